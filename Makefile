@@ -1,0 +1,113 @@
+# Everything a developer does with Kron. `make` alone lists the targets.
+# The environment (.venv) and all caches (.cache) stay inside the project; both are git-ignored.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+CODE := $(wildcard src tests bench tools examples)
+WORKERS ?= 2
+ARGS ?=
+T ?=
+
+export UV_COMPILE_BYTECODE := 1
+# What would otherwise be written to the home directory or the system's.
+export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv
+export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.cache/hypothesis
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+export TMPDIR := $(CURDIR)/.cache/tmp
+
+SAY := printf '[kron] %s\n'
+LOCKED := --quiet --constraint constraints.txt --build-constraint constraints.txt
+# uv installs in seconds; where it cannot reach a package index that pip is set up for, pip does the work.
+define install
+@$(SAY) "installing $(1) ..."
+@$(BIN)/uv pip install $(LOCKED) $(2) || { \
+	$(SAY) "uv could not install; trying pip (slower) ..."; $(BIN)/python -m pip install $(LOCKED) $(2); }
+@touch $@
+endef
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+.PHONY: run
+run: $(VENV)/.run .cache/tmp ## take the tour: see Kron work
+	@$(BIN)/python examples/tour.py $(ARGS)
+
+.PHONY: test
+test: $(VENV)/.dev .cache/tmp ## run the tests (T=tests/core for some, ARGS=... for pytest)
+	@$(SAY) "running the tests on $(WORKERS) workers ..."
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS) $(T)
+
+.PHONY: check
+check: $(VENV)/.dev .cache/tmp ## check layout, lint, types, layers and documentation
+	@$(SAY) "layout (ruff format)"
+	@$(BIN)/ruff format --check --quiet --diff .
+	@$(SAY) "lint (ruff check)"
+	@$(BIN)/ruff check --quiet .
+	@$(SAY) "types (mypy --strict): $(CODE)"
+	@$(BIN)/mypy --no-error-summary $(CODE)
+	@$(SAY) "layers (import-linter)"
+	@$(BIN)/lint-imports --cache-dir .cache/import-linter
+	@$(MAKE) --no-print-directory docs
+	@$(SAY) "all checks passed"
+
+.PHONY: format
+format: $(VENV)/.dev ## lay out the code and repair what ruff can
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+.PHONY: docs
+docs: $(VENV)/.dev ## build the documentation into site/
+	@$(SAY) "documentation (mkdocs --strict)"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
+.PHONY: bench
+bench: $(VENV)/.bench .cache/tmp ## measure Kron beside its peers (ARGS=... for the benchmark)
+	@$(BIN)/python -m bench $(ARGS)
+
+.PHONY: lock
+lock: $(VENV)/.run ## write constraints.txt anew (ARGS=--upgrade for the newest versions)
+	@$(SAY) "resolving every extra and group for Python 3.11 ..."
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --group install --group dev --group bench \
+		--python-version 3.11 --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+		--no-emit-package kron-scheduler --quiet $(ARGS) --output-file constraints.txt > /dev/null
+	@if grep -nvE '^[a-z0-9-]+==[A-Za-z0-9.]+$$' constraints.txt; then \
+		$(SAY) "constraints.txt may hold name==version lines only" >&2; exit 1; fi
+	@$(SAY) "constraints.txt: $$(wc -l < constraints.txt) packages"
+
+.PHONY: clean
+clean: ## remove the environment, the caches and what was built
+	@rm -rf $(VENV) .cache site dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the environment: one stamp for running, one for developing, one for measuring ---
+
+$(VENV)/.run: pyproject.toml constraints.txt | .cache/tmp
+	@python=; for candidate in $(PYTHON) python3.11 python3; do \
+		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' > /dev/null 2>&1; \
+		then python=$$candidate; break; fi; done; \
+	if [ -z "$$python" ]; then \
+		$(SAY) "Kron needs Python 3.11 or newer; found none as python3.11 or python3 (set PYTHON=...)" >&2; exit 1; fi; \
+	if ! $(BIN)/python -m pip --version > /dev/null 2>&1; then \
+		$(SAY) "creating environment in $(VENV) with $$("$$python" --version) ..."; \
+		"$$python" -m venv --clear $(VENV); fi
+	@$(SAY) "installing the installer ..."
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt pip uv
+	$(call install,kron and its command line,--editable '.[cli]')
+
+$(VENV)/.dev: $(VENV)/.run
+	$(call install,the tools for tests and checks,--group dev)
+
+$(VENV)/.bench: $(VENV)/.run
+	$(call install,the peers to measure against,--group bench)
+
+.cache/tmp:
+	@mkdir -p $@

@@ -1,0 +1,1 @@
+"""A guided tour of the command line: run it with `make run`."""

@@ -1,0 +1,40 @@
+"""Kron decides when work runs, records every decision, and can prove it was right.
+
+The public names are listed here and loaded when they are first asked for, so that `import kron`
+stays light (PEP 562).
+"""
+
+from importlib import import_module
+
+# Where each public name lives; `dir(kron)` and `from kron import ...` follow this table.
+_HOME = {
+    "Schedule": "kron.core.schedule",
+    "next_times": "kron.core.schedule",
+    "KronError": "kron.core.errors",
+    "InputError": "kron.core.errors",
+    "ConflictError": "kron.core.errors",
+    "StoreError": "kron.core.errors",
+    "InvalidCronExpressionError": "kron.core.errors",
+    "FieldParseError": "kron.core.errors",
+    "CronCalculationError": "kron.core.errors",
+    "UnknownTimezoneError": "kron.core.errors",
+    "InvalidOptionError": "kron.core.errors",
+    "InvalidInstantError": "kron.core.errors",
+}
+_MODULES = ("cron",)
+
+__all__ = ["cron", *_HOME]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"kron.{name}")
+    if name in _HOME:
+        value: object = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'kron' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

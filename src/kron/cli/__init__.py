@@ -1,0 +1,1 @@
+"""The `kron` command: one file per command, each of which asks the core and prints."""

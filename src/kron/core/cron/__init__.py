@@ -1,0 +1,1 @@
+"""Cron: text in, a value that says which local times match out."""

@@ -1,0 +1,142 @@
+"""The two dialects: text in, an `Expression` or `InvalidCronExpressionError` out."""
+
+from typing import NoReturn
+
+from kron.core.cron.expression import ON_THE_MINUTE, Expression
+from kron.core.cron.extended import MACROS, has_hash, parse_extended_field
+from kron.core.cron.field import Field
+from kron.core.cron.item import quoted
+from kron.core.cron.posix import parse_posix_field
+from kron.core.errors import FieldParseError, InvalidCronExpressionError, check_choice
+
+POSIX, EXTENDED = "posix", "extended"
+DIALECTS = (POSIX, EXTENDED)
+FIELD_NAMES = {
+    POSIX: ("minute", "hour", "day", "month", "weekday"),
+    EXTENDED: ("second", "minute", "hour", "day", "month", "weekday"),
+}
+ZONE_PREFIXES = ("CRON_TZ=", "TZ=")
+
+
+def parse(text: str, dialect: str = EXTENDED, *, identity: str | None = None) -> Expression:
+    """Return a cron expression as a value, or raise InvalidCronExpressionError.
+
+    `identity` is what `H` is derived from; expressions without `H` ignore it.
+    """
+    if not isinstance(text, str):
+        _refuse(text, f"must be a string, got {type(text).__name__}")
+    try:
+        if dialect == POSIX:
+            expression = _parse_posix(text)
+        elif dialect == EXTENDED:
+            expression = _parse_extended(text, identity)
+        else:
+            check_choice("dialect", dialect, DIALECTS)
+            raise AssertionError("every dialect is handled above")
+    except FieldParseError as cause:
+        raise InvalidCronExpressionError(
+            expression=text, field=cause.field_name, reason=cause.reason
+        ) from cause
+    if not expression.days.possible:
+        _refuse(text, f"can never match: {_impossible(expression)}")
+    return expression
+
+
+def parse_field(text: str, name: str, dialect: str = EXTENDED, *, identity: str | None = None) -> Field:
+    """Return one field as a value, or raise FieldParseError; `name` is that of the field, e.g. minute."""
+    check_choice("dialect", dialect, DIALECTS)
+    check_choice("field", name, FIELD_NAMES[dialect])
+    if not isinstance(text, str):
+        reason = f"must be a string, got {type(text).__name__}"
+        raise FieldParseError(field_value=str(text), field_name=name, reason=reason)
+    return parse_posix_field(text, name) if dialect == POSIX else parse_extended_field(text, name, identity)
+
+
+def needs_identity(text: str) -> bool:
+    """Say whether a text uses `H`, so that its meaning depends on an identity."""
+    return ("H" in text or "h" in text) and any(map(has_hash, text.split()))
+
+
+def _parse_posix(text: str) -> Expression:
+    words = _words_of(text)
+    if len(words) != 5:
+        if text.lstrip(" \t").startswith("@"):
+            name = text.strip(" \t").casefold()
+            remedy = f"; write {MACROS[name]}" if name in MACROS else ""
+            _refuse(text, f"uses the macro {quoted(name)}, which POSIX cron does not have{remedy}")
+        if words and words[0].upper().startswith(ZONE_PREFIXES):
+            _refuse(text, "has a time zone prefix, which POSIX cron does not have; use the timezone option")
+        _refuse(text, f"must have exactly 5 fields, got {len(words)}")
+    minute, hour, day, month, weekday = words
+    return Expression(
+        minute=parse_posix_field(minute, "minute"),
+        hour=parse_posix_field(hour, "hour"),
+        day=parse_posix_field(day, "day"),
+        month=parse_posix_field(month, "month"),
+        weekday=parse_posix_field(weekday, "weekday"),
+        text=text,
+        dialect=POSIX,
+    )
+
+
+def _parse_extended(text: str, identity: str | None) -> Expression:
+    words = _words_of(text)
+    timezone = None
+    if words and words[0].upper().startswith(ZONE_PREFIXES):
+        timezone = words.pop(0).partition("=")[2]
+        if not timezone:
+            _refuse(text, "has an empty time zone prefix; write CRON_TZ=Europe/Berlin")
+    if words and words[0].startswith("@"):
+        words = _expand_macro(words, text)
+    if len(words) not in (5, 6):
+        _refuse(text, f"must have 5 fields, or 6 with seconds first, got {len(words)}")
+    # Without `H` the identity changes nothing, and leaving it out lets expressions share their fields.
+    seed = identity if needs_identity(text) else None
+    minute, hour, day, month, weekday = words[-5:]
+    return Expression(
+        second=parse_extended_field(words[0], "second", seed) if len(words) == 6 else ON_THE_MINUTE,
+        minute=parse_extended_field(minute, "minute", seed),
+        hour=parse_extended_field(hour, "hour", seed),
+        day=parse_extended_field(day, "day", seed),
+        month=parse_extended_field(month, "month", seed),
+        weekday=parse_extended_field(weekday, "weekday", seed),
+        timezone=timezone,
+        text=text,
+        dialect=EXTENDED,
+    )
+
+
+def _expand_macro(words: list[str], text: str) -> list[str]:
+    name = words[0].casefold()
+    if name == "@reboot":
+        _refuse(text, "has @reboot, which names no time")
+    if name == "@every":
+        _refuse(text, "has @every; write a step instead, such as */5 * * * *")
+    if len(words) > 1 or name not in MACROS:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, MACROS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(MACROS)}"
+        _refuse(text, f"has the macro {quoted(' '.join(words))}; {hint}")
+    return MACROS[name].split(" ")
+
+
+def _words_of(text: str) -> list[str]:
+    """Split at blanks and tabs, which are the only separators cron has."""
+    words = text.split()
+    if " ".join(words) == text:
+        return words
+    for sign in text:
+        if sign.isspace() and sign not in " \t":
+            _refuse(text, f"contains {sign!r}; only blanks and tabs may stand between fields")
+    return words
+
+
+def _refuse(text: object, reason: str) -> NoReturn:
+    raise InvalidCronExpressionError(expression=str(text), field="expression", reason=reason)
+
+
+def _impossible(expression: Expression) -> str:
+    weekday = expression.weekday
+    on_weekday = "" if weekday.star and not weekday.marks else f" on weekday {weekday}"
+    return f"no year has a day {expression.day} in month {expression.month}{on_weekday}"

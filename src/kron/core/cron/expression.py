@@ -1,0 +1,50 @@
+"""A cron expression as a value: six fields and the day rule that joins them."""
+
+from dataclasses import dataclass, field
+
+from kron.core.cron.field import SECOND, Field
+from kron.core.cron.year import MatchingDays, matching_days
+
+ON_THE_MINUTE = Field(SECOND, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """Which local times match. Equal expressions match the same times; the text they came from may differ."""
+
+    second: Field = ON_THE_MINUTE
+    minute: Field
+    hour: Field
+    day: Field
+    month: Field
+    weekday: Field
+    timezone: str | None = None
+    text: str = field(compare=False)
+    dialect: str = field(compare=False)
+    days: MatchingDays = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Find the days that match, shared by every expression with the same day rule."""
+        day, weekday = self.day, self.weekday
+        days = matching_days(day.mask, day.marks, self.month.mask, weekday.mask, weekday.marks, self.either)
+        object.__setattr__(self, "days", days)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Return the five or, where seconds were given, six fields in order."""
+        five = (self.minute, self.hour, self.day, self.month, self.weekday)
+        return five if self.second == ON_THE_MINUTE else (self.second, *five)
+
+    @property
+    def either(self) -> bool:
+        """Say whether one matching day field is enough.
+
+        If either day field begins with `*` both must match, else either may (Vixie cron; for the
+        strict dialect, where `*` stands alone, this is SPEC 1: Day-of-Month/Day-of-Week Semantics).
+        """
+        return not (self.day.star or self.weekday.star)
+
+    def __str__(self) -> str:
+        """Return the canonical text, from which an equal expression can be parsed."""
+        prefix = f"CRON_TZ={self.timezone} " if self.timezone else ""
+        return prefix + " ".join(map(str, self.fields))

@@ -1,0 +1,101 @@
+"""One item of a field's list: reading its numbers, and saying what is wrong with it."""
+
+import re
+from typing import NoReturn
+
+from kron.core.cron.field import MONTH, WEEKDAY, Unit, mask_of, runs_of
+from kron.core.errors import FieldParseError
+
+# More digits than any value has, leading zeros aside: larger numbers are not even converted.
+MAX_DIGITS = 4
+# What a message quotes of a text; longer ones are cut so that the message stays one line.
+MAX_QUOTED = 40
+
+_STEP = re.compile(r"(?:\*|([0-9]{1,2})(?:-([0-9]{1,2}))?)?/([0-9]{1,3})")
+_WORD = re.compile(r"[A-Za-z]{2,}")
+
+
+def refuse(text: str, unit: Unit, reason: str) -> NoReturn:
+    """Raise the error for one field."""
+    raise FieldParseError(field_value=text, field_name=unit.name, reason=reason)
+
+
+def quoted(text: str) -> str:
+    """Quote a part of the input, cut where it is long."""
+    return f'"{text}"' if len(text) <= MAX_QUOTED else f'"{text[:MAX_QUOTED]}..."'
+
+
+def is_decimal(word: str) -> bool:
+    """Say whether a word consists of ASCII digits only."""
+    return word.isascii() and word.isdigit()
+
+
+def number_of(word: str) -> int:
+    """Return the value of ASCII digits; leading zeros are legal, however many."""
+    digits = word.lstrip("0")[:MAX_DIGITS]
+    return int(digits) if digits else 0
+
+
+def check_range(value: int, word: str, *, text: str, unit: Unit) -> int:
+    """Return a value that lies in the unit's range, or refuse it."""
+    if unit.low <= value <= unit.high:
+        return value
+    if unit is WEEKDAY and value == 7:
+        refuse(text, unit, "has the value 7, outside 0-6; use 0 for Sunday")
+    refuse(text, unit, f"has the value {quoted_number(word)}, outside {unit.low}-{unit.high}")
+
+
+def quoted_number(word: str) -> str:
+    """Write a number for a message, without its leading zeros and cut where it is long."""
+    digits = word.lstrip("0") or "0"
+    return digits if len(digits) <= MAX_QUOTED else f"{digits[:MAX_QUOTED]}..."
+
+
+def refuse_shape(item: str, *, text: str, unit: Unit) -> NoReturn:
+    """Refuse an item that is empty, or whose numbers are not decimal, for the reason that fits best."""
+    if not item:
+        refuse(text, unit, f"has an empty list item in {quoted(text)}" if text else "is empty")
+    low, dash, high = item.partition("-")
+    if not dash:
+        refuse(text, unit, f"has {quoted(item)}, which is not a decimal number (digits 0-9 only)")
+    if "-" in high and low and is_decimal(low):
+        refuse(text, unit, f"has {quoted(item)}, which is not a range of two numbers")
+    if not low:
+        refuse(text, unit, f"has {quoted(item)}: signs are not allowed, and a range needs a start")
+    if not high:
+        refuse(text, unit, f"has {quoted(item)}: a range needs an end")
+    wrong = high if is_decimal(low) else low
+    refuse(text, unit, f"has {quoted(wrong)}, which is not a decimal number (digits 0-9 only)")
+
+
+def values_of_step(item: str, unit: Unit) -> str | None:
+    """Write out the values a step stands for, or None where it is no step."""
+    found = _STEP.fullmatch(item)
+    if found is None or not int(found[3]):
+        return None
+    low = int(found[1]) if found[1] else unit.low
+    high = int(found[2]) if found[2] else unit.high
+    if not unit.low <= low <= high <= unit.high:
+        return None
+    return ",".join(runs_of(range(low, high + 1, int(found[3]))))
+
+
+def unwrapped(low: int, high: int, unit: Unit) -> str:
+    """Write a range that wraps around as one that does not."""
+    return ",".join(runs_of(v for v in range(unit.low, unit.high + 1) if v >= low or v <= high))
+
+
+def named_value(item: str) -> tuple[str, Unit, int] | None:
+    """Return the first month or weekday name in an item, and what it stands for."""
+    for word in _WORD.findall(item):
+        for unit in (MONTH, WEEKDAY):
+            if (value := unit.value_of(word)) is not None:
+                return word, unit, value
+    return None
+
+
+def ring_of(low: int, high: int, step: int, unit: Unit) -> int:
+    """Return the mask of a range by steps, going on at the unit's start when it wraps around."""
+    if low > high:
+        high += unit.size
+    return mask_of(unit.low + (v - unit.low) % unit.size for v in range(low, high + 1, step))

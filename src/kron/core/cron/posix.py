@@ -1,0 +1,71 @@
+"""The strict dialect: SPEC 1's grammar and its nine reasons to refuse, to the letter."""
+
+import re
+from functools import lru_cache
+from typing import NoReturn
+
+from kron.core.cron.field import HOUR, MINUTE, MONTH, UNITS, Field, Unit
+from kron.core.cron.item import (
+    check_range,
+    is_decimal,
+    named_value,
+    number_of,
+    quoted,
+    refuse,
+    refuse_shape,
+    unwrapped,
+    values_of_step,
+)
+
+_UNIT_OF = {unit.name: unit for unit in UNITS}
+
+_TOKEN = re.compile(r"[?#]|(?<![a-z])(?:lw|[lwh])(?![a-z])", re.IGNORECASE)
+_INSTEAD = {"?": "use * for any day", "H": "write a number"}
+
+
+@lru_cache(maxsize=8192)
+def parse_posix_field(text: str, name: str) -> Field:
+    """Return one field of a strict expression, or raise FieldParseError."""
+    unit = _UNIT_OF[name]
+    if text == "*":
+        return Field(unit, unit.full, star=True)
+    mask = 0
+    for item in text.split(","):
+        mask |= _mask_of(item, text, unit)
+    # Only the day rule tells `*` from a list of everything; elsewhere they are the same value.
+    return Field(unit, mask, star=mask == unit.full and unit in (MINUTE, HOUR, MONTH))
+
+
+def _mask_of(item: str, text: str, unit: Unit) -> int:
+    low_word, dash, high_word = item.partition("-")
+    if not is_decimal(low_word) or (dash and not is_decimal(high_word)):
+        _refuse_item(item, text, unit)
+    low = check_range(number_of(low_word), low_word, text=text, unit=unit)
+    if not dash:
+        return 1 << low
+    high = check_range(number_of(high_word), high_word, text=text, unit=unit)
+    if low > high:
+        instead = unwrapped(low, high, unit)
+        refuse(text, unit, f"has the range {low}-{high}, which wraps around; write {instead}")
+    return (1 << high + 1) - (1 << low)
+
+
+def _refuse_item(item: str, text: str, unit: Unit) -> NoReturn:
+    """Refuse an item that is neither a number nor a range, naming the syntax it was meant to be."""
+    if "/" in item:
+        values = values_of_step(item, unit)
+        remedy = f"write {values}" if values else "list the values"
+        refuse(text, unit, f"uses step syntax {quoted(item)}, which POSIX cron does not have; {remedy}")
+    if "*" in item:
+        refuse(text, unit, f'has {quoted(text)}, but "*" must stand alone in its field')
+    if named := named_value(item):
+        word, owner, value = named
+        remedy = f"write {value}" if owner is unit else f"a {owner.name} name does not belong here"
+        refuse(text, unit, f"uses the name {quoted(word)}, which POSIX cron does not have; {remedy}")
+    if item.startswith("@"):
+        refuse(text, unit, f"uses the macro {quoted(item)}, which POSIX cron does not have")
+    if found := _TOKEN.search(item):
+        token = found[0].upper()
+        remedy = _INSTEAD.get(token, "list the days")
+        refuse(text, unit, f'uses the token "{token}", which POSIX cron does not have; {remedy}')
+    refuse_shape(item, text=text, unit=unit)

@@ -1,0 +1,122 @@
+"""Every error Kron raises on purpose.
+
+KronError
+├── InputError                       the caller sent something invalid
+│   ├── InvalidCronExpressionError
+│   ├── FieldParseError
+│   ├── CronCalculationError
+│   ├── UnknownTimezoneError
+│   ├── InvalidOptionError
+│   └── InvalidInstantError
+├── ConflictError                    valid input, wrong moment
+└── StoreError                       what we remembered cannot be used
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class KronError(Exception):
+    """Base class. `code` is stable for machines, `details` explains the message."""
+
+    code: ClassVar[str] = "kron_error"
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class InputError(KronError):
+    """The caller sent something invalid."""
+
+    code = "input_error"
+
+
+class ConflictError(KronError):
+    """The input is valid, the moment is not."""
+
+    code = "conflict"
+
+
+class StoreError(KronError):
+    """What was remembered cannot be used."""
+
+    code = "store_error"
+
+
+class InvalidCronExpressionError(InputError):
+    """A cron expression does not follow its dialect."""
+
+    code = "invalid_cron_expression"
+
+    def __init__(self, *, expression: str, field: str, reason: str) -> None:
+        super().__init__(
+            f'Invalid cron expression "{expression}": {field} field {reason}',
+            expression=expression,
+            field=field,
+            reason=reason,
+        )
+        self.expression = expression
+        self.field = field
+        self.reason = reason
+
+
+class FieldParseError(InputError):
+    """One field of a cron expression does not follow its dialect."""
+
+    code = "invalid_cron_field"
+
+    def __init__(self, *, field_value: str, field_name: str, reason: str) -> None:
+        super().__init__(f"{field_name} field {reason}", fieldValue=field_value, fieldName=field_name)
+        self.field_value = field_value
+        self.field_name = field_name
+        self.reason = reason
+
+
+class CronCalculationError(InputError):
+    """A schedule has no occurrence in the direction asked for."""
+
+    code = "cron_calculation"
+
+    def __init__(self, *, expression: str, current_time: str, cause: str) -> None:
+        super().__init__(
+            f"Failed to calculate next occurrence: {cause}",
+            expression=expression,
+            currentTime=current_time,
+            cause=cause,
+        )
+
+
+class UnknownTimezoneError(InputError):
+    """A time zone is not in the IANA database."""
+
+    code = "unknown_timezone"
+
+    def __init__(self, *, timezone: object, suggestions: Iterable[str] = ()) -> None:
+        close = tuple(suggestions)
+        hint = f"did you mean {' or '.join(close)}?" if close else 'use an IANA name such as "Europe/Berlin"'
+        super().__init__(f'Unknown timezone "{timezone}": {hint}', timezone=timezone, suggestions=close)
+
+
+class InvalidOptionError(InputError):
+    """An option has a value it cannot take."""
+
+    code = "invalid_option"
+
+    def __init__(self, *, option: str, value: object, reason: str) -> None:
+        super().__init__(f'Invalid {option} "{value}": {reason}', option=option, value=value, reason=reason)
+
+
+class InvalidInstantError(InputError):
+    """A time is not an aware datetime, so it names no instant."""
+
+    code = "invalid_instant"
+
+    def __init__(self, *, value: object, reason: str) -> None:
+        super().__init__(f'Invalid instant "{value}": {reason}', value=value, reason=reason)
+
+
+def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not among an option's choices."""
+    if value not in choices:
+        raise InvalidOptionError(option=option, value=value, reason=f"use one of {', '.join(choices)}")

@@ -1,0 +1,48 @@
+"""Instants: whole UTC seconds since 1970 inside, aware datetimes at the surface."""
+
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from kron.core.errors import InvalidInstantError
+
+EpochSeconds: TypeAlias = int
+
+DAY = 86_400
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+# The calendar is datetime's: the first and the last second it can name, in UTC.
+FIRST_SECOND: EpochSeconds = (datetime.min.replace(tzinfo=UTC) - EPOCH) // SECOND
+LAST_SECOND: EpochSeconds = (datetime.max.replace(tzinfo=UTC) - EPOCH) // SECOND
+
+
+def seconds_of(instant: datetime) -> EpochSeconds:
+    """Return the whole second an aware datetime lies in."""
+    try:
+        since = instant - EPOCH
+        return since.days * DAY + since.seconds
+    except (TypeError, AttributeError, OverflowError) as cause:
+        raise InvalidInstantError(value=instant, reason=_fault_of(instant)) from cause
+
+
+def seconds_from(instant: datetime) -> EpochSeconds:
+    """Return the first whole second at or after an aware datetime."""
+    return seconds_of(instant) + (instant.microsecond > 0)
+
+
+def datetime_of(seconds: EpochSeconds) -> datetime:
+    """Return a second as an aware datetime in UTC."""
+    return EPOCH + timedelta(0, seconds)
+
+
+def rfc3339(seconds: EpochSeconds) -> str:
+    """Return a second in the canonical form, e.g. ``2026-03-29T01:00:00Z``."""
+    return datetime_of(seconds).replace(tzinfo=None).isoformat() + "Z"
+
+
+def _fault_of(value: object) -> str:
+    if isinstance(value, datetime):
+        if value.tzinfo is None or value.utcoffset() is None:
+            return "it has no time zone; pass an aware datetime, e.g. with tzinfo=datetime.UTC"
+        return "it lies outside the years 1 to 9999 in UTC"
+    return f"expected an aware datetime, got {type(value).__name__}"

@@ -1,0 +1,161 @@
+"""A schedule: a cron expression interpreted in a time zone."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+
+from kron.core.cron.dialect import DIALECTS, EXTENDED, needs_identity, parse
+from kron.core.cron.expression import Expression
+from kron.core.errors import CronCalculationError, InvalidOptionError, UnknownTimezoneError, check_choice
+from kron.core.instant import EpochSeconds, datetime_of, rfc3339, seconds_from, seconds_of
+from kron.core.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP, timeline_of
+from kron.core.walk import Walk, walk_back, walk_forward
+from kron.core.zone import Zone, zone_of
+
+UTC = "UTC"
+
+
+class Plan:
+    """An expression in a zone, ready to be asked; in whole seconds since 1970.
+
+    Plans are shared: schedules with the same text, zone and options have the same plan, so what many
+    schedules ask at one instant is computed once (`next_times`).
+    """
+
+    __slots__ = ("_back", "_dst", "expression", "next_after", "zone")
+
+    next_after: Callable[[EpochSeconds], EpochSeconds | None]
+
+    def __init__(self, expression: Expression, zone: Zone, dst_gap: str, dst_repeat: str) -> None:
+        self.expression = expression
+        self.zone = zone
+        self._dst = (dst_gap, dst_repeat)
+        self.next_after = walk_forward(expression, timeline_of(zone, dst_gap, dst_repeat)).next_after
+        self._back: Walk | None = None
+
+    def prev_at_or_before(self, instant: EpochSeconds) -> EpochSeconds | None:
+        """Return the last match not later than an instant, or None where the calendar begins after it."""
+        if self._back is None:
+            self._back = walk_back(self.expression, timeline_of(self.zone, *self._dst, backwards=True))
+        found = self._back.next_after(~instant - 1)
+        return None if found is None else ~found
+
+    def on_walls(self) -> "Plan":
+        """Return the same expression over wall times alone, as if there were no zone."""
+        return Plan(self.expression, zone_of(UTC), SKIP, BOTH)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Schedule:
+    """A cron expression in a time zone, with what to do where the clocks change.
+
+    `timezone` is an IANA name, by default that of the expression's `CRON_TZ=` prefix or else UTC.
+    `dialect` is ``extended`` or ``posix``; `identity` is what `H` is derived from. By default the
+    schedule is literal: a wall time that is skipped has no occurrence and a repeated one has two.
+    `dst_gap="next"` moves what is skipped to the end of the gap; `dst_repeat="first"` or ``"last"``
+    keeps one of two.
+    """
+
+    text: str
+    timezone: str
+    dialect: str
+    identity: str | None
+    dst_gap: str
+    dst_repeat: str
+    plan: Plan = field(repr=False, compare=False)
+
+    def __init__(
+        self,
+        text: str,
+        timezone: str | None = None,
+        *,
+        dialect: str = EXTENDED,
+        identity: str | None = None,
+        dst_gap: str = SKIP,
+        dst_repeat: str = BOTH,
+    ) -> None:
+        """Check everything; what exists is valid."""
+        check_choice("dialect", dialect, DIALECTS)
+        check_choice("dst_gap", dst_gap, GAP_CHOICES)
+        check_choice("dst_repeat", dst_repeat, REPEAT_CHOICES)
+        if timezone is not None and not isinstance(timezone, str):
+            raise UnknownTimezoneError(timezone=timezone)
+        if not isinstance(text, str):
+            parse(text, dialect)
+        # Without `H` the identity changes nothing, and leaving it out lets jobs share the plan.
+        seed = identity if needs_identity(text) else None
+        plan = _plan_of(text, timezone, dialect, seed, dst_gap, dst_repeat)
+        write = object.__setattr__
+        write(self, "text", text)
+        write(self, "timezone", plan.zone.key)
+        write(self, "dialect", dialect)
+        write(self, "identity", identity)
+        write(self, "dst_gap", dst_gap)
+        write(self, "dst_repeat", dst_repeat)
+        write(self, "plan", plan)
+
+    @property
+    def expression(self) -> Expression:
+        """Return the parsed expression."""
+        return self.plan.expression
+
+    def next_after(self, instant: datetime) -> datetime:
+        """Return the first occurrence strictly later than an aware datetime, in UTC."""
+        found = self.plan.next_after(seconds_of(instant))
+        if found is None:
+            raise self._exhausted(instant, "next")
+        return datetime_of(found)
+
+    def prev_at_or_before(self, instant: datetime) -> datetime:
+        """Return the last occurrence at or before an aware datetime, in UTC."""
+        found = self.plan.prev_at_or_before(seconds_of(instant))
+        if found is None:
+            raise self._exhausted(instant, "previous")
+        return datetime_of(found)
+
+    def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
+        """Yield the occurrences in `[start, end)`, oldest first, one at a time as they are asked for."""
+        first, stop = seconds_from(start), seconds_from(end)
+        return map(datetime_of, seconds_between(self.plan, first, stop))
+
+    def _exhausted(self, instant: datetime, direction: str) -> CronCalculationError:
+        return CronCalculationError(
+            expression=self.text,
+            current_time=rfc3339(seconds_of(instant)),
+            cause=f'"{self.text}" has no {direction} occurrence in {self.timezone} within the calendar',
+        )
+
+
+def next_times(schedules: Sequence[Schedule], after: datetime) -> list[datetime | None]:
+    """Return the next occurrence of many schedules at one instant, computed once per shared plan."""
+    found = next_seconds([schedule.plan for schedule in schedules], seconds_of(after))
+    known = {second: datetime_of(second) for second in set(found) if second is not None}
+    return list(map(known.get, found))  # type: ignore[arg-type]
+
+
+def next_seconds(plans: Sequence[Plan], after: EpochSeconds) -> list[EpochSeconds | None]:
+    """Return the next occurrence of many plans at one instant, in whole seconds, computed once per plan."""
+    known = {plan: plan.next_after(after) for plan in set(plans)}
+    return list(map(known.__getitem__, plans))
+
+
+def seconds_between(plan: Plan, start: EpochSeconds, end: EpochSeconds | None) -> Iterator[EpochSeconds]:
+    """Yield a plan's occurrences in `[start, end)`, or from `start` on, in whole seconds."""
+    found = plan.next_after(start - 1)
+    while found is not None and (end is None or found < end):
+        yield found
+        found = plan.next_after(found)
+
+
+@lru_cache(maxsize=8192)
+def _plan_of(
+    text: str, timezone: str | None, dialect: str, identity: str | None, dst_gap: str, dst_repeat: str
+) -> Plan:
+    expression = parse(text, dialect, identity=identity)
+    prefix = expression.timezone
+    if prefix and timezone is not None and prefix != timezone:
+        reason = f"the expression says CRON_TZ={prefix}; remove one of the two"
+        raise InvalidOptionError(option="timezone", value=timezone, reason=reason)
+    zone = zone_of(timezone if timezone is not None else prefix or UTC)
+    return Plan(expression, zone, dst_gap, dst_repeat)

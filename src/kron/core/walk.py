@@ -1,0 +1,161 @@
+"""Walking time: the first matching instant after another, in either direction.
+
+There is one search, and it goes forward. To go back, the world is mirrored: instant `t` becomes
+`~t`, so days, hours and stretches run the other way and the same code finds the previous match.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TypeAlias
+
+from kron.core.cron.expression import Expression
+from kron.core.cron.field import bits_of, mirrored
+from kron.core.cron.year import Year
+from kron.core.instant import DAY
+from kron.core.timeline import Stretch, Timeline
+
+HOUR = 3600
+# Later than every instant in both directions: what a search answers that found nothing.
+NEVER = 1 << 62
+# Offsets are less than a day, so two days after a search's start no fold can show an earlier wall time again.
+SETTLED = 2 * DAY
+# A time that its zone skips every year (02:30 on each last Sunday of March in Berlin) costs three steps a
+# year. Calendar and zone rules repeat after 400 years, so what these steps do not find never comes.
+MAX_STEPS = 3_000
+# The entry of an hour table that says: no matching hour is left today.
+NO_HOUR = 24
+
+Years: TypeAlias = Callable[[int], Year | None]
+Stretches: TypeAlias = Callable[[int], Stretch | None]
+
+
+class Walk:
+    """One direction of one schedule: finds the next match, and remembers where it stood.
+
+    `hours[h]` is the first matching hour from h on, or NO_HOUR; `inside` are the matching seconds of
+    such an hour, ascending; `years` and `stretches` give what lies at or after a day, an instant.
+    """
+
+    __slots__ = ("_count", "_first", "_hours", "_inside", "_stretch", "_stretches", "_year", "_years")
+
+    def __init__(self, hours: bytes, inside: tuple[int, ...], *, years: Years, stretches: Stretches) -> None:
+        self._hours = hours
+        self._inside = inside
+        self._count = len(inside)
+        self._first = hours[0] * HOUR + inside[0]
+        self._years = years
+        self._stretches = stretches
+        # Where the last answer lay; most questions are asked close to it. Each is replaced as a whole,
+        # so threads that share a walk see either the old one or the new one.
+        self._year = Year(0, 0, 0)
+        self._stretch = (0, 0, 0)
+
+    def next_after(self, instant: int) -> int | None:
+        """Return the first match later than an instant, or None where the calendar ends before it."""
+        instant += 1
+        start, end, offset = self._stretch
+        if not start <= instant < end:
+            return self._search(instant, NEVER, NEVER)
+        wall = self._wall_from(instant + offset)
+        if wall - offset < end:
+            return wall - offset
+        return self._search(_beyond(end, instant, wall), instant + offset, wall)
+
+    def _wall_from(self, wall: int) -> int:
+        """Return the first matching wall time at or after another, as local seconds, or NEVER."""
+        start, end, mask = self._year
+        day = wall // DAY
+        if not start <= day < end:
+            return self._other_year(day, wall)
+        rest = mask >> day - start
+        if rest & 1:
+            midnight = day * DAY
+            second = wall - midnight
+            hour = second // HOUR
+            found = self._hours[hour]
+            if found == hour:
+                index = bisect_left(self._inside, second - hour * HOUR)
+                if index < self._count:
+                    return midnight + hour * HOUR + self._inside[index]
+                found = self._hours[hour + 1]
+            if found != NO_HOUR:
+                return midnight + found * HOUR + self._inside[0]
+            rest ^= 1
+        if rest:
+            return (day + (rest & -rest).bit_length() - 1) * DAY + self._first
+        return self._other_year(end, end * DAY)
+
+    def _other_year(self, day: int, wall: int) -> int:
+        """Go on in the first year with a match from a day's year on, never back into an earlier one."""
+        year = self._years(day)
+        if year is None:
+            return NEVER
+        self._year = year
+        return self._wall_from(max(wall, year.start * DAY))
+
+    def _search(self, instant: int, wall_from: int, wall: int) -> int | None:
+        """Look through the stretches from an instant on; no wall time in `[wall_from, wall)` matches."""
+        for _ in range(MAX_STEPS):
+            stretch = self._stretches(instant)
+            if stretch is None:
+                return None
+            start, end, offset, walls = stretch
+            if instant < start:
+                instant = start
+            if walls is not None:
+                if self._wall_from(walls[0]) < walls[1]:
+                    return instant
+                instant = end
+                continue
+            if not wall_from <= instant + offset <= wall:
+                wall_from = instant + offset
+                wall = self._wall_from(wall_from)
+            if wall - offset < end:
+                self._stretch = (start, end, offset)
+                return wall - offset
+            instant = _beyond(end, instant, wall)
+        return None
+
+
+def _beyond(end: int, instant: int, wall: int) -> int:
+    """Return where to look next when nothing from `instant` to the stretch's `end` matched before `wall`.
+
+    Only a fold close by can show earlier wall times again; later on, nothing matches before `wall`,
+    however many stretches lie between.
+    """
+    return end if end < instant + SETTLED else max(end, wall - DAY)
+
+
+def walk_forward(expression: Expression, timeline: Timeline) -> Walk:
+    """Return the walk that finds the next match."""
+    return Walk(
+        _hour_table(expression.hour.mask),
+        _seconds_inside(expression.minute.mask, expression.second.mask),
+        years=expression.days.year_from,
+        stretches=timeline.stretch_from,
+    )
+
+
+def walk_back(expression: Expression, timeline: Timeline) -> Walk:
+    """Return the walk that finds the previous match, over a mirrored timeline."""
+    return Walk(
+        _hour_table(mirrored(expression.hour.mask, 24)),
+        _seconds_inside(mirrored(expression.minute.mask, 60), mirrored(expression.second.mask, 60)),
+        years=expression.days.mirror().year_from,
+        stretches=timeline.stretch_from,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _hour_table(hours: int) -> bytes:
+    table = bytearray([NO_HOUR] * (NO_HOUR + 1))
+    for hour in range(NO_HOUR - 1, -1, -1):
+        table[hour] = hour if hours >> hour & 1 else table[hour + 1]
+    return bytes(table)
+
+
+@lru_cache(maxsize=4096)
+def _seconds_inside(minutes: int, seconds: int) -> tuple[int, ...]:
+    inside = tuple(bits_of(seconds))
+    return tuple(60 * minute + second for minute in bits_of(minutes) for second in inside)
