@@ -10,6 +10,13 @@ from importlib import import_module
 _HOME = {
     "Schedule": "kron.core.schedule",
     "next_times": "kron.core.schedule",
+    "Job": "kron.core.job",
+    "Policy": "kron.core.policy",
+    "Decision": "kron.core.decision",
+    "decide": "kron.core.decision",
+    "upcoming": "kron.core.decision",
+    "judge": "kron.core.verdict",
+    "Outcome": "kron.core.outcome",
     "KronError": "kron.core.errors",
     "InputError": "kron.core.errors",
     "ConflictError": "kron.core.errors",
@@ -20,6 +27,8 @@ _HOME = {
     "UnknownTimezoneError": "kron.core.errors",
     "InvalidOptionError": "kron.core.errors",
     "InvalidInstantError": "kron.core.errors",
+    "InvalidJobError": "kron.core.errors",
+    "NoCandidateError": "kron.core.errors",
 }
 _MODULES = ("cron",)
 

@@ -3,16 +3,19 @@
 KronError
 ├── InputError                       the caller sent something invalid
 │   ├── InvalidCronExpressionError
+│   │   └── NeverMatchesError
 │   ├── FieldParseError
 │   ├── CronCalculationError
 │   ├── UnknownTimezoneError
 │   ├── InvalidOptionError
+│   ├── InvalidJobError
+│   ├── NoCandidateError
 │   └── InvalidInstantError
 ├── ConflictError                    valid input, wrong moment
 └── StoreError                       what we remembered cannot be used
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 
@@ -59,6 +62,10 @@ class InvalidCronExpressionError(InputError):
         self.expression = expression
         self.field = field
         self.reason = reason
+
+
+class NeverMatchesError(InvalidCronExpressionError):
+    """A cron expression follows its dialect, but no day of any year matches it."""
 
 
 class FieldParseError(InputError):
@@ -114,6 +121,33 @@ class InvalidInstantError(InputError):
 
     def __init__(self, *, value: object, reason: str) -> None:
         super().__init__(f'Invalid instant "{value}": {reason}', value=value, reason=reason)
+
+
+class InvalidJobError(InputError):
+    """A job's definition is wrong in one or more places, each with its path."""
+
+    code = "invalid_job"
+
+    def __init__(self, *, identity: object, problems: Sequence[object]) -> None:
+        name = f'job "{identity}"' if identity else "job"
+        super().__init__(
+            f"Invalid {name}: {'; '.join(map(str, problems))}", identity=identity, problems=tuple(problems)
+        )
+        self.problems = tuple(problems)
+
+
+class NoCandidateError(InputError):
+    """A job's constraints leave no time in any of its windows."""
+
+    code = "no_candidate"
+
+    def __init__(self, *, identity: str, count: int, since: str) -> None:
+        super().__init__(
+            f'Job "{identity}" has no time its constraints allow in {count} periods from {since}',
+            identity=identity,
+            count=count,
+            since=since,
+        )
 
 
 def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:

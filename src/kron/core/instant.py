@@ -37,7 +37,7 @@ def datetime_of(seconds: EpochSeconds) -> datetime:
 
 def rfc3339(seconds: EpochSeconds) -> str:
     """Return a second in the canonical form, e.g. ``2026-03-29T01:00:00Z``."""
-    return datetime_of(seconds).replace(tzinfo=None).isoformat() + "Z"
+    return datetime_of(seconds).isoformat()[:19] + "Z"
 
 
 def _fault_of(value: object) -> str:

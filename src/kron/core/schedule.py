@@ -119,6 +119,17 @@ class Schedule:
         first, stop = seconds_from(start), seconds_from(end)
         return map(datetime_of, seconds_between(self.plan, first, stop))
 
+    def describe(self) -> str:
+        """Return one English sentence that says when, in which zone, and what clock changes do if chosen."""
+        from kron.core.cron.explain import describe_expression
+
+        sentence = describe_expression(self.expression, self.timezone)
+        if self.dst_gap != SKIP:
+            sentence += "; times skipped by a clock change run once, right after it"
+        if self.dst_repeat != BOTH:
+            sentence += f"; of a repeated time only the {self.dst_repeat} runs"
+        return sentence
+
     def _exhausted(self, instant: datetime, direction: str) -> CronCalculationError:
         return CronCalculationError(
             expression=self.text,

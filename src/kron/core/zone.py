@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
 from kron.core.errors import UnknownTimezoneError
 from kron.core.instant import DAY, EPOCH, FIRST_SECOND, LAST_SECOND, EpochSeconds
@@ -124,6 +124,39 @@ def zone_of(key: str) -> Zone:
         return Zone(key, ZoneInfo(key))
     except (ValueError, TypeError, AttributeError, OSError, LookupError) as cause:
         raise UnknownTimezoneError(timezone=key, suggestions=_close_to(key)) from cause
+
+
+@lru_cache(maxsize=1024)
+def tzdata_version(key: str) -> str | None:
+    """Return the release of the zone database a zone was read from, or None where it does not say."""
+    for folder in TZPATH:
+        if _reads(f"{folder}/{key}"):
+            return _release_of(folder)
+    from tzdata import IANA_VERSION
+
+    return str(IANA_VERSION)
+
+
+def _reads(path: str) -> bool:
+    try:
+        with open(path, "rb"):
+            return True
+    except OSError:
+        return False
+
+
+@lru_cache(maxsize=16)
+def _release_of(folder: str) -> str | None:
+    """Return what a compiled zone database says of itself, in one of the ways its packagers use."""
+    for name, begins in (("tzdata.zi", "# version "), ("+VERSION", ""), ("version", "")):
+        try:
+            with open(f"{folder}/{name}", encoding="ascii") as file:
+                line = file.readline().strip()
+        except (OSError, ValueError):
+            continue
+        if line.startswith(begins):
+            return line.removeprefix(begins)
+    return None
 
 
 def year_of(instant: EpochSeconds) -> int:

@@ -7,7 +7,7 @@ from kron.core.cron.extended import MACROS, has_hash, parse_extended_field
 from kron.core.cron.field import Field
 from kron.core.cron.item import quoted
 from kron.core.cron.posix import parse_posix_field
-from kron.core.errors import FieldParseError, InvalidCronExpressionError, check_choice
+from kron.core.errors import FieldParseError, InvalidCronExpressionError, NeverMatchesError, check_choice
 
 POSIX, EXTENDED = "posix", "extended"
 DIALECTS = (POSIX, EXTENDED)
@@ -38,7 +38,8 @@ def parse(text: str, dialect: str = EXTENDED, *, identity: str | None = None) ->
             expression=text, field=cause.field_name, reason=cause.reason
         ) from cause
     if not expression.days.possible:
-        _refuse(text, f"can never match: {_impossible(expression)}")
+        reason = f"can never match: {_impossible(expression)}"
+        raise NeverMatchesError(expression=text, field="expression", reason=reason)
     return expression
 
 

@@ -44,6 +44,13 @@ class Expression:
         """
         return not (self.day.star or self.weekday.star)
 
+    def describe(self) -> str:
+        """Return one English sentence that says exactly which times match, without a full stop."""
+        # Only people ask for it, so parsing does not wait for its module.
+        from kron.core.cron.explain import describe_expression
+
+        return describe_expression(self)
+
     def __str__(self) -> str:
         """Return the canonical text, from which an equal expression can be parsed."""
         prefix = f"CRON_TZ={self.timezone} " if self.timezone else ""

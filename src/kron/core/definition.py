@@ -1,0 +1,339 @@
+"""Reading definitions: plain data in, checked values out, everything that is wrong said at once."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from math import isfinite
+from typing import TypeAlias, TypeVar
+
+from kron.core.constraint import Calendar, Clock, Constraints, Days, Rule
+from kron.core.cron.field import MONTH, WEEKDAY, Unit
+from kron.core.distribution import Dir, Distribution, Exponential, Mu, Normal, SkewEarly, SkewLate, Uniform
+from kron.core.duration import parse_duration
+from kron.core.errors import InputError, InvalidOptionError
+from kron.core.policy import OVERLAP_NAMES, Policy
+from kron.core.seed import SeedStrategy
+from kron.core.window import MODE_NAMES, Window, WindowMode
+
+Calendars: TypeAlias = Mapping[str, tuple[Days, ...]]
+Value = TypeVar("Value")
+
+# What a message quotes of a value; longer ones are cut so that the message stays readable.
+MAX_QUOTED = 60
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a definition: where, what stands there, and why it cannot."""
+
+    path: str
+    value: object
+    reason: str
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.path}: {self.reason}"
+        shown = str(self.value)
+        cut = shown if len(shown) <= MAX_QUOTED else f"{shown[:MAX_QUOTED]}..."
+        return f'{self.path} "{cut}": {self.reason}'
+
+
+class Fields:
+    """One object of a definition, read field by field; problems are collected, not raised."""
+
+    def __init__(self, value: object, path: str, problems: list[Problem], *, known: Iterable[str]) -> None:
+        self._path = path
+        self.problems = problems
+        self._values: Mapping[object, object] = {}
+        names = tuple(known)
+        if not isinstance(value, Mapping):
+            self.problem("", value, f"must be an object with {', '.join(names)}")
+            return
+        self._values = value
+        for name in value:
+            if name not in names:
+                self.problem(str(name), value[name], f"unknown field; {suggestion(name, names)}")
+
+    def path_of(self, name: str) -> str:
+        """Return the path of a field, e.g. ``policy.deadline``."""
+        return ".".join(filter(None, (self._path, name))) or "job"
+
+    def problem(self, name: str, value: object, reason: str) -> None:
+        """Note something that is wrong."""
+        self.problems.append(Problem(self.path_of(name), value, reason))
+
+    def get(self, name: str, default: object = None) -> object:
+        """Return a field as it stands."""
+        return self._values.get(name, default)
+
+    def read(self, name: str, parse: Callable[[object], Value], default: Value) -> Value:
+        """Return a field parsed, or the default where it is absent or wrong."""
+        if name not in self._values:
+            return default
+        value = self._values[name]
+        try:
+            return parse(value)
+        except InputError as error:
+            self.problem(name, value, str(error.details.get("reason", error)))
+            return default
+
+    def sub(self, name: str, known: Iterable[str]) -> "Fields":
+        """Return the object in a field; an absent one is empty."""
+        return Fields(self._values.get(name, {}), self.path_of(name), self.problems, known=known)
+
+
+def refuse(value: object, reason: str) -> InvalidOptionError:
+    """Return the error for a value, for the reader to place."""
+    return InvalidOptionError(option="value", value=value, reason=reason)
+
+
+def suggestion(name: object, names: Iterable[str]) -> str:
+    """Return the name that was probably meant, or all of them."""
+    from difflib import get_close_matches
+
+    known = tuple(names)
+    close = get_close_matches(str(name), known, n=1)
+    return f"did you mean {close[0]}?" if close else f"use {', '.join(known)}"
+
+
+def parse_text(value: object) -> str:
+    """Return a text, or refuse what is none."""
+    if not isinstance(value, str):
+        raise refuse(value, f"must be a text, got {type(value).__name__}")
+    return value
+
+
+def parse_bool(value: object) -> bool:
+    """Return true or false, or refuse what is neither."""
+    if not isinstance(value, bool):
+        raise refuse(value, "must be true or false")
+    return value
+
+
+def parse_positive(value: object) -> float:
+    """Return a finite number greater than 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise refuse(value, "must be a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise refuse(value, "must be a finite number") from None
+    if not isfinite(number) or number <= 0:
+        raise refuse(value, "must be greater than 0 and finite")
+    return number
+
+
+def choice_of(choices: Mapping[str, Value]) -> Callable[[object], Value]:
+    """Return a parser that takes one of a few names."""
+
+    def parse(value: object) -> Value:
+        if not isinstance(value, str) or value not in choices:
+            raise refuse(value, suggestion(value, choices))
+        return choices[value]
+
+    return parse
+
+
+def read_window(fields: Fields) -> Window:
+    """Return the window, by default none."""
+    mode = fields.read("mode", choice_of(MODE_NAMES), WindowMode.AFTER)
+    return Window(mode, fields.read("duration", parse_duration, timedelta(0)))
+
+
+# The parameters each distribution has, beside its name.
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "uniform": (),
+    "skewEarly": ("shape",),
+    "skewLate": ("shape",),
+    "normal": ("mu", "sigma"),
+    "exponential": ("lambda", "dir"),
+}
+
+
+def read_distribution(parent: Fields, mode: WindowMode) -> Distribution:
+    """Return the distribution, by default uniform; its parameters stand flat beside its name."""
+    every = {parameter for parameters in PARAMETERS.values() for parameter in parameters}
+    value = parent.get("distribution", {"name": "uniform"})
+    if isinstance(value, str):
+        value = {"name": value}
+    name = value.get("name") if isinstance(value, Mapping) else None
+    known = PARAMETERS.get(name, tuple(sorted(every))) if isinstance(name, str) else tuple(sorted(every))
+    fields = Fields(value, parent.path_of("distribution"), parent.problems, known=("name", *known))
+    if isinstance(value, Mapping) and name not in PARAMETERS:
+        fields.problem("name", name, suggestion(name, PARAMETERS))
+    match name:
+        case "skewEarly":
+            return SkewEarly(fields.read("shape", parse_positive, SkewEarly().shape))
+        case "skewLate":
+            return SkewLate(fields.read("shape", parse_positive, SkewLate().shape))
+        case "normal":
+            usual = Mu.NOMINAL if mode is WindowMode.AROUND else Mu.MID
+            mu = fields.read("mu", choice_of({mu.value: mu for mu in Mu}), usual)
+            return Normal(mu, fields.read("sigma", _parse_sigma, None))
+        case "exponential":
+            rate = fields.read("lambda", parse_positive, Exponential().rate)
+            return Exponential(
+                rate, fields.read("dir", choice_of({end.value: end for end in Dir}), Dir.EARLY)
+            )
+    return Uniform()
+
+
+def _parse_sigma(value: object) -> timedelta | None:
+    if value is None:
+        return None
+    sigma = parse_duration(value)
+    if not sigma:
+        raise refuse(value, "must be longer than 0")
+    return sigma
+
+
+def read_seed(fields: Fields) -> tuple[SeedStrategy, str]:
+    """Return the seed strategy, by default stable, and the salt, by default empty."""
+    names = {strategy.value: strategy for strategy in SeedStrategy}
+    return fields.read("strategy", choice_of(names), SeedStrategy.STABLE), fields.read("salt", parse_utf8, "")
+
+
+def parse_utf8(value: object) -> str:
+    """Return a text that can be hashed, which a lone surrogate cannot."""
+    text = parse_text(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise refuse(ascii(value), "must be valid Unicode") from None
+    return text
+
+
+KINDS = ("hours", "dow", "dom", "months", "between", "dates", "calendars")
+_HOURS, _DOM = Unit("hours", 0, 23), Unit("dom", 1, 31)
+
+
+def read_constraints(fields: Fields, calendars: Calendars) -> Constraints:
+    """Return both sides, by default empty."""
+    only, avoid = (_read_rule(fields.sub(side, KINDS), calendars) for side in ("only", "avoid"))
+    return Constraints(only=only, avoid=avoid)
+
+
+def _read_rule(fields: Fields, calendars: Calendars) -> Rule:
+    none: frozenset[int] = frozenset()
+    return Rule(
+        hours=fields.read("hours", lambda value: _numbers(value, _HOURS), none),
+        dow=fields.read("dow", lambda value: _numbers(value, WEEKDAY), none),
+        dom=fields.read("dom", lambda value: _numbers(value, _DOM), none),
+        months=fields.read("months", lambda value: _numbers(value, MONTH), none),
+        between=fields.read("between", lambda value: tuple(map(_parse_clock, _items(value))), ()),
+        dates=fields.read("dates", parse_dates, ()),
+        calendars=fields.read("calendars", lambda value: _named(value, calendars), ()),
+    )
+
+
+def _items(value: object) -> list[object]:
+    """Return a list's items, or a single value as a list of one."""
+    items = list(value) if isinstance(value, list | tuple) else [value]
+    if not items:
+        raise refuse(value, "must not be empty; leave it out to allow everything")
+    return items
+
+
+def _numbers(value: object, unit: Unit) -> frozenset[int]:
+    numbers: set[int] = set()
+    for item in _items(value):
+        numbers |= _range_of(item, unit)
+    return frozenset(numbers)
+
+
+def _range_of(item: object, unit: Unit) -> set[int]:
+    """Return the values of a number, a name, or a range `a-b` of them; Sunday may be 7."""
+    words = item.split("-") if isinstance(item, str) and item.count("-") == 1 else [item]
+    low, high = _number_of(words[0], item, unit), _number_of(words[-1], item, unit)
+    if low > high:
+        raise refuse(item, f"the range {item} is reversed")
+    return {value % 7 if unit is WEEKDAY else value for value in range(low, high + 1)}
+
+
+def _number_of(word: object, item: object, unit: Unit) -> int:
+    highest = 7 if unit is WEEKDAY else unit.high
+    if isinstance(word, str):
+        text = word.strip()
+        named = unit.value_of(text)
+        number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else named
+    else:
+        number = word if isinstance(word, int) and not isinstance(word, bool) else None
+    if number is None or not unit.low <= number <= highest:
+        names = " or names" if unit.names else ""
+        raise refuse(item, f"{item} is not among {unit.low}-{highest}{names}")
+    return number
+
+
+def _parse_clock(value: object) -> Clock:
+    found = _CLOCK.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise refuse(value, f'{value} is not a time span; write "09:00-17:30"')
+    hour, minute, last_hour, last_minute = map(int, found.groups())
+    return Clock(60 * hour + minute, 60 * last_hour + last_minute)
+
+
+def parse_dates(value: object) -> tuple[Days, ...]:
+    """Return a list of days and spans of days."""
+    return tuple(map(_parse_days, _items(value)))
+
+
+def _parse_days(value: object) -> Days:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return Days(value, value)
+    first, dots, last = value.partition("..") if isinstance(value, str) else ("", "", "")
+    days = Days(_parse_date(first, value), _parse_date(last if dots else first, value))
+    if days.first > days.last:
+        raise refuse(value, f"{value} is reversed; write the earlier day first")
+    return days
+
+
+def _parse_date(text: str, value: object) -> date:
+    try:
+        if _DATE.fullmatch(text.strip()):
+            return date.fromisoformat(text.strip())
+    except ValueError as cause:
+        raise refuse(value, f"{value} is no day of the calendar") from cause
+    raise refuse(value, f'{value} is not a day; write "2026-12-24" or "2026-12-24..2027-01-01"')
+
+
+def _named(value: object, calendars: Calendars) -> tuple[Calendar, ...]:
+    """Return calendars by name, or given in full with their dates; in the order of their names."""
+    if isinstance(value, Mapping):
+        if not value:
+            raise refuse(value, "must not be empty; leave it out to allow everything")
+        return tuple(Calendar(name, days) for name, days in sorted(parse_calendars(value).items()))
+    found: dict[str, tuple[Days, ...]] = {}
+    for item in _items(value):
+        name = parse_text(item)
+        if name not in calendars:
+            known = f"known are {', '.join(sorted(calendars))}" if calendars else "none are defined"
+            raise refuse(value, f'unknown calendar "{name}"; {known}')
+        found[name] = calendars[name]
+    return tuple(Calendar(name, days) for name, days in sorted(found.items()))
+
+
+def parse_calendars(value: object) -> dict[str, tuple[Days, ...]]:
+    """Return calendars given in full: a name, and the days it has."""
+    if not isinstance(value, Mapping):
+        raise refuse(value, "must be an object: a name, and a list of days")
+    return {parse_text(name): parse_dates(dates) for name, dates in value.items()}
+
+
+def read_policy(fields: Fields) -> Policy:
+    """Return the policy; `overlap` and `concurrency` are two words for one thing."""
+    usual = Policy()
+    if fields.get("overlap") is not None and fields.get("concurrency") is not None:
+        fields.problem("overlap", fields.get("overlap"), "stands beside concurrency; use one of the two")
+    name = "overlap" if fields.get("overlap") is not None else "concurrency"
+    return Policy(
+        overlap=fields.read(name, choice_of(OVERLAP_NAMES), usual.overlap),
+        deadline=fields.read("deadline", _parse_deadline, usual.deadline),
+        suspend=fields.read("suspend", parse_bool, usual.suspend),
+    )
+
+
+def _parse_deadline(value: object) -> timedelta | None:
+    return None if value is None else parse_duration(value)

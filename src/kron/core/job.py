@@ -1,0 +1,161 @@
+"""A job: what is to run, when, and under which policy (SPEC 4: Inputs)."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from kron.core.constraint import Constraints
+from kron.core.definition import (
+    Calendars,
+    Fields,
+    Problem,
+    parse_calendars,
+    parse_text,
+    parse_utf8,
+    read_constraints,
+    read_distribution,
+    read_policy,
+    read_seed,
+    read_window,
+    refuse,
+)
+from kron.core.distribution import Distribution, Uniform
+from kron.core.duration import MICROSECOND, format_duration
+from kron.core.errors import InputError, InvalidJobError
+from kron.core.instant import DAY
+from kron.core.policy import Policy
+from kron.core.schedule import Schedule
+from kron.core.seed import SeedStrategy
+from kron.core.window import Window
+
+# How many windows of one job may be open at once: what a planner has to keep in mind (DESIGN 7).
+MAX_OPEN_WINDOWS = 1_000
+# Whatever a reader may take for the end of a line; an identity with one could make two jobs share a seed.
+LINE_BREAKS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+
+FIELDS = (
+    "identity", "schedule", "timezone", "dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed",
+    "constraints", "calendars", "policy",
+)  # fmt: skip
+NO_WINDOW, UNIFORM, UNCONSTRAINED, USUAL_POLICY = Window(), Uniform(), Constraints(), Policy()
+_SCHEDULE_OPTIONS = ("timezone", "dialect", "dst_gap", "dst_repeat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The definition of one job; what exists is valid."""
+
+    identity: str
+    schedule: Schedule
+    window: Window = NO_WINDOW
+    distribution: Distribution = UNIFORM
+    seed_strategy: SeedStrategy = SeedStrategy.STABLE
+    salt: str = ""
+    constraints: Constraints = UNCONSTRAINED
+    policy: Policy = USUAL_POLICY
+
+    def __post_init__(self) -> None:
+        """Check what no single part can."""
+        problems: list[Problem] = []
+        for path, value, check in (
+            ("identity", self.identity, check_identity),
+            ("seed.salt", self.salt, parse_utf8),
+            ("window.duration", format_duration(self.window.duration), self._check_window),
+        ):
+            try:
+                check(value)
+            except InputError as error:
+                problems.append(Problem(path, value, str(error.details["reason"])))
+        if problems:
+            raise InvalidJobError(identity=self.identity, problems=problems)
+
+    def _check_window(self, duration: object) -> str:
+        expression = self.schedule.expression
+        daily = len(expression.hour.values) * len(expression.minute.values) * len(expression.second.values)
+        micros = self.window.duration // MICROSECOND
+        if micros * daily > MAX_OPEN_WINDOWS * DAY * 1_000_000:
+            longest = format_duration(timedelta(seconds=MAX_OPEN_WINDOWS * DAY // daily))
+            reason = f"too long for a schedule with {daily} times a day; use at most {longest}"
+            raise refuse(duration, reason)
+        return str(duration)
+
+    @classmethod
+    def from_dict(cls, definition: object, *, calendars: Calendars | None = None) -> "Job":
+        """Return a job from plain data, or raise InvalidJobError with every problem and its path.
+
+        `calendars` are named lists of days that several jobs share; the job may bring its own.
+        """
+        problems: list[Problem] = []
+        fields = Fields(definition, "", problems, known=FIELDS)
+        identity = fields.read("identity", check_identity, "")
+        if fields.get("identity") is None:
+            fields.problem("identity", None, "is missing")
+        schedule = _read_schedule(fields, identity)
+        window = read_window(fields.sub("window", ("mode", "duration")))
+        own: Calendars = fields.read("calendars", parse_calendars, {})
+        strategy, salt = read_seed(fields.sub("seed", ("strategy", "salt")))
+        distribution = read_distribution(fields, window.mode)
+        constraints = read_constraints(
+            fields.sub("constraints", ("only", "avoid")), {**(calendars or {}), **own}
+        )
+        policy = read_policy(fields.sub("policy", ("concurrency", "overlap", "deadline", "suspend")))
+        if problems or schedule is None:
+            raise InvalidJobError(identity=identity or fields.get("identity"), problems=problems)
+        return cls(
+            identity=identity,
+            schedule=schedule,
+            window=window,
+            distribution=distribution,
+            seed_strategy=strategy,
+            salt=salt,
+            constraints=constraints,
+            policy=policy,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain data from which an equal job can be made."""
+        schedule = self.schedule
+        return {
+            "identity": self.identity,
+            "schedule": schedule.text,
+            "timezone": schedule.timezone,
+            "dialect": schedule.dialect,
+            "dst_gap": schedule.dst_gap,
+            "dst_repeat": schedule.dst_repeat,
+            "window": {"mode": self.window.mode.value, "duration": format_duration(self.window.duration)},
+            "distribution": self.distribution.to_dict(),
+            "seed": {"strategy": self.seed_strategy.value, "salt": self.salt},
+            "constraints": self.constraints.to_dict(),
+            "policy": self.policy.to_dict(),
+        }
+
+
+def check_identity(value: object) -> str:
+    """Return an identity, or refuse one that is empty or would not stay on its line."""
+    identity = parse_utf8(value)
+    if not identity.strip():
+        raise refuse(value, "must not be empty")
+    if not LINE_BREAKS.isdisjoint(identity):
+        raise refuse(value, "must not contain a line break; two jobs could share a seed")
+    return identity
+
+
+def _read_schedule(fields: Fields, identity: str) -> Schedule | None:
+    """Return the schedule; what is wrong with it is placed at the field that is to blame."""
+    if fields.get("schedule") is None:
+        fields.problem("schedule", None, "is missing")
+        return None
+    options = {
+        name: fields.read(name, parse_text, "") for name in _SCHEDULE_OPTIONS if fields.get(name) is not None
+    }
+    try:
+        text = parse_text(fields.get("schedule"))
+        timezone = options.pop("timezone", None)
+        return Schedule(text, timezone, identity=identity, **options)
+    except InputError as error:
+        named = error.details.get("option")
+        blamed = (
+            "timezone" if "timezone" in error.details else named if named in _SCHEDULE_OPTIONS else "schedule"
+        )
+        reason = error.details.get("reason") if blamed != "schedule" else str(error)
+        fields.problem(str(blamed), fields.get(str(blamed)), str(reason or error))
+    return None

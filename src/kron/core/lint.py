@@ -1,0 +1,478 @@
+"""Lint: what is wrong with a schedule, and what will surprise the one who wrote it.
+
+Every check looks at one schedule and yields remarks; `RULES` is the table of their codes. A code never
+changes its meaning, and a check that no longer applies leaves its code unused.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from kron.core.cron.dialect import DIALECTS, EXTENDED, needs_identity, parse, parse_field
+from kron.core.cron.expression import ON_THE_MINUTE, Expression
+from kron.core.cron.field import DAY, HOUR, MINUTE, MONTH, SECOND, UNITS, WEEKDAY, Field, Unit, runs_of
+from kron.core.crontab import Entry
+from kron.core.errors import InvalidCronExpressionError, NeverMatchesError, UnknownTimezoneError, check_choice
+from kron.core.instant import DAY as DAY_SECONDS
+from kron.core.instant import EpochSeconds, rfc3339
+from kron.core.preview import Effect, clock_text, effects
+from kron.core.schedule import UTC, Schedule, seconds_between
+from kron.core.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP
+from kron.core.zone import Change, zone_of
+
+# How far ahead a change of the clocks is worth a word: two years, whatever their length.
+HORIZON = 2 * 366 * DAY_SECONDS
+# Runs no further apart than this are a rate, not appointments: a change of the clocks does not hurt them.
+RATE = 3600
+
+# What `H` is read with when only the form of an expression matters.
+_ANY_IDENTITY = "any"
+_ZONED = re.compile(r"[ \t]*(?:CRON_TZ|TZ)=([^ \t]+)[ \t]+(.*)", re.IGNORECASE | re.DOTALL)
+_FIELD_LIKE = re.compile(r"[0-9*][0-9*,/-]*")
+
+
+class Severity(StrEnum):
+    """How bad it is: nothing runs, something else than meant may run, or good to know."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Code(StrEnum):
+    """What a finding is about; the values are stable."""
+
+    INVALID = "KRON001"
+    NEVER = "KRON002"
+    ZONE = "KRON003"
+    NOT_STRICT = "KRON004"
+    EITHER_DAY = "KRON005"
+    BOTH_DAYS = "KRON006"
+    UNEVEN = "KRON007"
+    IDLE_STEP = "KRON008"
+    LOST = "KRON009"
+    DOUBLED = "KRON010"
+    SILENT = "KRON011"
+    FLOOD = "KRON012"
+    SUB_MINUTE = "KRON013"
+    DUPLICATE = "KRON014"
+    EXTRA_FIELD = "KRON015"
+
+
+class Rule(NamedTuple):
+    """How bad a code is, and what it means."""
+
+    severity: Severity
+    meaning: str
+
+
+RULES = {
+    Code.INVALID: Rule(Severity.ERROR, "the expression is not valid in its dialect"),
+    Code.NEVER: Rule(Severity.ERROR, "the expression can never match"),
+    Code.ZONE: Rule(Severity.ERROR, "the time zone is unknown, or two are given"),
+    Code.NOT_STRICT: Rule(Severity.ERROR, "the expression is valid, but not in the posix dialect"),
+    Code.EITHER_DAY: Rule(Severity.WARNING, "both day fields are restricted, so either one is enough"),
+    Code.BOTH_DAYS: Rule(Severity.WARNING, "a day field begins with *, so both day fields must match"),
+    Code.UNEVEN: Rule(Severity.WARNING, "a step does not divide its range, so one pause differs"),
+    Code.IDLE_STEP: Rule(Severity.WARNING, "a step is so large that it does nothing"),
+    Code.LOST: Rule(Severity.WARNING, "runs are lost where the clocks go forward"),
+    Code.DOUBLED: Rule(Severity.WARNING, "runs are doubled where the clocks go back"),
+    Code.SILENT: Rule(Severity.WARNING, "dst_repeat silences a job that runs more often than hourly"),
+    Code.FLOOD: Rule(
+        Severity.WARNING, "* stands before a single value, so it runs all the time until it ends"
+    ),
+    Code.SUB_MINUTE: Rule(Severity.INFO, "the schedule runs more often than once a minute"),
+    Code.DUPLICATE: Rule(Severity.WARNING, "the line repeats an earlier one"),
+    Code.EXTRA_FIELD: Rule(Severity.WARNING, "the command begins with what looks like a sixth field"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing found: the text it was found in, what is wrong, and what to do about it."""
+
+    code: Code
+    severity: Severity
+    line: int | None = None
+    expression: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What schedules are judged under: the options of `Schedule`, and the instant from which to look ahead."""
+
+    now: EpochSeconds
+    timezone: str | None = None
+    dialect: str = EXTENDED
+    identity: str | None = None
+    dst_gap: str = SKIP
+    dst_repeat: str = BOTH
+
+    def __post_init__(self) -> None:
+        """Check the choices; a zone that is unknown is a finding."""
+        check_choice("dialect", self.dialect, DIALECTS)
+        check_choice("dst_gap", self.dst_gap, GAP_CHOICES)
+        check_choice("dst_repeat", self.dst_repeat, REPEAT_CHOICES)
+
+
+class Remark(NamedTuple):
+    """A finding before it has a place."""
+
+    code: Code
+    message: str
+    remedy: str
+
+
+Remarks: TypeAlias = Iterator[Remark]
+
+
+def lint_schedule(text: str, setting: Setting) -> list[Finding]:
+    """Return everything there is to say about one expression."""
+    _, remarks = _examine(text, setting)
+    return in_order(_finding(remark, text) for remark in remarks)
+
+
+def lint_entries(entries: Iterable[Entry], setting: Setting) -> list[Finding]:
+    """Return everything there is to say about a crontab, by line; its zones come before the setting's."""
+    found: list[Finding] = []
+    lines: dict[tuple[object, ...], int] = {}
+    for entry in entries:
+        own = setting if entry.timezone is None else replace(setting, timezone=entry.timezone)
+        schedule, remarks = _examine(entry.expression, own)
+        remarks += _extra_field(entry)
+        if schedule is not None:
+            same = (schedule.expression, schedule.timezone, entry.user, entry.command)
+            if lines.setdefault(same, entry.line) != entry.line:
+                remarks.append(_repeated(lines[same]))
+        found += [_placed(remark, entry) for remark in remarks]
+    return in_order(found)
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings by line and code, each once."""
+    return sorted(dict.fromkeys(findings), key=lambda finding: (finding.line or 0, finding.code))
+
+
+def _finding(remark: Remark, text: str, line: int | None = None) -> Finding:
+    code, message, remedy = remark
+    return Finding(
+        code=code,
+        severity=RULES[code].severity,
+        line=line,
+        expression=text,
+        message=message,
+        remedy=remedy,
+    )
+
+
+def _placed(remark: Remark, entry: Entry) -> Finding:
+    """Return a remark at its line; what is wrong with an assigned zone stands where it is assigned."""
+    if remark.code is Code.ZONE and entry.zone_line is not None:
+        return _finding(remark, entry.timezone or "", entry.zone_line)
+    return _finding(remark, entry.expression, entry.line)
+
+
+def _examine(text: str, setting: Setting) -> tuple[Schedule | None, list[Remark]]:
+    """Return a text's schedule, if it is one, and every remark about it."""
+    zoned = _ZONED.fullmatch(text) if setting.dialect == EXTENDED else None
+    prefix, fields = (zoned[1], zoned[2]) if zoned else (None, text)
+    remarks = list(_zone_faults(prefix, setting.timezone))
+    # Where the zone is wrong, everything else can still be said.
+    zone = UTC if remarks else prefix or setting.timezone or UTC
+    try:
+        schedule = Schedule(
+            fields,
+            zone,
+            dialect=setting.dialect,
+            identity=setting.identity,
+            dst_gap=setting.dst_gap,
+            dst_repeat=setting.dst_repeat,
+        )
+    except InvalidCronExpressionError as error:
+        return None, [*remarks, _refusal(error, setting)]
+    return schedule, remarks + [remark for check in CHECKS for remark in check(schedule, setting.now)]
+
+
+# --- errors ----------------------------------------------------------------------------------------
+
+
+def _zone_faults(prefix: str | None, timezone: str | None) -> Remarks:
+    for key in dict.fromkeys((prefix, timezone)):
+        try:
+            zone_of(key if key is not None else UTC)
+        except UnknownTimezoneError as error:
+            close = error.details["suggestions"]
+            remedy = (
+                f"write {' or '.join(close)}" if isinstance(close, tuple) and close else "use an IANA name"
+            )
+            yield Remark(Code.ZONE, f'unknown time zone "{key}"', remedy)
+    if prefix is not None and timezone is not None and prefix != timezone:
+        message = f"the expression says CRON_TZ={prefix}, but the time zone is to be {timezone}"
+        yield Remark(Code.ZONE, message, "remove one of the two")
+
+
+def _refusal(error: InvalidCronExpressionError, setting: Setting) -> Remark:
+    """Say why an expression is refused, and what would be accepted."""
+    text, remedy = (
+        error.expression,
+        f"correct the {error.field} field".replace("expression field", "expression"),
+    )
+    if isinstance(error, NeverMatchesError):
+        return Remark(Code.NEVER, str(error), "correct the day, the month or the weekday")
+    try:
+        meant = parse(text, EXTENDED, identity=setting.identity or _ANY_IDENTITY)
+    except NeverMatchesError as never:
+        return Remark(Code.NEVER, str(never), "correct the day, the month or the weekday")
+    except InvalidCronExpressionError:
+        return Remark(Code.INVALID, str(error), remedy)
+    if setting.dialect == EXTENDED:
+        return Remark(Code.INVALID, str(error), "give it an identity (--identity), or write numbers for H")
+    hashed = setting.identity is None and needs_identity(text)
+    return Remark(Code.NOT_STRICT, str(error), _strict_remedy(None if hashed else strict_text(meant), meant))
+
+
+def _strict_remedy(strict: str | None, meant: Expression) -> str:
+    if strict is None:
+        return "use the extended dialect; the posix dialect has no equivalent"
+    zone = f" with the time zone {meant.timezone}" if meant.timezone else ""
+    return f"write {strict}{zone}"
+
+
+def strict_text(expression: Expression) -> str | None:
+    """Return an expression in the posix dialect that matches the same times, or None where there is none."""
+    day, weekday = expression.day, expression.weekday
+    if expression.second != ON_THE_MINUTE or day.marks or weekday.marks:
+        return None
+    # Where both day fields must match, one of them has to be `*`: strictly, two restricted ones are joined by or.
+    days = [_listed(field, star=not expression.either) for field in (day, weekday)]
+    if not expression.either and "*" not in days:
+        return None
+    minute, hour, month = (
+        _listed(field, star=True) for field in (expression.minute, expression.hour, expression.month)
+    )
+    return f"{minute} {hour} {days[0]} {month} {days[1]}"
+
+
+def _listed(field: Field, *, star: bool) -> str:
+    return "*" if star and field.mask == field.unit.full else ",".join(runs_of(field.values))
+
+
+def _exhausted(schedule: Schedule, now: EpochSeconds) -> Remarks:
+    if schedule.plan.next_after(now - 1) is None:
+        message = f"no time from {rfc3339(now)} on matches in {schedule.timezone}"
+        yield Remark(Code.NEVER, message, "choose a time that the clocks do not skip every year")
+
+
+# --- days ------------------------------------------------------------------------------------------
+
+
+def _either_day(schedule: Schedule, now: EpochSeconds) -> Remarks:
+    day, weekday = schedule.expression.day, schedule.expression.weekday
+    everything = [field.mask == field.unit.full for field in (day, weekday)]
+    if not schedule.expression.either or all(everything):
+        return
+    message = f"either day field is enough: it runs on day {day} of the month and also on weekday {weekday}"
+    if any(everything):
+        message = f"either day field is enough: day {day} or weekday {weekday} is every day"
+    remedy = "leave one of them *, or test the other in the command"
+    week, offset = divmod(day.values[0] - 1, 7) if day.values else (0, 1)
+    if (
+        schedule.dialect == EXTENDED
+        and not (day.marks or weekday.marks or offset or week > 3)
+        and day.values == tuple(range(7 * week + 1, 7 * week + 8))
+    ):
+        nth = ",".join(f"{value}#{week + 1}" for value in weekday.values)
+        remedy = f"for such a weekday in that week write * for the day and {nth} for the weekday"
+    yield Remark(Code.EITHER_DAY, message, remedy)
+
+
+def _both_days(schedule: Schedule, now: EpochSeconds) -> Remarks:
+    day, weekday = schedule.expression.day, schedule.expression.weekday
+    restricted = [field for field in (day, weekday) if field.mask != field.unit.full]
+    starred = [field for field in restricted if field.star]
+    if len(restricted) < 2 or not starred:
+        return
+    name = starred[0].unit.name
+    message = (
+        f"the {name} field begins with *, so both day fields must match: day {day} and weekday {weekday}"
+    )
+    remedy = f"if either is to be enough, write {','.join(runs_of(starred[0].values))} for the {name}"
+    yield Remark(Code.BOTH_DAYS, message, remedy)
+
+
+# --- steps -----------------------------------------------------------------------------------------
+
+
+def _steps(schedule: Schedule, now: EpochSeconds) -> Remarks:
+    words = schedule.text.split()
+    for unit, word in zip((SECOND, *UNITS)[-len(words) :], words, strict=False):
+        items = word.split(",")
+        for item in items:
+            bounds, _, step = item.partition("/")
+            if not step or int(step) == 1:
+                continue
+            values = parse_field(item, unit.name, identity=schedule.identity).values
+            if len(values) == 1:
+                message = f"the step in {unit.name} {item} does nothing: only {values[0]} matches"
+                yield Remark(Code.IDLE_STEP, message, f"write {values[0]}, or a smaller step")
+            elif len(items) == 1 and _goes_round(bounds, unit) and _goes_on(unit, schedule.expression, now):
+                yield from _uneven(item, unit, values, int(step))
+
+
+def _goes_round(bounds: str, unit: Unit) -> bool:
+    """Say whether a step starts anew when its unit does, because nothing ends it before."""
+    return "-" not in bounds or parse_field(bounds, unit.name, identity=_ANY_IDENTITY).mask == unit.full
+
+
+def _goes_on(unit: Unit, expression: Expression, now: EpochSeconds) -> bool:
+    """Say whether the unit's last value is ever followed by its first one, so that their distance matters."""
+    if unit is SECOND:
+        return _has_neighbours(expression.minute)
+    if unit is MINUTE:
+        return _has_neighbours(expression.hour)
+    if unit is HOUR:
+        year = expression.days.year_from(now // DAY_SECONDS)
+        return year is not None and bool(year.mask & year.mask >> 1)
+    if unit is DAY:
+        return expression.weekday.mask == WEEKDAY.full and _has_neighbours(expression.month)
+    return unit is MONTH or expression.day.mask == DAY.full
+
+
+def _has_neighbours(field: Field) -> bool:
+    values, unit = set(field.values), field.unit
+    return len(values) > 1 and any(unit.low + (v + 1 - unit.low) % unit.size in values for v in values)
+
+
+def _uneven(item: str, unit: Unit, values: tuple[int, ...], step: int) -> Remarks:
+    if unit is DAY:
+        message = f"day {item} starts anew each month: after {values[-1]} comes {values[0]}, whatever the month's length"
+        yield Remark(Code.UNEVEN, message, "list the days; cron does not count across months")
+        return
+    for before, after in pairwise((*values, values[0])):
+        pause = (after - before) % unit.size
+        if pause != step:
+            message = f"{unit.name} {item} is uneven: from {before} to {after} it is {pause}, not {step}"
+            yield Remark(Code.UNEVEN, message, _even_remedy(unit, step))
+            return
+
+
+def _even_remedy(unit: Unit, step: int) -> str:
+    steps = [n for n in range(2, unit.size // 2 + 1) if unit.size % n == 0]
+    if step in steps:
+        return f"begin before {unit.low + step}, or write the end of the range"
+    near = [n for n in steps if n < step][-1:] + [n for n in steps if n > step][:1]
+    if not near:
+        return f"list the {unit.name}s"
+    return f"use a step that divides {unit.size}, such as {' or '.join(map(str, near))}, or list the {unit.name}s"
+
+
+# --- changes of the clocks -------------------------------------------------------------------------
+
+
+def _lost(schedule: Schedule, now: EpochSeconds) -> Remarks:
+    hits = [effect for effect in _hits(schedule, now) if effect.is_gap]
+    if hits and schedule.dst_gap == SKIP:
+        message = f"lost where the clocks go forward: {_dates(hits)} ({schedule.timezone})"
+        yield Remark(Code.LOST, message, 'set dst_gap to "next", or choose a time that is not skipped')
+
+
+def _doubled(schedule: Schedule, now: EpochSeconds) -> Remarks:
+    hits = [effect for effect in _hits(schedule, now) if not effect.is_gap]
+    if hits and schedule.dst_repeat == BOTH:
+        message = f"runs twice where the clocks go back: {_dates(hits)} ({schedule.timezone})"
+        yield Remark(
+            Code.DOUBLED, message, 'set dst_repeat to "first", or choose a time that is not repeated'
+        )
+
+
+def _silent(schedule: Schedule, now: EpochSeconds) -> Remarks:
+    inside = len(schedule.expression.minute.values) * len(schedule.expression.second.values)
+    if schedule.dst_repeat == BOTH or inside == 1 or not _has_neighbours(schedule.expression.hour):
+        return
+    hits = [effect for effect in effects(schedule, now, now + HORIZON) if not effect.is_gap]
+    dates = f": {_dates(hits)} ({schedule.timezone})" if hits else ""
+    message = f"runs more often than hourly, but pauses where the clocks go back{dates}"
+    yield Remark(Code.SILENT, message, 'set dst_repeat to "both"')
+
+
+def _hits(schedule: Schedule, now: EpochSeconds) -> Iterator[Effect]:
+    """Yield the changes ahead that the schedule does not simply run on through."""
+    for effect in effects(schedule, now, now + HORIZON):
+        if not _runs_on(schedule, effect.change):
+            yield effect
+
+
+def _runs_on(schedule: Schedule, change: Change) -> bool:
+    """Say whether runs stay no further apart than RATE from before a change until after it."""
+    reach = max(-change.size, 0)
+    last = schedule.plan.prev_at_or_before(change.at - reach - 1)
+    for instant in seconds_between(schedule.plan, change.at - reach, None):
+        if last is None or instant - last > RATE:
+            return False
+        if instant >= change.at + reach:
+            return True
+        last = instant
+    return False
+
+
+def _dates(hits: list[Effect]) -> str:
+    return ", ".join(f"{hit.first.date()} {_times(hit)}" for hit in hits)
+
+
+def _times(effect: Effect) -> str:
+    if effect.count == 1:
+        return clock_text(effect.first)
+    return f"{clock_text(effect.first)} to {clock_text(effect.last)} ({effect.count} times)"
+
+
+# --- load ------------------------------------------------------------------------------------------
+
+
+def _flood(schedule: Schedule, now: EpochSeconds) -> Remarks:
+    words = schedule.text.split()
+    units = (SECOND, *UNITS)[-len(words) :]
+    for place, (fine, coarse) in enumerate(pairwise(zip(units, words, strict=False))):
+        (unit, word), (of, value) = fine, coarse
+        if unit in (SECOND, MINUTE) and word == "*" and value.isdecimal():
+            once = " ".join([*words[:place], "0", *words[place + 1 :]])
+            message = f"* runs every {unit.name} of {of.name} {int(value)}, 60 times"
+            yield Remark(Code.FLOOD, message, f"for one run write {once}, to mean it write 0-59")
+
+
+def _sub_minute(schedule: Schedule, now: EpochSeconds) -> Remarks:
+    count = len(schedule.expression.second.values)
+    if count > 1:
+        message = f"runs {count} times in each minute that matches"
+        yield Remark(Code.SUB_MINUTE, message, "make sure that the job and its target bear it")
+
+
+def _extra_field(entry: Entry) -> Remarks:
+    word = entry.user or entry.command.partition(" ")[0]
+    if _FIELD_LIKE.fullmatch(word):
+        message = f'five fields are read, so "{word}" is taken for the {"user" if entry.user else "command"}'
+        yield Remark(Code.EXTRA_FIELD, message, "a crontab has no seconds before a command; remove one field")
+
+
+def _repeated(line: int) -> Remark:
+    message = f"same times, same time zone and same command as line {line}"
+    return Remark(Code.DUPLICATE, message, "remove one of the two")
+
+
+Check: TypeAlias = Callable[[Schedule, EpochSeconds], Remarks]
+
+CHECKS: tuple[Check, ...] = (
+    _exhausted,
+    _either_day,
+    _both_days,
+    _steps,
+    _lost,
+    _doubled,
+    _silent,
+    _flood,
+    _sub_minute,
+)

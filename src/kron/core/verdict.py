@@ -1,0 +1,50 @@
+"""Verdicts: what the present moment demands for one decided period."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kron.core.decision import Decision
+from kron.core.outcome import Outcome, Reason
+from kron.core.policy import Overlap, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do before an instant in milliseconds, or, without one, until the job is changed."""
+
+    until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start an execution; `replace` asks the active one to end first."""
+
+    replace: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The period ends without an execution."""
+
+    outcome: Outcome
+    reason: Reason
+
+
+Verdict: TypeAlias = Wait | Start | Settle
+
+
+def judge(decision: Decision, policy: Policy, *, active: bool, now: int) -> Verdict:
+    """Say what `now`, in milliseconds, demands for one period (SPEC 4: Trigger, Deadline, Concurrency)."""
+    if policy.suspend:
+        return Wait(until=None)
+    if decision.fire_time is None:
+        return Settle(Outcome.UNSCHEDULABLE, Reason.NO_CANDIDATE)
+    if now < decision.fire_time:
+        return Wait(until=decision.fire_time)
+    # Lateness counts in whole seconds: with deadline 0, a start in that very second is on time.
+    late_s = now // 1000 - decision.fire_time // 1000
+    if policy.deadline is not None and late_s > policy.deadline.total_seconds():
+        return Settle(Outcome.MISSED, Reason.DEADLINE)
+    if active and policy.overlap is Overlap.SKIP:
+        return Settle(Outcome.SKIPPED, Reason.ACTIVE)
+    return Start(replace=active and policy.overlap is Overlap.REPLACE)
