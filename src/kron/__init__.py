@@ -28,6 +28,8 @@ _HOME = {
     "InvalidOptionError": "kron.core.errors",
     "InvalidInstantError": "kron.core.errors",
     "InvalidJobError": "kron.core.errors",
+    "InvalidJobFileError": "kron.core.errors",
+    "UnreadableFileError": "kron.core.errors",
     "NoCandidateError": "kron.core.errors",
 }
 _MODULES = ("cron",)

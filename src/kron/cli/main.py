@@ -24,7 +24,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         return call(arguments)
     except KronError as error:
-        print(f"kron: {one_line(str(error))}", file=sys.stderr)
+        for line in error.lines():
+            print(f"kron: {one_line(line)}", file=sys.stderr)
         return BAD
     except BrokenPipeError:
         # The reader (head, less) has seen enough. Closing here keeps Python from complaining at exit.

@@ -66,7 +66,7 @@ def _entries(text: str, *, has_user: bool) -> Iterator[Entry]:
             entry = _entry(number, raw, assignment.rest, has_user=has_user)
             yield replace(entry, timezone=assignment.value)
         else:
-            yield Entry(line=number, expression=body, raw=raw)
+            yield Entry(line=number, expression=body, timezone=assignment.value, raw=raw)
 
 
 def _assignment_of(body: str) -> _Assignment | None:

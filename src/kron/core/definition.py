@@ -159,11 +159,12 @@ def read_distribution(parent: Fields, mode: WindowMode) -> Distribution:
     value = parent.get("distribution", {"name": "uniform"})
     if isinstance(value, str):
         value = {"name": value}
-    name = value.get("name") if isinstance(value, Mapping) else None
-    known = PARAMETERS.get(name, tuple(sorted(every))) if isinstance(name, str) else tuple(sorted(every))
+    given = value.get("name") if isinstance(value, Mapping) else None
+    name = given if isinstance(given, str) and given in PARAMETERS else None
+    known = PARAMETERS[name] if name else tuple(sorted(every))
     fields = Fields(value, parent.path_of("distribution"), parent.problems, known=("name", *known))
-    if isinstance(value, Mapping) and name not in PARAMETERS:
-        fields.problem("name", name, suggestion(name, PARAMETERS))
+    if isinstance(value, Mapping) and name is None:
+        fields.problem("name", given, suggestion(given, PARAMETERS))
     match name:
         case "skewEarly":
             return SkewEarly(fields.read("shape", parse_positive, SkewEarly().shape))
@@ -175,10 +176,10 @@ def read_distribution(parent: Fields, mode: WindowMode) -> Distribution:
             return Normal(mu, fields.read("sigma", _parse_sigma, None))
         case "exponential":
             rate = fields.read("lambda", parse_positive, Exponential().rate)
-            return Exponential(
-                rate, fields.read("dir", choice_of({end.value: end for end in Dir}), Dir.EARLY)
-            )
-    return Uniform()
+            ends = choice_of({end.value: end for end in Dir})
+            return Exponential(rate, fields.read("dir", ends, Dir.EARLY))
+        case _:
+            return Uniform()
 
 
 def _parse_sigma(value: object) -> timedelta | None:

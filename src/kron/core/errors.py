@@ -9,13 +9,15 @@ KronError
 │   ├── UnknownTimezoneError
 │   ├── InvalidOptionError
 │   ├── InvalidJobError
+│   ├── InvalidJobFileError
+│   ├── UnreadableFileError
 │   ├── NoCandidateError
 │   └── InvalidInstantError
 ├── ConflictError                    valid input, wrong moment
 └── StoreError                       what we remembered cannot be used
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 
@@ -27,6 +29,10 @@ class KronError(Exception):
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
         self.details = details
+
+    def lines(self) -> list[str]:
+        """Return the message line by line, one for each thing that is wrong."""
+        return [str(self)]
 
 
 class InputError(KronError):
@@ -134,6 +140,40 @@ class InvalidJobError(InputError):
             f"Invalid {name}: {'; '.join(map(str, problems))}", identity=identity, problems=tuple(problems)
         )
         self.problems = tuple(problems)
+
+
+class InvalidJobFileError(InputError):
+    """One or more jobs of a file are wrong, each problem with its path and, where known, its line."""
+
+    code = "invalid_job_file"
+
+    def __init__(
+        self, *, problems: Sequence[object], file: str | None = None, lines: Mapping[str, int] | None = None
+    ) -> None:
+        self.problems = tuple(problems)
+        self._file = file
+        self._line_of = lines or {}
+        super().__init__("; ".join(self.lines()), problems=self.problems, file=file)
+
+    def lines(self) -> list[str]:
+        """Return one line for each problem."""
+        return [f"{self._place(getattr(problem, 'path', ''))}{problem}" for problem in self.problems]
+
+    def _place(self, path: str) -> str:
+        """Return the file and the line of a path, or of the nearest that has one."""
+        while path and path not in self._line_of:
+            path = path.rpartition(".")[0] or path.rpartition("[")[0]
+        line = self._line_of.get(path)
+        return ":".join(str(part) for part in (self._file, line) if part) + ": " if self._file else ""
+
+
+class UnreadableFileError(InputError):
+    """A file cannot be read, or is not in the format it should be in."""
+
+    code = "unreadable_file"
+
+    def __init__(self, *, file: str, reason: str) -> None:
+        super().__init__(f'Cannot read "{file}": {reason}', file=file, reason=reason)
 
 
 class NoCandidateError(InputError):

@@ -1,21 +1,21 @@
 """Lint: what is wrong with a schedule, and what will surprise the one who wrote it.
 
-Every check looks at one schedule and yields remarks; `RULES` is the table of their codes. A code never
-changes its meaning, and a check that no longer applies leaves its code unused.
+Every check looks at one schedule and yields remarks; `kron.core.finding` has the table of their codes.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kron.core.cron.dialect import DIALECTS, EXTENDED, needs_identity, parse, parse_field
 from kron.core.cron.expression import ON_THE_MINUTE, Expression
 from kron.core.cron.field import DAY, HOUR, MINUTE, MONTH, SECOND, UNITS, WEEKDAY, Field, Unit, runs_of
+from kron.core.cron.item import number_of
 from kron.core.crontab import Entry
 from kron.core.errors import InvalidCronExpressionError, NeverMatchesError, UnknownTimezoneError, check_choice
+from kron.core.finding import Code, Finding, Remark, finding_of, in_order
 from kron.core.instant import DAY as DAY_SECONDS
 from kron.core.instant import EpochSeconds, rfc3339
 from kron.core.preview import Effect, clock_text, effects
@@ -34,77 +34,9 @@ _ZONED = re.compile(r"[ \t]*(?:CRON_TZ|TZ)=([^ \t]+)[ \t]+(.*)", re.IGNORECASE |
 _FIELD_LIKE = re.compile(r"[0-9*][0-9*,/-]*")
 
 
-class Severity(StrEnum):
-    """How bad it is: nothing runs, something else than meant may run, or good to know."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-
-
-class Code(StrEnum):
-    """What a finding is about; the values are stable."""
-
-    INVALID = "KRON001"
-    NEVER = "KRON002"
-    ZONE = "KRON003"
-    NOT_STRICT = "KRON004"
-    EITHER_DAY = "KRON005"
-    BOTH_DAYS = "KRON006"
-    UNEVEN = "KRON007"
-    IDLE_STEP = "KRON008"
-    LOST = "KRON009"
-    DOUBLED = "KRON010"
-    SILENT = "KRON011"
-    FLOOD = "KRON012"
-    SUB_MINUTE = "KRON013"
-    DUPLICATE = "KRON014"
-    EXTRA_FIELD = "KRON015"
-
-
-class Rule(NamedTuple):
-    """How bad a code is, and what it means."""
-
-    severity: Severity
-    meaning: str
-
-
-RULES = {
-    Code.INVALID: Rule(Severity.ERROR, "the expression is not valid in its dialect"),
-    Code.NEVER: Rule(Severity.ERROR, "the expression can never match"),
-    Code.ZONE: Rule(Severity.ERROR, "the time zone is unknown, or two are given"),
-    Code.NOT_STRICT: Rule(Severity.ERROR, "the expression is valid, but not in the posix dialect"),
-    Code.EITHER_DAY: Rule(Severity.WARNING, "both day fields are restricted, so either one is enough"),
-    Code.BOTH_DAYS: Rule(Severity.WARNING, "a day field begins with *, so both day fields must match"),
-    Code.UNEVEN: Rule(Severity.WARNING, "a step does not divide its range, so one pause differs"),
-    Code.IDLE_STEP: Rule(Severity.WARNING, "a step is so large that it does nothing"),
-    Code.LOST: Rule(Severity.WARNING, "runs are lost where the clocks go forward"),
-    Code.DOUBLED: Rule(Severity.WARNING, "runs are doubled where the clocks go back"),
-    Code.SILENT: Rule(Severity.WARNING, "dst_repeat silences a job that runs more often than hourly"),
-    Code.FLOOD: Rule(
-        Severity.WARNING, "* stands before a single value, so it runs all the time until it ends"
-    ),
-    Code.SUB_MINUTE: Rule(Severity.INFO, "the schedule runs more often than once a minute"),
-    Code.DUPLICATE: Rule(Severity.WARNING, "the line repeats an earlier one"),
-    Code.EXTRA_FIELD: Rule(Severity.WARNING, "the command begins with what looks like a sixth field"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing found: the text it was found in, what is wrong, and what to do about it."""
-
-    code: Code
-    severity: Severity
-    line: int | None = None
-    expression: str
-    message: str
-    remedy: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What schedules are judged under: the options of `Schedule`, and the instant from which to look ahead."""
+    """What schedules are judged under: the options of `Schedule`, and whence to look ahead."""
 
     now: EpochSeconds
     timezone: str | None = None
@@ -120,21 +52,13 @@ class Setting:
         check_choice("dst_repeat", self.dst_repeat, REPEAT_CHOICES)
 
 
-class Remark(NamedTuple):
-    """A finding before it has a place."""
-
-    code: Code
-    message: str
-    remedy: str
-
-
 Remarks: TypeAlias = Iterator[Remark]
 
 
 def lint_schedule(text: str, setting: Setting) -> list[Finding]:
     """Return everything there is to say about one expression."""
     _, remarks = _examine(text, setting)
-    return in_order(_finding(remark, text) for remark in remarks)
+    return in_order(finding_of(remark, text) for remark in remarks)
 
 
 def lint_entries(entries: Iterable[Entry], setting: Setting) -> list[Finding]:
@@ -146,35 +70,18 @@ def lint_entries(entries: Iterable[Entry], setting: Setting) -> list[Finding]:
         schedule, remarks = _examine(entry.expression, own)
         remarks += _extra_field(entry)
         if schedule is not None:
-            same = (schedule.expression, schedule.timezone, entry.user, entry.command)
+            same = (schedule.expression, own.timezone or UTC, entry.user, entry.command)
             if lines.setdefault(same, entry.line) != entry.line:
                 remarks.append(_repeated(lines[same]))
         found += [_placed(remark, entry) for remark in remarks]
     return in_order(found)
 
 
-def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings by line and code, each once."""
-    return sorted(dict.fromkeys(findings), key=lambda finding: (finding.line or 0, finding.code))
-
-
-def _finding(remark: Remark, text: str, line: int | None = None) -> Finding:
-    code, message, remedy = remark
-    return Finding(
-        code=code,
-        severity=RULES[code].severity,
-        line=line,
-        expression=text,
-        message=message,
-        remedy=remedy,
-    )
-
-
 def _placed(remark: Remark, entry: Entry) -> Finding:
     """Return a remark at its line; what is wrong with an assigned zone stands where it is assigned."""
     if remark.code is Code.ZONE and entry.zone_line is not None:
-        return _finding(remark, entry.timezone or "", entry.zone_line)
-    return _finding(remark, entry.expression, entry.line)
+        return finding_of(remark, entry.timezone or "", entry.zone_line)
+    return finding_of(remark, entry.expression, entry.line)
 
 
 def _examine(text: str, setting: Setting) -> tuple[Schedule | None, list[Remark]]:
@@ -206,10 +113,9 @@ def _zone_faults(prefix: str | None, timezone: str | None) -> Remarks:
         try:
             zone_of(key if key is not None else UTC)
         except UnknownTimezoneError as error:
-            close = error.details["suggestions"]
-            remedy = (
-                f"write {' or '.join(close)}" if isinstance(close, tuple) and close else "use an IANA name"
-            )
+            close, remedy = error.details["suggestions"], "use an IANA name"
+            if isinstance(close, tuple) and close:
+                remedy = f"write {' or '.join(close)}"
             yield Remark(Code.ZONE, f'unknown time zone "{key}"', remedy)
     if prefix is not None and timezone is not None and prefix != timezone:
         message = f"the expression says CRON_TZ={prefix}, but the time zone is to be {timezone}"
@@ -218,29 +124,22 @@ def _zone_faults(prefix: str | None, timezone: str | None) -> Remarks:
 
 def _refusal(error: InvalidCronExpressionError, setting: Setting) -> Remark:
     """Say why an expression is refused, and what would be accepted."""
-    text, remedy = (
-        error.expression,
-        f"correct the {error.field} field".replace("expression field", "expression"),
-    )
-    if isinstance(error, NeverMatchesError):
-        return Remark(Code.NEVER, str(error), "correct the day, the month or the weekday")
     try:
-        meant = parse(text, EXTENDED, identity=setting.identity or _ANY_IDENTITY)
+        meant = parse(error.expression, EXTENDED, identity=setting.identity or _ANY_IDENTITY)
     except NeverMatchesError as never:
         return Remark(Code.NEVER, str(never), "correct the day, the month or the weekday")
     except InvalidCronExpressionError:
-        return Remark(Code.INVALID, str(error), remedy)
+        part = error.field if error.field == "expression" else f"{error.field} field"
+        return Remark(Code.INVALID, str(error), f"correct the {part}")
     if setting.dialect == EXTENDED:
-        return Remark(Code.INVALID, str(error), "give it an identity (--identity), or write numbers for H")
-    hashed = setting.identity is None and needs_identity(text)
-    return Remark(Code.NOT_STRICT, str(error), _strict_remedy(None if hashed else strict_text(meant), meant))
-
-
-def _strict_remedy(strict: str | None, meant: Expression) -> str:
+        return Remark(Code.INVALID, str(error), "give it an identity, or write numbers instead of H")
+    hashed = setting.identity is None and needs_identity(error.expression)
+    strict = None if hashed else strict_text(meant)
     if strict is None:
-        return "use the extended dialect; the posix dialect has no equivalent"
+        remedy = "use the extended dialect; the posix dialect has no equivalent"
+        return Remark(Code.NOT_STRICT, str(error), remedy)
     zone = f" with the time zone {meant.timezone}" if meant.timezone else ""
-    return f"write {strict}{zone}"
+    return Remark(Code.NOT_STRICT, str(error), f"write {strict}{zone}")
 
 
 def strict_text(expression: Expression) -> str | None:
@@ -248,13 +147,12 @@ def strict_text(expression: Expression) -> str | None:
     day, weekday = expression.day, expression.weekday
     if expression.second != ON_THE_MINUTE or day.marks or weekday.marks:
         return None
-    # Where both day fields must match, one of them has to be `*`: strictly, two restricted ones are joined by or.
+    # Where both day fields must match, one has to be `*`: strictly, of two restricted ones either is enough.
     days = [_listed(field, star=not expression.either) for field in (day, weekday)]
     if not expression.either and "*" not in days:
         return None
-    minute, hour, month = (
-        _listed(field, star=True) for field in (expression.minute, expression.hour, expression.month)
-    )
+    others = (expression.minute, expression.hour, expression.month)
+    minute, hour, month = (_listed(field, star=True) for field in others)
     return f"{minute} {hour} {days[0]} {month} {days[1]}"
 
 
@@ -280,14 +178,10 @@ def _either_day(schedule: Schedule, now: EpochSeconds) -> Remarks:
     if any(everything):
         message = f"either day field is enough: day {day} or weekday {weekday} is every day"
     remedy = "leave one of them *, or test the other in the command"
-    week, offset = divmod(day.values[0] - 1, 7) if day.values else (0, 1)
-    if (
-        schedule.dialect == EXTENDED
-        and not (day.marks or weekday.marks or offset or week > 3)
-        and day.values == tuple(range(7 * week + 1, 7 * week + 8))
-    ):
-        nth = ",".join(f"{value}#{week + 1}" for value in weekday.values)
-        remedy = f"for such a weekday in that week write * for the day and {nth} for the weekday"
+    nth = next((n for n in range(1, 5) if day.values == tuple(range(7 * n - 6, 7 * n + 1))), None)
+    if nth and schedule.dialect == EXTENDED and not (day.marks or weekday.marks):
+        only = ",".join(f"{value}#{nth}" for value in weekday.values)
+        remedy = f"to have both match, write * for the day and {only} for the weekday"
     yield Remark(Code.EITHER_DAY, message, remedy)
 
 
@@ -314,14 +208,14 @@ def _steps(schedule: Schedule, now: EpochSeconds) -> Remarks:
         items = word.split(",")
         for item in items:
             bounds, _, step = item.partition("/")
-            if not step or int(step) == 1:
+            if not step or number_of(step) == 1:
                 continue
             values = parse_field(item, unit.name, identity=schedule.identity).values
             if len(values) == 1:
                 message = f"the step in {unit.name} {item} does nothing: only {values[0]} matches"
                 yield Remark(Code.IDLE_STEP, message, f"write {values[0]}, or a smaller step")
             elif len(items) == 1 and _goes_round(bounds, unit) and _goes_on(unit, schedule.expression, now):
-                yield from _uneven(item, unit, values, int(step))
+                yield from _uneven(item, unit, values, number_of(step))
 
 
 def _goes_round(bounds: str, unit: Unit) -> bool:
@@ -350,7 +244,9 @@ def _has_neighbours(field: Field) -> bool:
 
 def _uneven(item: str, unit: Unit, values: tuple[int, ...], step: int) -> Remarks:
     if unit is DAY:
-        message = f"day {item} starts anew each month: after {values[-1]} comes {values[0]}, whatever the month's length"
+        message = (
+            f"day {item} starts anew each month: however long it is, {values[0]} comes after {values[-1]}"
+        )
         yield Remark(Code.UNEVEN, message, "list the days; cron does not count across months")
         return
     for before, after in pairwise((*values, values[0])):
@@ -366,25 +262,25 @@ def _even_remedy(unit: Unit, step: int) -> str:
     if step in steps:
         return f"begin before {unit.low + step}, or write the end of the range"
     near = [n for n in steps if n < step][-1:] + [n for n in steps if n > step][:1]
-    if not near:
-        return f"list the {unit.name}s"
-    return f"use a step that divides {unit.size}, such as {' or '.join(map(str, near))}, or list the {unit.name}s"
+    divisor = (
+        f"use a step that divides {unit.size}, such as {' or '.join(map(str, near))}, or " if near else ""
+    )
+    return f"{divisor}list the {unit.name}s"
 
 
 # --- changes of the clocks -------------------------------------------------------------------------
 
 
-def _lost(schedule: Schedule, now: EpochSeconds) -> Remarks:
-    hits = [effect for effect in _hits(schedule, now) if effect.is_gap]
-    if hits and schedule.dst_gap == SKIP:
-        message = f"lost where the clocks go forward: {_dates(hits)} ({schedule.timezone})"
+def _clocks(schedule: Schedule, now: EpochSeconds) -> Remarks:
+    """Name what the coming changes take away or double; a rate simply runs on through them."""
+    ahead = effects(schedule, now, now + HORIZON)
+    hits = [effect for effect in ahead if not _runs_on(schedule, effect.change)]
+    lost, doubled = [hit for hit in hits if hit.is_gap], [hit for hit in hits if not hit.is_gap]
+    if lost and schedule.dst_gap == SKIP:
+        message = f"lost where the clocks go forward: {_dates(lost)} ({schedule.timezone})"
         yield Remark(Code.LOST, message, 'set dst_gap to "next", or choose a time that is not skipped')
-
-
-def _doubled(schedule: Schedule, now: EpochSeconds) -> Remarks:
-    hits = [effect for effect in _hits(schedule, now) if not effect.is_gap]
-    if hits and schedule.dst_repeat == BOTH:
-        message = f"runs twice where the clocks go back: {_dates(hits)} ({schedule.timezone})"
+    if doubled and schedule.dst_repeat == BOTH:
+        message = f"runs twice where the clocks go back: {_dates(doubled)} ({schedule.timezone})"
         yield Remark(
             Code.DOUBLED, message, 'set dst_repeat to "first", or choose a time that is not repeated'
         )
@@ -398,13 +294,6 @@ def _silent(schedule: Schedule, now: EpochSeconds) -> Remarks:
     dates = f": {_dates(hits)} ({schedule.timezone})" if hits else ""
     message = f"runs more often than hourly, but pauses where the clocks go back{dates}"
     yield Remark(Code.SILENT, message, 'set dst_repeat to "both"')
-
-
-def _hits(schedule: Schedule, now: EpochSeconds) -> Iterator[Effect]:
-    """Yield the changes ahead that the schedule does not simply run on through."""
-    for effect in effects(schedule, now, now + HORIZON):
-        if not _runs_on(schedule, effect.change):
-            yield effect
 
 
 def _runs_on(schedule: Schedule, change: Change) -> bool:
@@ -425,9 +314,8 @@ def _dates(hits: list[Effect]) -> str:
 
 
 def _times(effect: Effect) -> str:
-    if effect.count == 1:
-        return clock_text(effect.first)
-    return f"{clock_text(effect.first)} to {clock_text(effect.last)} ({effect.count} times)"
+    first, last = clock_text(effect.first), clock_text(effect.last)
+    return first if effect.count == 1 else f"{first} to {last} ({effect.count} times)"
 
 
 # --- load ------------------------------------------------------------------------------------------
@@ -436,12 +324,12 @@ def _times(effect: Effect) -> str:
 def _flood(schedule: Schedule, now: EpochSeconds) -> Remarks:
     words = schedule.text.split()
     units = (SECOND, *UNITS)[-len(words) :]
-    for place, (fine, coarse) in enumerate(pairwise(zip(units, words, strict=False))):
-        (unit, word), (of, value) = fine, coarse
-        if unit in (SECOND, MINUTE) and word == "*" and value.isdecimal():
-            once = " ".join([*words[:place], "0", *words[place + 1 :]])
-            message = f"* runs every {unit.name} of {of.name} {int(value)}, 60 times"
-            yield Remark(Code.FLOOD, message, f"for one run write {once}, to mean it write 0-59")
+    for place, (word, value) in enumerate(pairwise(words)):
+        unit, of = units[place].name, units[place + 1].name
+        if units[place] in (SECOND, MINUTE) and word == "*" and value.isdecimal():
+            once = ["0" if fine == "*" else fine for fine in words[: place + 1]]
+            remedy = f"for one run write {' '.join(once + words[place + 1 :])}, to mean it write 0-59"
+            yield Remark(Code.FLOOD, f"* runs every {unit} of {of} {value}", remedy)
 
 
 def _sub_minute(schedule: Schedule, now: EpochSeconds) -> Remarks:
@@ -452,9 +340,10 @@ def _sub_minute(schedule: Schedule, now: EpochSeconds) -> Remarks:
 
 
 def _extra_field(entry: Entry) -> Remarks:
-    word = entry.user or entry.command.partition(" ")[0]
+    word = next(iter((entry.user or entry.command).split()), "")
     if _FIELD_LIKE.fullmatch(word):
-        message = f'five fields are read, so "{word}" is taken for the {"user" if entry.user else "command"}'
+        taken = "user" if entry.user else "command"
+        message = f'five fields are read, so "{word}" is taken for the {taken}'
         yield Remark(Code.EXTRA_FIELD, message, "a crontab has no seconds before a command; remove one field")
 
 
@@ -470,8 +359,7 @@ CHECKS: tuple[Check, ...] = (
     _either_day,
     _both_days,
     _steps,
-    _lost,
-    _doubled,
+    _clocks,
     _silent,
     _flood,
     _sub_minute,

@@ -1,0 +1,1 @@
+"""Kron measured beside its peers: `python -m bench [part ...] [--quick] [--json FILE]`."""

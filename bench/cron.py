@@ -1,0 +1,306 @@
+"""The cron part: the next and previous occurrence, parsing, the worst call, bulk and cold starts."""
+
+import gc
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+from statistics import fmean, median
+from typing import TypeAlias
+
+from bench import start
+from bench.cron_goal import BULK, COLD_ZONE, DATETIMES, INTEGERS, PARSE, PARSE_COLD, PREVIOUS, WORST, goals
+from bench.expression import START, ZONES, Case, cases, texts
+from bench.peer import PEERS, Chain, Kron, KronLocal, KronPosix, Peer, second_of
+from bench.row import Findings, Kind, Row, Say
+from bench.timing import (
+    ALL,
+    Sample,
+    Series,
+    failure_of,
+    repeated,
+    round_robin,
+    rows_of,
+    seconds_of,
+    without_collector,
+)
+from kron.core.instant import datetime_of
+from kron.core.schedule import Schedule, next_seconds, next_times
+
+# What Kron remembers about zones is never forgotten here: no program meets a new zone with every text.
+ZONE_MODULES = frozenset({"kron.core.zone", "kron.core.timeline"})
+PLAN_MODULES = frozenset({"kron.core.schedule"})
+
+REPETITIONS = 5
+SCHEDULES = 1_000_000
+PLANS = 300
+# A single call is timed so many times in each round.
+WORST_CALLS = 5
+# Starts of the single calls: an ordinary one, just after 29 February, and the days the clocks change.
+WORST_STARTS = tuple(
+    int(datetime.fromisoformat(text).timestamp())
+    for text in ("2026-03-01T00:00:00+00:00", "2028-02-29T12:00:00+00:00", "2026-03-29T00:59:00+00:00")
+)
+
+Ask: TypeAlias = Callable[[Peer, Case], Chain]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much is asked: occurrences per expression, texts to parse, rounds of single calls.
+
+    A contender's turn lasts at least `turn` seconds; the quick ones go over all expressions several times.
+    """
+
+    most: int
+    texts: int
+    rounds: int
+    turn: float
+
+
+FULL = Size(most=100, texts=1500, rounds=5, turn=0.1)
+QUICK = Size(most=4, texts=100, rounds=1, turn=0.03)
+
+
+def run(say: Say, *, quick: bool) -> Findings:
+    """Measure everything about cron expressions."""
+    size = QUICK if quick else FULL
+    peers, missing = _load(PEERS)
+    rows = _chains(INTEGERS, _seconds, [Kron(), *peers], size=size, say=say)
+    rows += _chains(DATETIMES, _datetimes, [Kron(), KronLocal(), *peers], size=size, say=say)
+    rows += _chains(PREVIOUS, _backwards, [Kron(), *peers], size=size, say=say)
+    rows += _parsing(PARSE, [Kron(), KronPosix(), *peers], size=size, say=say)
+    rows += _parsing(PARSE_COLD, [Kron(), KronPosix(), *peers], size=size, say=say)
+    rows += _worst([Kron(), *peers], rounds=size.rounds, say=say)
+    rows += _cold_zone(say)
+    rows += _bulk(say)
+    rows += start.rows(say)
+    rows = _with_missing(rows, missing)
+    return Findings(rows=tuple(rows), goals=tuple(goals(rows)))
+
+
+def _load(kinds: Iterable[type[Peer]]) -> tuple[list[Peer], dict[str, str]]:
+    """Return the peers that are installed and, by name, why the others cannot take part."""
+    peers: list[Peer] = []
+    missing: dict[str, str] = {}
+    for kind in kinds:
+        try:
+            peers.append(kind())
+        except Exception as error:  # noqa: BLE001 (a peer that cannot even be imported is only a missing row)
+            missing[kind.name] = failure_of(error)
+    return peers, missing
+
+
+def _with_missing(rows: Sequence[Row], missing: Mapping[str, str]) -> list[Row]:
+    """Add to each comparison with peers a row for every peer that could not take part."""
+    found: list[Row] = []
+    for title, group in groupby(rows, key=lambda row: row.title):
+        found += group
+        if title not in (COLD_ZONE, BULK, start.TITLE):
+            found += [
+                Row(title=title, contender=name, kind=Kind.RATE, note=reason)
+                for name, reason in missing.items()
+            ]
+    return found
+
+
+# --- chains: next and previous ---
+
+
+def _seconds(peer: Peer, case: Case) -> Chain:
+    return peer.seconds(case)
+
+
+def _datetimes(peer: Peer, case: Case) -> Chain:
+    return peer.datetimes(case)
+
+
+def _backwards(peer: Peer, case: Case) -> Chain:
+    return peer.backwards(case)
+
+
+def _chains(title: str, ask: Ask, peers: Sequence[Peer], *, size: Size, say: Say) -> list[Row]:
+    """Measure chains of occurrences; every expression weighs the same, however many it has."""
+    asked = cases(size.most, backwards=ask is _backwards)
+    able = [peer for peer in peers if peer.goes_back or ask is not _backwards]
+    measures = {
+        peer.name: partial(repeated, partial(_time_chains, ask, peer, asked), least=size.turn)
+        for peer in able
+    }
+    series = round_robin(measures, repetitions=REPETITIONS, say=lambda text: say(f"{title}: {text}"))
+    notes = _notes(able, series, lambda peer: _answers(ask, peer, asked))
+    rows = rows_of(title, Kind.RATE, series, reference=Kron.name, notes=notes)
+    return rows + [
+        Row(title=title, contender=peer.name, kind=Kind.RATE, note="has no such function")
+        for peer in peers
+        if peer not in able
+    ]
+
+
+def _time_chains(ask: Ask, peer: Peer, asked: Sequence[Case]) -> Sample:
+    costs: dict[str, list[float]] = {zone: [] for zone in ZONES}
+    for case in asked:
+        chain = ask(peer, case)
+        costs[case.zone].append(seconds_of(chain) / case.count)
+    sample = {zone: fmean(found) for zone, found in costs.items()}
+    return sample | {ALL: fmean(sample.values())}
+
+
+def _answers(ask: Ask, peer: Peer, asked: Sequence[Case]) -> list[int]:
+    return [second_of(ask(peer, case)()) for case in asked]
+
+
+def _notes(
+    peers: Sequence[Peer], series: Mapping[str, Series], answers: Callable[[Peer], list[int]]
+) -> dict[str, str]:
+    """Count for every peer that was measured how often it gave the answer of the first, which is Kron."""
+    wanted = answers(peers[0])
+    notes: dict[str, str] = {}
+    for peer in peers[1:]:
+        if series[peer.name].failure is None:
+            try:
+                same = sum(one == other for one, other in zip(answers(peer), wanted, strict=True))
+                notes[peer.name] = f"same answer in {same} of {len(wanted)}"
+            except Exception as error:  # noqa: BLE001 (a peer without an answer is told so, no more)
+                notes[peer.name] = failure_of(error)
+    return notes
+
+
+# --- parsing ---
+
+
+def _parsing(title: str, peers: Sequence[Peer], *, size: Size, say: Say) -> list[Row]:
+    """Measure texts that were never seen before: each parsed, and asked for one occurrence."""
+    everything = title == PARSE_COLD
+    asked = [Case(text, ZONES[n % len(ZONES)], START, 1) for n, text in enumerate(texts(size.texts))]
+    measures = {
+        peer.name: partial(
+            repeated, partial(_time_parsing, peer, asked, everything=everything), least=size.turn
+        )
+        for peer in peers
+    }
+    series = round_robin(measures, repetitions=REPETITIONS, say=lambda text: say(f"{title}: {text}"))
+    notes = _notes(peers, series, lambda peer: [second_of(peer.fresh(case)) for case in asked])
+    return rows_of(title, Kind.RATE, series, reference=Kron.name, notes=notes)
+
+
+def _time_parsing(peer: Peer, asked: Sequence[Case], *, everything: bool) -> Sample:
+    if everything:
+        peer.forget()
+    forget_kron(everything=everything)
+    fresh = peer.fresh
+
+    def work() -> None:
+        for case in asked:
+            fresh(case)
+
+    return {ALL: seconds_of(work) / len(asked)}
+
+
+def forget_kron(*, everything: bool) -> None:
+    """Empty Kron's caches of plans or, except for the zones, all that its modules have."""
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("kron.") or name in ZONE_MODULES:
+            continue
+        if everything or name in PLAN_MODULES:
+            _forget_module(vars(module))
+
+
+def _forget_module(names: Mapping[str, object]) -> None:
+    for value in names.values():
+        # A cache is cleared where it was made, not where it was imported, so that zones keep theirs.
+        if getattr(value, "__module__", None) == names["__name__"]:
+            getattr(value, "cache_clear", lambda: None)()
+
+
+# --- single calls ---
+
+
+def _worst(peers: Sequence[Peer], *, rounds: int, say: Say) -> list[Row]:
+    asked = [Case(case.text, case.zone, instant, 1) for instant in WORST_STARTS for case in cases(1)]
+    timings: dict[str, dict[Case, list[float]]] = {peer.name: {case: [] for case in asked} for peer in peers}
+    failures: dict[str, str] = {}
+    for number in range(rounds):
+        say(f"{WORST}: round {number + 1} of {rounds}")
+        for peer in peers:
+            if peer.name not in failures:
+                _time_calls(peer, timings[peer.name], failures)
+    worst = {
+        name: max((median(found), case) for case, found in by_case.items())
+        for name, by_case in timings.items()
+        if name not in failures
+    }
+    return [_worst_row(peer.name, worst, failures) for peer in peers]
+
+
+def _time_calls(peer: Peer, timings: dict[Case, list[float]], failures: dict[str, str]) -> None:
+    try:
+        with without_collector():
+            for case, found in timings.items():
+                calls = [peer.seconds(case) for _ in range(WORST_CALLS + 1)]
+                calls.pop()()
+                found += [seconds_of(call) for call in calls]
+    except Exception as error:  # noqa: BLE001 (whatever a peer does wrong costs it its row, nothing more)
+        failures[peer.name] = failure_of(error)
+
+
+def _worst_row(name: str, worst: Mapping[str, tuple[float, Case]], failures: Mapping[str, str]) -> Row:
+    if name in failures:
+        return Row(title=WORST, contender=name, kind=Kind.TIME, note=failures[name])
+    seconds, case = worst[name]
+    return Row(
+        title=WORST,
+        contender=name,
+        kind=Kind.TIME,
+        seconds=seconds,
+        ratio=seconds / worst[Kron.name][0],
+        note=f"{case.text} in {case.zone}",
+        details={"expression": case.text, "zone": case.zone, "after": datetime_of(case.start).isoformat()},
+    )
+
+
+def _cold_zone(say: Say) -> list[Row]:
+    """Measure the price of Kron's tables: the first call in a zone, and the first to 29 February."""
+    contenders = {
+        "kron": partial(_first_call, "0 9 * * *"),
+        "kron, 29 February": partial(_first_call, "0 0 29 2 *"),
+    }
+    series = round_robin(contenders, repetitions=REPETITIONS, say=lambda text: say(f"{COLD_ZONE}: {text}"))
+    return rows_of(COLD_ZONE, Kind.TIME, series, reference=Kron.name)
+
+
+def _first_call(text: str) -> Sample:
+    for name in (*ZONE_MODULES, *PLAN_MODULES):
+        _forget_module(vars(sys.modules[name]))
+    schedule = Schedule(text, "Europe/Berlin")
+    return {ALL: seconds_of(lambda: schedule.plan.next_after(START))}
+
+
+# --- bulk ---
+
+
+def _bulk(say: Say) -> list[Row]:
+    say(f"{BULK}: making the schedules")
+    with without_collector():
+        kinds = [(text, zone) for text in texts(PLANS // len(ZONES)) for zone in ZONES]
+        schedules = [Schedule(*kinds[place % PLANS]) for place in range(SCHEDULES)]
+        plans = [schedule.plan for schedule in schedules]
+    # A million objects that stay would make each collection before a turn slow.
+    gc.freeze()
+    after = datetime_of(START)
+    works: dict[str, Callable[[], object]] = {
+        "kron": lambda: next_seconds(plans, START),
+        "kron, datetimes": lambda: next_times(schedules, after),
+    }
+    measures = {name: partial(_time_bulk, work) for name, work in works.items()}
+    series: dict[str, Series] = round_robin(
+        measures, repetitions=REPETITIONS, say=lambda text: say(f"{BULK}: {text}")
+    )
+    gc.unfreeze()
+    return rows_of(BULK, Kind.TIME, series, reference=Kron.name)
+
+
+def _time_bulk(work: Callable[[], object]) -> Sample:
+    return {ALL: seconds_of(work)}

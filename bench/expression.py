@@ -1,0 +1,116 @@
+"""What is asked of every contender: one mixed set of expressions, in three zones.
+
+All texts are strict POSIX, the only dialect that every contender reads. Where both day fields are
+restricted, they differ about its meaning; the report counts who gave the same answers.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import product
+from random import Random
+
+from kron.core.schedule import Schedule
+
+EXPRESSIONS = (
+    "* * * * *",
+    "0,15,30,45 * * * *",
+    "0,5,10,15,20,25,30,35,40,45,50,55 * * * *",
+    "0 * * * *",
+    "30 * * * *",
+    "17 0,6,12,18 * * *",
+    "0-29 9-17 * * *",
+    "0 0 * * *",
+    "30 2 * * *",
+    "15 3 * * *",
+    "59 23 * * *",
+    "0 9 * * 1-5",
+    "0,30 9-17 * * 1-5",
+    "0 8,20 * * 0,6",
+    "0 4 * * 0",
+    "45 22 * * 5",
+    "0 0 1 * *",
+    "0 0 15 * *",
+    "0 12 1,15 * *",
+    "30 6 31 * *",
+    "0 7 28-31 * *",
+    "0 3 * 6-8 *",
+    "5 4 * 11 0",
+    "0 0 1 1,4,7,10 *",
+    "0 0 1 1 *",
+    "0 0 25 12 *",
+    "0 0 29 2 *",
+    "0 0 13 * 5",
+    "0 9 1-7 * 1",
+)
+ZONES = ("Europe/Berlin", "America/New_York", "UTC")
+
+START = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
+# cronstable answers for the years 1970 to 2099 only, and reads "0 0 13 * 5" as Friday the 13th, which
+# comes about every seven months.
+LAST = int(datetime(2090, 1, 1, tzinfo=UTC).timestamp())
+FIRST = int(datetime(1975, 1, 1, tzinfo=UTC).timestamp())
+MOST_OF_TWO_DAY_FIELDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A question: `count` occurrences of an expression in a zone, one after the other from `start` on."""
+
+    text: str
+    zone: str
+    start: int
+    count: int
+
+
+def cases(most: int, *, backwards: bool = False) -> list[Case]:
+    """Return every expression in every zone, with up to `most` occurrences, fewer where they are rare."""
+    return [
+        Case(text, zone, START, _count(text, zone, most, backwards=backwards))
+        for zone, text in product(ZONES, EXPRESSIONS)
+    ]
+
+
+@lru_cache(maxsize=8)
+def texts(number: int) -> tuple[str, ...]:
+    """Return so many different expressions, always the same ones, each with a match in most years."""
+    chance = Random(number)
+    found: dict[str, None] = {}
+    while len(found) < number:
+        found[_text(chance)] = None
+    return tuple(found)
+
+
+def _count(text: str, zone: str, most: int, *, backwards: bool) -> int:
+    plan = Schedule(text, zone).plan
+    if not plan.expression.day.star and not plan.expression.weekday.star:
+        most = min(most, MOST_OF_TWO_DAY_FIELDS)
+    at = START
+    for number in range(most):
+        found = plan.prev_at_or_before(at - 1) if backwards else plan.next_after(at)
+        if found is None or not FIRST < found < LAST:
+            return number
+        at = found
+    return most
+
+
+def _text(chance: Random) -> str:
+    minute = chance.choice((_one(chance, 0, 59), _list(chance, 0, 59), _range(chance, 0, 59)))
+    hour = chance.choice(("*", _one(chance, 0, 23), _list(chance, 0, 23), _range(chance, 0, 23)))
+    day = chance.choice(("*", "*", _one(chance, 1, 28), _list(chance, 1, 28)))
+    month = chance.choice(("*", "*", "*", _range(chance, 1, 12)))
+    weekday = chance.choice(("*", "1-5", _list(chance, 0, 6))) if day == "*" else "*"
+    return f"{minute} {hour} {day} {month} {weekday}"
+
+
+def _one(chance: Random, low: int, high: int) -> str:
+    return str(chance.randint(low, high))
+
+
+def _list(chance: Random, low: int, high: int) -> str:
+    return ",".join(map(str, sorted(chance.sample(range(low, high + 1), chance.randint(2, 4)))))
+
+
+def _range(chance: Random, low: int, high: int) -> str:
+    first = chance.randint(low, high - 1)
+    return f"{first}-{chance.randint(first + 1, high)}"

@@ -1,0 +1,27 @@
+"""What the figures were measured on: enough to compare runs, nothing that tells whose machine it was."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from bench.peer import PEERS, Kron
+
+PACKAGES = (Kron.package, *(kind.package for kind in PEERS), "tzdata")
+
+
+def description() -> dict[str, object]:
+    """Return the machine and the versions as a value for JSON; no path, no host name."""
+    return {
+        "cpus": os.cpu_count(),
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "packages": {package: _version(package) for package in PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,175 @@
+"""`kron lint`: what is wrong with schedules, and what will surprise the one who wrote them."""
+
+import json
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, BinaryIO
+
+import typer
+
+from kron.cli.main import GOOD, NO, one_line
+from kron.cli.option import AsJson, Dialect, DstGap, DstRepeat, From, Identity, Zone, parse_instant
+from kron.clocks.system import SystemClock
+from kron.core.crontab import parse_crontab
+from kron.core.errors import InputError
+from kron.core.finding import RULES, Finding, Severity
+from kron.core.instant import seconds_of
+from kron.core.lint import Setting, lint_entries, lint_schedule
+from kron.core.schedule import UTC
+from kron.core.zone import zone_of
+
+STDIN = "-"
+# A crontab has a few hundred lines; what is larger than this is something else, and may never end.
+MAX_BYTES = 4 << 20
+
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILE|EXPR...", help="Crontab files (- is standard input) or expressions."),
+]
+System = Annotated[
+    bool, typer.Option("--system", help="Files have a user column, as /etc/crontab and /etc/cron.d do.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Let info count: it too makes the exit code 1.")]
+Codes = Annotated[bool, typer.Option("--codes", help="List all codes and what they mean.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was found in one argument: a file, or an expression without one."""
+
+    file: str | None
+    schedules: int
+    findings: list[Finding]
+
+
+def lint_command(
+    sources: Sources = None,
+    tz: Zone = None,
+    start: From = None,
+    dialect: Dialect = "extended",
+    identity: Identity = None,
+    dst_gap: DstGap = "skip",
+    dst_repeat: DstRepeat = "both",
+    system: System = False,
+    strict: Strict = False,
+    codes: Codes = False,
+    as_json: AsJson = False,
+) -> int:
+    """Check crontab files or expressions for errors and surprises.
+
+    Changes of the clocks are looked at for two years from --from on. A file's CRON_TZ= comes before --tz.
+    The exit code is 1 where there are errors or warnings.
+
+    \b
+    Examples:
+      kron lint "0 0 13 * 5"
+      kron lint /etc/crontab --system --tz Europe/Berlin
+      crontab -l | kron lint -
+      kron lint jobs.cron --dialect posix --json
+      kron lint --codes
+    """  # noqa: D301
+    if codes:
+        _show_codes(as_json=as_json)
+        return GOOD
+    if not sources:
+        raise typer.BadParameter("give a FILE or an EXPR")
+    zone = zone_of(UTC if tz is None else tz)
+    setting = Setting(
+        now=parse_instant(start, zone.key) if start else seconds_of(SystemClock().now()),
+        timezone=tz,
+        dialect=dialect,
+        identity=identity,
+        dst_gap=dst_gap,
+        dst_repeat=dst_repeat,
+    )
+    reports = [_examine(source, setting, system=system) for source in sources]
+    if as_json:
+        print(json.dumps(_document(reports), indent=2, ensure_ascii=False))
+    else:
+        _show(reports)
+    found = {finding.severity for report in reports for finding in report.findings}
+    return NO if found - (set() if strict else {Severity.INFO}) else GOOD
+
+
+def _examine(source: str, setting: Setting, *, system: bool) -> Report:
+    if source != STDIN and not os.path.exists(source):
+        _check_expression(source)
+        return Report(file=None, schedules=1, findings=lint_schedule(source, setting))
+    entries = parse_crontab(_read(source), has_user=system)
+    return Report(file=source, schedules=len(entries), findings=lint_entries(entries, setting))
+
+
+def _check_expression(source: str) -> None:
+    """Refuse what can only be meant as a file: one word that looks like a path."""
+    if not source.startswith("@") and len(source.split()) == 1 and any(sign in source for sign in "/."):
+        raise InputError(f'No such file: "{source}" (an expression stands in quotes, as in "0 9 * * 1-5")')
+
+
+def _read(source: str) -> str:
+    try:
+        if source == STDIN:
+            return _decoded(sys.stdin.buffer, source)
+        with open(source, "rb") as file:
+            return _decoded(file, source)
+    except OSError as cause:
+        raise InputError(f'Cannot read "{source}": {cause.strerror or cause}') from cause
+
+
+def _decoded(file: BinaryIO, source: str) -> str:
+    content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise InputError(f'Cannot read "{source}": it has more than {MAX_BYTES} bytes')
+    try:
+        return content.decode()
+    except UnicodeDecodeError as cause:
+        line = content.count(b"\n", 0, cause.start) + 1
+        raise InputError(f'Cannot read "{source}": line {line} is not UTF-8 text') from cause
+
+
+def _show(reports: list[Report]) -> None:
+    for report in reports:
+        for finding in report.findings:
+            place = finding.expression if report.file is None else f"{report.file}:{finding.line}"
+            text = f"{place}: {finding.code} {finding.severity}: {finding.message}; {finding.remedy}"
+            print(one_line(text))
+    print(_summary(reports))
+
+
+def _summary(reports: list[Report]) -> str:
+    counts = Counter(finding.severity for report in reports for finding in report.findings)
+    parts = [_counted(counts[severity], severity) for severity in Severity if counts[severity]]
+    schedules = _counted(sum(report.schedules for report in reports), "schedule")
+    return f"{', '.join(parts) or 'nothing found'} in {schedules}"
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}" if count == 1 or name == Severity.INFO else f"{count} {name}s"
+
+
+def _document(reports: list[Report]) -> list[dict[str, object]]:
+    return [
+        {
+            "file": report.file,
+            "line": finding.line,
+            "code": finding.code,
+            "severity": finding.severity,
+            "expression": finding.expression,
+            "message": finding.message,
+            "remedy": finding.remedy,
+        }
+        for report in reports
+        for finding in report.findings
+    ]
+
+
+def _show_codes(*, as_json: bool) -> None:
+    if as_json:
+        listed = [
+            {"code": code, "severity": rule.severity, "meaning": rule.meaning} for code, rule in RULES.items()
+        ]
+        print(json.dumps(listed, indent=2))
+        return
+    for code, rule in RULES.items():
+        print(f"{code}  {rule.severity:7}  {rule.meaning}")

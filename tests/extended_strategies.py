@@ -1,0 +1,257 @@
+"""Strategies for the extended dialect: each text comes with its meaning, told without Kron.
+
+A meaning is a set of numbers, or a question asked of a calendar day. What Kron makes of a text can
+so be compared with what the text was written to say.
+"""
+
+from calendar import monthrange
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, time
+from typing import TypeAlias
+
+from hypothesis import strategies as st
+
+MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july",
+    "august", "september", "october", "november", "december",
+)  # fmt: skip
+WEEKDAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
+
+DayTest: TypeAlias = Callable[[date], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What a field may hold: its lowest and highest number, and the names of some."""
+
+    low: int
+    high: int
+    names: tuple[str, ...] = ()
+
+    def ring(self, low: int, high: int, step: int = 1) -> frozenset[int]:
+        """Return every `step`-th number from `low` to `high`, round the end where it comes first."""
+        size = self.high - self.low + 1
+        length = (high - low) % size + 1
+        return frozenset(self.low + (low - self.low + i) % size for i in range(0, length, step))
+
+
+SECOND = MINUTE = Unit(low=0, high=59)
+HOUR = Unit(low=0, high=23)
+DAY = Unit(low=1, high=31)
+MONTH = Unit(low=1, high=12, names=MONTHS)
+WEEKDAY = Unit(low=0, high=6, names=WEEKDAYS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One item of a list: its text, the numbers it stands for, and the days only the calendar knows."""
+
+    text: str
+    values: frozenset[int] = frozenset()
+    test: DayTest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldMeaning:
+    """A field's text and what it says."""
+
+    text: str
+    items: tuple[Item, ...]
+
+    @property
+    def values(self) -> frozenset[int]:
+        """Return the numbers of all items."""
+        return frozenset().union(*(item.values for item in self.items))
+
+    def says(self, number: int, day: date) -> bool:
+        """Say whether a day matches whose number in this field is given."""
+        return number in self.values or any(item.test(day) for item in self.items if item.test)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """An expression's text and what it says."""
+
+    second: FieldMeaning | None
+    minute: FieldMeaning
+    hour: FieldMeaning
+    day: FieldMeaning
+    month: FieldMeaning
+    weekday: FieldMeaning
+
+    @property
+    def text(self) -> str:
+        """Return the expression."""
+        fields = (self.second, self.minute, self.hour, self.day, self.month, self.weekday)
+        return " ".join(field.text for field in fields if field)
+
+    @property
+    def times(self) -> list[time]:
+        """Return the times of a matching day, ascending."""
+        seconds = self.second.values if self.second else {0}
+        walls = ((h, m, s) for h in self.hour.values for m in self.minute.values for s in seconds)
+        return [time(*wall) for wall in sorted(walls)]
+
+    def matches(self, day: date) -> bool:
+        """Say whether a day matches, by Vixie's rule."""
+        by_day = self.day.says(day.day, day)
+        by_weekday = self.weekday.says(day.isoweekday() % 7, day)
+        both = self.day.text.startswith("*") or self.weekday.text.startswith("*")
+        return day.month in self.month.values and (by_day and by_weekday if both else by_day or by_weekday)
+
+
+# --- the days only the calendar knows --------------------------------------------------------------
+
+
+def length_of(day: date) -> int:
+    """Return how many days the month of a day has."""
+    return monthrange(day.year, day.month)[1]
+
+
+def is_from_end(day: date, back: int) -> bool:
+    """Say whether a day is so many days before the last of its month."""
+    return length_of(day) - day.day == back
+
+
+def is_workday(day: date) -> bool:
+    """Say whether a day is one of Monday to Friday."""
+    return day.isoweekday() <= 5
+
+
+def workdays_of(day: date) -> list[int]:
+    """Return the numbers of all Mondays to Fridays in the month of a day."""
+    return [n for n in range(1, length_of(day) + 1) if is_workday(day.replace(day=n))]
+
+
+def is_last_workday(day: date) -> bool:
+    """Say whether a day is the last Monday to Friday of its month."""
+    return day.day == workdays_of(day)[-1]
+
+
+def is_nearest_workday(day: date, wanted: int) -> bool:
+    """Say whether no other Monday to Friday of the month is nearer to the day wanted, if there is one."""
+    nearest = min(workdays_of(day), key=lambda n: abs(n - wanted))
+    return wanted <= length_of(day) and day.day == nearest
+
+
+def is_nth_weekday(day: date, weekday: int, nth: int) -> bool:
+    """Say whether a day is the n-th such weekday of its month; 0 is Sunday."""
+    same = [n for n in range(1, day.day + 1) if day.replace(day=n).isoweekday() % 7 == weekday]
+    return day.isoweekday() % 7 == weekday and len(same) == nth
+
+
+def is_last_weekday(day: date, weekday: int) -> bool:
+    """Say whether a day is the last such weekday of its month; 0 is Sunday."""
+    return day.isoweekday() % 7 == weekday and day.day + 7 > length_of(day)
+
+
+# --- items -----------------------------------------------------------------------------------------
+
+padding = st.sampled_from(["", "", "", "0"])
+
+
+def cased(text: str) -> st.SearchStrategy[str]:
+    """Return a text in one of the cases people write."""
+    return st.sampled_from([text.lower(), text.upper(), text.title()])
+
+
+@st.composite
+def words(draw: st.DrawFn, unit: Unit, value: int) -> str:
+    """Return a number or a name for a value; Sunday may be 7."""
+    if unit.names and draw(st.booleans()):
+        name = unit.names[value - unit.low]
+        return draw(cased(draw(st.sampled_from([name, name[:3]]))))
+    if unit is WEEKDAY and value == 0:
+        return draw(st.sampled_from(["0", "7", "07"]))
+    return draw(padding) + str(value)
+
+
+@st.composite
+def simple_items(draw: st.DrawFn, unit: Unit) -> Item:
+    """Return a number, a range or a step, wrap-around included."""
+    low, high = draw(st.integers(unit.low, unit.high)), draw(st.integers(unit.low, unit.high))
+    step = draw(st.integers(1, 70))
+    first, last = draw(words(unit, low)), draw(words(unit, high))
+    if unit is WEEKDAY and last in ("7", "07"):
+        # A range that ends with 7 does not wrap around: its end is the day after Saturday.
+        low = 7 if first in ("7", "07") else low
+        span = [frozenset(v % 7 for v in range(low, 8, by)) for by in (1, step)]
+    else:
+        span = [unit.ring(low, high), unit.ring(low, high, step)]
+    low %= 7 if unit is WEEKDAY else 100
+    return draw(
+        st.sampled_from(
+            [
+                Item(text=first, values=frozenset([low])),
+                Item(text=f"{first}-{last}", values=span[0]),
+                Item(text=f"{first}-{last}/{step}", values=span[1]),
+                Item(text=f"{first}/{step}", values=unit.ring(low, unit.high, step)),
+                Item(text=f"*/{step}", values=unit.ring(unit.low, unit.high, step)),
+            ]
+        )
+    )
+
+
+def day_marks() -> st.SearchStrategy[Item]:
+    """Return `L`, `L-n`, `LW` or `nW`."""
+    return st.one_of(
+        cased("l").map(lambda text: Item(text=text, test=lambda day: is_from_end(day, 0))),
+        st.integers(0, 30).map(lambda n: Item(text=f"L-{n}", test=lambda day: is_from_end(day, n))),
+        cased("lw").map(lambda text: Item(text=text, test=is_last_workday)),
+        st.integers(1, 31).map(lambda n: Item(text=f"{n}W", test=lambda day: is_nearest_workday(day, n))),
+    )
+
+
+@st.composite
+def weekday_marks(draw: st.DrawFn) -> Item:
+    """Return `d#n` or `dL`."""
+    weekday = draw(st.integers(0, 6))
+    word = draw(words(WEEKDAY, weekday))
+    if nth := draw(st.integers(0, 5)):
+        return Item(text=f"{word}#{nth}", test=lambda day: is_nth_weekday(day, weekday, nth))
+    return Item(text=word + draw(cased("l")), test=lambda day: is_last_weekday(day, weekday))
+
+
+# --- fields and expressions ------------------------------------------------------------------------
+
+
+@st.composite
+def extended_fields(
+    draw: st.DrawFn, unit: Unit, marks: st.SearchStrategy[Item] | None = None
+) -> FieldMeaning:
+    """Return a field: `*`, or a list of items, which may begin with `*`."""
+    star = Item(text="*", values=unit.ring(unit.low, unit.high))
+    simple = simple_items(unit)
+    some = st.lists(simple if marks is None else simple | marks, min_size=1, max_size=3)
+    items = draw(st.one_of(st.just([star]), some, some.map(lambda rest: [star, *rest])))
+    return FieldMeaning(text=",".join(item.text for item in items), items=tuple(items))
+
+
+@st.composite
+def extended_meanings(draw: st.DrawFn) -> Meaning:
+    """Return an expression that follows the grammar; it may still be one that never matches."""
+    return Meaning(
+        second=draw(st.none() | extended_fields(SECOND)),
+        minute=draw(extended_fields(MINUTE)),
+        hour=draw(extended_fields(HOUR)),
+        day=draw(extended_fields(DAY, day_marks())),
+        month=draw(extended_fields(MONTH)),
+        weekday=draw(extended_fields(WEEKDAY, weekday_marks())),
+    )
+
+
+def extended_expressions() -> st.SearchStrategy[str]:
+    """Return the text of an expression that follows the grammar, sometimes with a zone before it."""
+    prefix = st.sampled_from(["", "", "", "CRON_TZ=Europe/Berlin ", "TZ=America/St_Johns "])
+    return st.builds(lambda zone, meaning: zone + meaning.text, prefix, extended_meanings())
+
+
+@st.composite
+def mutated(draw: st.DrawFn, texts: st.SearchStrategy[str], signs: str) -> str:
+    """Return a text with one to three signs removed, replaced or put in."""
+    text = draw(texts)
+    for _ in range(draw(st.integers(1, 3))):
+        at, cut = draw(st.integers(0, len(text))), draw(st.integers(0, 1))
+        text = text[:at] + draw(st.sampled_from(["", *signs])) + text[at + cut :]
+    return text

@@ -1,0 +1,45 @@
+"""The public surface: names, laziness, and what an installation without extras says."""
+
+import subprocess
+import sys
+
+import kron
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+def test_every_public_name_can_be_had() -> None:
+    for name in kron.__all__:
+        assert getattr(kron, name) is not None
+    assert set(dir(kron)) == set(kron.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(kron, "Cronjob")
+
+
+def test_importing_kron_loads_nothing_else_of_it() -> None:
+    code = "import sys, kron; print(sorted(m for m in sys.modules if m.startswith('kron') or m == 'asyncio'))"
+    assert python(code) == "['kron']"
+
+
+def test_a_schedule_needs_neither_the_command_line_nor_asyncio() -> None:
+    code = (
+        "import sys, kron; kron.Schedule('* * * * *'); "
+        "print([m for m in ('typer', 'rich', 'yaml', 'asyncio', 'kron.cli') if m in sys.modules])"
+    )
+    assert python(code) == "[]"
+
+
+def test_without_its_packages_the_command_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['typer'] = None; sys.stderr = sys.stdout; "
+        "from kron.cli.main import run; print(run([]))"
+    )
+    assert python(code) == (
+        "kron: the command line needs a few packages more: pip install 'kron-scheduler[cli]'\n2"
+    )
