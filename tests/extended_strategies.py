@@ -8,6 +8,7 @@ from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, time
+from functools import cache
 from typing import TypeAlias
 
 from hypothesis import strategies as st
@@ -50,6 +51,10 @@ class Item:
     text: str
     values: frozenset[int] = frozenset()
     test: DayTest | None = None
+
+
+# Draws the items only one field has.
+Marks: TypeAlias = Callable[[Unit], st.SearchStrategy[Item]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,108 +153,107 @@ def is_last_weekday(day: date, weekday: int) -> bool:
 
 # --- items -----------------------------------------------------------------------------------------
 
-padding = st.sampled_from(["", "", "", "0"])
+KINDS = ("value", "value", "range", "stepped range", "open step", "step")
+SEVEN = ("7", "07")
 
 
 def cased(text: str) -> st.SearchStrategy[str]:
-    """Return a text in one of the cases people write."""
+    """Draw a text in one of the cases people write."""
     return st.sampled_from([text.lower(), text.upper(), text.title()])
 
 
-@st.composite
-def words(draw: st.DrawFn, unit: Unit, value: int) -> str:
-    """Return a number or a name for a value; Sunday may be 7."""
-    if unit.names and draw(st.booleans()):
-        name = unit.names[value - unit.low]
-        return draw(cased(draw(st.sampled_from([name, name[:3]]))))
-    if unit is WEEKDAY and value == 0:
-        return draw(st.sampled_from(["0", "7", "07"]))
-    return draw(padding) + str(value)
+@cache
+def words(unit: Unit) -> st.SearchStrategy[tuple[str, int]]:
+    """Draw a value and a word for it: a number or a name; Sunday may be 7."""
+    spelled = [(zero + str(value), value) for value in range(unit.low, unit.high + 1) for zero in ("", "0")]
+    for value, name in enumerate(unit.names, unit.low):
+        for word in (name, name[:3]):
+            spelled += [(word, value), (word.upper(), value), (word.title(), value)]
+    if unit is WEEKDAY:
+        spelled += [(word, 0) for word in SEVEN]
+    return st.sampled_from(spelled)
 
 
 @st.composite
 def simple_items(draw: st.DrawFn, unit: Unit) -> Item:
-    """Return a number, a range or a step, wrap-around included."""
-    low, high = draw(st.integers(unit.low, unit.high)), draw(st.integers(unit.low, unit.high))
-    step = draw(st.integers(1, 70))
-    first, last = draw(words(unit, low)), draw(words(unit, high))
-    if unit is WEEKDAY and last in ("7", "07"):
+    """Draw a number, a range or a step, wrap-around included."""
+    kind = draw(st.sampled_from(KINDS))
+    step = draw(st.integers(1, 70)) if "step" in kind else 1
+    if kind == "step":
+        return Item(text=f"*/{step}", values=unit.ring(unit.low, unit.high, step))
+    first, low = draw(words(unit))
+    if kind == "value":
+        return Item(text=first, values=frozenset([low]))
+    if kind == "open step":
+        return Item(text=f"{first}/{step}", values=unit.ring(low, unit.high, step))
+    last, high = draw(words(unit))
+    text = f"{first}-{last}" + (f"/{step}" if kind == "stepped range" else "")
+    if unit is WEEKDAY and last in SEVEN:
         # A range that ends with 7 does not wrap around: its end is the day after Saturday.
-        low = 7 if first in ("7", "07") else low
-        span = [frozenset(v % 7 for v in range(low, 8, by)) for by in (1, step)]
-    else:
-        span = [unit.ring(low, high), unit.ring(low, high, step)]
-    low %= 7 if unit is WEEKDAY else 100
-    return draw(
-        st.sampled_from(
-            [
-                Item(text=first, values=frozenset([low])),
-                Item(text=f"{first}-{last}", values=span[0]),
-                Item(text=f"{first}-{last}/{step}", values=span[1]),
-                Item(text=f"{first}/{step}", values=unit.ring(low, unit.high, step)),
-                Item(text=f"*/{step}", values=unit.ring(unit.low, unit.high, step)),
-            ]
-        )
-    )
-
-
-def day_marks() -> st.SearchStrategy[Item]:
-    """Return `L`, `L-n`, `LW` or `nW`."""
-    return st.one_of(
-        cased("l").map(lambda text: Item(text=text, test=lambda day: is_from_end(day, 0))),
-        st.integers(0, 30).map(lambda n: Item(text=f"L-{n}", test=lambda day: is_from_end(day, n))),
-        cased("lw").map(lambda text: Item(text=text, test=is_last_workday)),
-        st.integers(1, 31).map(lambda n: Item(text=f"{n}W", test=lambda day: is_nearest_workday(day, n))),
-    )
+        start = 7 if first in SEVEN else low
+        return Item(text=text, values=frozenset(value % 7 for value in range(start, 8, step)))
+    return Item(text=text, values=unit.ring(low, high, step))
 
 
 @st.composite
-def weekday_marks(draw: st.DrawFn) -> Item:
-    """Return `d#n` or `dL`."""
-    weekday = draw(st.integers(0, 6))
-    word = draw(words(WEEKDAY, weekday))
+def day_marks(draw: st.DrawFn, unit: Unit) -> Item:
+    """Draw `L`, `L-n`, `LW` or `nW`."""
+    assert unit is DAY
+    n = draw(st.integers(0, 31))
+    marks = [
+        Item(text="L", test=lambda day: is_from_end(day, 0)),
+        Item(text=f"L-{n}" if n < 31 else "l", test=lambda day: is_from_end(day, n % 31)),
+        Item(text="LW" if n < 16 else "lw", test=is_last_workday),
+        Item(text=f"{n or 1}W", test=lambda day: is_nearest_workday(day, n or 1)),
+    ]
+    return draw(st.sampled_from(marks))
+
+
+@st.composite
+def weekday_marks(draw: st.DrawFn, unit: Unit) -> Item:
+    """Draw `d#n` or `dL`."""
+    word, weekday = draw(words(unit))
     if nth := draw(st.integers(0, 5)):
         return Item(text=f"{word}#{nth}", test=lambda day: is_nth_weekday(day, weekday, nth))
-    return Item(text=word + draw(cased("l")), test=lambda day: is_last_weekday(day, weekday))
+    return Item(text=f"{word}L", test=lambda day: is_last_weekday(day, weekday))
 
 
 # --- fields and expressions ------------------------------------------------------------------------
 
 
 @st.composite
-def extended_fields(
-    draw: st.DrawFn, unit: Unit, marks: st.SearchStrategy[Item] | None = None
-) -> FieldMeaning:
-    """Return a field: `*`, or a list of items, which may begin with `*`."""
-    star = Item(text="*", values=unit.ring(unit.low, unit.high))
-    simple = simple_items(unit)
-    some = st.lists(simple if marks is None else simple | marks, min_size=1, max_size=3)
-    items = draw(st.one_of(st.just([star]), some, some.map(lambda rest: [star, *rest])))
+def extended_fields(draw: st.DrawFn, unit: Unit, marks: Marks | None = None) -> FieldMeaning:
+    """Draw a field: `*`, or a list of up to three items, which may begin with `*`."""
+    shape = draw(st.integers(0, 7))
+    items = [] if shape % 4 else [Item(text="*", values=unit.ring(unit.low, unit.high))]
+    for _ in range((0, 1, 2, 3, 1, 1, 1, 1)[shape]):
+        source = marks if marks and draw(st.booleans()) else simple_items
+        items.append(draw(source(unit)))
     return FieldMeaning(text=",".join(item.text for item in items), items=tuple(items))
 
 
 @st.composite
 def extended_meanings(draw: st.DrawFn) -> Meaning:
-    """Return an expression that follows the grammar; it may still be one that never matches."""
+    """Draw an expression that follows the grammar; it may still be one that never matches."""
     return Meaning(
-        second=draw(st.none() | extended_fields(SECOND)),
+        second=draw(extended_fields(SECOND)) if draw(st.integers(0, 4)) == 4 else None,
         minute=draw(extended_fields(MINUTE)),
         hour=draw(extended_fields(HOUR)),
-        day=draw(extended_fields(DAY, day_marks())),
+        day=draw(extended_fields(DAY, day_marks)),
         month=draw(extended_fields(MONTH)),
-        weekday=draw(extended_fields(WEEKDAY, weekday_marks())),
+        weekday=draw(extended_fields(WEEKDAY, weekday_marks)),
     )
 
 
 def extended_expressions() -> st.SearchStrategy[str]:
-    """Return the text of an expression that follows the grammar, sometimes with a zone before it."""
+    """Draw the text of an expression that follows the grammar, sometimes with a zone before it."""
     prefix = st.sampled_from(["", "", "", "CRON_TZ=Europe/Berlin ", "TZ=America/St_Johns "])
     return st.builds(lambda zone, meaning: zone + meaning.text, prefix, extended_meanings())
 
 
 @st.composite
 def mutated(draw: st.DrawFn, texts: st.SearchStrategy[str], signs: str) -> str:
-    """Return a text with one to three signs removed, replaced or put in."""
+    """Draw a text with one to three signs removed, replaced or put in."""
     text = draw(texts)
     for _ in range(draw(st.integers(1, 3))):
         at, cut = draw(st.integers(0, len(text))), draw(st.integers(0, 1))

@@ -243,7 +243,7 @@ def _tail(source: Any, until: int) -> Iterator[tuple[int, int]]:
 
 
 def _seconds(kind: Any) -> int:
-    return round(kind.utcoff.total_seconds())
+    return int(kind.utcoff.total_seconds())
 
 
 # --- instants --------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def test_control_characters_in_the_input_cannot_reach_the_terminal(
 
 
 def test_the_installed_command_works_as_a_process() -> None:
-    command = [KRON, "next", "0 0 29 2 *", "--from", "2026-01-01", "-n", "1"]
+    command = [str(KRON), "next", "0 0 29 2 *", "--from", "2026-01-01", "-n", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (GOOD, "")
     assert "2028-02-29T00:00:00Z" in done.stdout

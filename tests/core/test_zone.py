@@ -104,7 +104,7 @@ def test_no_offset_is_as_large_as_a_day_and_no_change_larger() -> None:
         pytest.param("Africa/Casablanca", epoch(2022, 5, 8, 2), 0, 1, id="Casablanca, Ramadan ends"),
         pytest.param("Asia/Pyongyang", epoch(2018, 5, 4, 15), 8.5, 9, id="Pyongyang, for good"),
         pytest.param("America/Caracas", epoch(2007, 12, 9, 7), -4, -4.5, id="Caracas, for good, back"),
-        pytest.param("Africa/Monrovia", epoch(1972, 1, 7, 0, 44, 30), -2670 / HOUR, 0, id="Monrovia, seconds"),
+        pytest.param("Africa/Monrovia", epoch(1972, 1, 7, 0, 44, 30), -2670 / HOUR, 0, id="Monrovia"),
     ],
 )  # fmt: skip
 def test_a_change_is_found_to_the_second(zone: str, at: int, before: float, after: float) -> None:
@@ -192,7 +192,9 @@ def test_the_spans_of_berlin_in_2024_are_winter_summer_and_winter() -> None:
     )
 
 
-@pytest.mark.parametrize(("year", "days"), [(1, 365), (4, 366), (1900, 365), (2000, 366), (2024, 366), (9999, 365)])
+@pytest.mark.parametrize(
+    ("year", "days"), [(1, 365), (4, 366), (1900, 365), (2000, 366), (2024, 366), (9999, 365)]
+)
 def test_a_year_begins_and_ends_at_its_new_years(year: int, days: int) -> None:
     start, end = year_bounds(year)
     assert (start, end - start) == (epoch(year), days * DAY)
@@ -221,7 +223,8 @@ def test_offsets_are_known_at_both_ends_of_the_calendar(zone: str, first: int, l
 def test_changes_may_be_asked_for_beyond_the_calendar() -> None:
     berlin = zone_of("Europe/Berlin")
     assert list(berlin.changes(FIRST_SECOND - DAY, FIRST_SECOND + DAY)) == []
-    assert list(berlin.changes(epoch(9999), LAST_SECOND + DAY)) == expected("Europe/Berlin", 9999, 9999)
+    last = [OffsetChange(*change) for change in berlin.changes(epoch(9999), LAST_SECOND + DAY)]
+    assert last == expected("Europe/Berlin", 9999, 9999)
     assert list(berlin.changes(LAST_SECOND + 1, LAST_SECOND + DAY)) == []
     assert list(berlin.changes(5, 5)) == []
     assert list(berlin.changes(epoch(2025), epoch(2024))) == []
@@ -236,7 +239,9 @@ def test_zones_are_shared() -> None:
     assert zone_of("Europe/Berlin").key == "Europe/Berlin"
 
 
-@pytest.mark.parametrize("key", ["UTC", "America/Argentina/Buenos_Aires", "Etc/GMT-14", "US/Eastern", "EST5EDT"])
+@pytest.mark.parametrize(
+    "key", ["UTC", "America/Argentina/Buenos_Aires", "Etc/GMT-14", "US/Eastern", "EST5EDT"]
+)
 def test_every_kind_of_iana_name_is_known(key: str) -> None:
     assert zone_of(key).key == key
 

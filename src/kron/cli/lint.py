@@ -2,10 +2,9 @@
 
 import json
 import os
-import sys
 from collections import Counter
 from dataclasses import dataclass
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
@@ -26,7 +25,7 @@ MAX_BYTES = 4 << 20
 
 Sources = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FILE|EXPR...", help="Crontab files (- is standard input) or expressions."),
+    typer.Argument(metavar="FILE|EXPR", help="Crontab files (- is standard input) or expressions."),
 ]
 System = Annotated[
     bool, typer.Option("--system", help="Files have a user column, as /etc/crontab and /etc/cron.d do.")
@@ -74,7 +73,7 @@ def lint_command(
         _show_codes(as_json=as_json)
         return GOOD
     if not sources:
-        raise typer.BadParameter("give a FILE or an EXPR")
+        raise InputError("Nothing to check: give a FILE or an EXPR (see kron lint --help)")
     zone = zone_of(UTC if tz is None else tz)
     setting = Setting(
         now=parse_instant(start, zone.key) if start else seconds_of(SystemClock().now()),
@@ -108,17 +107,12 @@ def _check_expression(source: str) -> None:
 
 
 def _read(source: str) -> str:
+    standard = source == STDIN
     try:
-        if source == STDIN:
-            return _decoded(sys.stdin.buffer, source)
-        with open(source, "rb") as file:
-            return _decoded(file, source)
+        with open(0 if standard else source, "rb", closefd=not standard) as file:
+            content = file.read(MAX_BYTES + 1)
     except OSError as cause:
         raise InputError(f'Cannot read "{source}": {cause.strerror or cause}') from cause
-
-
-def _decoded(file: BinaryIO, source: str) -> str:
-    content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise InputError(f'Cannot read "{source}": it has more than {MAX_BYTES} bytes')
     try:

@@ -1,6 +1,8 @@
-"""`kron next`: the coming times of a schedule."""
+"""`kron next`: the coming times of a schedule, of a crontab, or of a file of jobs."""
 
+import heapq
 import json
+from itertools import islice
 from typing import Annotated
 
 import typer
@@ -17,25 +19,24 @@ from kron.cli.option import (
     check_count,
     parse_instant,
 )
+from kron.cli.source import Options, crontab_schedules, is_file
+from kron.cli.table import NOWHERE, both_times, preview_entry, preview_row
 from kron.clocks.system import SystemClock
-from kron.core.instant import rfc3339, seconds_of
-from kron.core.preview import Line, Mark, preview
+from kron.core.crontab import Entry
+from kron.core.instant import EpochSeconds, seconds_of
+from kron.core.preview import Line, preview
 from kron.core.schedule import Schedule
 
-Expression = Annotated[str, typer.Argument(metavar="EXPR", help='A cron expression, e.g. "0 9 * * 1-5".')]
-
-SIGNS = {
-    None: " ",
-    Mark.SKIPPED: "-",
-    Mark.LEFT_OUT: "-",
-    Mark.MOVED: ">",
-    Mark.FIRST_OF_TWO: "1",
-    Mark.SECOND_OF_TWO: "2",
-}
+Subject = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXPR|FILE", help='A cron expression, e.g. "0 9 * * 1-5", a crontab or a job file.'
+    ),
+]
 
 
 def next_command(
-    expression: Expression,
+    subject: Subject,
     tz: Zone = None,
     start: From = None,
     count: Count = 5,
@@ -47,8 +48,9 @@ def next_command(
 ) -> None:
     """Show the coming times of a schedule, in its zone and in UTC.
 
-    A mark stands where a change of the clocks matters: - drops a time, > moves one, 1 and 2 are the two
-    showings of a repeated one.
+    Of a crontab or a job file (.yaml, .yml, .json) the next starts of all entries are shown in order. A mark
+    stands where a change of the clocks matters: - drops a time, > moves one, 1 and 2 are the two showings of
+    a repeated one.
 
     \b
     Examples:
@@ -57,35 +59,34 @@ def next_command(
       kron next "30 2 * * *" --tz Europe/Berlin --from 2026-03-27 --dst-gap next
       kron next "*/15 * * * *" -n 20 --json
       kron next "0 3 1 * *" --dialect posix
+      kron next jobs.yaml -n 20
     """  # noqa: D301
-    schedule = Schedule(
-        expression, tz, dialect=dialect, identity=identity, dst_gap=dst_gap, dst_repeat=dst_repeat
-    )
+    options = Options(tz=tz, dialect=dialect, identity=identity, dst_gap=dst_gap, dst_repeat=dst_repeat)
     check_count(count)
-    since = parse_instant(start, schedule.timezone) if start else seconds_of(SystemClock().now()) + 1
-    lines = preview(schedule, since, count)
+    if is_file(subject):
+        from kron.cli.jobfile import is_job_file
+
+        show = _next_jobs if is_job_file(subject) else _next_crontab
+        return show(subject, options, start, count, as_json=as_json)
+    return _next_expression(options.schedule(subject), start, count, as_json=as_json)
+
+
+def since_of(start: str | None, timezone: str) -> EpochSeconds:
+    """Return the first second to look at: the one asked for, or the next one."""
+    return parse_instant(start, timezone) if start else seconds_of(SystemClock().now()) + 1
+
+
+def _next_expression(schedule: Schedule, start: str | None, count: int, *, as_json: bool) -> None:
+    lines = preview(schedule, since_of(start, schedule.timezone), count)
     if as_json:
-        print(json.dumps(_document(schedule, lines), indent=2, ensure_ascii=False))
-    else:
-        _show(schedule, lines)
-
-
-def _show(schedule: Schedule, lines: list[Line]) -> None:
+        return print(json.dumps(_document(schedule, lines), indent=2, ensure_ascii=False))
     print(f"{schedule.text}   {schedule.timezone}")
     if not lines:
         print("  no further times: the calendar ends with the year 9999")
     seconds = any(line.wall.second for line in lines)
     for line in lines:
-        print(f"{SIGNS[line.mark]} {_row(schedule, line, seconds=seconds)}".rstrip())
-
-
-def _row(schedule: Schedule, line: Line, *, seconds: bool) -> str:
-    clock = f"{line.wall:%H:%M:%S}" if seconds else f"{line.wall:%H:%M}"
-    local = f"{line.wall:%a} {line.wall.date()} {clock}"
-    if line.instant is None:
-        return f"{local}  {'':6} {'-':20}  {line.note}"
-    name = schedule.plan.zone.name_at(line.instant)
-    return f"{local}  {name:6} {rfc3339(line.instant)}  {line.note or ''}"
+        print(preview_row(line, schedule.plan.zone, seconds=seconds))
+    return None
 
 
 def _document(schedule: Schedule, lines: list[Line]) -> dict[str, object]:
@@ -96,22 +97,65 @@ def _document(schedule: Schedule, lines: list[Line]) -> dict[str, object]:
         "dialect": schedule.dialect,
         "dst_gap": schedule.dst_gap,
         "dst_repeat": schedule.dst_repeat,
-        "times": [_entry(line) for line in lines],
+        "times": [preview_entry(line) for line in lines],
     }
 
 
-def _entry(line: Line) -> dict[str, object]:
-    return {
-        "utc": None if line.instant is None else rfc3339(line.instant),
-        "local": line.wall.isoformat() + offset_text(line.offset) if line.instant is not None else None,
-        "wall": line.wall.isoformat(),
-        "mark": line.mark,
-        "note": line.note,
-    }
+def _next_crontab(file: str, options: Options, start: str | None, count: int, *, as_json: bool) -> None:
+    rows: list[tuple[EpochSeconds, int, Entry, Schedule, Line]] = []
+    entries = crontab_schedules(file, options)
+    for entry, schedule in entries:
+        lines = preview(schedule, since_of(start, schedule.timezone), count)
+        rows += [(_place(line), entry.line, entry, schedule, line) for line in lines]
+    rows = sorted(rows, key=lambda row: row[:2])[:count]
+    if as_json:
+        documents = [
+            {"line": entry.line, "command": entry.command, **_document(schedule, [line])}
+            for _, _, entry, schedule, line in rows
+        ]
+        return print(json.dumps(documents, indent=2, ensure_ascii=False))
+    print(f"{file}   {len(entries)} entries")
+    seconds = any(row[4].wall.second for row in rows)
+    for _, number, entry, schedule, line in rows:
+        name = entry.command or entry.expression
+        print(f"{preview_row(line, schedule.plan.zone, seconds=seconds)}  {file}:{number}  {name}")
+    return None
 
 
-def offset_text(offset: int) -> str:
-    """Write an offset as ISO 8601 does, with seconds only where there are any."""
-    sign, rest = ("-", -offset) if offset < 0 else ("+", offset)
-    hours, minutes, seconds = rest // 3600, rest // 60 % 60, rest % 60
-    return f"{sign}{hours:02}:{minutes:02}" + (f":{seconds:02}" if seconds else "")
+def _place(line: Line) -> EpochSeconds:
+    """Return where a line stands in time, also when nothing runs there."""
+    from datetime import UTC
+
+    return seconds_of(line.wall.replace(tzinfo=UTC)) - line.offset
+
+
+def _next_jobs(file: str, options: Options, start: str | None, count: int, *, as_json: bool) -> None:
+    from kron.cli.jobfile import load_jobs
+    from kron.core.decision import Decision, upcoming_from
+
+    def place(decision: Decision) -> EpochSeconds:
+        return decision.bounds.end if decision.chosen_time is None else decision.chosen_time
+
+    options.check_unused(file)
+    jobs = load_jobs(file)
+    streams = [
+        upcoming_from(job, since_of(start, job.schedule.timezone), unschedulable=True)
+        for job in jobs
+        if not job.policy.suspend
+    ]
+    coming = list(islice(heapq.merge(*streams, key=place), count))
+    if as_json:
+        documents = [decision.to_dict() for decision in coming]
+        return print(json.dumps(documents, indent=2, ensure_ascii=False))
+    suspended = len(jobs) - len(streams)
+    print(f"{file}   {len(jobs)} jobs" + (f", {suspended} of them suspended" if suspended else ""))
+    for decision in coming:
+        zone = decision.job.schedule.plan.zone
+        nominal = both_times(decision.nominal_time, zone, seconds=False)[:27].rstrip()
+        if decision.chosen_time is None:
+            row = f"! {'':31} {NOWHERE}  {decision.job.identity}  {nominal}: unschedulable"
+        else:
+            chosen = both_times(decision.chosen_time, zone, seconds=True)
+            row = f"  {chosen}  {decision.job.identity}  {nominal}"
+        print(row)
+    return None

@@ -20,9 +20,12 @@ def seconds_of(instant: datetime) -> EpochSeconds:
     """Return the whole second an aware datetime lies in."""
     try:
         since = instant - EPOCH
-        return since.days * DAY + since.seconds
+        seconds = since.days * DAY + since.seconds
     except (TypeError, AttributeError, OverflowError) as cause:
         raise InvalidInstantError(value=instant, reason=_fault_of(instant)) from cause
+    if FIRST_SECOND <= seconds <= LAST_SECOND:
+        return seconds
+    raise InvalidInstantError(value=instant, reason=_fault_of(instant))
 
 
 def seconds_from(instant: datetime) -> EpochSeconds:

@@ -136,10 +136,10 @@ def _refusal(error: InvalidCronExpressionError, setting: Setting) -> Remark:
     hashed = setting.identity is None and needs_identity(error.expression)
     strict = None if hashed else strict_text(meant)
     if strict is None:
-        remedy = "use the extended dialect; the posix dialect has no equivalent"
+        remedy = "the whole has no strict equivalent, so use the extended dialect"
         return Remark(Code.NOT_STRICT, str(error), remedy)
     zone = f" with the time zone {meant.timezone}" if meant.timezone else ""
-    return Remark(Code.NOT_STRICT, str(error), f"write {strict}{zone}")
+    return Remark(Code.NOT_STRICT, str(error), f"the strict equivalent is {strict}{zone}")
 
 
 def strict_text(expression: Expression) -> str | None:
@@ -244,9 +244,7 @@ def _has_neighbours(field: Field) -> bool:
 
 def _uneven(item: str, unit: Unit, values: tuple[int, ...], step: int) -> Remarks:
     if unit is DAY:
-        message = (
-            f"day {item} starts anew each month: however long it is, {values[0]} comes after {values[-1]}"
-        )
+        message = f"day {item} starts anew each month, so the pause before day {values[0]} differs"
         yield Remark(Code.UNEVEN, message, "list the days; cron does not count across months")
         return
     for before, after in pairwise((*values, values[0])):
@@ -277,10 +275,10 @@ def _clocks(schedule: Schedule, now: EpochSeconds) -> Remarks:
     hits = [effect for effect in ahead if not _runs_on(schedule, effect.change)]
     lost, doubled = [hit for hit in hits if hit.is_gap], [hit for hit in hits if not hit.is_gap]
     if lost and schedule.dst_gap == SKIP:
-        message = f"lost where the clocks go forward: {_dates(lost)} ({schedule.timezone})"
+        message = f"lost in {schedule.timezone} where the clocks go forward: {_dates(lost)}"
         yield Remark(Code.LOST, message, 'set dst_gap to "next", or choose a time that is not skipped')
     if doubled and schedule.dst_repeat == BOTH:
-        message = f"runs twice where the clocks go back: {_dates(doubled)} ({schedule.timezone})"
+        message = f"runs twice in {schedule.timezone} where the clocks go back: {_dates(doubled)}"
         yield Remark(
             Code.DOUBLED, message, 'set dst_repeat to "first", or choose a time that is not repeated'
         )
@@ -291,7 +289,7 @@ def _silent(schedule: Schedule, now: EpochSeconds) -> Remarks:
     if schedule.dst_repeat == BOTH or inside == 1 or not _has_neighbours(schedule.expression.hour):
         return
     hits = [effect for effect in effects(schedule, now, now + HORIZON) if not effect.is_gap]
-    dates = f": {_dates(hits)} ({schedule.timezone})" if hits else ""
+    dates = f" in {schedule.timezone}: {_dates(hits)}" if hits else ""
     message = f"runs more often than hourly, but pauses where the clocks go back{dates}"
     yield Remark(Code.SILENT, message, 'set dst_repeat to "both"')
 
@@ -328,7 +326,7 @@ def _flood(schedule: Schedule, now: EpochSeconds) -> Remarks:
         unit, of = units[place].name, units[place + 1].name
         if units[place] in (SECOND, MINUTE) and word == "*" and value.isdecimal():
             once = ["0" if fine == "*" else fine for fine in words[: place + 1]]
-            remedy = f"for one run write {' '.join(once + words[place + 1 :])}, to mean it write 0-59"
+            remedy = f"for one run write {' '.join(once + words[place + 1 :])}, or 0-59 to mean it"
             yield Remark(Code.FLOOD, f"* runs every {unit} of {of} {value}", remedy)
 
 

@@ -74,6 +74,23 @@ def preview(schedule: Schedule, start: EpochSeconds, count: int) -> list[Line]:
     return sorted(lines, key=lambda line: (line.wall - wall_time(line.offset, 0), line.instant is not None))
 
 
+def changes_ahead(schedule: Schedule, start: EpochSeconds, end: EpochSeconds) -> list[Line]:
+    """Return what the changes of the clocks in `[start, end)` do to a schedule, one or two lines for each."""
+    lines: list[Line] = []
+    for effect in effects(schedule, start, end):
+        lost = _lost(schedule, effect)
+        if lost is not None:
+            lines.append(lost)
+        elif effect.is_gap:
+            lines.append(_line_of(schedule, effect.change.at, [effect]))
+        else:
+            first = effect.change.at + effect.change.size
+            found = seconds_between(schedule.plan, first, first - 2 * effect.change.size)
+            showings = [_line_of(schedule, instant, [effect]) for instant in found]
+            lines += [showings[0], showings[effect.count]]
+    return lines
+
+
 def _line_of(schedule: Schedule, instant: EpochSeconds, near: list[Effect]) -> Line:
     offset = schedule.plan.zone.offset_at(instant)
     mark = note = None

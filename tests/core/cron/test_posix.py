@@ -57,7 +57,9 @@ _, HOURS, DAYS, MONTHS, WEEKDAYS = ALL
         pytest.param("1-1 2-2 3-3 4-4 5-5", ((1,), (2,), (3,), (4,), (5,)), id="ranges of one value"),
         pytest.param("1,3-5,9 * * * *", ((1, 3, 4, 5, 9), *ALL[1:]), id="numbers and ranges in one list"),
         pytest.param("00 012 0001-05 02 000", ((0,), (12,), (1, 2, 3, 4, 5), (2,), (0,)), id="leading zeros"),
-        pytest.param("5,5,5 1,1 2,1-3,2 * *", ((5,), (1,), (1, 2, 3), MONTHS, WEEKDAYS), id="repeated values"),
+        pytest.param(
+            "5,5,5 1,1 2,1-3,2 * *", ((5,), (1,), (1, 2, 3), MONTHS, WEEKDAYS), id="repeated values"
+        ),
     ],
 )
 def test_a_valid_expression_allows_exactly_the_values_it_names(
@@ -279,7 +281,7 @@ GROUPS = {
     "never": NEVER,
 }
 REFUSED = [
-    pytest.param(text, field, reason, id=f"{group}: {ascii(text)}")
+    pytest.param(text, field, reason, id=f"{group}: {text!a}")
     for group, cases in GROUPS.items()
     for text, field, reason in cases
 ]
@@ -298,7 +300,9 @@ def test_an_invalid_expression_is_refused_with_its_field_and_the_reason(
 
 
 @pytest.mark.parametrize("place", range(5))
-@pytest.mark.parametrize("word", ["*/2", "x", "1e0", "+1", "?", "L", "W", "#", "99", "3-2", "1,", "1-", "@daily"])
+@pytest.mark.parametrize(
+    "word", ["*/2", "x", "1e0", "+1", "?", "L", "W", "#", "99", "3-2", "1,", "1-", "@daily"]
+)
 def test_a_mistake_is_found_in_every_field_and_named_after_it(place: int, word: str) -> None:
     words = ["*"] * 5
     words[place] = word
@@ -339,7 +343,7 @@ def test_what_is_not_a_string_is_refused_in_the_same_form(value: Any, shown: str
     ("text", "field", "reason"),
     [
         ("60", "minute", "has the value 60, outside 0-59"),
-        ("*/5", "hour", "uses step syntax \"*/5\", which POSIX cron does not have; write 0,5,10,15,20"),
+        ("*/5", "hour", 'uses step syntax "*/5", which POSIX cron does not have; write 0,5,10,15,20'),
         ("L", "day", token("L")),
         ("13", "month", "has the value 13, outside 1-12"),
         ("7", "weekday", "has the value 7, outside 0-6; use 0 for Sunday"),
@@ -428,7 +432,9 @@ def test_the_last_possible_day_of_each_month_is_accepted_and_one_more_refused(mo
         assert refusal_of(f"0 0 {longest + 1} {month} *").reason.startswith("can never match")
 
 
-@pytest.mark.parametrize("text", ["0 0 31 * *", "0 0 31 2,3 *", "0 0 29,30 2 *", "0 0 31 4 0", "0 0 30 2 0-6"])
+@pytest.mark.parametrize(
+    "text", ["0 0 31 * *", "0 0 31 2,3 *", "0 0 29,30 2 *", "0 0 31 4 0", "0 0 30 2 0-6"]
+)
 def test_an_expression_that_some_day_matches_is_accepted(text: str) -> None:
     assert str(parse(text, dialect="posix")) == text
 
@@ -469,7 +475,7 @@ def test_an_expression_allows_the_values_an_independent_parser_reads(text: str) 
     assert wanted is not None
     minutes, hours, days, months, weekdays = values_of(expression)
     assert {hour * 60 + minute for hour in hours for minute in minutes} == wanted.times
-    assert (set(days), set(months), set(weekdays)) == (wanted.days, wanted.months, wanted.weekdays)
+    assert (frozenset(days), frozenset(months), frozenset(weekdays)) == wanted[1:4]
     assert expression.either == wanted.either
 
 
@@ -503,7 +509,9 @@ def test_five_words_of_cron_signs_are_accepted_exactly_if_the_grammar_says_so(wo
 
 
 @law(300)
-@given(value=st.none() | st.integers() | st.floats() | st.binary() | st.lists(st.text()) | st.tuples(st.text()))
+@given(
+    value=st.none() | st.integers() | st.floats() | st.binary() | st.lists(st.text()) | st.tuples(st.text())
+)
 def test_any_value_that_is_no_string_is_refused(value: Any) -> None:
     assert refusal_of(value).reason == f"must be a string, got {type(value).__name__}"
 
@@ -516,7 +524,9 @@ def test_any_value_that_is_no_string_is_refused(value: Any) -> None:
     [
         pytest.param("0" * LONG + "5 * * * *", (5,), id="leading zeros"),
         pytest.param("0" * LONG + " * * * *", (0,), id="nothing but zeros"),
-        pytest.param("0" * LONG + "1-" + "0" * LONG + "3 * * * *", (1, 2, 3), id="a range with leading zeros"),
+        pytest.param(
+            "0" * LONG + "1-" + "0" * LONG + "3 * * * *", (1, 2, 3), id="a range with leading zeros"
+        ),
         pytest.param(",".join(["7"] * LONG) + " * * * *", (7,), id="a long list"),
         pytest.param(",".join(["0-59"] * LONG) + " * * * *", tuple(range(60)), id="a long list of ranges"),
         pytest.param(" " * LONG + "7" + "\t" * LONG + "* * * *" + " " * LONG, (7,), id="blanks"),
@@ -529,11 +539,15 @@ def test_a_very_long_expression_is_read(text: str, minutes: tuple[int, ...]) -> 
 @pytest.mark.parametrize(
     ("text", "field", "reason"),
     [
-        pytest.param("1" * LONG + " * * * *", "minute", f"has the value {'1' * 40}..., outside 0-59", id="digits"),
+        pytest.param(
+            "1" * LONG + " * * * *", "minute", f"has the value {'1' * 40}..., outside 0-59", id="digits"
+        ),
         pytest.param("1,6" * LONG + " * * * *", "minute", "has the value 61, outside 0-59", id="list"),
         pytest.param("* " * LONG, "expression", f"must have exactly 5 fields, got {LONG}", id="fields"),
         pytest.param("*" * LONG, "expression", "must have exactly 5 fields, got 1", id="stars"),
-        pytest.param("," * LONG + " * * * *", "minute", f'has an empty list item in "{"," * 40}..."', id="commas"),
+        pytest.param(
+            "," * LONG + " * * * *", "minute", f'has an empty list item in "{"," * 40}..."', id="commas"
+        ),
         pytest.param(
             "1-" * LONG + " * * * *",
             "minute",
@@ -543,7 +557,12 @@ def test_a_very_long_expression_is_read(text: str, minutes: tuple[int, ...]) -> 
         pytest.param("x" * LONG + " * * * *", "minute", number("x" * 40 + "..."), id="letters"),
         pytest.param("l1" * LONG + " * * * *", "minute", token("L"), id="tokens"),
         pytest.param("qq1" * LONG + " * * * *", "minute", number("qq1" * 13 + "q..."), id="words"),
-        pytest.param("*/" + "9" * LONG + " * * * *", "minute", steps("*/" + "9" * 38 + "...", "list the values"), id="step"),
+        pytest.param(
+            "*/" + "9" * LONG + " * * * *",
+            "minute",
+            steps("*/" + "9" * 38 + "...", "list the values"),
+            id="step",
+        ),
         pytest.param("@" + "x" * LONG, "expression", macro("@" + "x" * 39 + "..."), id="macro"),
     ],
 )

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from kron.core.cron.expression import ON_THE_MINUTE, Expression
 from kron.core.cron.extended import MACROS, has_hash, parse_extended_field
-from kron.core.cron.field import Field
+from kron.core.cron.field import Field, lowered
 from kron.core.cron.item import quoted
 from kron.core.cron.posix import parse_posix_field
 from kron.core.errors import FieldParseError, InvalidCronExpressionError, NeverMatchesError, check_choice
@@ -62,7 +62,7 @@ def _parse_posix(text: str) -> Expression:
     words = _words_of(text)
     if len(words) != 5:
         if text.lstrip(" \t").startswith("@"):
-            name = text.strip(" \t").casefold()
+            name = lowered(text.strip(" \t"))
             remedy = f"; write {MACROS[name]}" if name in MACROS else ""
             _refuse(text, f"uses the macro {quoted(name)}, which POSIX cron does not have{remedy}")
         if words and words[0].upper().startswith(ZONE_PREFIXES):
@@ -108,7 +108,7 @@ def _parse_extended(text: str, identity: str | None) -> Expression:
 
 
 def _expand_macro(words: list[str], text: str) -> list[str]:
-    name = words[0].casefold()
+    name = lowered(words[0])
     if name == "@reboot":
         _refuse(text, "has @reboot, which names no time")
     if name == "@every":

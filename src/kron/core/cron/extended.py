@@ -189,9 +189,11 @@ def _refuse_word(word: str, item: str, text: str, unit: Unit) -> NoReturn:
     if unit is WEEKDAY and upper == "L":
         refuse(text, unit, 'has "L" without a weekday; write 5L for the last Friday of the month')
     if upper in ("L", "LW") or (upper.endswith("W") and is_decimal(word[:-1])):
-        refuse(text, unit, f"has {quoted(item)}; L and W belong in the day field")
+        place = "stand alone: no range, no step" if unit is DAY else "belong in the day field"
+        refuse(text, unit, f"has {quoted(item)}; L and W {place}")
     if "#" in word:
-        refuse(text, unit, f"has {quoted(item)}; # belongs in the weekday field, e.g. 5#2")
+        place = "takes one weekday and one number" if unit is WEEKDAY else "belongs in the weekday field"
+        refuse(text, unit, f"has {quoted(item)}; # {place}, e.g. 5#2")
     if "*" in word:
         refuse(text, unit, f'has {quoted(item)}, but "*" stands alone or before a step, as in */15')
     if unit.names and word.isalpha():

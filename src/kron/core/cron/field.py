@@ -27,7 +27,7 @@ class Unit:
 
     def value_of(self, name: str) -> int | None:
         """Return the value a name stands for, in any case, short or long."""
-        folded = name.casefold()
+        folded = lowered(name)
         for value, known in enumerate(self.names, self.low):
             if folded in (known, known[:3]):
                 return value
@@ -103,16 +103,22 @@ class Field:
 
     def __str__(self) -> str:
         """Return the canonical text, from which an equal field can be parsed."""
-        if self.mask == self.unit.full and self.star:
-            return "*"
         parts: list[str] = []
         rest = self.mask
-        if self.star:
+        if self.star and rest == self.unit.full:
+            parts.append("*")
+            rest = 0
+        elif self.star:
             step = next(n for n in range(2, 2 * self.unit.size) if _stepped(self.unit, n) & ~rest == 0)
             parts.append(f"*/{step}")
             rest &= ~_stepped(self.unit, step)
         parts += runs_of(bits_of(rest))
         return ",".join(parts + [str(mark) for mark in self.marks])
+
+
+def lowered(word: str) -> str:
+    """Return a word in small letters; letters that only fold to ASCII stay what they are."""
+    return word.lower() if word.isascii() else word
 
 
 def mask_of(values: Iterable[int]) -> int:

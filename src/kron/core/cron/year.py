@@ -84,7 +84,10 @@ class MatchingDays:
         """Return the first year with a match, from the year of a day on."""
         ordinal = (~day if self._mirrored else day) + EPOCH_ORDINAL
         if not FIRST_ORDINAL <= ordinal <= LAST_ORDINAL:
-            return None
+            # Around the ends of the calendar local time is in the year 0 or 10000 for some hours.
+            if (ordinal > LAST_ORDINAL) != self._mirrored:
+                return None
+            ordinal = LAST_ORDINAL if self._mirrored else FIRST_ORDINAL
         number = date.fromordinal(ordinal).year
         if number not in self._years:
             self._years[number] = self._find(number)

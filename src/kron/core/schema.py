@@ -1,0 +1,134 @@
+"""The JSON Schema of what `Job.from_dict` and job files accept.
+
+The schema checks shapes and names; what a schema cannot say (whether an expression matches, a zone
+exists, a range is reversed) is checked when the job is made.
+"""
+
+from typing import TypeAlias
+
+from kron.core.cron.dialect import DIALECTS
+from kron.core.definition import PARAMETERS
+from kron.core.distribution import Dir, Mu
+from kron.core.policy import OVERLAP_NAMES
+from kron.core.seed import SeedStrategy
+from kron.core.timeline import GAP_CHOICES, REPEAT_CHOICES
+from kron.core.window import MODE_NAMES
+
+Schema: TypeAlias = dict[str, object]
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+DURATION: Schema = {
+    "description": "90s, 1h30m, ISO 8601 PT90M, or a number of seconds",
+    "oneOf": [{"type": "string", "minLength": 1}, {"type": "number", "minimum": 0}],
+}
+DAYS: Schema = {"type": "string", "pattern": r"^\s*\d{4}-\d{2}-\d{2}\s*(\.\.\s*\d{4}-\d{2}-\d{2}\s*)?$"}
+POSITIVE: Schema = {"type": "number", "exclusiveMinimum": 0}
+
+
+def _object(properties: dict[str, Schema], *, required: tuple[str, ...] = ()) -> Schema:
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**schema, "required": list(required)} if required else schema
+
+
+def _one_or_more(item: Schema) -> Schema:
+    return {"oneOf": [item, {"type": "array", "items": item, "minItems": 1}]}
+
+
+def _number_or_name(low: int, high: int) -> Schema:
+    return {
+        "oneOf": [{"type": "integer", "minimum": low, "maximum": high}, {"type": "string", "minLength": 1}]
+    }
+
+
+def _distribution(name: str) -> Schema:
+    return _object(
+        {"name": {"const": name}, **{p: _PARAMETER[p] for p in PARAMETERS[name]}}, required=("name",)
+    )
+
+
+_PARAMETER: dict[str, Schema] = {
+    "shape": {**POSITIVE, "default": 2},
+    "mu": {"enum": [mu.value for mu in Mu]},
+    "sigma": {"oneOf": [DURATION, {"type": "null"}]},
+    "lambda": {**POSITIVE, "default": 1},
+    "dir": {"enum": [end.value for end in Dir], "default": Dir.EARLY.value},
+}
+_CALENDARS: Schema = {"type": "object", "additionalProperties": _one_or_more(DAYS)}
+_RULE: Schema = _object(
+    {
+        "hours": _one_or_more(_number_or_name(0, 23)),
+        "dow": _one_or_more(_number_or_name(0, 7)),
+        "dom": _one_or_more(_number_or_name(1, 31)),
+        "months": _one_or_more(_number_or_name(1, 12)),
+        "between": _one_or_more({"type": "string", "pattern": r"^\d\d:\d\d-\d\d:\d\d$"}),
+        "dates": _one_or_more(DAYS),
+        "calendars": {
+            "oneOf": [_one_or_more({"type": "string"}), {**_CALENDARS, "minProperties": 1}],
+            "description": "names of calendars, or calendars in full",
+        },
+    }
+)
+_JOB: Schema = _object(
+    {
+        "identity": {"type": "string", "minLength": 1, "description": "the job's stable name"},
+        "schedule": {"type": "string", "description": "a cron expression", "examples": ["0 9 * * mon-fri"]},
+        "timezone": {"type": "string", "default": "UTC", "examples": ["Europe/Berlin"]},
+        "dialect": {"enum": list(DIALECTS), "default": "extended"},
+        "dst_gap": {"enum": list(GAP_CHOICES), "default": GAP_CHOICES[0]},
+        "dst_repeat": {"enum": list(REPEAT_CHOICES), "default": REPEAT_CHOICES[0]},
+        "window": _object(
+            {
+                "mode": {"enum": list(MODE_NAMES), "default": "after"},
+                "duration": {**DURATION, "default": "0s"},
+            }
+        ),
+        "distribution": {
+            "oneOf": [{"enum": list(PARAMETERS)}, *(_distribution(name) for name in PARAMETERS)],
+            "default": {"name": "uniform"},
+        },
+        "seed": _object(
+            {
+                "strategy": {"enum": [strategy.value for strategy in SeedStrategy], "default": "stable"},
+                "salt": {"type": "string", "default": ""},
+            }
+        ),
+        "constraints": _object({"only": _RULE, "avoid": _RULE}),
+        "calendars": _CALENDARS,
+        "policy": _object(
+            {
+                "concurrency": {"enum": list(OVERLAP_NAMES), "default": "forbid"},
+                "overlap": {"enum": list(OVERLAP_NAMES), "description": "another word for concurrency"},
+                "deadline": {"oneOf": [DURATION, {"type": "null"}], "default": "0s"},
+                "suspend": {"type": "boolean", "default": False},
+            }
+        ),
+    },
+    required=("identity", "schedule"),
+)
+_FILE: Schema = {
+    "oneOf": [
+        {"$ref": "#/$defs/job"},
+        {"type": "array", "items": {"$ref": "#/$defs/job"}},
+        _object(
+            {
+                "jobs": {"type": "array", "items": {"$ref": "#/$defs/job"}},
+                "calendars": {
+                    "type": "object",
+                    "additionalProperties": {
+                        "oneOf": [
+                            _one_or_more(DAYS),
+                            _object({"file": {"type": "string"}}, required=("file",)),
+                        ]
+                    },
+                },
+            },
+            required=("jobs",),
+        ),
+    ],
+}
+
+SCHEMAS: dict[str, Schema] = {
+    "job": {"$schema": DRAFT, "title": "Kron job", **_JOB},
+    "jobfile": {"$schema": DRAFT, "title": "Kron job file", **_FILE, "$defs": {"job": _JOB}},
+}
