@@ -1,25 +1,29 @@
 """The cron part: the next and previous occurrence, parsing, the worst call, bulk and cold starts."""
 
 import gc
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
+from operator import itemgetter
 from statistics import fmean, median
 from typing import TypeAlias
 
+import kron.core.schedule
+import kron.core.timeline
+import kron.core.zone
 from bench import start
-from bench.cron_goal import BULK, COLD_ZONE, DATETIMES, INTEGERS, PARSE, PARSE_COLD, PREVIOUS, WORST, goals
-from bench.expression import START, ZONES, Case, cases, texts
-from bench.peer import PEERS, Chain, Kron, KronLocal, KronPosix, Peer, second_of
+from bench.cron_goal import BULK, COLD_ZONE, DATETIMES, INTEGERS, PARSE, PARSE_RANDOM, PREVIOUS, WORST, goals
+from bench.expression import START, ZONES, Case, batches, cases, plain_questions, texts
+from bench.peer import PEERS, Chain, Kron, KronLocal, Peer, second_of
 from bench.row import Findings, Kind, Row, Say
 from bench.timing import (
     ALL,
     Sample,
     Series,
     failure_of,
+    joined,
     repeated,
     round_robin,
     rows_of,
@@ -29,11 +33,6 @@ from bench.timing import (
 from kron.core.instant import datetime_of
 from kron.core.schedule import Schedule, next_seconds, next_times
 
-# What Kron remembers about zones is never forgotten here: no program meets a new zone with every text.
-ZONE_MODULES = frozenset({"kron.core.zone", "kron.core.timeline"})
-PLAN_MODULES = frozenset({"kron.core.schedule"})
-
-REPETITIONS = 5
 SCHEDULES = 1_000_000
 PLANS = 300
 # A single call is timed so many times in each round.
@@ -49,34 +48,41 @@ Ask: TypeAlias = Callable[[Peer, Case], Chain]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is asked: occurrences per expression, texts to parse, rounds of single calls.
+    """How much is asked: occurrences per expression, batches of texts to parse, rounds, schedules in bulk.
 
-    A contender's turn lasts at least `turn` seconds; the quick ones go over all expressions several times.
+    A contender's turn over the expressions of a zone lasts at least `turn` seconds; quick ones go over them
+    again. A batch of texts is short, so that all contenders get their turn before the machine's mood changes.
     """
 
-    most: int
-    texts: int
     rounds: int
+    most: int
     turn: float
+    batches: int
+    batch: int
+    schedules: int
 
 
-FULL = Size(most=100, texts=1500, rounds=5, turn=0.1)
-QUICK = Size(most=4, texts=100, rounds=1, turn=0.03)
+FULL = Size(rounds=7, most=100, turn=0.04, batches=15, batch=500, schedules=SCHEDULES)
+QUICK = Size(rounds=5, most=4, turn=0.01, batches=5, batch=100, schedules=SCHEDULES)
 
 
 def run(say: Say, *, quick: bool) -> Findings:
     """Measure everything about cron expressions."""
-    size = QUICK if quick else FULL
+    return measure(say, QUICK if quick else FULL)
+
+
+def measure(say: Say, size: Size) -> Findings:
+    """Measure everything in a given size."""
     peers, missing = _load(PEERS)
     rows = _chains(INTEGERS, _seconds, [Kron(), *peers], size=size, say=say)
     rows += _chains(DATETIMES, _datetimes, [Kron(), KronLocal(), *peers], size=size, say=say)
     rows += _chains(PREVIOUS, _backwards, [Kron(), *peers], size=size, say=say)
-    rows += _parsing(PARSE, [Kron(), KronPosix(), *peers], size=size, say=say)
-    rows += _parsing(PARSE_COLD, [Kron(), KronPosix(), *peers], size=size, say=say)
+    rows += _parsing(PARSE, [Kron(), *peers], common=True, size=size, say=say)
+    rows += _parsing(PARSE_RANDOM, [Kron(), *peers], common=False, size=size, say=say)
     rows += _worst([Kron(), *peers], rounds=size.rounds, say=say)
-    rows += _cold_zone(say)
-    rows += _bulk(say)
-    rows += start.rows(say)
+    rows += _cold_zone(size.rounds, say)
+    rows += _bulk(peers, size=size, say=say)
+    rows += start.rows(say, rounds=size.rounds)
     rows = _with_missing(rows, missing)
     return Findings(rows=tuple(rows), goals=tuple(goals(rows)))
 
@@ -98,7 +104,7 @@ def _with_missing(rows: Sequence[Row], missing: Mapping[str, str]) -> list[Row]:
     found: list[Row] = []
     for title, group in groupby(rows, key=lambda row: row.title):
         found += group
-        if title not in (COLD_ZONE, BULK, start.TITLE):
+        if title not in (COLD_ZONE, start.TITLE):
             found += [
                 Row(title=title, contender=name, kind=Kind.RATE, note=reason)
                 for name, reason in missing.items()
@@ -125,27 +131,36 @@ def _chains(title: str, ask: Ask, peers: Sequence[Peer], *, size: Size, say: Say
     """Measure chains of occurrences; every expression weighs the same, however many it has."""
     asked = cases(size.most, backwards=ask is _backwards)
     able = [peer for peer in peers if peer.goes_back or ask is not _backwards]
-    measures = {
-        peer.name: partial(repeated, partial(_time_chains, ask, peer, asked), least=size.turn)
-        for peer in able
+    by_zone = {
+        zone: round_robin(
+            {peer.name: _chain_turn(ask, peer, zone, asked, size.turn) for peer in able},
+            repetitions=size.rounds,
+            say=partial(_say_under, say, f"{title}, {zone}"),
+        )
+        for zone in ZONES
     }
-    series = round_robin(measures, repetitions=REPETITIONS, say=lambda text: say(f"{title}: {text}"))
-    notes = _notes(able, series, lambda peer: _answers(ask, peer, asked))
+    series = {peer.name: joined({zone: found[peer.name] for zone, found in by_zone.items()}) for peer in able}
+    questions = plain_questions(backwards=ask is _backwards)
+    notes = _notes(able, series, lambda peer: _answers(ask, peer, questions))
     rows = rows_of(title, Kind.RATE, series, reference=Kron.name, notes=notes)
-    return rows + [
-        Row(title=title, contender=peer.name, kind=Kind.RATE, note="has no such function")
-        for peer in peers
-        if peer not in able
-    ]
+    return rows + _unable(title, Kind.RATE, [peer for peer in peers if peer not in able])
+
+
+def _say_under(say: Say, heading: str, text: str) -> None:
+    say(f"{heading}: {text}")
+
+
+def _unable(title: str, kind: Kind, peers: Iterable[Peer]) -> list[Row]:
+    return [Row(title=title, contender=peer.name, kind=kind, note="has no such function") for peer in peers]
+
+
+def _chain_turn(ask: Ask, peer: Peer, zone: str, asked: Iterable[Case], least: float) -> Callable[[], Sample]:
+    in_zone = [case for case in asked if case.zone == zone]
+    return lambda: repeated(lambda: _time_chains(ask, peer, in_zone), least=least)
 
 
 def _time_chains(ask: Ask, peer: Peer, asked: Sequence[Case]) -> Sample:
-    costs: dict[str, list[float]] = {zone: [] for zone in ZONES}
-    for case in asked:
-        chain = ask(peer, case)
-        costs[case.zone].append(seconds_of(chain) / case.count)
-    sample = {zone: fmean(found) for zone, found in costs.items()}
-    return sample | {ALL: fmean(sample.values())}
+    return {ALL: fmean(seconds_of(ask(peer, case)) / case.count for case in asked)}
 
 
 def _answers(ask: Ask, peer: Peer, asked: Sequence[Case]) -> list[int]:
@@ -171,25 +186,17 @@ def _notes(
 # --- parsing ---
 
 
-def _parsing(title: str, peers: Sequence[Peer], *, size: Size, say: Say) -> list[Row]:
-    """Measure texts that were never seen before: each parsed, and asked for one occurrence."""
-    everything = title == PARSE_COLD
-    asked = [Case(text, ZONES[n % len(ZONES)], START, 1) for n, text in enumerate(texts(size.texts))]
-    measures = {
-        peer.name: partial(
-            repeated, partial(_time_parsing, peer, asked, everything=everything), least=size.turn
-        )
-        for peer in peers
-    }
-    series = round_robin(measures, repetitions=REPETITIONS, say=lambda text: say(f"{title}: {text}"))
-    notes = _notes(peers, series, lambda peer: [second_of(peer.fresh(case)) for case in asked])
+def _parsing(title: str, peers: Sequence[Peer], *, common: bool, size: Size, say: Say) -> list[Row]:
+    """Measure texts, each parsed and asked for one occurrence; no round has a text seen before."""
+    asked = batches(size.batches + 1, size.batch, common=common)
+    measures = {peer.name: partial(_time_parsing, peer, iter(asked)) for peer in peers}
+    series = round_robin(measures, repetitions=size.batches, say=partial(_say_under, say, title))
+    notes = _notes(peers, series, lambda peer: [second_of(peer.fresh(case)) for case in chain(*asked)])
     return rows_of(title, Kind.RATE, series, reference=Kron.name, notes=notes)
 
 
-def _time_parsing(peer: Peer, asked: Sequence[Case], *, everything: bool) -> Sample:
-    if everything:
-        peer.forget()
-    forget_kron(everything=everything)
+def _time_parsing(peer: Peer, batch: Iterator[Sequence[Case]]) -> Sample:
+    asked = next(batch)
     fresh = peer.fresh
 
     def work() -> None:
@@ -197,22 +204,6 @@ def _time_parsing(peer: Peer, asked: Sequence[Case], *, everything: bool) -> Sam
             fresh(case)
 
     return {ALL: seconds_of(work) / len(asked)}
-
-
-def forget_kron(*, everything: bool) -> None:
-    """Empty Kron's caches of plans or, except for the zones, all that its modules have."""
-    for name, module in list(sys.modules.items()):
-        if not name.startswith("kron.") or name in ZONE_MODULES:
-            continue
-        if everything or name in PLAN_MODULES:
-            _forget_module(vars(module))
-
-
-def _forget_module(names: Mapping[str, object]) -> None:
-    for value in names.values():
-        # A cache is cleared where it was made, not where it was imported, so that zones keep theirs.
-        if getattr(value, "__module__", None) == names["__name__"]:
-            getattr(value, "cache_clear", lambda: None)()
 
 
 # --- single calls ---
@@ -228,7 +219,7 @@ def _worst(peers: Sequence[Peer], *, rounds: int, say: Say) -> list[Row]:
             if peer.name not in failures:
                 _time_calls(peer, timings[peer.name], failures)
     worst = {
-        name: max((median(found), case) for case, found in by_case.items())
+        name: max(((median(found), case) for case, found in by_case.items()), key=itemgetter(0))
         for name, by_case in timings.items()
         if name not in failures
     }
@@ -261,19 +252,20 @@ def _worst_row(name: str, worst: Mapping[str, tuple[float, Case]], failures: Map
     )
 
 
-def _cold_zone(say: Say) -> list[Row]:
+def _cold_zone(rounds: int, say: Say) -> list[Row]:
     """Measure the price of Kron's tables: the first call in a zone, and the first to 29 February."""
     contenders = {
         "kron": partial(_first_call, "0 9 * * *"),
         "kron, 29 February": partial(_first_call, "0 0 29 2 *"),
     }
-    series = round_robin(contenders, repetitions=REPETITIONS, say=lambda text: say(f"{COLD_ZONE}: {text}"))
+    series = round_robin(contenders, repetitions=rounds, say=partial(_say_under, say, COLD_ZONE))
     return rows_of(COLD_ZONE, Kind.TIME, series, reference=Kron.name)
 
 
 def _first_call(text: str) -> Sample:
-    for name in (*ZONE_MODULES, *PLAN_MODULES):
-        _forget_module(vars(sys.modules[name]))
+    for module in (kron.core.zone, kron.core.timeline, kron.core.schedule):
+        for value in vars(module).values():
+            getattr(value, "cache_clear", lambda: None)()
     schedule = Schedule(text, "Europe/Berlin")
     return {ALL: seconds_of(lambda: schedule.plan.next_after(START))}
 
@@ -281,25 +273,23 @@ def _first_call(text: str) -> Sample:
 # --- bulk ---
 
 
-def _bulk(say: Say) -> list[Row]:
+def _bulk(peers: Iterable[Peer], *, size: Size, say: Say) -> list[Row]:
     say(f"{BULK}: making the schedules")
     with without_collector():
         kinds = [(text, zone) for text in texts(PLANS // len(ZONES)) for zone in ZONES]
-        schedules = [Schedule(*kinds[place % PLANS]) for place in range(SCHEDULES)]
-        plans = [schedule.plan for schedule in schedules]
+        made = [Schedule(*kinds[place % PLANS]) for place in range(size.schedules)]
+        plans = [schedule.plan for schedule in made]
     # A million objects that stay would make each collection before a turn slow.
     gc.freeze()
     after = datetime_of(START)
     works: dict[str, Callable[[], object]] = {
         "kron": lambda: next_seconds(plans, START),
-        "kron, datetimes": lambda: next_times(schedules, after),
+        "kron, datetimes": lambda: next_times(made, after),
     }
     measures = {name: partial(_time_bulk, work) for name, work in works.items()}
-    series: dict[str, Series] = round_robin(
-        measures, repetitions=REPETITIONS, say=lambda text: say(f"{BULK}: {text}")
-    )
+    series = round_robin(measures, repetitions=size.rounds, say=partial(_say_under, say, BULK))
     gc.unfreeze()
-    return rows_of(BULK, Kind.TIME, series, reference=Kron.name)
+    return rows_of(BULK, Kind.TIME, series, reference=Kron.name) + _unable(BULK, Kind.TIME, peers)
 
 
 def _time_bulk(work: Callable[[], object]) -> Sample:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import product
 from random import Random
 
+from kron.core.instant import DAY
 from kron.core.schedule import Schedule
 
 EXPRESSIONS = (
@@ -45,12 +46,27 @@ EXPRESSIONS = (
 )
 ZONES = ("Europe/Berlin", "America/New_York", "UTC")
 
+# Fields as they stand in crontabs, the days with their weekdays; together they make about 100,000 texts.
+COMMON_MINUTES = ("*", "0,30", "0,15,30,45", "0,10,20,30,40,50", "0-29", *map(str, range(60)))
+COMMON_HOURS = ("*", "*", "*", "9-17", "8-18", "0,12", "8,20", "0,6,12,18", "22-23", *map(str, range(24)))
+COMMON_DAYS = (
+    *[("*", "*")] * 6,
+    *[("*", weekday) for weekday in ("1-5", "1-5", "0", "1", "5", "0,6", "1,3,5")],
+    *[(day, "*") for day in ("1", "15", "1,15", "28", "1-7")],
+)
+COMMON_MONTHS = ("*", "*", "*", "*", "1", "6-8", "1,4,7,10")
+
 START = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
 # cronstable answers for the years 1970 to 2099 only, and reads "0 0 13 * 5" as Friday the 13th, which
 # comes about every seven months.
 LAST = int(datetime(2090, 1, 1, tzinfo=UTC).timestamp())
 FIRST = int(datetime(1975, 1, 1, tzinfo=UTC).timestamp())
 MOST_OF_TWO_DAY_FIELDS = 60
+# Where the contenders' answers are compared: all over the year, at the ends of days, months and years.
+PLAIN_STARTS = tuple(
+    int(datetime.fromisoformat(f"{text}+00:00").timestamp())
+    for text in ("2026-01-15T00:00:00", "2026-06-30T21:59:59", "2027-08-10T12:34:56", "2028-02-28T23:59:30")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +87,46 @@ def cases(most: int, *, backwards: bool = False) -> list[Case]:
     ]
 
 
+def plain_questions(*, backwards: bool = False) -> list[Case]:
+    """Return single questions about which all contenders should agree: no change of the clocks is near."""
+    return [
+        case
+        for case in (
+            Case(text, zone, start, 1) for zone, text, start in product(ZONES, EXPRESSIONS, PLAIN_STARTS)
+        )
+        if not _near_a_change(case, backwards=backwards)
+    ]
+
+
+def batches(number: int, size: int, *, common: bool) -> list[list[Case]]:
+    """Return so many batches of single questions; no two have the same text."""
+    every = texts(number * size, common=common)
+    asked = [Case(text, ZONES[n % len(ZONES)], START, 1) for n, text in enumerate(every)]
+    return [asked[first : first + size] for first in range(0, len(asked), size)]
+
+
 @lru_cache(maxsize=8)
-def texts(number: int) -> tuple[str, ...]:
-    """Return so many different expressions, always the same ones, each with a match in most years."""
+def texts(number: int, *, common: bool = False) -> tuple[str, ...]:
+    """Return so many different expressions, always the same ones, each with a match in most years.
+
+    They are made of fields as people write them, which come again, or else of random fields.
+    """
     chance = Random(number)
     found: dict[str, None] = {}
     while len(found) < number:
-        found[_text(chance)] = None
+        found[_common_text(chance) if common else _random_text(chance)] = None
     return tuple(found)
+
+
+def _near_a_change(case: Case, *, backwards: bool) -> bool:
+    """Say whether the clocks change within a day of the question or of its answer."""
+    plan = Schedule(case.text, case.zone).plan
+    found = plan.prev_at_or_before(case.start - 1) if backwards else plan.next_after(case.start)
+    assert found is not None
+    return any(
+        next(plan.zone.changes(instant - DAY, instant + DAY), None) is not None
+        for instant in (case.start, found)
+    )
 
 
 def _count(text: str, zone: str, most: int, *, backwards: bool) -> int:
@@ -94,7 +142,12 @@ def _count(text: str, zone: str, most: int, *, backwards: bool) -> int:
     return most
 
 
-def _text(chance: Random) -> str:
+def _common_text(chance: Random) -> str:
+    minute, hour, month = (chance.choice(fields) for fields in (COMMON_MINUTES, COMMON_HOURS, COMMON_MONTHS))
+    return f"{minute} {hour} {{}} {month} {{}}".format(*chance.choice(COMMON_DAYS))
+
+
+def _random_text(chance: Random) -> str:
     minute = chance.choice((_one(chance, 0, 59), _list(chance, 0, 59), _range(chance, 0, 59)))
     hour = chance.choice(("*", _one(chance, 0, 23), _list(chance, 0, 23), _range(chance, 0, 23)))
     day = chance.choice(("*", "*", _one(chance, 1, 28), _list(chance, 1, 28)))

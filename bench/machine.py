@@ -13,6 +13,7 @@ def description() -> dict[str, object]:
     """Return the machine and the versions as a value for JSON; no path, no host name."""
     return {
         "cpus": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
         "system": platform.system(),
         "architecture": platform.machine(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",

@@ -66,10 +66,6 @@ class Peer(ABC):
         """Return the chain of previous occurrences as seconds, where a peer `goes_back`."""
         raise NotImplementedError
 
-    def forget(self) -> int:
-        """Forget what was remembered about the parts of texts, and return how many caches that was."""
-        return 0
-
 
 class Kron(Peer):
     name = "kron"
@@ -116,13 +112,6 @@ class Kron(Peer):
 
     def fresh(self, case: Case) -> Answer:
         return Schedule(case.text, case.zone).plan.next_after(case.start)
-
-
-class KronPosix(Kron):
-    name = "kron, strict dialect"
-
-    def fresh(self, case: Case) -> Answer:
-        return Schedule(case.text, case.zone, dialect="posix").plan.next_after(case.start)
 
 
 class KronLocal(Kron):
@@ -321,13 +310,6 @@ class Cronstable(Peer):
     def fresh(self, case: Case) -> Answer:
         delay: float = self._module.CronTab(case.text).next(local_start(case))
         return case.start + delay
-
-    def forget(self) -> int:
-        names = vars(self._module)
-        caches = [names[name] for name in names if name.endswith("_CACHE") and isinstance(names[name], dict)]
-        for cache in caches:
-            cache.clear()
-        return len(caches)
 
 
 PEERS: tuple[type[Peer], ...] = (Croniter, Cronsim, ApScheduler, Celery, Cronstable)

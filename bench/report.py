@@ -18,7 +18,8 @@ VERDICTS = {True: "[green]met[/green]", False: "[red]not met[/red]", None: "not 
 EXPLANATION = (
     'Medians of interleaved rounds. "kron is" says how many times as quick kron is as the contender, the '
     "median of the ratios within each round. Worst single call: the largest, over all expressions, of the "
-    "median of repeated timings of the same call, so that interruptions by other programs do not count."
+    "median of repeated timings of the same call, so that interruptions by other programs do not count. "
+    '"Same answer" is about questions far from clock changes; who joins two day fields by "and" differs.'
 )
 
 

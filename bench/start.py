@@ -15,17 +15,24 @@ BARE = "python -c pass"
 IMPORT = "import kron"
 SCHEDULE = "import kron; kron.Schedule"
 NEXT = "kron next"
-IMPORTS = (IMPORT, SCHEDULE, "import cronsim", "import croniter")
+IMPORTS = (
+    IMPORT,
+    SCHEDULE,
+    "import cronsim",
+    "import croniter",
+    "import apscheduler.triggers.cron",
+    "import celery.schedules",
+    "import cronstable.cronexpr",
+)
 
 # What a row's details call the time beyond that of starting Python itself.
 BEYOND = "seconds beyond bare Python"
 
-REPETITIONS = 7
 # Far more than any of these takes; a command that hangs must not stop the benchmark.
 MAX_SECONDS = 60
 
 
-def rows(say: Say) -> list[Row]:
+def rows(say: Say, *, rounds: int) -> list[Row]:
     """Measure new processes; the notes say what each takes beyond starting Python itself."""
     commands = {BARE: [sys.executable, "-c", "pass"]}
     commands |= {code: [sys.executable, "-c", code] for code in IMPORTS}
@@ -35,7 +42,7 @@ def rows(say: Say) -> list[Row]:
         commands[NEXT] = [str(script), "next", "0 9 * * 1-5"]
     series = round_robin(
         {name: partial(_time_command, command) for name, command in commands.items()},
-        repetitions=REPETITIONS,
+        repetitions=rounds,
         say=lambda text: say(f"{TITLE}: {text}"),
     )
     found = _beyond_bare(rows_of(TITLE, Kind.TIME, series, reference=SCHEDULE))

@@ -78,6 +78,16 @@ def _take_turn(series: Series, measure: Callable[[], Sample], *, counts: bool) -
         series.samples.append(sample)
 
 
+def joined(parts: Mapping[str, Series]) -> Series:
+    """Make one series of several that were measured one after the other; all parts weigh the same."""
+    failures = [part.failure for part in parts.values() if part.failure]
+    if failures:
+        return Series(failure=failures[0])
+    rounds = zip(*(part.samples for part in parts.values()), strict=True)
+    samples = [dict(zip(parts, (sample[ALL] for sample in found), strict=True)) for found in rounds]
+    return Series(samples=[sample | {ALL: fmean(sample.values())} for sample in samples])
+
+
 def failure_of(error: Exception) -> str:
     """Say in one line, and without paths of this machine, why a contender has no figure."""
     lines = str(error).splitlines()

@@ -3,12 +3,16 @@
 Each stop says what to look at, shows a command as you would type it, and runs it.
 """
 
+import os
 import shlex
 import sys
 from contextlib import redirect_stderr
 from dataclasses import dataclass
+from pathlib import Path
 
 from kron.cli.main import run
+
+FLEET = os.path.relpath(Path(__file__).with_name("fleet.yaml"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,27 @@ STOPS = (
         "A mistake",
         "Bad input gets one line that names the field, the value and the remedy, and exit code 2.",
         'kron next "*/15 * * * *" --dialect posix',
+    ),
+    Stop(
+        "In plain words",
+        "What does it mean, on which days, and which change of the clocks will matter?",
+        'kron explain "*/20 22-1 1,15 * mon" --tz America/New_York --from 2026-01-01 -n 2',
+    ),
+    Stop(
+        "What a reviewer would say",
+        "kron lint knows the traps: here a step that is uneven and a day rule that surprises.",
+        'kron lint "*/7 * * * *" "0 9 13 * fri"',
+    ),
+    Stop(
+        "A second of its own",
+        "With a window, each job gets a time of its own in it: seeded, so it stays the same, everywhere.\n"
+        "The whole chain of one decision can be looked at, and recomputed by anybody.",
+        f"kron explain {FLEET} --job prod/file-backup --at 2026-06-01T03:00:00Z --now 2026-06-01T01:00:00Z",
+    ),
+    Stop(
+        "A whole fleet",
+        "What do the windows do for the load? A month of it, in a moment.",
+        f"kron simulate {FLEET} --from 2026-06-01 --days 7",
     ),
     Stop("For machines", "Every listing has --json.", 'kron next "@hourly" -n 1 --json'),
 )

@@ -126,7 +126,13 @@ def is_workday(day: date) -> bool:
 
 def workdays_of(day: date) -> list[int]:
     """Return the numbers of all Mondays to Fridays in the month of a day."""
-    return [n for n in range(1, length_of(day) + 1) if is_workday(day.replace(day=n))]
+    return _workdays_in(day.year, day.month)
+
+
+@cache
+def _workdays_in(year: int, month: int) -> list[int]:
+    days = range(1, monthrange(year, month)[1] + 1)
+    return [n for n in days if is_workday(date(year, month, n))]
 
 
 def is_last_workday(day: date) -> bool:
@@ -142,8 +148,10 @@ def is_nearest_workday(day: date, wanted: int) -> bool:
 
 def is_nth_weekday(day: date, weekday: int, nth: int) -> bool:
     """Say whether a day is the n-th such weekday of its month; 0 is Sunday."""
+    if day.isoweekday() % 7 != weekday:
+        return False
     same = [n for n in range(1, day.day + 1) if day.replace(day=n).isoweekday() % 7 == weekday]
-    return day.isoweekday() % 7 == weekday and len(same) == nth
+    return len(same) == nth
 
 
 def is_last_weekday(day: date, weekday: int) -> bool:

@@ -1,7 +1,9 @@
 """The public surface: names, laziness, and what an installation without extras says."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import kron
 
@@ -16,6 +18,17 @@ def test_every_public_name_can_be_had() -> None:
     for name in kron.__all__:
         assert getattr(kron, name) is not None
     assert set(dir(kron)) == set(kron.__all__)
+
+
+def test_type_checkers_see_the_names_that_are_loaded() -> None:
+    stub = Path(kron.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    named = {
+        alias.asname
+        for node in ast.walk(ast.parse(stub))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert named == set(kron.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

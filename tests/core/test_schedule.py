@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from hashlib import sha256
 from itertools import islice
 from random import Random
 from typing import Any
@@ -321,6 +322,17 @@ def test_schedules_in_other_zones_or_with_other_options_have_their_own_plan() ->
     assert len(plans) == 6
 
 
+def test_schedules_with_h_have_the_plan_of_their_identity() -> None:
+    for identity in ("backup", "report"):
+        digest = sha256(f"{identity}\nH\nminute".encode()).digest()
+        minute = int.from_bytes(digest[:8], "big") % 60
+        schedule = Schedule("H 3 * * *", identity=identity)
+        assert schedule.next_after(utc("2024-05-05")) == utc(f"2024-05-05 03:{minute:02}")
+    assert Schedule("H 3 * * *", identity="backup").plan is not Schedule("H 3 * * *", identity="report").plan
+    with pytest.raises(InvalidCronExpressionError):
+        Schedule("H 3 * * *")
+
+
 def test_a_shared_plan_answers_each_zone_on_its_own() -> None:
     zone_times = {
         zone: posix("0 0 * * *", zone).next_after(NOON) for zone in ("UTC", "Asia/Tokyo", "US/Hawaii")
@@ -435,6 +447,8 @@ def test_a_schedule_that_has_ended_has_no_next_time_among_many() -> None:
         pytest.param("0 12 30 12 *", "Pacific/Apia", "2011-12-01", "2012-12-29 22:00", id="a day skipped"),
         pytest.param("0 0 21 8 *", "Pacific/Kwajalein", "1993-08-01", "1994-08-20 12:00", id="another"),
         pytest.param("30 2 31 3 *", "Europe/Berlin", "2024-03-30", "2025-03-31 00:30", id="an hour skipped"),
+        pytest.param("30 1 27 10 *", "Antarctica/Troll", "2024-10-26 23:30", "2024-10-27 01:30", id="2 h"),
+        pytest.param("0 12 30 9 *", "Pacific/Kwajalein", "1969-09-30 01:00", "1969-10-01", id="day repeated"),
         pytest.param("0 0 31 5,7 *", "UTC", "2024-06-01", "2024-07-31", id="months with 31 days"),
         pytest.param("0 0 1 1 *", "UTC", "2499-06-01", "2500-01-01", id="far future"),
         pytest.param("0 0 1 7 *", "America/New_York", "2499-12-01", "2500-07-01 04:00", id="far summer"),
@@ -448,6 +462,37 @@ def test_a_rare_occurrence_is_found_in_both_directions(
     assert schedule.next_after(utc(after)) == utc(expected)
     assert schedule.prev_at_or_before(utc(expected)) == utc(expected)
     assert schedule.prev_at_or_before(utc(expected) - timedelta(seconds=1)) <= utc(after)
+
+
+def test_a_time_that_its_zone_skips_every_year_is_given_up_with_an_error_that_says_so() -> None:
+    """Berlin goes forward at 02:00 on the last Sunday of March since 1981, and no rule ends that."""
+    text = "30 2 * 3 0L"
+    schedule = Schedule(text, "Europe/Berlin")
+    with pytest.raises(CronCalculationError) as caught:
+        schedule.next_after(utc("2024-01-01"))
+    cause = f'"{text}" has no next occurrence in Europe/Berlin within the calendar'
+    assert str(caught.value) == f"Failed to calculate next occurrence: {cause}"
+    assert schedule.prev_at_or_before(utc("2024-01-01")) == utc("1980-03-30 01:30")
+    assert list(schedule.between(utc("1981-01-01"), utc("2400-01-01"))) == []
+    moved = Schedule(text, "Europe/Berlin", dst_gap="next")
+    assert moved.next_after(utc("2024-01-01")) == utc("2024-03-31 01:00")
+    assert moved.prev_at_or_before(utc("2024-01-01")) == utc("2023-03-26 01:00")
+
+
+@pytest.mark.parametrize(
+    ("text", "after", "expected"),
+    [
+        pytest.param("0 0 29 2 */7", "2024-03-01", "2032-02-29", id="29 February, a Sunday"),
+        pytest.param("0 0 * 2 1#5", "2024-03-01", "2044-02-29", id="a fifth Monday of February"),
+        pytest.param("0 0 * 2 1#5", "2072-03-01", "2112-02-29", id="another, 40 years over 2100"),
+        pytest.param("59 59 23 29 2 */6", "2024-03-01", "2032-02-29 23:59:59", id="with seconds"),
+    ],
+)
+def test_the_rarest_days_there_are_come_after_decades(text: str, after: str, expected: str) -> None:
+    schedule = Schedule(text)
+    assert schedule.next_after(utc(after)) == utc(expected)
+    assert schedule.prev_at_or_before(utc(expected) - timedelta(seconds=1)) < utc(after)
+    assert schedule.prev_at_or_before(utc(expected) + timedelta(days=300)) == utc(expected)
 
 
 @law(250)
@@ -669,6 +714,52 @@ def test_of_a_repeated_time_the_first_or_the_last_may_be_kept(
     assert minutes(posix(text, zone, repeat="last").between(utc(start), utc(end))) == last
 
 
+GAP_END, FOLD = utc("2024-03-31 01:00"), utc("2024-10-27 01:00")
+
+
+@pytest.mark.parametrize(
+    ("text", "gap", "repeat", "change", "shifts"),
+    [
+        pytest.param("59 59 1 * * *", "next", "both", GAP_END, [-1], id="the second before a gap"),
+        pytest.param("0 0 2 * * *", "next", "both", GAP_END, [0], id="the first second skipped"),
+        pytest.param("59 59 2 * * *", "next", "both", GAP_END, [0], id="the last second skipped"),
+        pytest.param("0 0 3 * * *", "next", "both", GAP_END, [0], id="the second at a gap's end"),
+        pytest.param("1 0 3 * * *", "next", "both", GAP_END, [1], id="the second after a gap's end"),
+        pytest.param("0,1 0 2,3 * * *", "next", "both", GAP_END, [0, 1], id="skipped, at and after the end"),
+        pytest.param("59 59 1 * * *", "skip", "first", FOLD, [-3601], id="before a fold, first"),
+        pytest.param("59 59 1 * * *", "skip", "last", FOLD, [-3601], id="before a fold, last"),
+        pytest.param("0 0 2 * * *", "skip", "first", FOLD, [-3600], id="the first second repeated, first"),
+        pytest.param("0 0 2 * * *", "skip", "last", FOLD, [0], id="the first second repeated, last"),
+        pytest.param("59 59 2 * * *", "skip", "first", FOLD, [-1], id="the last second repeated, first"),
+        pytest.param("59 59 2 * * *", "skip", "last", FOLD, [3599], id="the last second repeated, last"),
+        pytest.param("0 0 3 * * *", "skip", "first", FOLD, [3600], id="after a fold, first"),
+        pytest.param("0 0 3 * * *", "skip", "last", FOLD, [3600], id="after a fold, last"),
+    ],
+)
+def test_the_options_are_exact_to_the_second_in_both_directions(
+    text: str, gap: str, repeat: str, change: datetime, shifts: list[int]
+) -> None:
+    schedule = Schedule(text, "Europe/Berlin", dst_gap=gap, dst_repeat=repeat)
+    start, end = change - timedelta(minutes=90), change + timedelta(minutes=90)
+    expected = [change + timedelta(seconds=shift) for shift in shifts]
+    assert list(schedule.between(start, end)) == expected
+    back = [schedule.prev_at_or_before(end - timedelta(seconds=1))]
+    while back[-1] >= start:
+        back.append(schedule.prev_at_or_before(back[-1] - timedelta(seconds=1)))
+    assert back[-2::-1] == expected
+
+
+@pytest.mark.parametrize(
+    ("repeat", "left_out"),
+    [("both", range(0)), ("first", range(3600)), ("last", range(-3600, 0))],
+)
+def test_every_second_runs_except_those_left_out(repeat: str, left_out: range) -> None:
+    schedule = Schedule("* * * * * *", "Europe/Berlin", dst_repeat=repeat)
+    found = schedule.between(FOLD - timedelta(hours=2), FOLD + timedelta(hours=2))
+    seconds_around = [int((instant - FOLD).total_seconds()) for instant in found]
+    assert seconds_around == [second for second in range(-7200, 7200) if second not in left_out]
+
+
 # Around a change: the zone, its instant, and how far to look at every second.
 OLD_CHANGES = [
     pytest.param("America/New_York", epoch(1883, 11, 18, 17), 2, id="New York 1883, 3:58 repeated"),
@@ -676,6 +767,10 @@ OLD_CHANGES = [
     pytest.param("Asia/Manila", epoch(1844, 12, 31, 15, 56), 26, id="Manila 1844, a day skipped"),
     pytest.param("America/Juneau", epoch(1867, 10, 19, 0, 31), 26, id="Juneau 1867, a day repeated"),
     pytest.param("Pacific/Kwajalein", epoch(1969, 9, 30, 13), 26, id="Kwajalein 1969, 23 hours repeated"),
+    pytest.param("Africa/Casablanca", epoch(1985, 12, 31, 23), 2, id="Casablanca, a UTC year ends with it"),
+    pytest.param("Africa/Sao_Tome", epoch(1883, 12, 31, 23, 33, 4), 2, id="Sao Tome 1883, over a new year"),
+    pytest.param("Africa/Sao_Tome", epoch(2019, 1, 1, 1), 2, id="Sao Tome 2019, a UTC year begins with it"),
+    pytest.param("Antarctica/Palmer", epoch(1965), 4, id="Palmer 1965, back at a UTC new year"),
 ]
 
 

@@ -160,7 +160,7 @@ def test_a_change_at_the_very_start_of_a_year_is_found_once() -> None:
     for key, (at, before, after) in at_new_year:
         assert list(zone_of(key).changes(at - DAY, at + DAY)) == [Change(at, before, after)], key
         assert list(zone_of(key).changes(at, at + DAY)) == [Change(at, before, after)], key
-        assert zone_of(key).spans_of(year_of(at - 1))[-1].end == at, key
+        assert zone_of(key).spans_of(year_of(at - 1))[-1][1:] == (at, before), key
         assert zone_of(key).spans_of(year_of(at))[0][::2] == (at, after), key
 
 

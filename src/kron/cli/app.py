@@ -1,5 +1,6 @@
 """The list of commands, and how one is called."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -15,7 +16,13 @@ COMMANDS = {
     "explain": "kron.cli.explain:explain_command",
     "lint": "kron.cli.lint:lint_command",
     "schema": "kron.cli.schema:schema_command",
+    "verify": "kron.cli.verify:verify_command",
+    "simulate": "kron.cli.simulate:simulate_command",
+    "plan": "kron.cli.plan:plan_command",
 }
+
+# Set by the scripts that a shell completes with.
+COMPLETION = "_KRON_COMPLETE"
 
 # The class of every complaint about usage; typer shows only this one of its children.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -24,15 +31,28 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 def call(arguments: Sequence[str] | None) -> int:
     """Run a command; bad usage becomes one line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    asked = words[0] if words and words[0] in COMMANDS else None
+    if COMPLETION in os.environ:
+        # Shells read one offer from each line, so that no description may be broken.
+        os.environ["TERMINAL_WIDTH"] = "10000"
     try:
-        code = build(asked)(args=words, prog_name="kron", standalone_mode=False)
+        code = build(_asked(words))(args=words, prog_name="kron", standalone_mode=False)
     except UsageError as error:
         print(f"kron: {_complaint(error)}", file=sys.stderr)
         return BAD
     except typer.Abort:
         return BAD
     return code if isinstance(code, int) else GOOD
+
+
+def _asked(words: list[str]) -> str | None:
+    """Return the one command that is needed, also where a shell asks how a line goes on; None for all."""
+    if COMPLETION in os.environ:
+        line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+        words = line.split()[1:]
+        # The word the cursor stands behind may still become another one.
+        if len(words) == 1 and not line[-1].isspace():
+            return None
+    return words[0] if words and words[0] in COMMANDS else None
 
 
 def build(asked: str | None = None) -> typer.Typer:

@@ -4,7 +4,7 @@ import json
 
 from kron.cli.jobfile import load_jobs
 from kron.cli.option import parse_instant
-from kron.cli.table import both_times
+from kron.cli.table import both_times, counted
 from kron.clocks.system import SystemClock
 from kron.core.decision import Attempt, Decision, attempts_of, decide_at, upcoming_from
 from kron.core.duration import format_duration
@@ -69,11 +69,12 @@ def _show(decision: Decision, verdict: Verdict, moment: int) -> None:
     job, zone = decision.job, decision.job.schedule.plan.zone
     print(f"{job.identity}   {job.schedule.text}   {job.schedule.timezone}\n{job.schedule.describe()}\n")
     start, end = decision.bounds
+    width = counted(end - start + 1, "second")
     distribution = job.distribution.to_dict()
     parameters = "".join(f", {name} {value}" for name, value in distribution.items() if name != "name")
     rows = [
         ("nominal time", both_times(decision.nominal_time, zone, seconds=True)),
-        ("window", f"{job.window.mode} {format_duration(job.window.duration)}, {end - start + 1} seconds"),
+        ("window", f"{job.window.mode} {format_duration(job.window.duration)}, {width}"),
         ("  from", both_times(start, zone, seconds=True)),
         ("  to", both_times(end, zone, seconds=True)),
         ("seed", f'{job.seed_strategy}: key {decision.period_key}, salt "{job.salt}"'),

@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
+from kron.cli.main import one_line
 from kron.cli.next import since_of
 from kron.cli.option import AsJson, Count, Dialect, DstGap, DstRepeat, From, Identity, Zone, check_count
 from kron.cli.source import Options, crontab_schedules, is_file
 from kron.cli.table import preview_entry, preview_row
 from kron.core.cron.field import MONTH, WEEKDAY, Field
+from kron.core.crontab import Entry
 from kron.core.errors import InvalidOptionError
 from kron.core.instant import DAY, EpochSeconds
 from kron.core.lint import strict_text
@@ -73,18 +75,25 @@ def explain_command(
             from kron.cli.chain import explain_jobs
 
             options.check_unused(subject)
+            if start is not None:
+                raise InvalidOptionError(
+                    option="--from", value=start, reason="for job files use --at or --now"
+                )
             return explain_jobs(subject, name=job, at=at, now=now, active=active, as_json=as_json)
-        schedules = [schedule for _, schedule in crontab_schedules(subject, options)]
+        entries: list[tuple[Entry | None, Schedule]] = [*crontab_schedules(subject, options)]
     else:
-        schedules = [options.schedule(subject)]
-    _refuse_job_options(at=at, now=now, job=job)
+        entries = [(None, options.schedule(subject))]
+    _refuse_job_options(at=at, now=now, job=job, active="on" if active else None)
     documents = []
-    for number, schedule in enumerate(schedules):
+    for number, (entry, schedule) in enumerate(entries):
         since = since_of(start, schedule.timezone)
         if as_json:
-            documents.append(_document(schedule, since, count))
+            place: dict[str, object] = {"line": entry.line, "command": entry.command} if entry else {}
+            documents.append(place | _document(schedule, since, count))
         else:
             print("\n" * (number > 0), end="")
+            if entry:
+                print(one_line(f"{subject}:{entry.line}  {entry.command}".rstrip()))
             _show(schedule, since, count)
     if as_json:
         print(json.dumps(documents if is_file(subject) else documents[0], indent=2, ensure_ascii=False))
@@ -121,7 +130,8 @@ def _clocks(schedule: Schedule, since: EpochSeconds) -> list[Line]:
 def _values(field: Field) -> str:
     """Say what a field's numbers stand for, where they have names or are written as a range or step."""
     if field.mask == field.unit.full:
-        return f"every {field.unit.name}"
+        # "Every weekday" would be Monday to Friday to most.
+        return "every day of the week" if field.unit is WEEKDAY else f"every {field.unit.name}"
     if field.unit in (MONTH, WEEKDAY):
         return ", ".join(field.unit.names[value - field.unit.low].capitalize() for value in field.values)
     return ""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeGuard
 
 import yaml
 
@@ -17,8 +18,20 @@ SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 256 * 1024 * 1024
 MAX_DEPTH = 50
 MAX_NODES = 5_000_000
+MAX_BITS = 4096
 
-Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SafeLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# Days stay texts, as in JSON: so one that is not in the calendar is a problem with a path and a line.
+Loader: type[yaml.SafeLoader] = type(
+    "Loader",
+    (_SafeLoader,),
+    {
+        "yaml_implicit_resolvers": {
+            sign: [pair for pair in resolvers if pair[0] != "tag:yaml.org,2002:timestamp"]
+            for sign, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
+        }
+    },
+)
 
 
 def is_job_file(argument: str) -> bool:
@@ -52,9 +65,9 @@ def read_text(path: Path) -> str:
 
 def _parse(text: str, path: Path) -> tuple[object, dict[str, int]]:
     try:
-        if path.suffix.lower() == ".json":
-            return _parse_json(text), {}
-        return _parse_yaml(text)
+        content, lines = (_parse_json(text), {}) if path.suffix.lower() == ".json" else _parse_yaml(text)
+        _check_values(content)
+        return content, lines
     except (yaml.YAMLError, ValueError, RecursionError) as cause:
         reason = (
             "it is nested too deeply" if isinstance(cause, RecursionError) else " ".join(str(cause).split())
@@ -88,11 +101,30 @@ def _parse_yaml(text: str) -> tuple[object, dict[str, int]]:
         sizes: dict[int, int] = {}
         if _size_of(node, sizes) > MAX_NODES:
             raise ValueError("its aliases expand to too much")
-        lines = dict(_lines_of(node, ""))
+        lines = dict(_lines_of(node, "", set()))
         content: object = loader.construct_document(node)
         return content, lines
     finally:
         loader.dispose()
+
+
+def _check_values(content: object) -> None:
+    """Refuse what can be read but not shown again: deep nesting, also by aliases, and endless numbers."""
+    level = [content]
+    for _ in range(MAX_DEPTH + 1):
+        if any(isinstance(value, int) and value.bit_length() > MAX_BITS for value in level):
+            raise ValueError("it has a number that is too long")
+        lists = [
+            value.values() if isinstance(value, Mapping) else value for value in level if _is_nested(value)
+        ]
+        level = [inner for values in lists for inner in values]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+
+
+def _is_nested(value: object) -> TypeGuard[Mapping[object, object] | list[object]]:
+    return isinstance(value, Mapping | list)
 
 
 def _check_depth(text: str) -> None:
@@ -137,17 +169,21 @@ def _children(node: yaml.Node) -> Iterator[yaml.Node]:
         yield from node.value
 
 
-def _lines_of(node: yaml.Node, path: str) -> Iterator[tuple[str, int]]:
+def _lines_of(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[str, int]]:
+    """Yield the line of each path; what an alias repeats has the line of the alias, however much it is."""
     yield path, node.start_mark.line + 1
+    if id(node) in seen:
+        return
+    seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
                 inner = f"{path}.{key.value}" if path else key.value
                 yield inner, key.start_mark.line + 1
-                yield from ((found, line) for found, line in _lines_of(value, inner) if found != inner)
+                yield from ((found, line) for found, line in _lines_of(value, inner, seen) if found != inner)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
-            yield from _lines_of(value, f"{path}[{number}]")
+            yield from _lines_of(value, f"{path}[{number}]", seen)
 
 
 def _with_calendar_files(content: object, folder: Path) -> object:

@@ -20,7 +20,7 @@ from kron.cli.option import (
     parse_instant,
 )
 from kron.cli.source import Options, crontab_schedules, is_file
-from kron.cli.table import NOWHERE, both_times, preview_entry, preview_row
+from kron.cli.table import NOWHERE, both_times, counted, preview_entry, preview_row
 from kron.clocks.system import SystemClock
 from kron.core.crontab import Entry
 from kron.core.instant import EpochSeconds, seconds_of
@@ -102,31 +102,31 @@ def _document(schedule: Schedule, lines: list[Line]) -> dict[str, object]:
 
 
 def _next_crontab(file: str, options: Options, start: str | None, count: int, *, as_json: bool) -> None:
-    rows: list[tuple[EpochSeconds, int, Entry, Schedule, Line]] = []
+    rows: list[tuple[Entry, Schedule, Line]] = []
     entries = crontab_schedules(file, options)
     for entry, schedule in entries:
         lines = preview(schedule, since_of(start, schedule.timezone), count)
-        rows += [(_place(line), entry.line, entry, schedule, line) for line in lines]
-    rows = sorted(rows, key=lambda row: row[:2])[:count]
+        rows += [(entry, schedule, line) for line in lines]
+    rows.sort(key=lambda row: (row[2].at, row[2].instant is not None, row[0].line))
+    rows = rows[: _end_of(count, [line for _, _, line in rows])]
     if as_json:
         documents = [
             {"line": entry.line, "command": entry.command, **_document(schedule, [line])}
-            for _, _, entry, schedule, line in rows
+            for entry, schedule, line in rows
         ]
         return print(json.dumps(documents, indent=2, ensure_ascii=False))
-    print(f"{file}   {len(entries)} entries")
-    seconds = any(row[4].wall.second for row in rows)
-    for _, number, entry, schedule, line in rows:
+    print(f"{file}   {counted(len(entries), 'entry', 'entries')}")
+    seconds = any(line.wall.second for _, _, line in rows)
+    for entry, schedule, line in rows:
         name = entry.command or entry.expression
-        print(f"{preview_row(line, schedule.plan.zone, seconds=seconds)}  {file}:{number}  {name}")
+        print(f"{preview_row(line, schedule.plan.zone, seconds=seconds)}  {file}:{entry.line}  {name}")
     return None
 
 
-def _place(line: Line) -> EpochSeconds:
-    """Return where a line stands in time, also when nothing runs there."""
-    from datetime import UTC
-
-    return seconds_of(line.wall.replace(tzinfo=UTC)) - line.offset
+def _end_of(count: int, lines: list[Line]) -> int:
+    """Return how many lines show so many occurrences; what the clocks take away is shown beside them."""
+    running = (number for number, line in enumerate(lines, 1) if line.instant is not None)
+    return next(islice(running, count - 1, None), len(lines))
 
 
 def _next_jobs(file: str, options: Options, start: str | None, count: int, *, as_json: bool) -> None:
@@ -148,7 +148,7 @@ def _next_jobs(file: str, options: Options, start: str | None, count: int, *, as
         documents = [decision.to_dict() for decision in coming]
         return print(json.dumps(documents, indent=2, ensure_ascii=False))
     suspended = len(jobs) - len(streams)
-    print(f"{file}   {len(jobs)} jobs" + (f", {suspended} of them suspended" if suspended else ""))
+    print(f"{file}   {counted(len(jobs), 'job')}" + (f", {suspended} of them suspended" if suspended else ""))
     for decision in coming:
         zone = decision.job.schedule.plan.zone
         nominal = both_times(decision.nominal_time, zone, seconds=False)[:27].rstrip()

@@ -1,11 +1,19 @@
 """What a command is asked about: an expression, a crontab, or a file of jobs."""
 
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from kron.core.crontab import Entry, parse_crontab
 from kron.core.errors import InputError, InvalidJobFileError, InvalidOptionError, UnreadableFileError
 from kron.core.schedule import Schedule
+
+# One word with a slash or a dot in it, which no expression is, unless it is a field such as */15.
+_PATH = re.compile(r"[^@\s]\S*[/.]\S*|[/.]\S*")
+# One step of a path: a name, or a number in brackets.
+_STEP = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
+_FIELD = re.compile(r"[0-9*,/.+-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +51,58 @@ class Options:
 
 
 def is_file(argument: str) -> bool:
-    """Say whether an argument names an existing file."""
+    """Say whether an argument names a file; refuse what can only be meant as one that is not there."""
+    path = Path(argument)
     try:
-        return Path(argument).is_file()
+        # The empty text would be the folder we are in.
+        found, folder = bool(argument) and path.exists(), bool(argument) and path.is_dir()
     except (OSError, ValueError):
-        return False
+        found = folder = False
+    if folder:
+        raise UnreadableFileError(file=argument, reason="it is a folder")
+    if not found and _PATH.fullmatch(argument) and not _FIELD.fullmatch(argument):
+        raise InputError(f'No such file: "{argument}" (an expression stands in quotes, as in "0 9 * * 1-5")')
+    return found
+
+
+class JobText:
+    """A file of jobs as it is written: plain data, and the line of every path in it.
+
+    `load_jobs` has to accept or refuse the file first: it bounds what hostile files can do.
+    """
+
+    def __init__(self, argument: str) -> None:
+        import json
+
+        import yaml
+
+        from kron.cli.jobfile import Loader, read_text
+
+        path = Path(argument)
+        text = read_text(path)
+        self._node: object = None
+        # Nearly all JSON is YAML; where it is not, every line is the first.
+        with suppress(yaml.YAMLError):
+            self._node = yaml.compose(text, Loader=Loader)
+        is_json = path.suffix.lower() == ".json"
+        self.content: object = json.loads(text) if is_json else yaml.load(text, Loader=Loader)
+
+    def line_of(self, path: str) -> int:
+        """Return the line of a path such as ``jobs[2].policy.deadline``, or of the nearest around it."""
+        from yaml import MappingNode, Node, SequenceNode
+
+        node, line = self._node, 1
+        for number, name in _STEP.findall(path):
+            found: tuple[int, object] | None = None
+            if isinstance(node, MappingNode) and name:
+                found = next(((k.start_mark.line, v) for k, v in node.value if k.value == name), None)
+            elif isinstance(node, SequenceNode) and number and int(number) < len(node.value):
+                item: Node = node.value[int(number)]
+                found = item.start_mark.line, item
+            if found is None:
+                break
+            line, node = found[0] + 1, found[1]
+        return line
 
 
 def crontab_schedules(argument: str, options: Options) -> list[tuple[Entry, Schedule]]:

@@ -49,6 +49,11 @@ def preview_entry(line: Line) -> dict[str, object]:
     }
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Write a number of things."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def offset_text(offset: int) -> str:
     """Write an offset as ISO 8601 does, with seconds only where there are any."""
     sign, rest = ("-", -offset) if offset < 0 else ("+", offset)

@@ -13,7 +13,7 @@ from kron.core.job import Job
 from kron.core.schedule import seconds_between
 from kron.core.seed import period_key, seed_hash, splitmix64, state_of, unit_of
 from kron.core.window import Bounds
-from kron.core.zone import tzdata_version
+from kron.core.zone import FIRST_PROBE, LAST_PROBE, Zone, tzdata_version
 
 # The version of the certificate's format; a change of the algorithm is a change of this number.
 FORMAT = 1
@@ -96,36 +96,60 @@ def decide(job: Job, nominal_time: datetime) -> Decision:
 def decide_at(job: Job, nominal_time: EpochSeconds) -> Decision:
     """Return the decision for a nominal time in whole seconds."""
     bounds = job.window.bounds(nominal_time)
-    if bounds.start < FIRST_SECOND or bounds.end > LAST_SECOND:
+    zone = job.schedule.plan.zone
+    if not _in_calendar(bounds, zone):
         raise InvalidInstantError(value=datetime_of(nominal_time), reason="its window leaves the calendar")
-    key = period_key(job.seed_strategy, rfc3339(nominal_time), nominal_time, job.schedule.plan.zone)
+    key = period_key(job.seed_strategy, rfc3339(nominal_time), nominal_time, zone)
     seed = seed_hash(job.identity, key, job.salt)
-    number, last = 0, None
-    for number, last in enumerate(attempts_of(job, nominal_time, bounds, seed), 1):  # noqa: B007
-        pass
-    assert last is not None
-    chosen = last.candidate if last.rejected_by is None else None
-    attempts = number if bounds.start < bounds.end else 0
-    return Decision(job, nominal_time, bounds, key, seed, attempts, chosen)
+    start, end = bounds
+    if start == end:
+        chosen = start if job.constraints.rejected_by(start, zone) is None else None
+        return Decision(job, nominal_time, bounds, key, seed, 0, chosen)
+    state = state_of(seed)
+    for number in range(1, BUDGET + 1):
+        state, _, candidate, rejection = _draw(job, nominal_time, bounds, state)
+        if rejection is None:
+            return Decision(job, nominal_time, bounds, key, seed, number, candidate)
+    return Decision(job, nominal_time, bounds, key, seed, BUDGET, None)
+
+
+def _in_calendar(bounds: Bounds, zone: Zone) -> bool:
+    """Say whether a window can be named from end to end, in UTC and in the job's zone."""
+    if bounds.start >= FIRST_PROBE and bounds.end <= LAST_PROBE:
+        return True
+    return all(
+        FIRST_SECOND <= second <= LAST_SECOND
+        for bound in bounds
+        for second in (bound, bound + zone.offset_at(bound))
+    )
 
 
 def attempts_of(job: Job, nominal_time: EpochSeconds, bounds: Bounds, seed: str) -> Iterator[Attempt]:
     """Yield candidates until one is not rejected or the budget is spent; an empty window has one."""
-    constraints, zone = job.constraints, job.schedule.plan.zone
-    start, width = bounds.start, bounds.end - bounds.start
-    if width == 0:
-        yield Attempt(0.0, start, constraints.rejected_by(start, zone))
+    if bounds.start == bounds.end:
+        yield Attempt(0.0, bounds.start, job.constraints.rejected_by(bounds.start, job.schedule.plan.zone))
         return
     state = state_of(seed)
     for _ in range(BUDGET):
-        state, number = splitmix64(state)
-        u = unit_of(number)
-        x = min(max(job.distribution.place(u, bounds, nominal_time), 0.0), ALMOST_ONE)
-        candidate = start + min(int(x * (width + 1)), width)
-        attempt = Attempt(u, candidate, constraints.rejected_by(candidate, zone))
-        yield attempt
-        if attempt.rejected_by is None:
+        state, u, candidate, rejection = _draw(job, nominal_time, bounds, state)
+        yield Attempt(u, candidate, rejection)
+        if rejection is None:
             return
+
+
+def _draw(
+    job: Job, nominal_time: EpochSeconds, bounds: Bounds, state: int
+) -> tuple[int, float, EpochSeconds, str | None]:
+    """Return the generator's next state, and one attempt; a plain tuple, because every decision makes one."""
+    start, end = bounds
+    width = end - start
+    state, number = splitmix64(state)
+    u = unit_of(number)
+    x = job.distribution.place(u, bounds, nominal_time)
+    x = 0.0 if x < 0.0 else ALMOST_ONE if x > ALMOST_ONE else x
+    offset = int(x * (width + 1))
+    candidate = start + (offset if offset < width else width)
+    return state, u, candidate, job.constraints.rejected_by(candidate, job.schedule.plan.zone)
 
 
 def upcoming(job: Job, now: datetime, *, unschedulable: bool = False) -> Iterator[Decision]:
@@ -146,7 +170,7 @@ def upcoming_from(job: Job, now: EpochSeconds, *, unschedulable: bool = False) -
         # Nothing still to come can be chosen before the window of the next period begins.
         while waiting and waiting[0][0] < nominal_time + early:
             yield heappop(waiting)[2]
-        if nominal_time + early < FIRST_SECOND or nominal_time + late > LAST_SECOND:
+        if not _in_calendar(Bounds(nominal_time + early, nominal_time + late), job.schedule.plan.zone):
             continue
         decision = decide_at(job, nominal_time)
         barren = barren + 1 if decision.unschedulable else 0
@@ -157,3 +181,29 @@ def upcoming_from(job: Job, now: EpochSeconds, *, unschedulable: bool = False) -
             heappush(waiting, (at, nominal_time, decision))
     while waiting:
         yield heappop(waiting)[2]
+
+
+def starts_between(
+    job: Job, start: EpochSeconds, end: EpochSeconds
+) -> Iterator[tuple[EpochSeconds, EpochSeconds | None]]:
+    """Yield the nominal and the chosen time of every period that is to start in `[start, end)`.
+
+    The order is that of the nominal times. A period without a chosen time counts where its window ends.
+    """
+    early, late = job.window.bounds(0)
+    nominal_times = seconds_between(job.schedule.plan, max(start - late, FIRST_SECOND), end - early)
+    if is_plain(job):
+        yield from ((nominal_time, nominal_time) for nominal_time in nominal_times)
+        return
+    near_the_ends = start + early - late < FIRST_PROBE or end + late - early > LAST_PROBE
+    for nominal_time in nominal_times:
+        if near_the_ends and not _in_calendar(job.window.bounds(nominal_time), job.schedule.plan.zone):
+            continue
+        chosen = decide_at(job, nominal_time).chosen_time
+        if start <= (nominal_time + late if chosen is None else chosen) < end:
+            yield nominal_time, chosen
+
+
+def is_plain(job: Job) -> bool:
+    """Say whether every period of a job starts at its nominal time: there is nothing to decide."""
+    return job.window.bounds(0) == (0, 0) and not job.constraints.applied

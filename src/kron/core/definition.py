@@ -65,6 +65,10 @@ class Fields:
         """Note something that is wrong."""
         self.problems.append(Problem(self.path_of(name), value, reason))
 
+    def has(self, name: str) -> bool:
+        """Say whether a field is present."""
+        return name in self._values
+
     def get(self, name: str, default: object = None) -> object:
         """Return a field as it stands."""
         return self._values.get(name, default)
@@ -323,12 +327,31 @@ def parse_calendars(value: object) -> dict[str, tuple[Days, ...]]:
     return {parse_text(name): parse_dates(dates) for name, dates in value.items()}
 
 
+def read_calendars(value: object, problems: list[Problem]) -> Calendars:
+    """Return calendars given in full; a wrong one keeps its name, so that it is not also called unknown."""
+    try:
+        return parse_calendars(value)
+    except InputError as error:
+        whole = Problem("calendars", value, str(error.details["reason"]))
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        problems.append(whole)
+        return {}
+    found: dict[str, tuple[Days, ...]] = {}
+    for name, dates in value.items():
+        try:
+            found[name] = parse_dates(dates)
+        except InputError as error:
+            found[name] = ()
+            problems.append(Problem(f"calendars.{name}", dates, str(error.details["reason"])))
+    return found
+
+
 def read_policy(fields: Fields) -> Policy:
     """Return the policy; `overlap` and `concurrency` are two words for one thing."""
     usual = Policy()
-    if fields.get("overlap") is not None and fields.get("concurrency") is not None:
+    if fields.has("overlap") and fields.has("concurrency"):
         fields.problem("overlap", fields.get("overlap"), "stands beside concurrency; use one of the two")
-    name = "overlap" if fields.get("overlap") is not None else "concurrency"
+    name = "overlap" if fields.has("overlap") else "concurrency"
     return Policy(
         overlap=fields.read(name, choice_of(OVERLAP_NAMES), usual.overlap),
         deadline=fields.read("deadline", _parse_deadline, usual.deadline),

@@ -2,7 +2,7 @@
 
 import re
 from datetime import timedelta
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 
 from kron.core.errors import InvalidOptionError
 
@@ -12,18 +12,27 @@ MAX_DURATION = timedelta.max
 # More digits than the longest duration has; longer numbers are not even converted.
 MAX_DIGITS = 20
 
+# Enough digits for every sum to be exact, whatever the program around has set for its own.
+EXACT = Context(prec=100, traps=[])
+
 FORMS = "write 90s, 1h30m, PT90M or a number of seconds"
 _UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _NUMBER = rf"([0-9]{{1,{MAX_DIGITS}}}(?:\.[0-9]{{1,{MAX_DIGITS}}})?)"
 _SHORT = re.compile(rf"(?:{_NUMBER}(ms|us|[wdhms]))")
 _ISO = re.compile(
-    rf"P(?:{_NUMBER}W)?(?:{_NUMBER}D)?(?:T(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?", re.IGNORECASE
+    rf"P(?:{_NUMBER}W)?(?:{_NUMBER}D)?(?:T(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?",
+    re.IGNORECASE | re.ASCII,
 )
 _SHORT_SECONDS: dict[str, int | Decimal] = {**_UNITS, "ms": Decimal("0.001"), "us": Decimal("0.000001")}
 
 
 def parse_duration(value: object) -> timedelta:
     """Return a duration from a text, a number of seconds or a timedelta; negative ones are refused."""
+    with localcontext(EXACT):
+        return _duration_of(value)
+
+
+def _duration_of(value: object) -> timedelta:
     seconds = _seconds_of(value)
     if seconds is None or not seconds.is_finite():
         raise InvalidOptionError(option="duration", value=value, reason=FORMS)

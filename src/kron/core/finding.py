@@ -35,6 +35,7 @@ class Code(StrEnum):
     SUB_MINUTE = "KRON013"
     DUPLICATE = "KRON014"
     EXTRA_FIELD = "KRON015"
+    DEFINITION = "KRON016"
 
 
 class Rule(NamedTuple):
@@ -62,6 +63,7 @@ RULES = {
     Code.SUB_MINUTE: Rule(Severity.INFO, "the schedule runs more often than once a minute"),
     Code.DUPLICATE: Rule(Severity.WARNING, "the line repeats an earlier one"),
     Code.EXTRA_FIELD: Rule(Severity.WARNING, "the command begins with what looks like a sixth field"),
+    Code.DEFINITION: Rule(Severity.ERROR, "a job file defines no valid job here"),
 }
 
 

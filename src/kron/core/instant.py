@@ -1,6 +1,7 @@
 """Instants: whole UTC seconds since 1970 inside, aware datetimes at the surface."""
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TypeAlias
 
 from kron.core.errors import InvalidInstantError
@@ -28,6 +29,11 @@ def seconds_of(instant: datetime) -> EpochSeconds:
     raise InvalidInstantError(value=instant, reason=_fault_of(instant))
 
 
+def milliseconds_of(instant: datetime) -> int:
+    """Return the whole millisecond an aware datetime lies in."""
+    return 1000 * seconds_of(instant) + instant.microsecond // 1000
+
+
 def seconds_from(instant: datetime) -> EpochSeconds:
     """Return the first whole second at or after an aware datetime."""
     return seconds_of(instant) + (instant.microsecond > 0)
@@ -40,7 +46,20 @@ def datetime_of(seconds: EpochSeconds) -> datetime:
 
 def rfc3339(seconds: EpochSeconds) -> str:
     """Return a second in the canonical form, e.g. ``2026-03-29T01:00:00Z``."""
-    return datetime_of(seconds).isoformat()[:19] + "Z"
+    day, second = divmod(seconds, DAY)
+    return f"{_day_text(day)}T{_clock_text(second)}Z"
+
+
+@lru_cache(maxsize=4096)
+def _day_text(day: int) -> str:
+    """Write a day, counted from 1970; kept, because a fleet asks for the same days over and over."""
+    return (EPOCH + timedelta(day)).date().isoformat()
+
+
+@lru_cache(maxsize=4096)
+def _clock_text(second: int) -> str:
+    """Write a second of the day; kept, because schedules name few of them."""
+    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
 
 def _fault_of(value: object) -> str:

@@ -1,16 +1,19 @@
 """A job: what is to run, when, and under which policy (SPEC 4: Inputs)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from kron.core.constraint import Constraints
+from kron.core.cron.dialect import EXTENDED, POSIX
 from kron.core.definition import (
     Calendars,
     Fields,
     Problem,
-    parse_calendars,
+    choice_of,
     parse_text,
     parse_utf8,
+    read_calendars,
     read_constraints,
     read_distribution,
     read_policy,
@@ -25,7 +28,9 @@ from kron.core.instant import DAY
 from kron.core.policy import Policy
 from kron.core.schedule import Schedule
 from kron.core.seed import SeedStrategy
+from kron.core.timeline import GAP_CHOICES, REPEAT_CHOICES
 from kron.core.window import Window
+from kron.core.zone import zone_of
 
 # How many windows of one job may be open at once: what a planner has to keep in mind (DESIGN 7).
 MAX_OPEN_WINDOWS = 1_000
@@ -37,7 +42,8 @@ FIELDS = (
     "constraints", "calendars", "policy",
 )  # fmt: skip
 NO_WINDOW, UNIFORM, UNCONSTRAINED, USUAL_POLICY = Window(), Uniform(), Constraints(), Policy()
-_SCHEDULE_OPTIONS = ("timezone", "dialect", "dst_gap", "dst_repeat")
+# The first of each is the usual one.
+_SCHEDULE_CHOICES = {"dialect": (EXTENDED, POSIX), "dst_gap": GAP_CHOICES, "dst_repeat": REPEAT_CHOICES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,24 +65,15 @@ class Job:
         for path, value, check in (
             ("identity", self.identity, check_identity),
             ("seed.salt", self.salt, parse_utf8),
-            ("window.duration", format_duration(self.window.duration), self._check_window),
         ):
             try:
                 check(value)
             except InputError as error:
                 problems.append(Problem(path, value, str(error.details["reason"])))
+        if fault := _window_fault(self.schedule, self.window):
+            problems.append(Problem("window.duration", format_duration(self.window.duration), fault))
         if problems:
             raise InvalidJobError(identity=self.identity, problems=problems)
-
-    def _check_window(self, duration: object) -> str:
-        expression = self.schedule.expression
-        daily = len(expression.hour.values) * len(expression.minute.values) * len(expression.second.values)
-        micros = self.window.duration // MICROSECOND
-        if micros * daily > MAX_OPEN_WINDOWS * DAY * 1_000_000:
-            longest = format_duration(timedelta(seconds=MAX_OPEN_WINDOWS * DAY // daily))
-            reason = f"too long for a schedule with {daily} times a day; use at most {longest}"
-            raise refuse(duration, reason)
-        return str(duration)
 
     @classmethod
     def from_dict(cls, definition: object, *, calendars: Calendars | None = None) -> "Job":
@@ -86,18 +83,24 @@ class Job:
         """
         problems: list[Problem] = []
         fields = Fields(definition, "", problems, known=FIELDS)
-        identity = fields.read("identity", check_identity, "")
+        if not isinstance(definition, Mapping):
+            raise InvalidJobError(identity=None, problems=problems)
+        identity = ""
         if fields.get("identity") is None:
             fields.problem("identity", None, "is missing")
+        else:
+            identity = fields.read("identity", check_identity, "")
         schedule = _read_schedule(fields, identity)
         window = read_window(fields.sub("window", ("mode", "duration")))
-        own: Calendars = fields.read("calendars", parse_calendars, {})
+        own = read_calendars(fields.get("calendars", {}), problems)
         strategy, salt = read_seed(fields.sub("seed", ("strategy", "salt")))
         distribution = read_distribution(fields, window.mode)
         constraints = read_constraints(
             fields.sub("constraints", ("only", "avoid")), {**(calendars or {}), **own}
         )
         policy = read_policy(fields.sub("policy", ("concurrency", "overlap", "deadline", "suspend")))
+        if schedule is not None and (fault := _window_fault(schedule, window)):
+            problems.append(Problem("window.duration", format_duration(window.duration), fault))
         if problems or schedule is None:
             raise InvalidJobError(identity=identity or fields.get("identity"), problems=problems)
         return cls(
@@ -139,23 +142,36 @@ def check_identity(value: object) -> str:
     return identity
 
 
+def _window_fault(schedule: Schedule, window: Window) -> str | None:
+    """Return why a window is too long for its schedule, or None if it is not."""
+    expression = schedule.expression
+    daily = len(expression.hour.values) * len(expression.minute.values) * len(expression.second.values)
+    if window.duration // MICROSECOND * daily <= MAX_OPEN_WINDOWS * DAY * 1_000_000:
+        return None
+    longest = format_duration(timedelta(seconds=MAX_OPEN_WINDOWS * DAY // daily))
+    return f"too long for a schedule with {daily} times a day; use at most {longest}"
+
+
 def _read_schedule(fields: Fields, identity: str) -> Schedule | None:
     """Return the schedule; what is wrong with it is placed at the field that is to blame."""
+    options = {
+        name: fields.read(name, choice_of({choice: choice for choice in choices}), choices[0])
+        for name, choices in _SCHEDULE_CHOICES.items()
+        if fields.get(name) is not None
+    }
+    timezone = fields.read("timezone", _parse_zone, None)
     if fields.get("schedule") is None:
         fields.problem("schedule", None, "is missing")
         return None
-    options = {
-        name: fields.read(name, parse_text, "") for name in _SCHEDULE_OPTIONS if fields.get(name) is not None
-    }
     try:
-        text = parse_text(fields.get("schedule"))
-        timezone = options.pop("timezone", None)
-        return Schedule(text, timezone, identity=identity, **options)
+        return Schedule(parse_text(fields.get("schedule")), timezone, identity=identity, **options)
     except InputError as error:
-        named = error.details.get("option")
-        blamed = (
-            "timezone" if "timezone" in error.details else named if named in _SCHEDULE_OPTIONS else "schedule"
-        )
-        reason = error.details.get("reason") if blamed != "schedule" else str(error)
-        fields.problem(str(blamed), fields.get(str(blamed)), str(reason or error))
+        # The one thing that can be wrong with a zone here is that the expression names another.
+        blamed = "timezone" if error.details.get("option") == "timezone" else "schedule"
+        reason = error.details["reason"] if blamed == "timezone" else error
+        fields.problem(blamed, fields.get(blamed), str(reason))
     return None
+
+
+def _parse_zone(value: object) -> str | None:
+    return None if value is None else zone_of(parse_text(value)).key

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from kron.core.definition import Calendars, Problem, parse_calendars
-from kron.core.errors import InputError, InvalidJobError, InvalidJobFileError
+from kron.core.definition import Calendars, Problem, read_calendars
+from kron.core.errors import InvalidJobError, InvalidJobFileError
 from kron.core.job import Job
 
 
@@ -12,22 +12,23 @@ def jobs_from(content: object) -> list[Job]:
     problems: list[Problem] = []
     calendars: Calendars = {}
     definitions: object = content
+    jobs: list[tuple[str, Job]] = []
     prefix = ""
     if isinstance(content, Mapping) and "identity" not in content and "jobs" in content:
         definitions, prefix = content["jobs"], "jobs"
-        calendars = _calendars_of(content, problems)
+        if content.get("calendars") is not None:
+            calendars = read_calendars(content["calendars"], problems)
         problems += [_unknown(name, content[name]) for name in content if name not in ("jobs", "calendars")]
     if isinstance(definitions, Mapping) and not prefix:
         jobs = list(_read([("", definitions)], calendars, problems))
     elif isinstance(definitions, list):
         jobs = list(_read(_numbered(prefix, definitions), calendars, problems))
     else:
-        jobs = []
         problems.append(Problem(prefix or "file", definitions, "must be a job, or a list of jobs"))
-    problems += _repeated(prefix, jobs)
+    problems += _repeated(jobs)
     if problems:
         raise InvalidJobFileError(problems=problems)
-    return jobs
+    return [job for _, job in jobs]
 
 
 def _numbered(prefix: str, definitions: list[object]) -> Iterable[tuple[str, object]]:
@@ -36,10 +37,13 @@ def _numbered(prefix: str, definitions: list[object]) -> Iterable[tuple[str, obj
 
 def _read(
     definitions: Iterable[tuple[str, object]], calendars: Calendars, problems: list[Problem]
-) -> Iterable[Job]:
+) -> Iterable[tuple[str, Job]]:
     for path, definition in definitions:
+        if not isinstance(definition, Mapping):
+            problems.append(Problem(path, definition, "must be an object: a job"))
+            continue
         try:
-            yield Job.from_dict(definition, calendars=calendars)
+            yield path, Job.from_dict(definition, calendars=calendars)
         except InvalidJobError as error:
             problems += [_placed(path, problem) for problem in error.problems if isinstance(problem, Problem)]
 
@@ -48,27 +52,15 @@ def _placed(path: str, problem: Problem) -> Problem:
     return Problem(f"{path}.{problem.path}" if path else problem.path, problem.value, problem.reason)
 
 
-def _calendars_of(content: Mapping[object, object], problems: list[Problem]) -> Calendars:
-    value = content.get("calendars")
-    if value is None:
-        return {}
-    try:
-        return parse_calendars(value)
-    except InputError as error:
-        problems.append(Problem("calendars", value, str(error.details.get("reason", error))))
-        return {}
-
-
 def _unknown(name: object, value: object) -> Problem:
     return Problem(str(name), value, "unknown field; use jobs, calendars")
 
 
-def _repeated(prefix: str, jobs: list[Job]) -> list[Problem]:
-    seen: dict[str, int] = {}
+def _repeated(jobs: list[tuple[str, Job]]) -> list[Problem]:
+    seen: dict[str, str] = {}
     problems = []
-    for number, job in enumerate(jobs):
-        first = seen.setdefault(job.identity, number)
-        if first != number:
-            path = f"{prefix}[{number}].identity"
-            problems.append(Problem(path, job.identity, "another job of this file has it already"))
+    for path, job in jobs:
+        first = seen.setdefault(job.identity, path)
+        if first != path:
+            problems.append(Problem(f"{path}.identity", job.identity, f"{first} has it already"))
     return problems

@@ -77,6 +77,12 @@ def lint_entries(entries: Iterable[Entry], setting: Setting) -> list[Finding]:
     return in_order(found)
 
 
+def lint_job(entry: Entry, setting: Setting) -> list[Finding]:
+    """Return everything there is to say about the schedule of one job, whose options the setting has."""
+    _, remarks = _examine(entry.expression, setting)
+    return in_order(_placed(remark, entry) for remark in remarks)
+
+
 def _placed(remark: Remark, entry: Entry) -> Finding:
     """Return a remark at its line; what is wrong with an assigned zone stands where it is assigned."""
     if remark.code is Code.ZONE and entry.zone_line is not None:
@@ -275,7 +281,7 @@ def _clocks(schedule: Schedule, now: EpochSeconds) -> Remarks:
     hits = [effect for effect in ahead if not _runs_on(schedule, effect.change)]
     lost, doubled = [hit for hit in hits if hit.is_gap], [hit for hit in hits if not hit.is_gap]
     if lost and schedule.dst_gap == SKIP:
-        message = f"lost in {schedule.timezone} where the clocks go forward: {_dates(lost)}"
+        message = f"runs are lost in {schedule.timezone} where the clocks go forward: {_dates(lost)}"
         yield Remark(Code.LOST, message, 'set dst_gap to "next", or choose a time that is not skipped')
     if doubled and schedule.dst_repeat == BOTH:
         message = f"runs twice in {schedule.timezone} where the clocks go back: {_dates(doubled)}"

@@ -1,12 +1,12 @@
 """Coming times as people want to see them: what a change of the clocks drops, doubles or moves is said."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
 
-from kron.core.instant import DAY, EpochSeconds
+from kron.core.instant import DAY, SECOND, EpochSeconds
 from kron.core.schedule import Schedule, seconds_between
 from kron.core.timeline import BOTH, FIRST, NEXT
 from kron.core.zone import Change, wall_time
@@ -24,8 +24,12 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a preview: an occurrence, or (without an instant) one that a change of clocks took away."""
+    """One line of a preview: an occurrence, or (without an instant) one that a change of clocks took away.
 
+    `at` is where it stands among others.
+    """
+
+    at: EpochSeconds = field(compare=False)
     instant: EpochSeconds | None
     wall: datetime
     offset: int
@@ -67,11 +71,12 @@ def preview(schedule: Schedule, start: EpochSeconds, count: int) -> list[Line]:
     instants = list(islice(seconds_between(schedule.plan, start, None), count))
     if not instants:
         return []
-    near = list(effects(schedule, start - DAY, instants[-1] + DAY))
-    lines = [_line_of(schedule, instant, near) for instant in instants]
-    lost = [_lost(schedule, effect) for effect in near if start <= effect.change.at <= instants[-1]]
-    lines += [line for line in lost if line is not None]
-    return sorted(lines, key=lambda line: (line.wall - wall_time(line.offset, 0), line.instant is not None))
+    # The largest change is a day long, and what it repeats begins that long before it.
+    near = list(effects(schedule, start - DAY, instants[-1] + DAY + 1))
+    lost = [line for effect in near if (line := _lost(schedule, effect))]
+    lines = [line for line in lost if start <= line.at <= instants[-1]]
+    lines += [_line_of(schedule, instant, near) for instant in instants]
+    return sorted(lines, key=lambda line: line.at)
 
 
 def changes_ahead(schedule: Schedule, start: EpochSeconds, end: EpochSeconds) -> list[Line]:
@@ -102,7 +107,8 @@ def _line_of(schedule: Schedule, instant: EpochSeconds, near: list[Effect]) -> L
             mark, note = Mark.FIRST_OF_TWO, f"first of two: {_story(effect.change)}"
         elif schedule.dst_repeat == BOTH and at <= instant < at - size:
             mark, note = Mark.SECOND_OF_TWO, f"second of two: {_story(effect.change)}"
-    return Line(instant=instant, wall=wall_time(instant, offset), offset=offset, mark=mark, note=note)
+    wall = wall_time(instant, offset)
+    return Line(at=instant, instant=instant, wall=wall, offset=offset, mark=mark, note=note)
 
 
 def _lost(schedule: Schedule, effect: Effect) -> Line | None:
@@ -110,12 +116,14 @@ def _lost(schedule: Schedule, effect: Effect) -> Line | None:
     change, story = effect.change, _story(effect.change)
     if effect.is_gap and schedule.dst_gap != NEXT:
         note = f"{_times(effect)} skipped: {story}"
-        return Line(instant=None, wall=effect.first, offset=change.before, mark=Mark.SKIPPED, note=note)
+        at, offset, mark = change.at, change.before, Mark.SKIPPED
+        return Line(at=at, instant=None, wall=effect.first, offset=offset, mark=mark, note=note)
     if not effect.is_gap and schedule.dst_repeat != BOTH:
         second = schedule.dst_repeat == FIRST
         note = f"{'second' if second else 'first'} {_times(effect)} left out: {story}"
         offset = change.after if second else change.before
-        return Line(instant=None, wall=effect.first, offset=offset, mark=Mark.LEFT_OUT, note=note)
+        at, mark = (effect.first - wall_time(offset, 0)) // SECOND, Mark.LEFT_OUT
+        return Line(at=at, instant=None, wall=effect.first, offset=offset, mark=mark, note=note)
     return None
 
 

@@ -69,43 +69,50 @@ _RULE: Schema = _object(
         },
     }
 )
-_JOB: Schema = _object(
-    {
-        "identity": {"type": "string", "minLength": 1, "description": "the job's stable name"},
-        "schedule": {"type": "string", "description": "a cron expression", "examples": ["0 9 * * mon-fri"]},
-        "timezone": {"type": "string", "default": "UTC", "examples": ["Europe/Berlin"]},
-        "dialect": {"enum": list(DIALECTS), "default": "extended"},
-        "dst_gap": {"enum": list(GAP_CHOICES), "default": GAP_CHOICES[0]},
-        "dst_repeat": {"enum": list(REPEAT_CHOICES), "default": REPEAT_CHOICES[0]},
-        "window": _object(
-            {
-                "mode": {"enum": list(MODE_NAMES), "default": "after"},
-                "duration": {**DURATION, "default": "0s"},
-            }
-        ),
-        "distribution": {
-            "oneOf": [{"enum": list(PARAMETERS)}, *(_distribution(name) for name in PARAMETERS)],
-            "default": {"name": "uniform"},
-        },
-        "seed": _object(
-            {
-                "strategy": {"enum": [strategy.value for strategy in SeedStrategy], "default": "stable"},
-                "salt": {"type": "string", "default": ""},
-            }
-        ),
-        "constraints": _object({"only": _RULE, "avoid": _RULE}),
-        "calendars": _CALENDARS,
-        "policy": _object(
-            {
-                "concurrency": {"enum": list(OVERLAP_NAMES), "default": "forbid"},
-                "overlap": {"enum": list(OVERLAP_NAMES), "description": "another word for concurrency"},
-                "deadline": {"oneOf": [DURATION, {"type": "null"}], "default": "0s"},
-                "suspend": {"type": "boolean", "default": False},
-            }
-        ),
+_REQUIRED = ("identity", "schedule")
+_JOB_FIELDS: dict[str, Schema] = {
+    "identity": {"type": "string", "minLength": 1, "description": "the job's stable name"},
+    "schedule": {"type": "string", "description": "a cron expression", "examples": ["0 9 * * mon-fri"]},
+    "timezone": {"type": ["string", "null"], "default": "UTC", "examples": ["Europe/Berlin"]},
+    "dialect": {"enum": [*DIALECTS, None], "default": "extended"},
+    "dst_gap": {"enum": [*GAP_CHOICES, None], "default": GAP_CHOICES[0]},
+    "dst_repeat": {"enum": [*REPEAT_CHOICES, None], "default": REPEAT_CHOICES[0]},
+    "window": _object(
+        {
+            "mode": {"enum": list(MODE_NAMES), "default": "after"},
+            "duration": {**DURATION, "default": "0s"},
+        }
+    ),
+    "distribution": {
+        "oneOf": [{"enum": list(PARAMETERS)}, *(_distribution(name) for name in PARAMETERS)],
+        "default": {"name": "uniform"},
     },
-    required=("identity", "schedule"),
-)
+    "seed": _object(
+        {
+            "strategy": {"enum": [strategy.value for strategy in SeedStrategy], "default": "stable"},
+            "salt": {"type": "string", "default": ""},
+        }
+    ),
+    "constraints": _object({"only": _RULE, "avoid": _RULE}),
+    "calendars": _CALENDARS,
+    "policy": _object(
+        {
+            "concurrency": {"enum": list(OVERLAP_NAMES), "default": "forbid"},
+            "overlap": {"enum": list(OVERLAP_NAMES), "description": "another word for concurrency"},
+            "deadline": {"oneOf": [DURATION, {"type": "null"}], "default": "0s"},
+            "suspend": {"type": "boolean", "default": False},
+        }
+    ),
+}
+_JOB: Schema = _object(_JOB_FIELDS, required=_REQUIRED)
+# In a file, and only there, a calendar may be kept in a file of its own.
+_FILE_CALENDARS: Schema = {
+    "type": ["object", "null"],
+    "additionalProperties": {
+        "oneOf": [_one_or_more(DAYS), _object({"file": {"type": "string"}}, required=("file",))]
+    },
+}
+_FILE_JOB: Schema = _object({**_JOB_FIELDS, "calendars": _FILE_CALENDARS}, required=_REQUIRED)
 _FILE: Schema = {
     "oneOf": [
         {"$ref": "#/$defs/job"},
@@ -113,15 +120,7 @@ _FILE: Schema = {
         _object(
             {
                 "jobs": {"type": "array", "items": {"$ref": "#/$defs/job"}},
-                "calendars": {
-                    "type": "object",
-                    "additionalProperties": {
-                        "oneOf": [
-                            _one_or_more(DAYS),
-                            _object({"file": {"type": "string"}}, required=("file",)),
-                        ]
-                    },
-                },
+                "calendars": _FILE_CALENDARS,
             },
             required=("jobs",),
         ),
@@ -130,5 +129,5 @@ _FILE: Schema = {
 
 SCHEMAS: dict[str, Schema] = {
     "job": {"$schema": DRAFT, "title": "Kron job", **_JOB},
-    "jobfile": {"$schema": DRAFT, "title": "Kron job file", **_FILE, "$defs": {"job": _JOB}},
+    "jobfile": {"$schema": DRAFT, "title": "Kron job file", **_FILE, "$defs": {"job": _FILE_JOB}},
 }

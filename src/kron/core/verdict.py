@@ -1,9 +1,11 @@
 """Verdicts: what the present moment demands for one decided period."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeAlias
 
 from kron.core.decision import Decision
+from kron.core.instant import milliseconds_of
 from kron.core.outcome import Outcome, Reason
 from kron.core.policy import Overlap, Policy
 
@@ -33,8 +35,12 @@ class Settle:
 Verdict: TypeAlias = Wait | Start | Settle
 
 
-def judge(decision: Decision, policy: Policy, *, active: bool, now: int) -> Verdict:
-    """Say what `now`, in milliseconds, demands for one period (SPEC 4: Trigger, Deadline, Concurrency)."""
+def judge(decision: Decision, policy: Policy, *, active: bool, now: datetime | int) -> Verdict:
+    """Say what a moment demands for one period (SPEC 4: Trigger, Deadline, Concurrency).
+
+    `now` is an aware datetime, or milliseconds since 1970. Order is policy: what stands first wins.
+    """
+    now = milliseconds_of(now) if isinstance(now, datetime) else now
     if policy.suspend:
         return Wait(until=None)
     if decision.fire_time is None:

@@ -23,8 +23,12 @@ SETTLED = 2 * DAY
 # A time that its zone skips every year (02:30 on each last Sunday of March in Berlin) costs three steps a
 # year. Calendar and zone rules repeat after 400 years, so what these steps do not find never comes.
 MAX_STEPS = 3_000
+STEPS = range(MAX_STEPS)
 # The entry of an hour table that says: no matching hour is left today.
 NO_HOUR = 24
+
+# Where a walk stands before its first question: nothing lies there.
+NOWHERE = (0, 0, 0)
 
 Years: TypeAlias = Callable[[int], Year | None]
 Stretches: TypeAlias = Callable[[int], Stretch | None]
@@ -47,9 +51,10 @@ class Walk:
         self._years = years
         self._stretches = stretches
         # Where the last answer lay; most questions are asked close to it. Each is replaced as a whole,
-        # so threads that share a walk see either the old one or the new one.
-        self._year = Year(0, 0, 0)
-        self._stretch = (0, 0, 0)
+        # so threads that share a walk see either the old one or the new one. Plain tuples, because Python
+        # takes these apart several times as quickly as named ones.
+        self._year = NOWHERE
+        self._stretch = NOWHERE
 
     def next_after(self, instant: int) -> int | None:
         """Return the first match later than an instant, or None where the calendar ends before it."""
@@ -58,9 +63,8 @@ class Walk:
         if not start <= instant < end:
             return self._search(instant, NEVER, NEVER)
         wall = self._wall_from(instant + offset)
-        if wall - offset < end:
-            return wall - offset
-        return self._search(_beyond(end, instant, wall), instant + offset, wall)
+        found = wall - offset
+        return found if found < end else self._search(_beyond(end, instant, wall), instant + offset, wall)
 
     def _wall_from(self, wall: int) -> int:
         """Return the first matching wall time at or after another, as local seconds, or NEVER."""
@@ -75,9 +79,10 @@ class Walk:
             hour = second // HOUR
             found = self._hours[hour]
             if found == hour:
-                index = bisect_left(self._inside, second - hour * HOUR)
+                begin = hour * HOUR
+                index = bisect_left(self._inside, second - begin)
                 if index < self._count:
-                    return midnight + hour * HOUR + self._inside[index]
+                    return midnight + begin + self._inside[index]
                 found = self._hours[hour + 1]
             if found != NO_HOUR:
                 return midnight + found * HOUR + self._inside[0]
@@ -91,12 +96,13 @@ class Walk:
         year = self._years(day)
         if year is None:
             return NEVER
-        self._year = year
-        return self._wall_from(max(wall, year.start * DAY))
+        start, end, mask = year
+        self._year = (start, end, mask)
+        return self._wall_from(max(wall, start * DAY))
 
     def _search(self, instant: int, wall_from: int, wall: int) -> int | None:
         """Look through the stretches from an instant on; no wall time in `[wall_from, wall)` matches."""
-        for _ in range(MAX_STEPS):
+        for _ in STEPS:
             stretch = self._stretches(instant)
             if stretch is None:
                 return None
@@ -149,13 +155,13 @@ def walk_back(expression: Expression, timeline: Timeline) -> Walk:
 
 @lru_cache(maxsize=4096)
 def _hour_table(hours: int) -> bytes:
-    table = bytearray([NO_HOUR] * (NO_HOUR + 1))
-    for hour in range(NO_HOUR - 1, -1, -1):
-        table[hour] = hour if hours >> hour & 1 else table[hour + 1]
-    return bytes(table)
+    table = b""
+    for hour in bits_of(hours):
+        table = table.ljust(hour + 1, bytes((hour,)))
+    return table.ljust(NO_HOUR + 1, bytes((NO_HOUR,)))
 
 
 @lru_cache(maxsize=4096)
 def _seconds_inside(minutes: int, seconds: int) -> tuple[int, ...]:
     inside = tuple(bits_of(seconds))
-    return tuple(60 * minute + second for minute in bits_of(minutes) for second in inside)
+    return tuple([60 * minute + second for minute in bits_of(minutes) for second in inside])

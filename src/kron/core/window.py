@@ -1,6 +1,6 @@
 """A window: the closed interval around a nominal time in which an execution may be chosen."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -36,16 +36,25 @@ class Window:
 
     mode: WindowMode = WindowMode.AFTER
     duration: timedelta = timedelta(0)
+    # How far the bounds lie from a nominal time; counted once, because every decision asks.
+    _reach: Bounds = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Count the reach in whole seconds, each bound floored."""
+        object.__setattr__(self, "_reach", _reach_of(self.mode, self.duration // MICROSECOND))
 
     def bounds(self, nominal_time: EpochSeconds) -> Bounds:
         """Return the window of one nominal time, its bounds floored to whole seconds."""
-        micros = self.duration // MICROSECOND
-        match self.mode:
-            case WindowMode.AFTER:
-                return Bounds(nominal_time, nominal_time + micros // MICROS)
-            case WindowMode.BEFORE:
-                return Bounds(nominal_time - -(-micros // MICROS), nominal_time)
-            case WindowMode.AROUND:
-                # Half a duration may end in half a microsecond, so both bounds are counted in halves.
-                half = 2 * MICROS
-                return Bounds(nominal_time - -(-micros // half), nominal_time + micros // half)
+        start, end = self._reach
+        return Bounds(nominal_time + start, nominal_time + end)
+
+
+def _reach_of(mode: WindowMode, micros: int) -> Bounds:
+    match mode:
+        case WindowMode.AFTER:
+            return Bounds(0, micros // MICROS)
+        case WindowMode.BEFORE:
+            return Bounds(-micros // MICROS, 0)
+        case WindowMode.AROUND:
+            # Half a duration may end in half a microsecond, so both bounds are counted in halves.
+            return Bounds(-micros // (2 * MICROS), micros // (2 * MICROS))

@@ -48,6 +48,8 @@ BOTH_DIALECTS = [
     ("0 9 * * 1-5", "At 09:00 on Monday to Friday"),
     ("0 9,17 * * 1,3", "At 09:00 and 17:00 on Monday and Wednesday"),
     ("0,30 9,17 * * *", "At 09:00, 09:30, 17:00 and 17:30 every day"),
+    ("0 8,12,16 * * *", "At 08:00, 12:00 and 16:00 every day"),
+    ("0 6,10,14,18 * * *", "Every 4 hours from 06:00 to 18:00 every day"),
     ("30 8-18 * * *", "Every hour from 08:30 to 18:30 every day"),
     ("0 9-12,14-18 * * *", "Every hour from 09:00 to 12:00 and from 14:00 to 18:00 every day"),
     ("0-20 9,17 * * *", "Every minute from 09:00 to 09:20 and from 17:00 to 17:20 every day"),
@@ -444,6 +446,22 @@ def test_different_occurrences_in_a_year_have_different_sentences(text: str, oth
     for second in filter(None, (near, parse(other, "posix"))):
         if meaning(first) != meaning(second):
             assert first.describe() != second.describe()
+
+
+STRICT_UNITS = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
+
+
+@law(400)
+@given(strict_expressions(), st.integers(0, 4), st.data())
+def test_one_value_more_or_less_makes_another_sentence(text: str, place: int, data: st.DataObject) -> None:
+    """The closest neighbour there is: one field gains or loses one value."""
+    first, words, unit = parse(text, "posix"), text.split(), STRICT_UNITS[place]
+    values = set(first.fields[-5:][place].values) ^ {data.draw(st.integers(unit.low, unit.high))}
+    assume(values)
+    words[place] = ",".join(map(str, sorted(values)))
+    second = parsed(" ".join(words), "posix")
+    if second is not None and meaning(first) != meaning(second):
+        assert first.describe() != second.describe()
 
 
 POOLS = {

@@ -293,7 +293,10 @@ def test_identities_are_spread() -> None:
 
 @pytest.mark.parametrize("text", ["H * * * *", "0 0 h * *", "0 0 * * H(1-5)", "0,H/7 * * * *", "H 0 0 * * *"])
 def test_h_without_an_identity_is_an_error(text: str) -> None:
-    assert refusal_of(text).reason == 'uses "H", which needs an identity to be derived from; pass identity='
+    assert (
+        refusal_of(text).reason
+        == 'uses "H", which needs an identity to be derived from; give it one (identity=, --identity)'
+    )
 
 
 @given(extended_expressions(), st.text())

@@ -496,8 +496,16 @@ def test_text_that_is_nearly_an_expression_is_accepted_exactly_if_the_grammar_sa
     assert_accepted_exactly_if_strict(text)
 
 
+# Any text at all: with halves of characters, which no encoding has, and with much that looks like cron.
+ANY_TEXT = (
+    st.text(st.characters(exclude_categories=()))
+    | st.text("0123456789*,-/ \t@LW#?")
+    | st.lists(st.text(max_size=4)).map(" ".join)
+)
+
+
 @law(800)
-@given(text=st.text() | st.text("0123456789*,-/ \t@LW#?") | st.lists(st.text(max_size=4)).map(" ".join))
+@given(text=ANY_TEXT)
 def test_any_text_is_accepted_exactly_if_the_grammar_says_so(text: str) -> None:
     assert_accepted_exactly_if_strict(text)
 
@@ -506,6 +514,34 @@ def test_any_text_is_accepted_exactly_if_the_grammar_says_so(text: str) -> None:
 @given(words=st.lists(st.text("0123456789*,-", min_size=1, max_size=6), min_size=5, max_size=5))
 def test_five_words_of_cron_signs_are_accepted_exactly_if_the_grammar_says_so(words: list[str]) -> None:
     assert_accepted_exactly_if_strict(" ".join(words))
+
+
+@law(300)
+@given(text=ANY_TEXT | near_misses())
+@example("H H H H H")
+@example("\ud800 * * * *")
+@example("CRON_TZ=\ud800 * * * * *")
+def test_any_text_makes_a_schedule_or_is_refused_in_the_same_words(text: str) -> None:
+    wanted = read(text)
+    if wanted is not None and wanted.possible:
+        assert Schedule(text, dialect="posix").text == text
+        return
+    with pytest.raises(InvalidCronExpressionError) as caught:
+        Schedule(text, dialect="posix")
+    assert str(caught.value) == str(refusal_of(text))
+
+
+@law(300)
+@given(text=ANY_TEXT, place=st.integers(0, 4))
+def test_any_text_is_a_field_exactly_if_it_is_one_in_an_expression(text: str, place: int) -> None:
+    words = ["*"] * 5
+    words[place] = text
+    if " " not in text and "\t" not in text and read(" ".join(words)) is not None:
+        assert parse_field(text, NAMES[place], "posix").unit.name == NAMES[place]
+    else:
+        with pytest.raises(FieldParseError) as caught:
+            parse_field(text, NAMES[place], "posix")
+        assert caught.value.field_name == NAMES[place]
 
 
 @law(300)

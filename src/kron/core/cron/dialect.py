@@ -82,17 +82,13 @@ def _parse_posix(text: str) -> Expression:
 
 def _parse_extended(text: str, identity: str | None) -> Expression:
     words = _words_of(text)
-    timezone = None
-    if words and words[0].upper().startswith(ZONE_PREFIXES):
-        timezone = words.pop(0).partition("=")[2]
-        if not timezone:
-            _refuse(text, "has an empty time zone prefix; write CRON_TZ=Europe/Berlin")
-    if words and words[0].startswith("@"):
+    timezone = _take_zone(words, text) if "=" in text else None
+    if "@" in text and words and words[0].startswith("@"):
         words = _expand_macro(words, text)
     if len(words) not in (5, 6):
         _refuse(text, f"must have 5 fields, or 6 with seconds first, got {len(words)}")
     # Without `H` the identity changes nothing, and leaving it out lets expressions share their fields.
-    seed = identity if needs_identity(text) else None
+    seed = identity if identity is not None and needs_identity(text) else None
     minute, hour, day, month, weekday = words[-5:]
     return Expression(
         second=parse_extended_field(words[0], "second", seed) if len(words) == 6 else ON_THE_MINUTE,
@@ -105,6 +101,16 @@ def _parse_extended(text: str, identity: str | None) -> Expression:
         text=text,
         dialect=EXTENDED,
     )
+
+
+def _take_zone(words: list[str], text: str) -> str | None:
+    """Remove a time zone prefix from the words and return its zone."""
+    if not (words and words[0].upper().startswith(ZONE_PREFIXES)):
+        return None
+    timezone = words.pop(0).partition("=")[2]
+    if not timezone:
+        _refuse(text, "has an empty time zone prefix; write CRON_TZ=Europe/Berlin")
+    return timezone
 
 
 def _expand_macro(words: list[str], text: str) -> list[str]:

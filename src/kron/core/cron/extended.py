@@ -42,9 +42,10 @@ _UNIT_OF = {unit.name: unit for unit in (SECOND, *UNITS)}
 # Days every month has, so that a hashed day of the month is never lost.
 HASHED_DAYS = (1, 28)
 
-_HASH = re.compile(r"h(?:\(([^()]*)\))?(?:/(.*))?", re.IGNORECASE)
-_DAY_MARK = re.compile(r"(?:l(?:-([0-9]+))?|([0-9]+|l)w)", re.IGNORECASE)
-_WEEKDAY_MARK = re.compile(r"([0-9]+|[a-z]{3,})(?:#(.*)|l)", re.IGNORECASE)
+# Compiled when first needed, which is seldom.
+_HASH = r"(?i)h(?:\(([^()]*)\))?(?:/(.*))?"
+_DAY_MARK = r"(?i)(?:l(?:-([0-9]+))?|([0-9]+|l)w)"
+_WEEKDAY_MARK = r"(?i)([0-9]+|[a-z]{3,})(?:#(.*)|l)"
 
 
 @lru_cache(maxsize=8192)
@@ -57,23 +58,25 @@ def parse_extended_field(text: str, name: str, identity: str | None = None) -> F
     mask = 0
     marks: set[Mark] = set()
     for item in text.split(","):
-        if mark := _mark_of(item, text, unit):
+        if (value := unit.plain.get(item)) is not None:
+            mask |= 1 << value
+        elif mark := _mark_of(item, text, unit):
             marks.add(mark)
         else:
             mask |= _mask_of(item, text, unit, identity)
-    star = text.startswith("*") if unit in (DAY, WEEKDAY) else mask == unit.full
-    return Field(unit, mask, star, tuple(sorted(marks, key=str)))
+    star = text.startswith("*") if unit is DAY or unit is WEEKDAY else mask == unit.full
+    return Field(unit, mask, star, tuple(sorted(marks, key=str)) if marks else ())
 
 
 def has_hash(text: str) -> bool:
     """Say whether a field uses `H`."""
-    return any(_HASH.fullmatch(item) for item in text.split(","))
+    return any(re.fullmatch(_HASH, item) for item in text.split(","))
 
 
 def _mask_of(item: str, text: str, unit: Unit, identity: str | None) -> int:
     if item == "*":
         return unit.full
-    if found := _HASH.fullmatch(item):
+    if item[:1] in ("H", "h") and (found := re.fullmatch(_HASH, item)):
         return _hashed(found[1], found[2], text=text, unit=unit, identity=identity)
     bounds, slash, step_word = item.partition("/")
     step = _step_of(step_word, item, text, unit) if slash else 1
@@ -115,6 +118,8 @@ def _step_of(word: str, item: str, text: str, unit: Unit) -> int:
 
 def _value_of(word: str, item: str, text: str, unit: Unit) -> int:
     """Return a number or a name as a value; the weekday's 7 stays 7."""
+    if (plain := unit.plain.get(word)) is not None:
+        return plain
     if is_decimal(word):
         value = number_of(word)
         if unit is WEEKDAY and value >= 7:
@@ -130,7 +135,7 @@ def _value_of(word: str, item: str, text: str, unit: Unit) -> int:
 
 def _mark_of(item: str, text: str, unit: Unit) -> Mark | None:
     """Return an item as a day that depends on the month, or None where it is none."""
-    if unit is DAY and (found := _DAY_MARK.fullmatch(item)):
+    if unit is DAY and (found := re.fullmatch(_DAY_MARK, item)):
         if found[2]:
             last = found[2] in "lL"
             return NearestWorkday(None if last else _in_range(found[2], text, DAY))
@@ -138,7 +143,7 @@ def _mark_of(item: str, text: str, unit: Unit) -> Mark | None:
         if back > 30:
             refuse(text, unit, f"has {quoted(item)}; a month has at most 30 days before its last")
         return LastDay(back)
-    if unit is WEEKDAY and (found := _WEEKDAY_MARK.fullmatch(item)):
+    if unit is WEEKDAY and (found := re.fullmatch(_WEEKDAY_MARK, item)):
         weekday = _value_of(found[1], item, text, unit) % 7
         if found[2] is None:
             return NthWeekday(weekday, None)
@@ -155,7 +160,11 @@ def _in_range(word: str, text: str, unit: Unit) -> int:
 def _hashed(bounds: str | None, step: str | None, *, text: str, unit: Unit, identity: str | None) -> int:
     """Return the value or values `H` stands for: fixed for an identity, spread over identities."""
     if identity is None:
-        refuse(text, unit, 'uses "H", which needs an identity to be derived from; pass identity=')
+        refuse(
+            text,
+            unit,
+            'uses "H", which needs an identity to be derived from; give it one (identity=, --identity)',
+        )
     low, high = HASHED_DAYS if unit is DAY else (unit.low, unit.high)
     if bounds is not None:
         low, high = _hash_bounds(bounds, text, unit)

@@ -6,6 +6,14 @@ from functools import lru_cache
 from typing import TypeAlias
 
 
+def mask_of(values: Iterable[int]) -> int:
+    """Return the mask with these bits set."""
+    mask = 0
+    for value in values:
+        mask |= 1 << value
+    return mask
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """What a field counts: its name, its range, and the names its values have."""
@@ -14,16 +22,17 @@ class Unit:
     low: int
     high: int
     names: tuple[str, ...] = field(default=(), compare=False)
+    # How many values there are, the mask of all, and each by its digits, as nearly everybody writes them.
+    size: int = field(init=False, compare=False, repr=False)
+    full: int = field(init=False, compare=False, repr=False)
+    plain: dict[str, int] = field(init=False, compare=False, repr=False)
 
-    @property
-    def full(self) -> int:
-        """Return the mask of every value."""
-        return (1 << self.high + 1) - (1 << self.low)
-
-    @property
-    def size(self) -> int:
-        """Return how many values there are."""
-        return self.high - self.low + 1
+    def __post_init__(self) -> None:
+        """Derive what parsing asks for all the time."""
+        values = range(self.low, self.high + 1)
+        object.__setattr__(self, "size", len(values))
+        object.__setattr__(self, "full", mask_of(values))
+        object.__setattr__(self, "plain", {str(value): value for value in values})
 
     def value_of(self, name: str) -> int | None:
         """Return the value a name stands for, in any case, short or long."""
@@ -121,16 +130,14 @@ def lowered(word: str) -> str:
     return word.lower() if word.isascii() else word
 
 
-def mask_of(values: Iterable[int]) -> int:
-    """Return the mask with these bits set."""
-    mask = 0
-    for value in values:
-        mask |= 1 << value
-    return mask
+def bits_of(mask: int) -> Iterable[int]:
+    """Return the positions of the set bits, lowest first."""
+    low = mask & -mask
+    one_run = mask and not mask & mask + low
+    return range(low.bit_length() - 1, mask.bit_length()) if one_run else _scattered_bits(mask)
 
 
-def bits_of(mask: int) -> Iterator[int]:
-    """Yield the positions of the set bits, lowest first."""
+def _scattered_bits(mask: int) -> Iterator[int]:
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1

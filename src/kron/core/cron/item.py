@@ -11,8 +11,9 @@ MAX_DIGITS = 4
 # What a message quotes of a text; longer ones are cut so that the message stays one line.
 MAX_QUOTED = 40
 
-_STEP = re.compile(r"(?:\*|([0-9]{1,2})(?:-([0-9]{1,2}))?)?/([0-9]{1,3})")
-_WORD = re.compile(r"[A-Za-z]{2,}")
+# Only messages need these, so they are compiled when first used.
+_STEP = r"(?:\*|([0-9]{1,2})(?:-([0-9]{1,2}))?)?/([0-9]{1,3})"
+_WORD = r"[A-Za-z]{2,}"
 
 
 def refuse(text: str, unit: Unit, reason: str) -> NoReturn:
@@ -70,7 +71,7 @@ def refuse_shape(item: str, *, text: str, unit: Unit) -> NoReturn:
 
 def values_of_step(item: str, unit: Unit) -> str | None:
     """Write out the values a step stands for, or None where it is no step."""
-    found = _STEP.fullmatch(item)
+    found = re.fullmatch(_STEP, item)
     if found is None or not int(found[3]):
         return None
     low = int(found[1]) if found[1] else unit.low
@@ -87,7 +88,7 @@ def unwrapped(low: int, high: int, unit: Unit) -> str:
 
 def named_value(item: str) -> tuple[str, Unit, int] | None:
     """Return the first month or weekday name in an item, and what it stands for."""
-    for word in _WORD.findall(item):
+    for word in re.findall(_WORD, item):
         for unit in (MONTH, WEEKDAY):
             if (value := unit.value_of(word)) is not None:
                 return word, unit, value
@@ -98,4 +99,6 @@ def ring_of(low: int, high: int, step: int, unit: Unit) -> int:
     """Return the mask of a range by steps, going on at the unit's start when it wraps around."""
     if low > high:
         high += unit.size
+    elif step == 1:
+        return (1 << high + 1) - (1 << low)
     return mask_of(unit.low + (v - unit.low) % unit.size for v in range(low, high + 1, step))

@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import NoReturn
 
-from kron.core.cron.field import HOUR, MINUTE, MONTH, UNITS, Field, Unit
+from kron.core.cron.field import DAY, UNITS, WEEKDAY, Field, Unit
 from kron.core.cron.item import (
     check_range,
     is_decimal,
@@ -19,7 +19,7 @@ from kron.core.cron.item import (
 
 _UNIT_OF = {unit.name: unit for unit in UNITS}
 
-_TOKEN = re.compile(r"[?#]|(?<![a-z])(?:lw|[lwh])(?![a-z])", re.IGNORECASE)
+_TOKEN = r"(?i)[?#]|(?<![a-z])(?:lw|[lwh])(?![a-z])"
 _INSTEAD = {"?": "use * for any day", "H": "write a number"}
 
 
@@ -31,9 +31,10 @@ def parse_posix_field(text: str, name: str) -> Field:
         return Field(unit, unit.full, star=True)
     mask = 0
     for item in text.split(","):
-        mask |= _mask_of(item, text, unit)
+        value = unit.plain.get(item)
+        mask |= _mask_of(item, text, unit) if value is None else 1 << value
     # Only the day rule tells `*` from a list of everything; elsewhere they are the same value.
-    return Field(unit, mask, star=mask == unit.full and unit in (MINUTE, HOUR, MONTH))
+    return Field(unit, mask, star=mask == unit.full and unit not in (DAY, WEEKDAY))
 
 
 def _mask_of(item: str, text: str, unit: Unit) -> int:
@@ -64,7 +65,7 @@ def _refuse_item(item: str, text: str, unit: Unit) -> NoReturn:
         refuse(text, unit, f"uses the name {quoted(word)}, which POSIX cron does not have; {remedy}")
     if item.startswith("@"):
         refuse(text, unit, f"uses the macro {quoted(item)}, which POSIX cron does not have")
-    if found := _TOKEN.search(item):
+    if found := re.search(_TOKEN, item):
         token = found[0].upper()
         remedy = _INSTEAD.get(token, "list the days")
         refuse(text, unit, f'uses the token "{token}", which POSIX cron does not have; {remedy}')

@@ -4,7 +4,6 @@ A year is known by the weekday it begins with and by whether it is a leap year. 
 has, `L`, `W` and `#` included, depends on nothing else, so a schedule needs at most fourteen masks.
 """
 
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
@@ -21,8 +20,21 @@ MONTHS = tuple(
     tuple(((1 << length) - 1) << start for length, start in zip(lengths, starts, strict=True))
     for lengths, starts in zip(LENGTHS, STARTS, strict=True)
 )
-# One bit a week: multiplied with seven bits it repeats them over a year.
+# One bit a week, one bit a month: multiplied with the days of one, they repeat them over a year.
 EVERY_WEEK = sum(1 << 7 * week for week in range(54))
+EVERY_MONTH = tuple(sum(1 << start for start in starts) for starts in STARTS)
+# The days every month has, as a mask in which bit 1 is the 1st, and for each further day where a year has it.
+COMMON_DAYS = (1 << 29) - (1 << 1)
+FURTHER_DAYS = tuple(
+    tuple(
+        (
+            day,
+            sum(1 << start + day - 1 for length, start in zip(lengths, starts, strict=True) if day <= length),
+        )
+        for day in (29, 30, 31)
+    )
+    for lengths, starts in zip(LENGTHS, STARTS, strict=True)
+)
 
 # The calendar repeats itself after 400 years, so this is the kind of every year.
 CYCLE = 400
@@ -48,8 +60,11 @@ class Year(NamedTuple):
     mask: int
 
 
-@dataclass(frozen=True, slots=True)
-class DayRule:
+# No day lies in it.
+NO_YEAR = Year(0, 0, 0)
+
+
+class DayRule(NamedTuple):
     """When a day matches: its month, and its day of month and weekday joined by `and` or by `or`."""
 
     days: int
@@ -66,15 +81,19 @@ class MatchingDays:
     `mirrored`, the days run backwards: day d is known as `~d`, so that what comes before comes next.
     """
 
-    __slots__ = ("_masks", "_mirrored", "_rule", "_years", "possible")
+    __slots__ = ("_latest", "_masks", "_mirrored", "_rule", "_years", "possible")
 
     def __init__(self, rule: DayRule, *, mirrored: bool = False) -> None:
         self._rule = rule
         self._mirrored = mirrored
         self._masks: list[int | None] = [None] * 14
         self._years: dict[int, Year | None] = {}
-        # Whether any day of any year matches; leap years come first because they have every day.
-        self.possible = any(self._mask_of(kind) for kind in range(13, -1, -1))
+        # The last answer; schedules that share the rule mostly ask about one moment. Replaced as a whole.
+        self._latest = NO_YEAR
+        # Whether any day of any year matches. A day every month has falls on each weekday in some year;
+        # beyond these, leap years come first because they have every day.
+        common = rule.days & COMMON_DAYS and rule.weekdays
+        self.possible = bool(common) or any(self._mask_of(kind) for kind in range(13, -1, -1))
 
     def mirror(self) -> "MatchingDays":
         """Return the same days running the other way."""
@@ -82,6 +101,9 @@ class MatchingDays:
 
     def year_from(self, day: int) -> Year | None:
         """Return the first year with a match, from the year of a day on."""
+        latest = self._latest
+        if latest.start <= day < latest.end:
+            return latest
         ordinal = (~day if self._mirrored else day) + EPOCH_ORDINAL
         if not FIRST_ORDINAL <= ordinal <= LAST_ORDINAL:
             # Around the ends of the calendar local time is in the year 0 or 10000 for some hours.
@@ -91,7 +113,9 @@ class MatchingDays:
         number = date.fromordinal(ordinal).year
         if number not in self._years:
             self._years[number] = self._find(number)
-        return self._years[number]
+        found = self._years[number]
+        self._latest = found or NO_YEAR
+        return found
 
     def _find(self, number: int) -> Year | None:
         while FIRST_YEAR <= number <= LAST_YEAR:
@@ -122,19 +146,30 @@ def matching_days(
 
 
 def _mask_of(rule: DayRule, *, first: int, leap: int) -> int:
-    in_month = days = weekday_marks = 0
-    for month in bits_of(rule.months >> 1):
-        start, length = STARTS[leap][month], LENGTHS[leap][month]
-        in_month |= MONTHS[leap][month]
-        days |= (rule.days >> 1 & (1 << length) - 1) << start
-        begins = (first + start) % 7
-        for mark in rule.day_marks:
-            days |= _marked(mark, begins, length) << start
-        for mark in rule.weekday_marks:
-            weekday_marks |= _marked(mark, begins, length) << start
+    days = (rule.days & COMMON_DAYS) * EVERY_MONTH[leap] >> 1
+    for day, in_year in FURTHER_DAYS[leap]:
+        if rule.days >> day & 1:
+            days |= in_year
     week = (rule.weekdays >> first | rule.weekdays << 7 - first) & 0x7F
-    weekdays = week * EVERY_WEEK & in_month | weekday_marks
-    return days | weekdays if rule.either else days & weekdays
+    weekdays = week * EVERY_WEEK
+    if rule.day_marks:
+        days |= _marked_in_year(rule.day_marks, first, leap)
+    if rule.weekday_marks:
+        weekdays |= _marked_in_year(rule.weekday_marks, first, leap)
+    return _days_of_months(rule.months, leap) & (days | weekdays if rule.either else days & weekdays)
+
+
+@lru_cache(maxsize=1024)
+def _days_of_months(months: int, leap: int) -> int:
+    return sum(MONTHS[leap][month] for month in bits_of(months >> 1))
+
+
+def _marked_in_year(marks: Marks, first: int, leap: int) -> int:
+    mask = 0
+    for start, length in zip(STARTS[leap], LENGTHS[leap], strict=True):
+        for mark in marks:
+            mask |= _marked(mark, (first + start) % 7, length) << start
+    return mask
 
 
 def _marked(mark: Mark, begins: int, length: int) -> int:

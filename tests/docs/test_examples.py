@@ -1,0 +1,238 @@
+"""Every example of the documentation is run, and what it shows must be what comes out."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import typer.main
+
+import kron
+from kron.cli.app import COMMANDS, build
+from kron.core.errors import InvalidCronExpressionError
+from kron.core.job import FIELDS
+from kron.core.schema import SCHEMAS
+from kron.cron import parse
+from tests.docs.page import PAGES, ROOT, Session, agrees, blocks_of, examples_of, table_rows
+from tests.docs.refresh import refreshed
+
+DOCS = ROOT / "docs"
+PICTURES = sorted((DOCS / "assets").glob("*.svg"))
+# What `H` is derived from in the tables of cron.md.
+IDENTITY = "prod/backup"
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+RUNNABLE = [page for page in PAGES if any(block.runs for block in blocks_of(text_of(page)))]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_every_example_of_a_page_comes_out_as_shown(page: Path, tmp_path: Path) -> None:
+    session = Session(folder=tmp_path)
+    wrong = [fault for block in blocks_of(text_of(page)) for fault in session.wrong(block)]
+    assert not wrong, f"{name_of(page)} (python -m tests.docs.refresh writes outputs anew)\n" + "\n".join(
+        wrong
+    )
+
+
+def test_the_pages_that_teach_have_examples_that_run() -> None:
+    names = {name_of(page) for page in RUNNABLE}
+    assert names >= {
+        "README.md",
+        "docs/index.md",
+        "docs/tutorial/first-schedule.md",
+        "docs/reference/cli.md",
+        "docs/reference/cron.md",
+        "docs/reference/jobs.md",
+        "docs/reference/python.md",
+        "docs/explanation/civil-time.md",
+        "docs/explanation/decisions.md",
+    }
+
+
+def test_the_installed_command_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    """One example as people run it: a process of its own."""
+    session = Session(folder=tmp_path)
+    block = next(block for block in blocks_of(text_of(ROOT / "README.md")) if block.language == "console")
+    example = next(iter(examples_of(block)))
+    assert agrees(example.expected, session._in_shell(example.command))
+    assert session.code == 0
+
+
+# --- tables ----------------------------------------------------------------------------------------
+
+CRON_ROWS = list(table_rows(text_of(DOCS / "reference" / "cron.md")))
+SENTENCES = [row for row in CRON_ROWS if "sentence" in row]
+ERRORS = [row for row in CRON_ROWS if "error" in row]
+
+
+# The column that has the expressions says in which dialects they are tried.
+COLUMNS = {
+    "expression": ("extended",),
+    "posix expression": ("posix",),
+    "expression in either": ("posix", "extended"),
+}
+
+
+def expressions_of(row: dict[str, str]) -> tuple[str, tuple[str, ...]]:
+    column = next(name for name in COLUMNS if name in row)
+    return row[column], COLUMNS[column]
+
+
+def id_of(row: dict[str, str]) -> str:
+    return expressions_of(row)[0]
+
+
+@pytest.mark.parametrize("row", SENTENCES, ids=id_of)
+def test_an_expression_in_a_table_means_its_sentence(row: dict[str, str]) -> None:
+    text, dialects = expressions_of(row)
+    for dialect in dialects:
+        assert parse(text, dialect, identity=IDENTITY).describe() == row["sentence"]
+
+
+@pytest.mark.parametrize("row", ERRORS, ids=id_of)
+def test_an_expression_in_a_table_is_refused_with_its_error(row: dict[str, str]) -> None:
+    text, dialects = expressions_of(row)
+    for dialect in dialects:
+        with pytest.raises(InvalidCronExpressionError) as refused:
+            parse(text, dialect)
+        assert str(refused.value) == f'Invalid cron expression "{text}": {row["error"]}'
+
+
+def test_the_tables_are_found() -> None:
+    assert len(SENTENCES) > 30
+    assert len(ERRORS) > 15
+
+
+# --- nothing is left out ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_reference_has_every_option_of_a_command(command: str) -> None:
+    page = text_of(DOCS / "reference" / "cli.md")
+    section = re.search(rf"^## kron {command}$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert section, f"cli.md has no section `## kron {command}`"
+    group = typer.main.get_command(build(command))
+    parameters = getattr(group, "commands")[command].params  # noqa: B009
+    options = {option for parameter in parameters for option in parameter.opts if option.startswith("-")}
+    shared = re.search(r"^## Shared options$(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL)
+    assert shared
+    known = set(re.findall(r"`(--?[a-z-]+)", section[1] + shared[1]))
+    assert options - {"-h", "--help"} <= known
+
+
+@pytest.mark.parametrize("name", sorted(kron.__all__))
+def test_the_reference_has_every_public_name(name: str) -> None:
+    assert re.search(rf"\b{name}\b", text_of(DOCS / "reference" / "python.md"))
+
+
+def fields_of(schema: object) -> set[str]:
+    """Return the name of every field anywhere in a schema."""
+    if isinstance(schema, list):
+        return {name for item in schema for name in fields_of(item)}
+    if not isinstance(schema, dict):
+        return set()
+    properties = schema.get("properties", {})
+    return set(properties) | {name for value in schema.values() for name in fields_of(value)} - {"default"}
+
+
+def test_the_reference_has_every_field_of_a_job() -> None:
+    known = set(re.findall(r"`([a-z_]+)`", text_of(DOCS / "reference" / "jobs.md")))
+    assert set(FIELDS) <= fields_of(SCHEMAS["job"])
+    assert fields_of(SCHEMAS["jobfile"]) <= known
+
+
+# --- links and pictures ----------------------------------------------------------------------------
+
+
+def test_the_links_of_the_readme_lead_somewhere() -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", text_of(ROOT / "README.md"))
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=name_of)
+def test_a_picture_says_what_it_shows_and_fetches_nothing(picture: Path) -> None:
+    root = ElementTree.fromstring(text_of(picture))
+    names = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert {"title", "desc"} <= names
+    assert not names & {"image", "script", "foreignObject", "use"}
+    assert "url(" not in text_of(picture).replace("url(#", "")
+    assert "prefers-color-scheme: dark" in text_of(picture)
+
+
+# --- the runner itself -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shown", "output", "expected"),
+    [
+        pytest.param("a\nb\n", "a\nb\n", True, id="the same"),
+        pytest.param("a\n\n", "a  \n", True, id="blanks at the ends"),
+        pytest.param("a\n", "b\n", False, id="another"),
+        pytest.param("a\n", "a\nb\n", False, id="a line more"),
+        pytest.param("a.c\n", "abc\n", False, id="no pattern"),
+        pytest.param("a\n...\nd\n", "a\nb\nc\nd\n", True, id="dots for lines"),
+        pytest.param("a\n...\nd\n", "a\nb\nc\n", False, id="dots hide no other end"),
+        pytest.param("", "a\n", False, id="nothing shown"),
+    ],
+)
+def test_an_output_agrees_or_not(shown: str, output: str, expected: bool) -> None:
+    assert agrees(shown, output) is expected
+
+
+@pytest.mark.parametrize(
+    ("block", "wrong"),
+    [
+        pytest.param("```python\n1 + 1  # -> 2\n```", 0, id="a value"),
+        pytest.param("```python\n1 + 1  # -> 3\n```", 1, id="a wrong value"),
+        pytest.param("```python\nprint('a')  # -> a\n```", 0, id="an output"),
+        pytest.param(
+            "```python\nfor n in (1, 2):\n    print(n)\n# -> 1\n# -> 3\n```", 1, id="a wrong output"
+        ),
+        pytest.param("```python\n>>> 1 + 1\n3\n```", 1, id="a wrong doctest"),
+        pytest.param(
+            '```python\nn = 2\n```\n\n```python title="x.py"\n1/0\n```\n\n```python\nn  # -> 3\n```',
+            1,
+            id="names are kept, files are not run",
+        ),
+        pytest.param("```console\n$ kron schema nothing\n```", 1, id="an output not shown"),
+        pytest.param(
+            "```console\n$ kron schema x\n"
+            'kron: Invalid schema "x": use one of job, jobfile\n$ echo $?\n2\n```',
+            0,
+            id="an error and its exit code",
+        ),
+        pytest.param("```{.console .no-run}\n$ kron nothing\nno\n```", 0, id="not run"),
+        pytest.param(
+            "    ```console\n    $ kron schema x | cat\n    no\n    ```", 1, id="indented, by a shell"
+        ),
+    ],
+)
+def test_what_a_block_shows_is_compared(block: str, wrong: int, tmp_path: Path) -> None:
+    session = Session(folder=tmp_path)
+    assert len([fault for part in blocks_of(block) for fault in session.wrong(part)]) == wrong
+
+
+def test_a_page_is_refreshed_where_its_outputs_are_wrong_and_nowhere_else(tmp_path: Path) -> None:
+    error = 'kron: Invalid schema "x": use one of job, jobfile'
+    indented = "\n\nText.\n\n    ```console\n    $ kron schema \\\n    x\n"
+    wrong = f"```console\n$ kron schema x\nold\nlines\n$ echo $?\n```{indented}    ```\n"
+    right = f"```console\n$ kron schema x\n{error}\n$ echo $?\n2\n```{indented}    {error}\n    ```\n"
+    assert refreshed(wrong, tmp_path) == right
+    assert refreshed(right, tmp_path) == right
+    elided = "```console\n$ kron schema job\n{\n...\n}\n```\n"
+    assert refreshed(elided, tmp_path) == elided
+
+
+def test_a_command_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
+    block = next(blocks_of("```console\n$ kron schema job | head -1\n{\n$ rm -r folder\n```"))
+    with pytest.raises(AssertionError, match="cannot be run"):
+        Session(folder=tmp_path).wrong(block)

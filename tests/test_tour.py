@@ -1,0 +1,27 @@
+"""`make run` shows the product's main job: the tour must run, and every stop must show what it says."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_tour_runs_every_stop() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "tour.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Traceback" not in done.stdout
+    stops = [line for line in done.stdout.splitlines() if line.startswith("$ kron ")]
+    assert len(stops) == 11
+    for shown in (
+        "02:30 skipped: clocks go forward 02:00 to 03:00",
+        "second of two: clocks go back 03:00 to 02:00",
+        "uses step syntax",
+        "and also every Monday",
+        "KRON007",
+        "chosen",
+        "The worst minute",
+        '"expression": "@hourly"',
+    ):
+        assert shown in done.stdout, shown
