@@ -1,45 +1,52 @@
 """A schedule: a cron expression interpreted in a time zone."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import FrozenInstanceError
 from datetime import datetime
 from functools import lru_cache
+from typing import NoReturn
 
 from kron.core.cron.dialect import DIALECTS, EXTENDED, needs_identity, parse
 from kron.core.cron.expression import Expression
 from kron.core.errors import CronCalculationError, InvalidOptionError, UnknownTimezoneError, check_choice
 from kron.core.instant import EPOCH, EpochSeconds, datetime_of, rfc3339, seconds_from, seconds_of
 from kron.core.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP, timeline_of
-from kron.core.walk import Walk, walk_back, walk_forward
+from kron.core.walk import Walk, hour_table, seconds_inside, walk_back
 from kron.core.zone import Zone, zone_of
 
 UTC = "UTC"
 # `fromtimestamp` with this is `datetime_of` without its detours: the one call made for every answer.
 _UTC = EPOCH.tzinfo
+_write = object.__setattr__
 
 
-class Plan:
+class Plan(Walk):
     """An expression in a zone, ready to be asked; in whole seconds since 1970.
 
     Plans are shared: schedules with the same text, zone and options have the same plan, so what many
-    schedules ask at one instant is computed once (`next_times`).
+    schedules ask at one instant is computed once (`next_times`). A plan is its own walk forward; the
+    walk back is made when it is first asked for.
     """
 
-    __slots__ = ("_back", "_dst", "expression", "next_after", "zone")
-
-    next_after: Callable[[EpochSeconds], EpochSeconds | None]
+    __slots__ = ("_back", "dst", "expression", "zone")
 
     def __init__(self, expression: Expression, zone: Zone, dst_gap: str, dst_repeat: str) -> None:
+        Walk.__init__(
+            self,
+            hour_table(expression.hour.mask),
+            seconds_inside(expression.minute.mask, expression.second.mask),
+            expression.days,
+            timeline_of(zone, dst_gap, dst_repeat),
+        )
         self.expression = expression
         self.zone = zone
-        self._dst = (dst_gap, dst_repeat)
-        self.next_after = walk_forward(expression, timeline_of(zone, dst_gap, dst_repeat)).next_after
+        self.dst = (dst_gap, dst_repeat)
         self._back: Walk | None = None
 
     def prev_at_or_before(self, instant: EpochSeconds) -> EpochSeconds | None:
         """Return the last match not later than an instant, or None where the calendar begins after it."""
         if self._back is None:
-            self._back = walk_back(self.expression, timeline_of(self.zone, *self._dst, backwards=True))
+            self._back = walk_back(self.expression, timeline_of(self.zone, *self.dst, backwards=True))
         found = self._back.next_after(~instant - 1)
         return None if found is None else ~found
 
@@ -48,7 +55,6 @@ class Plan:
         return Plan(self.expression, zone_of(UTC), SKIP, BOTH)
 
 
-@dataclass(frozen=True, slots=True, init=False)
 class Schedule:
     """A cron expression in a time zone, with what to do where the clocks change.
 
@@ -59,13 +65,10 @@ class Schedule:
     keeps one of two.
     """
 
-    text: str
-    timezone: str
-    dialect: str
-    identity: str | None
-    dst_gap: str
-    dst_repeat: str
-    plan: Plan = field(repr=False, compare=False)
+    __slots__ = ("_given", "plan")
+
+    plan: Plan
+    _given: tuple[str, str, str, str | None, str, str]
 
     def __init__(
         self,
@@ -78,9 +81,10 @@ class Schedule:
         dst_repeat: str = BOTH,
     ) -> None:
         """Check everything; what exists is valid."""
-        check_choice("dialect", dialect, DIALECTS)
-        check_choice("dst_gap", dst_gap, GAP_CHOICES)
-        check_choice("dst_repeat", dst_repeat, REPEAT_CHOICES)
+        if not (dialect in DIALECTS and dst_gap in GAP_CHOICES and dst_repeat in REPEAT_CHOICES):
+            check_choice("dialect", dialect, DIALECTS)
+            check_choice("dst_gap", dst_gap, GAP_CHOICES)
+            check_choice("dst_repeat", dst_repeat, REPEAT_CHOICES)
         if timezone is not None and not isinstance(timezone, str):
             raise UnknownTimezoneError(timezone=timezone)
         if not isinstance(text, str):
@@ -88,14 +92,57 @@ class Schedule:
         # Without `H` the identity changes nothing, and leaving it out lets jobs share the plan.
         seed = identity if identity is not None and needs_identity(text) else None
         plan = _plan_of(text, timezone, dialect, seed, dst_gap, dst_repeat)
-        write = object.__setattr__
-        write(self, "text", text)
-        write(self, "timezone", plan.zone.key)
-        write(self, "dialect", dialect)
-        write(self, "identity", identity)
-        write(self, "dst_gap", dst_gap)
-        write(self, "dst_repeat", dst_repeat)
-        write(self, "plan", plan)
+        _write(self, "plan", plan)
+        _write(self, "_given", (text, plan.zone.key, dialect, identity, dst_gap, dst_repeat))
+
+    @property
+    def text(self) -> str:
+        """Return the expression as it was given."""
+        return self._given[0]
+
+    @property
+    def timezone(self) -> str:
+        """Return the key of the zone."""
+        return self._given[1]
+
+    @property
+    def dialect(self) -> str:
+        """Return the dialect the text was read in."""
+        return self._given[2]
+
+    @property
+    def identity(self) -> str | None:
+        """Return what `H` is derived from."""
+        return self._given[3]
+
+    @property
+    def dst_gap(self) -> str:
+        """Return what becomes of times that the clocks jump over."""
+        return self._given[4]
+
+    @property
+    def dst_repeat(self) -> str:
+        """Return which of times shown twice count."""
+        return self._given[5]
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return self._given == other._given if isinstance(other, Schedule) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._given)
+
+    def __repr__(self) -> str:
+        names = ("text", "timezone", "dialect", "identity", "dst_gap", "dst_repeat")
+        given = ", ".join(f"{name}={value!r}" for name, value in zip(names, self._given, strict=True))
+        return f"Schedule({given})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _made, self._given
 
     @property
     def expression(self) -> Expression:
@@ -159,6 +206,14 @@ def seconds_between(plan: Plan, start: EpochSeconds, end: EpochSeconds | None) -
     while found is not None and (end is None or found < end):
         yield found
         found = plan.next_after(found)
+
+
+def _made(
+    text: str, timezone: str, dialect: str, identity: str | None, dst_gap: str, dst_repeat: str
+) -> Schedule:
+    return Schedule(
+        text, timezone, dialect=dialect, identity=identity, dst_gap=dst_gap, dst_repeat=dst_repeat
+    )
 
 
 @lru_cache(maxsize=8192)

@@ -36,7 +36,7 @@ class Timeline:
     `mirrored`, time runs backwards: instant t is known as `~t`, so that what came before comes next.
     """
 
-    __slots__ = ("_gap", "_latest", "_mirrored", "_repeat", "_years", "zone")
+    __slots__ = ("_gap", "_mirrored", "_repeat", "_years", "latest", "zone")
 
     def __init__(self, zone: Zone, gap: str, repeat: str, mirrored: bool) -> None:
         self.zone = zone
@@ -44,14 +44,12 @@ class Timeline:
         self._repeat = repeat
         self._mirrored = mirrored
         self._years: dict[int, tuple[Stretch, ...]] = {}
-        # The last answer; all schedules of a zone mostly ask about one moment. Replaced as a whole.
-        self._latest = Stretch(0, 0, 0)
+        # The last answer, where a new schedule begins to look: those of one zone mostly ask about one moment.
+        # Replaced as a whole; start, end and offset.
+        self.latest = (0, 0, 0)
 
     def stretch_from(self, instant: int) -> Stretch | None:
         """Return the stretch an instant lies in or, if it lies in none, the next one."""
-        latest = self._latest
-        if latest.start <= instant < latest.end:
-            return latest
         while True:
             real = ~instant if self._mirrored else instant
             if not FIRST_SECOND <= real <= LAST_SECOND:
@@ -62,7 +60,8 @@ class Timeline:
                 stretches = self._years[year] = self._stretches_of(year)
             for stretch in stretches:
                 if instant < stretch.end:
-                    self._latest = stretch
+                    if stretch.walls is None:
+                        self.latest = stretch[:3]
                     return stretch
             # Only a hole at the very end of a year leads here.
             start, end = year_bounds(year)

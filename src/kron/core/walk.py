@@ -5,15 +5,13 @@ There is one search, and it goes forward. To go back, the world is mirrored: ins
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeAlias
 
 from kron.core.cron.expression import Expression
 from kron.core.cron.field import bits_of, mirrored
-from kron.core.cron.year import Year
+from kron.core.cron.year import MatchingDays
 from kron.core.instant import DAY
-from kron.core.timeline import Stretch, Timeline
+from kron.core.timeline import Timeline
 
 HOUR = 3600
 # Later than every instant in both directions: what a search answers that found nothing.
@@ -27,34 +25,27 @@ STEPS = range(MAX_STEPS)
 # The entry of an hour table that says: no matching hour is left today.
 NO_HOUR = 24
 
-# Where a walk stands before its first question: nothing lies there.
-NOWHERE = (0, 0, 0)
-
-Years: TypeAlias = Callable[[int], Year | None]
-Stretches: TypeAlias = Callable[[int], Stretch | None]
-
 
 class Walk:
     """One direction of one schedule: finds the next match, and remembers where it stood.
 
     `hours[h]` is the first matching hour from h on, or NO_HOUR; `inside` are the matching seconds of
-    such an hour, ascending; `years` and `stretches` give what lies at or after a day, an instant.
+    such an hour, ascending.
     """
 
-    __slots__ = ("_count", "_first", "_hours", "_inside", "_stretch", "_stretches", "_year", "_years")
+    __slots__ = ("_count", "_days", "_first", "_hours", "_inside", "_stretch", "_timeline", "_year")
 
-    def __init__(self, hours: bytes, inside: tuple[int, ...], *, years: Years, stretches: Stretches) -> None:
+    def __init__(self, hours: bytes, inside: tuple[int, ...], days: MatchingDays, timeline: Timeline) -> None:
         self._hours = hours
         self._inside = inside
         self._count = len(inside)
         self._first = hours[0] * HOUR + inside[0]
-        self._years = years
-        self._stretches = stretches
-        # Where the last answer lay; most questions are asked close to it. Each is replaced as a whole,
-        # so threads that share a walk see either the old one or the new one. Plain tuples, because Python
-        # takes these apart several times as quickly as named ones.
-        self._year = NOWHERE
-        self._stretch = NOWHERE
+        self._days = days
+        self._timeline = timeline
+        # Where the last answer lay, at first that of others; most questions are asked close to it. Each is
+        # replaced as a whole, so threads that share a walk see either the old one or the new one.
+        self._year = days.latest
+        self._stretch = timeline.latest
 
     def next_after(self, instant: int) -> int | None:
         """Return the first match later than an instant, or None where the calendar ends before it."""
@@ -93,7 +84,7 @@ class Walk:
 
     def _other_year(self, day: int, wall: int) -> int:
         """Go on in the first year with a match from a day's year on, never back into an earlier one."""
-        year = self._years(day)
+        year = self._days.year_from(day)
         if year is None:
             return NEVER
         start, end, mask = year
@@ -103,7 +94,7 @@ class Walk:
     def _search(self, instant: int, wall_from: int, wall: int) -> int | None:
         """Look through the stretches from an instant on; no wall time in `[wall_from, wall)` matches."""
         for _ in STEPS:
-            stretch = self._stretches(instant)
+            stretch = self._timeline.stretch_from(instant)
             if stretch is None:
                 return None
             start, end, offset, walls = stretch
@@ -133,28 +124,19 @@ def _beyond(end: int, instant: int, wall: int) -> int:
     return end if end < instant + SETTLED else max(end, wall - DAY)
 
 
-def walk_forward(expression: Expression, timeline: Timeline) -> Walk:
-    """Return the walk that finds the next match."""
-    return Walk(
-        _hour_table(expression.hour.mask),
-        _seconds_inside(expression.minute.mask, expression.second.mask),
-        years=expression.days.year_from,
-        stretches=timeline.stretch_from,
-    )
-
-
 def walk_back(expression: Expression, timeline: Timeline) -> Walk:
     """Return the walk that finds the previous match, over a mirrored timeline."""
     return Walk(
-        _hour_table(mirrored(expression.hour.mask, 24)),
-        _seconds_inside(mirrored(expression.minute.mask, 60), mirrored(expression.second.mask, 60)),
-        years=expression.days.mirror().year_from,
-        stretches=timeline.stretch_from,
+        hour_table(mirrored(expression.hour.mask, 24)),
+        seconds_inside(mirrored(expression.minute.mask, 60), mirrored(expression.second.mask, 60)),
+        expression.days.mirror(),
+        timeline,
     )
 
 
 @lru_cache(maxsize=4096)
-def _hour_table(hours: int) -> bytes:
+def hour_table(hours: int) -> bytes:
+    """Return the first matching hour from each hour on."""
     table = b""
     for hour in bits_of(hours):
         table = table.ljust(hour + 1, bytes((hour,)))
@@ -162,6 +144,7 @@ def _hour_table(hours: int) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _seconds_inside(minutes: int, seconds: int) -> tuple[int, ...]:
+def seconds_inside(minutes: int, seconds: int) -> tuple[int, ...]:
+    """Return the matching seconds of a matching hour."""
     inside = tuple(bits_of(seconds))
     return tuple([60 * minute + second for minute in bits_of(minutes) for second in inside])

@@ -69,15 +69,14 @@ def _parse_posix(text: str) -> Expression:
             _refuse(text, "has a time zone prefix, which POSIX cron does not have; use the timezone option")
         _refuse(text, f"must have exactly 5 fields, got {len(words)}")
     minute, hour, day, month, weekday = words
-    return Expression(
-        minute=parse_posix_field(minute, "minute"),
-        hour=parse_posix_field(hour, "hour"),
-        day=parse_posix_field(day, "day"),
-        month=parse_posix_field(month, "month"),
-        weekday=parse_posix_field(weekday, "weekday"),
-        text=text,
-        dialect=POSIX,
+    fields = (
+        parse_posix_field(minute, "minute"),
+        parse_posix_field(hour, "hour"),
+        parse_posix_field(day, "day"),
+        parse_posix_field(month, "month"),
+        parse_posix_field(weekday, "weekday"),
     )
+    return Expression(text, POSIX, fields)
 
 
 def _parse_extended(text: str, identity: str | None) -> Expression:
@@ -89,18 +88,16 @@ def _parse_extended(text: str, identity: str | None) -> Expression:
         _refuse(text, f"must have 5 fields, or 6 with seconds first, got {len(words)}")
     # Without `H` the identity changes nothing, and leaving it out lets expressions share their fields.
     seed = identity if identity is not None and needs_identity(text) else None
-    minute, hour, day, month, weekday = words[-5:]
-    return Expression(
-        second=parse_extended_field(words[0], "second", seed) if len(words) == 6 else ON_THE_MINUTE,
-        minute=parse_extended_field(minute, "minute", seed),
-        hour=parse_extended_field(hour, "hour", seed),
-        day=parse_extended_field(day, "day", seed),
-        month=parse_extended_field(month, "month", seed),
-        weekday=parse_extended_field(weekday, "weekday", seed),
-        timezone=timezone,
-        text=text,
-        dialect=EXTENDED,
+    second = parse_extended_field(words.pop(0), "second", seed) if len(words) == 6 else ON_THE_MINUTE
+    minute, hour, day, month, weekday = words
+    fields = (
+        parse_extended_field(minute, "minute", seed),
+        parse_extended_field(hour, "hour", seed),
+        parse_extended_field(day, "day", seed),
+        parse_extended_field(month, "month", seed),
+        parse_extended_field(weekday, "weekday", seed),
     )
+    return Expression(text, EXTENDED, fields, second, timezone)
 
 
 def _take_zone(words: list[str], text: str) -> str | None:

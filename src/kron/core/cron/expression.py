@@ -1,35 +1,50 @@
 """A cron expression as a value: six fields and the day rule that joins them."""
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from kron.core.cron.field import SECOND, Field
 from kron.core.cron.year import MatchingDays, matching_days
 
 ON_THE_MINUTE = Field(SECOND, 1)
 
+FiveFields: TypeAlias = tuple[Field, Field, Field, Field, Field]
+
 
 # A value like the others; but `frozen` took a third of the time of parsing, so here the types forbid writing.
-@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+@dataclass(slots=True, init=False, unsafe_hash=True)
 class Expression:
     """Which local times match. Equal expressions match the same times; the text they came from may differ."""
 
-    second: Final[Field] = ON_THE_MINUTE
+    second: Final[Field]
     minute: Final[Field]
     hour: Final[Field]
     day: Final[Field]
     month: Final[Field]
     weekday: Final[Field]
-    timezone: Final[str | None] = None
-    text: Final[str] = field(compare=False)
-    dialect: Final[str] = field(compare=False)
-    days: MatchingDays = field(init=False, compare=False, repr=False)
+    timezone: Final[str | None]
+    text: str = field(compare=False)
+    dialect: str = field(compare=False)
+    # The days that match, shared by every expression with the same day rule.
+    days: MatchingDays = field(compare=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Find the days that match, shared by every expression with the same day rule."""
-        day, weekday = self.day, self.weekday
-        days = matching_days(day.mask, day.marks, self.month.mask, weekday.mask, weekday.marks, self.either)
-        self.days = days
+    def __init__(
+        self,
+        text: str,
+        dialect: str,
+        fields: FiveFields,
+        second: Field = ON_THE_MINUTE,
+        timezone: str | None = None,
+    ) -> None:
+        """Take the five fields in cron's order."""
+        self.minute, self.hour, self.day, self.month, self.weekday = fields
+        self.second = second
+        self.timezone = timezone
+        self.text = text
+        self.dialect = dialect
+        _, _, day, month, weekday = fields
+        either = not (day.star or weekday.star)
+        self.days = matching_days(day.mask, day.marks, month.mask, weekday.mask, weekday.marks, either)
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -61,7 +61,7 @@ class Year(NamedTuple):
 
 
 # No day lies in it.
-NO_YEAR = Year(0, 0, 0)
+NO_YEAR = (0, 0, 0)
 
 
 class DayRule(NamedTuple):
@@ -81,15 +81,16 @@ class MatchingDays:
     `mirrored`, the days run backwards: day d is known as `~d`, so that what comes before comes next.
     """
 
-    __slots__ = ("_latest", "_masks", "_mirrored", "_rule", "_years", "possible")
+    __slots__ = ("_masks", "_mirrored", "_rule", "_years", "latest", "possible")
 
     def __init__(self, rule: DayRule, *, mirrored: bool = False) -> None:
         self._rule = rule
         self._mirrored = mirrored
         self._masks: list[int | None] = [None] * 14
         self._years: dict[int, Year | None] = {}
-        # The last answer; schedules that share the rule mostly ask about one moment. Replaced as a whole.
-        self._latest = NO_YEAR
+        # The last answer, where a new schedule begins to look: those that share a rule mostly ask about one
+        # moment. Replaced as a whole. A plain tuple, because Python takes it apart several times as quickly.
+        self.latest = NO_YEAR
         # Whether any day of any year matches. A day every month has falls on each weekday in some year;
         # beyond these, leap years come first because they have every day.
         common = rule.days & COMMON_DAYS and rule.weekdays
@@ -101,9 +102,6 @@ class MatchingDays:
 
     def year_from(self, day: int) -> Year | None:
         """Return the first year with a match, from the year of a day on."""
-        latest = self._latest
-        if latest.start <= day < latest.end:
-            return latest
         ordinal = (~day if self._mirrored else day) + EPOCH_ORDINAL
         if not FIRST_ORDINAL <= ordinal <= LAST_ORDINAL:
             # Around the ends of the calendar local time is in the year 0 or 10000 for some hours.
@@ -114,7 +112,8 @@ class MatchingDays:
         if number not in self._years:
             self._years[number] = self._find(number)
         found = self._years[number]
-        self._latest = found or NO_YEAR
+        if found is not None:
+            self.latest = (found.start, found.end, found.mask)
         return found
 
     def _find(self, number: int) -> Year | None:
