@@ -50,7 +50,8 @@ def distributions() -> SearchStrategy[Definition]:
             {"name": "normal"}, {"mu": st.sampled_from(("nominal", "start", "mid", "end")), "sigma": sigma}
         ),
         _with_options(
-            {"name": "exponential"}, {"lambda": positive, "dir": st.sampled_from(("early", "late"))}
+            {"name": "exponential"},
+            {"lambda": st.floats(1e-9, 1e308), "dir": st.sampled_from(("early", "late"))},
         ),
     )
 

@@ -15,12 +15,14 @@ from kron.core.errors import InvalidJobFileError as InvalidJobFileError
 from kron.core.errors import InvalidOptionError as InvalidOptionError
 from kron.core.errors import KronError as KronError
 from kron.core.errors import NoCandidateError as NoCandidateError
+from kron.core.errors import Problem as Problem
 from kron.core.errors import StoreError as StoreError
 from kron.core.errors import UnknownTimezoneError as UnknownTimezoneError
 from kron.core.errors import UnreadableFileError as UnreadableFileError
 from kron.core.job import Job as Job
 from kron.core.outcome import Outcome as Outcome
 from kron.core.outcome import Reason as Reason
+from kron.core.policy import Overlap as Overlap
 from kron.core.policy import Policy as Policy
 from kron.core.schedule import Schedule as Schedule
 from kron.core.schedule import next_times as next_times

@@ -78,6 +78,14 @@ def test_a_system_crontab_has_a_user(line: str, user: str | None, command: str) 
     assert (entry.user, entry.command) == (user, command)
 
 
+@pytest.mark.parametrize(
+    ("line", "at_boot"),
+    [("@reboot run", True), ("@Reboot", True), ("@rebooted run", False), (f"{NOON} @reboot", False)],
+)
+def test_what_runs_at_boot_is_an_entry_without_a_time(line: str, at_boot: bool) -> None:
+    assert only(line).at_boot is at_boot
+
+
 def test_lines_are_counted_from_one_whatever_they_hold() -> None:
     text = f"\ufeff# comment\n\nMAILTO=x\n{NOON} a\n\n{NOON} b\n"
     assert [(entry.line, entry.command) for entry in parse_crontab(text)] == [(4, "a"), (6, "b")]

@@ -61,7 +61,7 @@ def test_the_chosen_time_lies_within_the_window(definition: Definition, at: date
 @given(distributions(), st.floats(0, ALMOST_ONE), st.integers(1, 10**8), st.sampled_from(("after", "around")))
 @example({"name": "normal", "sigma": "0.000001s", "mu": "end"}, ALMOST_ONE, 86_400, "after")
 @example({"name": "normal", "sigma": "240h", "mu": "start"}, 0.0, 1, "after")
-@example({"name": "exponential", "lambda": 5e-324}, ALMOST_ONE, 3600, "after")
+@example({"name": "exponential", "lambda": 1e-9}, ALMOST_ONE, 3600, "after")
 @example({"name": "exponential", "lambda": 1e308, "dir": "late"}, 0.0, 3600, "after")
 @example({"name": "skewLate", "shape": 1e308}, ALMOST_ONE, 3600, "after")
 def test_every_number_becomes_a_second_of_the_window(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.decision import decide
-from kron.core.definition import Problem, read_calendars
+from kron.core.definition import read_calendars
 from kron.core.errors import InputError, InvalidJobError
 from kron.core.job import MAX_OPEN_WINDOWS, Job
 from kron.core.policy import Overlap, Policy
@@ -36,9 +36,8 @@ def problems_of(definition: Any) -> dict[str, str]:
     assert error.code == "invalid_job"
     assert error.details["problems"] == error.problems
     assert all(str(problem) in str(error) for problem in error.problems)
-    found = [problem for problem in error.problems if isinstance(problem, Problem)]
-    assert len({problem.path for problem in found}) == len(error.problems)
-    return {problem.path: problem.reason for problem in found}
+    assert len({problem.path for problem in error.problems}) == len(error.problems)
+    return {problem.path: problem.reason for problem in error.problems}
 
 
 # --- what is missing has a default -----------------------------------------------------------------

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from kron.core.decision import decide
-from kron.core.definition import Problem
-from kron.core.errors import InvalidJobFileError
+from kron.core.errors import InvalidJobFileError, Problem
 from kron.core.jobfile import jobs_from
 
 A, B = ({"identity": name, "schedule": "0 0 * * *"} for name in "ab")

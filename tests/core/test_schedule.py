@@ -836,3 +836,20 @@ def test_threads_that_share_a_plan_get_the_answers_they_asked_for(
         ]
 
     assert list(busy_threads.map(wrong_answers, range(8))) == [[]] * 8, seed
+
+
+@pytest.mark.parametrize(
+    ("identity", "reason"),
+    [
+        ("", "must not be empty"),
+        (" ", "must not be empty"),
+        ("a\nb", "must not contain a line break"),
+        ("a\0b", "must not contain a NUL"),
+        ("\ud800", "must be valid Unicode"),
+        (5, "must be a text, got int"),
+    ],
+)
+@pytest.mark.parametrize("text", ["H 1 * * *", "0 1 * * *"])
+def test_an_identity_that_no_job_can_have_is_refused(text: str, identity: Any, reason: str) -> None:
+    with pytest.raises(InvalidOptionError, match=f"Invalid identity .*{reason}"):
+        Schedule(text, identity=identity)

@@ -21,14 +21,14 @@ FILE = Draft202012Validator(SCHEMAS["jobfile"])
 
 # Values that are wrong only in what they mean, which a schema cannot say.
 BEYOND_SHAPES = {
-    "identity blank", "identity not Unicode", "salt not Unicode", "shape huge", "shape infinite", "shape nan",
-    "duration negative", "duration unreadable", "duration too long to count", "window too long",
+    "identity not Unicode", "salt not Unicode", "shape huge", "shape infinite", "shape nan",
+    "duration too long to count", "window too long",
     "unknown zone", "zone with other letters", "zone empty", "zone a path", "two zones",
     "unknown zone in the schedule", "schedule wrong", "schedule never", "schedule not strict",
-    "sigma 0", "sigma negative", "hours reversed", "hours half a range", "hours in other digits",
-    "dow unknown name", "dow reversed", "dom reversed", "months reversed", "between 24:00",
-    "dates reversed", "dates no day", "unknown calendar", "other calendar", "own calendar wrong",
-    "overlap twice", "deadline negative", "deadline unreadable",
+    "hours reversed",
+    "dow reversed", "dom reversed", "months reversed",
+    "dates reversed", "dates no day", "unknown calendar", "other calendar",
+
 }  # fmt: skip
 # Not to be had in JSON at all.
 BEYOND_JSON = {"dates a time"}

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -150,3 +151,11 @@ def test_a_moment_without_a_zone_is_refused() -> None:
     decision = decide(job, datetime(2026, 6, 1, 12, tzinfo=UTC))
     with pytest.raises(InvalidInstantError):
         judge(decision, job.policy, active=False, now=datetime(2026, 6, 1, 12))
+
+
+@pytest.mark.parametrize("now", [1.5, True, "x", None])
+def test_what_is_no_moment_is_refused(now: Any) -> None:
+    job = Job.from_dict({"identity": "a", "schedule": "0 12 * * *"})
+    decision = decide(job, datetime(2026, 6, 1, 12, tzinfo=UTC))
+    with pytest.raises(InvalidInstantError):
+        judge(decision, job.policy, active=False, now=now)

@@ -11,7 +11,7 @@ import pytest
 from kron.core.errors import InputError, UnknownTimezoneError
 from kron.core.instant import FIRST_SECOND, LAST_SECOND
 from kron.core.schedule import Schedule
-from kron.core.zone import PROBE, Change, Span, year_bounds, year_of, zone_of
+from kron.core.zone import HOST_KEYS, PROBE, Change, Span, year_bounds, year_of, zone_of
 from tests.reference import DAY, HOUR, OffsetChange, epoch, local_text, offset_changes
 from tests.strategies import ZONE_KEYS
 
@@ -298,3 +298,12 @@ def test_a_zone_that_is_not_a_string_is_refused(value: Any) -> None:
 def test_zone_of_refuses_what_is_not_a_string(value: Any) -> None:
     with pytest.raises(UnknownTimezoneError):
         zone_of(value)
+
+
+@pytest.mark.parametrize("key", ["localtime", "posixrules", "right/UTC", "posix/Europe/Berlin"])
+def test_a_file_of_the_database_that_is_no_iana_zone_is_refused(key: str) -> None:
+    with pytest.raises(UnknownTimezoneError) as caught:
+        zone_of(key)
+    suggestions = caught.value.details["suggestions"]
+    assert isinstance(suggestions, tuple)
+    assert HOST_KEYS.isdisjoint(suggestions)

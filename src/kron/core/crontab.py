@@ -8,6 +8,8 @@ from kron.core.cron.dialect import EXTENDED, FIELD_NAMES, parse_field
 from kron.core.errors import FieldParseError
 
 CRON_TZ, TZ = "CRON_TZ", "TZ"
+# What runs when the machine starts: an entry, but not at any time.
+REBOOT = "@reboot"
 
 _BLANKS = re.compile(r"[ \t]+")
 _ASSIGNMENT = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([A-Za-z_][A-Za-z0-9_]*))[ \t]*=[ \t]*(.*)""", re.DOTALL)
@@ -32,6 +34,11 @@ class Entry:
     user: str | None = None
     command: str = ""
     raw: str
+
+    @property
+    def at_boot(self) -> bool:
+        """Say whether the line names the start of the machine and no time."""
+        return self.expression.lower() == REBOOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from kron.core.duration import format_duration
-from kron.core.errors import InvalidInstantError, NoCandidateError
+from kron.core.errors import InvalidInstantError, InvalidOptionError, NoCandidateError
 from kron.core.instant import FIRST_SECOND, LAST_SECOND, EpochSeconds, datetime_of, rfc3339, seconds_of
 from kron.core.job import Job
 from kron.core.schedule import seconds_between
@@ -87,6 +87,8 @@ class Decision:
 
 def decide(job: Job, nominal_time: datetime) -> Decision:
     """Return the decision for the period with this nominal time; the schedule is not consulted."""
+    if not isinstance(job, Job):
+        raise InvalidOptionError(option="job", value=job, reason=f"expected a Job, got {type(job).__name__}")
     second = seconds_of(nominal_time)
     if nominal_time.microsecond:
         raise InvalidInstantError(value=nominal_time, reason="a nominal time is a whole second")

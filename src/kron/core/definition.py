@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from math import isfinite
 from typing import TypeAlias, TypeVar
@@ -11,7 +10,7 @@ from kron.core.constraint import Calendar, Clock, Constraints, Days, Rule
 from kron.core.cron.field import MONTH, WEEKDAY, Unit
 from kron.core.distribution import Dir, Distribution, Exponential, Mu, Normal, SkewEarly, SkewLate, Uniform
 from kron.core.duration import parse_duration
-from kron.core.errors import InputError, InvalidOptionError
+from kron.core.errors import InputError, InvalidOptionError, Problem
 from kron.core.policy import OVERLAP_NAMES, Policy
 from kron.core.seed import SeedStrategy
 from kron.core.window import MODE_NAMES, Window, WindowMode
@@ -19,26 +18,10 @@ from kron.core.window import MODE_NAMES, Window, WindowMode
 Calendars: TypeAlias = Mapping[str, tuple[Days, ...]]
 Value = TypeVar("Value")
 
-# What a message quotes of a value; longer ones are cut so that the message stays readable.
-MAX_QUOTED = 60
+# An exponential this flat cannot be told from a uniform one, and below it the formula loses its digits.
+MIN_RATE = 1e-9
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong in a definition: where, what stands there, and why it cannot."""
-
-    path: str
-    value: object
-    reason: str
-
-    def __str__(self) -> str:
-        if self.value is None:
-            return f"{self.path}: {self.reason}"
-        shown = str(self.value)
-        cut = shown if len(shown) <= MAX_QUOTED else f"{shown[:MAX_QUOTED]}..."
-        return f'{self.path} "{cut}": {self.reason}'
 
 
 class Fields:
@@ -179,11 +162,18 @@ def read_distribution(parent: Fields, mode: WindowMode) -> Distribution:
             mu = fields.read("mu", choice_of({mu.value: mu for mu in Mu}), usual)
             return Normal(mu, fields.read("sigma", _parse_sigma, None))
         case "exponential":
-            rate = fields.read("lambda", parse_positive, Exponential().rate)
+            rate = fields.read("lambda", _parse_rate, Exponential().rate)
             ends = choice_of({end.value: end for end in Dir})
             return Exponential(rate, fields.read("dir", ends, Dir.EARLY))
         case _:
             return Uniform()
+
+
+def _parse_rate(value: object) -> float:
+    rate = parse_positive(value)
+    if rate < MIN_RATE:
+        raise refuse(value, f"must be at least {MIN_RATE}; below it, use uniform")
+    return rate
 
 
 def _parse_sigma(value: object) -> timedelta | None:
@@ -212,7 +202,7 @@ def parse_utf8(value: object) -> str:
 
 
 KINDS = ("hours", "dow", "dom", "months", "between", "dates", "calendars")
-_HOURS, _DOM = Unit("hours", 0, 23), Unit("dom", 1, 31)
+HOURS, DOM = Unit("hours", 0, 23), Unit("dom", 1, 31)
 
 
 def read_constraints(fields: Fields, calendars: Calendars) -> Constraints:
@@ -224,9 +214,9 @@ def read_constraints(fields: Fields, calendars: Calendars) -> Constraints:
 def _read_rule(fields: Fields, calendars: Calendars) -> Rule:
     none: frozenset[int] = frozenset()
     return Rule(
-        hours=fields.read("hours", lambda value: _numbers(value, _HOURS), none),
+        hours=fields.read("hours", lambda value: _numbers(value, HOURS), none),
         dow=fields.read("dow", lambda value: _numbers(value, WEEKDAY), none),
-        dom=fields.read("dom", lambda value: _numbers(value, _DOM), none),
+        dom=fields.read("dom", lambda value: _numbers(value, DOM), none),
         months=fields.read("months", lambda value: _numbers(value, MONTH), none),
         between=fields.read("between", lambda value: tuple(map(_parse_clock, _items(value))), ()),
         dates=fields.read("dates", parse_dates, ()),

@@ -18,7 +18,43 @@ KronError
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
+
+# What a message quotes of a value; longer ones are cut so that the message stays readable.
+MAX_QUOTED = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a definition: where, what stands there, and why it cannot."""
+
+    path: str
+    value: object
+    reason: str
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.path}: {self.reason}"
+        return f'{self.path} "{quoted(self.value)}": {self.reason}'
+
+
+def quoted(value: object) -> str:
+    """Write a value for a message: as JSON would, and cut where it is long."""
+    shown = value if isinstance(value, str) else _spelled(value)
+    return shown if len(shown) <= MAX_QUOTED else f"{shown[:MAX_QUOTED]}..."
+
+
+def _spelled(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case list() | tuple():
+            return f"[{', '.join(map(_spelled, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{_spelled(name)}: {_spelled(part)}' for name, part in value.items())}}}"
+        case _:
+            return str(value)
 
 
 class KronError(Exception):
@@ -33,6 +69,17 @@ class KronError(Exception):
     def lines(self) -> list[str]:
         """Return the message line by line, one for each thing that is wrong."""
         return [str(self)]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # An error takes its details by name; copies and other processes get it as it is.
+        return _revived, (type(self), self.args, self.__dict__)
+
+
+def _revived(kind: type[KronError], arguments: tuple[object, ...], state: dict[str, object]) -> KronError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    error.__dict__.update(state)
+    return error
 
 
 class InputError(KronError):
@@ -134,7 +181,7 @@ class InvalidJobError(InputError):
 
     code = "invalid_job"
 
-    def __init__(self, *, identity: object, problems: Sequence[object]) -> None:
+    def __init__(self, *, identity: object, problems: Sequence[Problem]) -> None:
         name = f'job "{identity}"' if identity else "job"
         super().__init__(
             f"Invalid {name}: {'; '.join(map(str, problems))}", identity=identity, problems=tuple(problems)

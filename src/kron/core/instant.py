@@ -29,8 +29,13 @@ def seconds_of(instant: datetime) -> EpochSeconds:
     raise InvalidInstantError(value=instant, reason=_fault_of(instant))
 
 
-def milliseconds_of(instant: datetime) -> int:
-    """Return the whole millisecond an aware datetime lies in."""
+def milliseconds_of(instant: datetime | int) -> int:
+    """Return the whole millisecond an aware datetime lies in; a whole number is taken for one."""
+    if isinstance(instant, int) and not isinstance(instant, bool):
+        return instant
+    if not isinstance(instant, datetime):
+        reason = f"expected an aware datetime or whole milliseconds, got {type(instant).__name__}"
+        raise InvalidInstantError(value=instant, reason=reason)
     return 1000 * seconds_of(instant) + instant.microsecond // 1000
 
 

@@ -9,7 +9,6 @@ from kron.core.cron.dialect import EXTENDED, POSIX
 from kron.core.definition import (
     Calendars,
     Fields,
-    Problem,
     choice_of,
     parse_text,
     parse_utf8,
@@ -23,7 +22,8 @@ from kron.core.definition import (
 )
 from kron.core.distribution import Distribution, Uniform
 from kron.core.duration import MICROSECOND, format_duration
-from kron.core.errors import InputError, InvalidJobError
+from kron.core.errors import InputError, InvalidJobError, Problem
+from kron.core.identity import identity_fault
 from kron.core.instant import DAY
 from kron.core.policy import Policy
 from kron.core.schedule import Schedule
@@ -34,8 +34,6 @@ from kron.core.zone import zone_of
 
 # How many windows of one job may be open at once: what a planner has to keep in mind (DESIGN 7).
 MAX_OPEN_WINDOWS = 1_000
-# Whatever a reader may take for the end of a line; an identity with one could make two jobs share a seed.
-LINE_BREAKS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 
 FIELDS = (
     "identity", "schedule", "timezone", "dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed",
@@ -134,12 +132,9 @@ class Job:
 
 def check_identity(value: object) -> str:
     """Return an identity, or refuse one that is empty or would not stay on its line."""
-    identity = parse_utf8(value)
-    if not identity.strip():
-        raise refuse(value, "must not be empty")
-    if not LINE_BREAKS.isdisjoint(identity):
-        raise refuse(value, "must not contain a line break; two jobs could share a seed")
-    return identity
+    if fault := identity_fault(value):
+        raise refuse(value if fault != "must be valid Unicode" else ascii(value), fault)
+    return str(value)
 
 
 def _window_fault(schedule: Schedule, window: Window) -> str | None:
@@ -149,7 +144,8 @@ def _window_fault(schedule: Schedule, window: Window) -> str | None:
     if window.duration // MICROSECOND * daily <= MAX_OPEN_WINDOWS * DAY * 1_000_000:
         return None
     longest = format_duration(timedelta(seconds=MAX_OPEN_WINDOWS * DAY // daily))
-    return f"too long for a schedule with {daily} times a day; use at most {longest}"
+    often = "once" if daily == 1 else f"{daily} times"
+    return f"too long for a schedule that runs {often} a day; use at most {longest}"
 
 
 def _read_schedule(fields: Fields, identity: str) -> Schedule | None:
@@ -164,7 +160,9 @@ def _read_schedule(fields: Fields, identity: str) -> Schedule | None:
         fields.problem("schedule", None, "is missing")
         return None
     try:
-        return Schedule(parse_text(fields.get("schedule")), timezone, identity=identity, **options)
+        # A wrong identity is a problem of its own; any other will do to read the expression.
+        name = identity or "unknown"
+        return Schedule(parse_text(fields.get("schedule")), timezone, identity=name, **options)
     except InputError as error:
         # The one thing that can be wrong with a zone here is that the expression names another.
         blamed = "timezone" if error.details.get("option") == "timezone" else "schedule"

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from kron.core.definition import Calendars, Problem, read_calendars
-from kron.core.errors import InvalidJobError, InvalidJobFileError
+from kron.core.definition import Calendars, read_calendars
+from kron.core.errors import InvalidJobError, InvalidJobFileError, Problem
 from kron.core.job import Job
 
 
@@ -45,7 +45,7 @@ def _read(
         try:
             yield path, Job.from_dict(definition, calendars=calendars)
         except InvalidJobError as error:
-            problems += [_placed(path, problem) for problem in error.problems if isinstance(problem, Problem)]
+            problems += [_placed(path, problem) for problem in error.problems]
 
 
 def _placed(path: str, problem: Problem) -> Problem:

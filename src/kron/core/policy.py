@@ -5,6 +5,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from kron.core.duration import format_duration
+from kron.core.errors import InvalidOptionError
 
 
 class Overlap(StrEnum):
@@ -30,6 +31,21 @@ class Policy:
     overlap: Overlap = Overlap.SKIP
     deadline: timedelta | None = timedelta(0)
     suspend: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every value; a name for an overlap is taken for what it names."""
+        given: tuple[object, ...] = (self.overlap, self.deadline, self.suspend)
+        overlap, deadline, suspend = given
+        if not isinstance(overlap, str) or overlap not in OVERLAP_NAMES:
+            raise InvalidOptionError(
+                option="overlap", value=overlap, reason=f"use {', '.join(OVERLAP_NAMES)}"
+            )
+        object.__setattr__(self, "overlap", OVERLAP_NAMES[overlap])
+        if deadline is not None and not (isinstance(deadline, timedelta) and deadline >= timedelta(0)):
+            reason = "must be None or a timedelta that is not negative"
+            raise InvalidOptionError(option="deadline", value=deadline, reason=reason)
+        if not isinstance(suspend, bool):
+            raise InvalidOptionError(option="suspend", value=suspend, reason="must be True or False")
 
     def to_dict(self) -> dict[str, object]:
         """Return the policy in SPEC 4's words."""

@@ -9,6 +9,7 @@ from typing import NoReturn
 from kron.core.cron.dialect import DIALECTS, EXTENDED, needs_identity, parse
 from kron.core.cron.expression import Expression
 from kron.core.errors import CronCalculationError, InvalidOptionError, UnknownTimezoneError, check_choice
+from kron.core.identity import identity_fault
 from kron.core.instant import EPOCH, EpochSeconds, datetime_of, rfc3339, seconds_from, seconds_of
 from kron.core.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP, timeline_of
 from kron.core.walk import Walk, hour_table, seconds_inside, walk_back
@@ -89,6 +90,8 @@ class Schedule:
             raise UnknownTimezoneError(timezone=timezone)
         if not isinstance(text, str):
             parse(text, dialect)
+        if identity is not None and (fault := identity_fault(identity)):
+            raise InvalidOptionError(option="identity", value=ascii(identity)[1:-1], reason=fault)
         # Without `H` the identity changes nothing, and leaving it out lets jobs share the plan.
         seed = identity if identity is not None and needs_identity(text) else None
         plan = _plan_of(text, timezone, dialect, seed, dst_gap, dst_repeat)

@@ -7,7 +7,8 @@ exists, a range is reversed) is checked when the job is made.
 from typing import TypeAlias
 
 from kron.core.cron.dialect import DIALECTS
-from kron.core.definition import PARAMETERS
+from kron.core.cron.field import MONTH, WEEKDAY, Unit
+from kron.core.definition import DOM, HOURS, MIN_RATE, PARAMETERS
 from kron.core.distribution import Dir, Mu
 from kron.core.policy import OVERLAP_NAMES
 from kron.core.seed import SeedStrategy
@@ -18,11 +19,21 @@ Schema: TypeAlias = dict[str, object]
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
+_NUMBER = r"[0-9]{1,20}(\.[0-9]{1,20})?"
+_ISO = rf"[Pp]({_NUMBER}[Ww])?({_NUMBER}[Dd])?([Tt]({_NUMBER}[Hh])?({_NUMBER}[Mm])?({_NUMBER}[Ss])?)?"
 DURATION: Schema = {
     "description": "90s, 1h30m, ISO 8601 PT90M, or a number of seconds",
-    "oneOf": [{"type": "string", "minLength": 1}, {"type": "number", "minimum": 0}],
+    "oneOf": [
+        {"type": "string", "pattern": rf"^\s*({_NUMBER}|({_NUMBER}(ms|us|[wdhms]))+|{_ISO})\s*$"},
+        {"type": "number", "minimum": 0},
+    ],
 }
-DAYS: Schema = {"type": "string", "pattern": r"^\s*\d{4}-\d{2}-\d{2}\s*(\.\.\s*\d{4}-\d{2}-\d{2}\s*)?$"}
+_DAY = r"\s*[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\s*"
+DAYS: Schema = {"type": "string", "pattern": rf"^{_DAY}(\.\.{_DAY})?$"}
+_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+# Something to read, and nothing that ends a line.
+_ON_A_LINE = r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029\x00]*"
+_IDENTITY = rf"^{_ON_A_LINE}[^\s\x1c-\x1f\x85\x00]{_ON_A_LINE}$"
 POSITIVE: Schema = {"type": "number", "exclusiveMinimum": 0}
 
 
@@ -35,10 +46,20 @@ def _one_or_more(item: Schema) -> Schema:
     return {"oneOf": [item, {"type": "array", "items": item, "minItems": 1}]}
 
 
-def _number_or_name(low: int, high: int) -> Schema:
+def _number_or_name(unit: Unit, high: int) -> Schema:
+    """Return a number, a name, or a range of them."""
+    names = [part for name in unit.names for part in (name, name[:3])]
+    word = "|".join(["[0-9]{1,4}", *(_any_case(name) for name in names)])
     return {
-        "oneOf": [{"type": "integer", "minimum": low, "maximum": high}, {"type": "string", "minLength": 1}]
+        "oneOf": [
+            {"type": "integer", "minimum": unit.low, "maximum": high},
+            {"type": "string", "pattern": rf"^\s*({word})\s*(-\s*({word})\s*)?$"},
+        ]
     }
+
+
+def _any_case(name: str) -> str:
+    return "".join(f"[{letter.upper()}{letter}]" for letter in name)
 
 
 def _distribution(name: str) -> Schema:
@@ -50,18 +71,18 @@ def _distribution(name: str) -> Schema:
 _PARAMETER: dict[str, Schema] = {
     "shape": {**POSITIVE, "default": 2},
     "mu": {"enum": [mu.value for mu in Mu]},
-    "sigma": {"oneOf": [DURATION, {"type": "null"}]},
-    "lambda": {**POSITIVE, "default": 1},
+    "sigma": {"oneOf": [DURATION, {"type": "null"}], "not": {"enum": [0, 0.0, "0", "0s"]}},
+    "lambda": {"type": "number", "minimum": MIN_RATE, "default": 1},
     "dir": {"enum": [end.value for end in Dir], "default": Dir.EARLY.value},
 }
 _CALENDARS: Schema = {"type": "object", "additionalProperties": _one_or_more(DAYS)}
 _RULE: Schema = _object(
     {
-        "hours": _one_or_more(_number_or_name(0, 23)),
-        "dow": _one_or_more(_number_or_name(0, 7)),
-        "dom": _one_or_more(_number_or_name(1, 31)),
-        "months": _one_or_more(_number_or_name(1, 12)),
-        "between": _one_or_more({"type": "string", "pattern": r"^\d\d:\d\d-\d\d:\d\d$"}),
+        "hours": _one_or_more(_number_or_name(HOURS, 23)),
+        "dow": _one_or_more(_number_or_name(WEEKDAY, 7)),
+        "dom": _one_or_more(_number_or_name(DOM, 31)),
+        "months": _one_or_more(_number_or_name(MONTH, 12)),
+        "between": _one_or_more({"type": "string", "pattern": rf"^{_CLOCK}-{_CLOCK}$"}),
         "dates": _one_or_more(DAYS),
         "calendars": {
             "oneOf": [_one_or_more({"type": "string"}), {**_CALENDARS, "minProperties": 1}],
@@ -71,7 +92,7 @@ _RULE: Schema = _object(
 )
 _REQUIRED = ("identity", "schedule")
 _JOB_FIELDS: dict[str, Schema] = {
-    "identity": {"type": "string", "minLength": 1, "description": "the job's stable name"},
+    "identity": {"type": "string", "pattern": _IDENTITY, "description": "the job's stable name"},
     "schedule": {"type": "string", "description": "a cron expression", "examples": ["0 9 * * mon-fri"]},
     "timezone": {"type": ["string", "null"], "default": "UTC", "examples": ["Europe/Berlin"]},
     "dialect": {"enum": [*DIALECTS, None], "default": "extended"},
@@ -102,7 +123,8 @@ _JOB_FIELDS: dict[str, Schema] = {
             "deadline": {"oneOf": [DURATION, {"type": "null"}], "default": "0s"},
             "suspend": {"type": "boolean", "default": False},
         }
-    ),
+    )
+    | {"not": {"required": ["concurrency", "overlap"]}},
 }
 _JOB: Schema = _object(_JOB_FIELDS, required=_REQUIRED)
 # In a file, and only there, a calendar may be kept in a file of its own.

@@ -40,7 +40,7 @@ def judge(decision: Decision, policy: Policy, *, active: bool, now: datetime | i
 
     `now` is an aware datetime, or milliseconds since 1970. Order is policy: what stands first wins.
     """
-    now = milliseconds_of(now) if isinstance(now, datetime) else now
+    now = milliseconds_of(now)
     if policy.suspend:
         return Wait(until=None)
     if decision.fire_time is None:

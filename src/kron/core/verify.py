@@ -10,7 +10,6 @@ from functools import lru_cache
 from kron.core.decision import FORMAT, decide
 from kron.core.definition import (
     Fields,
-    Problem,
     choice_of,
     parse_text,
     parse_utf8,
@@ -19,7 +18,7 @@ from kron.core.definition import (
     read_window,
     refuse,
 )
-from kron.core.errors import InputError, InvalidJobError
+from kron.core.errors import InputError, InvalidJobError, Problem
 from kron.core.job import Job, check_identity
 from kron.core.schedule import Schedule
 from kron.core.seed import SeedStrategy
@@ -94,7 +93,7 @@ def verify(certificate: object) -> Verification:
         job = _job_of(json.dumps([certificate[name] for name in JOB_FIELDS]))
         recomputed = decide(job, _parse_instant(certificate["nominal_time"])).to_dict()
     except InvalidJobError as error:
-        return Verification(problems=tuple(p for p in error.problems if isinstance(p, Problem)))
+        return Verification(problems=error.problems)
     except InputError as error:
         nominal_time = certificate["nominal_time"]
         reason = str(error.details.get("reason", error))

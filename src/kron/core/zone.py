@@ -21,6 +21,10 @@ PROBE = DAY
 FIRST_PROBE = FIRST_SECOND + DAY
 LAST_PROBE = LAST_SECOND - DAY
 
+# Files of a zone database that are no IANA zones: what they say depends on the host, or on leap seconds.
+HOST_KEYS = frozenset({"localtime", "posixrules"})
+FOREIGN_FOLDERS = ("posix/", "right/")
+
 UNIX_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 
 
@@ -121,6 +125,8 @@ class Zone:
 def zone_of(key: str) -> Zone:
     """Return the shared zone of an IANA key, or raise UnknownTimezoneError."""
     try:
+        if key in HOST_KEYS or key.startswith(FOREIGN_FOLDERS):
+            raise LookupError(key)
         return Zone(key, ZoneInfo(key))
     except (ValueError, TypeError, AttributeError, OSError, LookupError) as cause:
         raise UnknownTimezoneError(timezone=key, suggestions=_close_to(key)) from cause
@@ -182,7 +188,7 @@ def _close_to(key: object) -> list[str]:
         return []
     from difflib import get_close_matches
 
-    keys = {known.casefold(): known for known in available_timezones()}
+    keys = {known.casefold(): known for known in available_timezones() - HOST_KEYS - {key}}
     if exact := keys.get(key.casefold()):
         return [exact]
     return [keys[known] for known in get_close_matches(key.casefold(), keys, n=2, cutoff=0.75)]

@@ -88,6 +88,9 @@ def _mask_of(item: str, text: str, unit: Unit, identity: str | None) -> int:
     if dash and not (low_word and high_word):
         refuse_shape(bounds, text=text, unit=unit)
     low = _value_of(low_word, bounds, text, unit)
+    if not dash and slash and unit is WEEKDAY and low == 7:
+        # From 7 to the end there is only 7.
+        return 1
     if not dash:
         return ring_of(low % _modulus(unit), unit.high, step, unit) if slash else 1 << low % _modulus(unit)
     high = _value_of(high_word, bounds, text, unit)
