@@ -67,6 +67,11 @@ def test_every_shell_is_offered(shell: str, line: str, offered: list[str]) -> No
         pytest.param("kron l", [name for name in COMMANDS if name.startswith("l")], id="a command begun"),
         pytest.param("kron next", ["next"], id="a whole command"),
         pytest.param("kron explain --act", ["--active"], id="one option"),
+        pytest.param("kron next --tz Europe/Berl", ["Europe/Berlin"], id="a zone"),
+        pytest.param("kron lint --dialect ", ["posix", "extended"], id="dialects"),
+        pytest.param("kron explain --dst-gap ", ["skip", "next"], id="what becomes of skipped times"),
+        pytest.param("kron next --dst-repeat l", ["last"], id="which of repeated times run"),
+        pytest.param("kron schema ", ["job", "jobfile"], id="schemas"),
         pytest.param("kron --ver", ["--version"], id="an option of kron itself"),
     ],
 )

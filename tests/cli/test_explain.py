@@ -253,15 +253,33 @@ def test_the_jobs_of_a_file_in_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["0 9 * * *", "--at", "2026-01-01"], 'Invalid --at "2026-01-01": it is for job files only'),
         (["0 9 * * *", "--now", "2026-01-01"], 'Invalid --now "2026-01-01": it is for job files only'),
         (["work.cron", "--job", "a"], 'Invalid --job "a": it is for job files only'),
-        (["work.cron", "--active"], 'Invalid --active "on": it is for job files only'),
+        (["work.cron", "--active"], "Invalid --active: it is for job files only"),
         (
             ["jobs.yaml", "--from", "2026-01-01"],
             'Invalid --from "2026-01-01": for job files use --at or --now',
         ),
+        (
+            ["jobs.yaml", "-n", "3"],
+            'Invalid -n "3": one period of each job is explained; --at says which',
+        ),
+        (
+            ["jobs.yaml", "--at", ""],
+            'Invalid --at "": write 2026-03-29, 2026-03-29T02:00 or 2026-03-29T02:00+01:00',
+        ),
+        (
+            ["jobs.yaml", "--job", "prod/report", "--at", "0001-01-01"],
+            'Invalid --at "0001-01-01": it lies outside the years 1 to 9999 in UTC',
+        ),
+        (
+            ["jobs.yaml", "--now", "soon"],
+            'Invalid --now "soon": write 2026-03-29, 2026-03-29T02:00 or 2026-03-29T02:00+01:00',
+        ),
+        (["0 9 * * *", "--system"], "Invalid --system: it is for crontabs only"),
+        (["jobs.yaml", "--system"], "Invalid --system: it is for crontabs only"),
         (["jobs.yaml", "--job", "a"], 'Invalid --job "a": jobs.yaml has prod/backup, prod/report'),
         (
             ["jobs.yaml", "--at", "soon"],
-            'Invalid instant "soon": write 2026-03-29, 2026-03-29T02:00 or 2026-03-29T02:00+01:00',
+            'Invalid --at "soon": write 2026-03-29, 2026-03-29T02:00 or 2026-03-29T02:00+01:00',
         ),
         (
             ["0 0 * * tues"],

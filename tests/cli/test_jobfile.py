@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kron.cli import jobfile
-from kron.cli.jobfile import MAX_DEPTH, is_job_file, load_jobs
-from kron.cli.main import BAD, GOOD, run
+from kron.cli.jobfile import MAX_DEPTH, load_jobs
+from kron.cli.main import BAD, GOOD, NO, run
+from kron.cli.read import MAX_JOBS
 from kron.core.decision import decide
 from kron.core.errors import InvalidJobFileError, KronError, UnreadableFileError
 from kron.core.job import Job
 
 ONE = "identity: a\nschedule: 0 0 * * *\n"
+WRITE_DATES = "write 2026-12-24 or 2026-12-24..2027-01-01"
 Write = Callable[[str, str], str]
 
 
@@ -62,7 +63,6 @@ SAME = {
 def test_the_same_job_may_stand_in_any_kind_of_file(name: str, write: Write) -> None:
     expected = Job.from_dict({"identity": "a", "schedule": "0 0 * * *", "window": {"duration": "1h"}})
     file = write(name, SAME[name])
-    assert is_job_file(file)
     assert load_jobs(file) == [expected]
 
 
@@ -112,15 +112,6 @@ def test_a_calendar_file_is_looked_for_beside_the_job_file(write: Write, tmp_pat
     assert load_jobs(write("jobs.yaml", text))[0].constraints.applied == ["avoid.calendars"]
 
 
-@pytest.mark.parametrize(
-    ("name", "is_one"),
-    [("a.yaml", True), ("a.yml", True), ("a.JSON", True), ("a.txt", False), ("crontab", False)],
-)
-def test_a_job_file_is_known_by_its_ending(name: str, is_one: bool, write: Write) -> None:
-    assert is_job_file(write(name, ONE)) is is_one
-    assert not is_job_file(f"nowhere/{name}")
-
-
 # --- what is wrong inside --------------------------------------------------------------------------
 
 
@@ -150,12 +141,18 @@ def test_every_problem_has_its_file_its_line_and_its_path(write: Write) -> None:
     assert found[2].startswith('11: jobs[1].colour "red": unknown field; use identity, schedule')
 
 
-def test_json_problems_have_their_path_too(write: Write) -> None:
-    text = json.dumps({"jobs": [{"identity": "a", "schedule": "x"}, 5]}, indent=1)
-    found = lines_of(write("jobs.json", text))
-    assert len(found) == 2
-    assert "jobs[0].schedule" in found[0]
-    assert 'jobs[1] "5": must be an object' in found[1]
+def test_json_problems_have_their_line_and_their_path_too(write: Write) -> None:
+    jobs = [
+        {"identity": "a", "schedule": "x"},
+        5,
+        {"identity": "c", "schedule": "@daily", "policy": {"deadline": "x"}},
+    ]
+    found = lines_of(write("jobs.json", json.dumps({"jobs": jobs}, indent=1)))
+    assert [line.split(" ")[:2] for line in found] == [
+        ["5:", "jobs[0].schedule"],
+        ["7:", "jobs[1]"],
+        ["12:", "jobs[2].policy.deadline"],
+    ]
 
 
 def test_two_jobs_of_one_identity_are_refused_with_the_line_of_the_second(write: Write) -> None:
@@ -200,22 +197,111 @@ def test_a_wrong_type_is_refused(text: str, problem: str, write: Write) -> None:
 @pytest.mark.parametrize(
     ("days", "problem"),
     [
-        pytest.param("2025-01-01\nchristmas\n", "christmas is not a day", id="not a day"),
-        pytest.param("# none\n\n", "the file has no days in it", id="empty"),
+        pytest.param(
+            "2025-01-01\n\nchristmas\n", f':3: "christmas" is not a date; {WRITE_DATES}', id="no date"
+        ),
+        pytest.param(
+            "a b\nc d\n", f':1: "a" is not a date; {WRITE_DATES}', id="only one word, and only once"
+        ),
+        pytest.param("x" * 41, f':1: "{"x" * 40}..." is not a date; {WRITE_DATES}', id="a long word"),
+        pytest.param("2025-02-30", ":1: 2025-02-30 is no day of the calendar", id="no day of the calendar"),
+        pytest.param(
+            "2025-02-02..2025-02-01",
+            ":1: 2025-02-02..2025-02-01 is reversed; write the earlier day first",
+            id="reversed",
+        ),
+        pytest.param("# none\n\n", ": the file has no days in it", id="empty"),
     ],
 )
-def test_a_calendar_file_that_is_wrong_is_refused(days: str, problem: str, write: Write) -> None:
+@pytest.mark.parametrize("name", ["jobs.yaml", "jobs.json"])
+def test_a_calendar_file_that_is_wrong_is_refused_with_both_lines(
+    name: str, days: str, problem: str, write: Write, tmp_path: Path
+) -> None:
     write("days.txt", days)
-    file = write("jobs.yaml", "jobs: []\ncalendars: {closed: {file: days.txt}}\n")
-    with pytest.raises(InvalidJobFileError, match=problem):
-        load_jobs(file)
+    rule = '"constraints": {"avoid": {"calendars": ["closed"]}}'
+    job = f'{{"identity": "a", "schedule": "@daily", {rule}}}'
+    file = write(name, f'{{"jobs": [{job}],\n"calendars": {{\n"closed": {{"file": "days.txt"}}}}}}')
+    assert lines_of(file) == [f"3: calendars.closed: {tmp_path}/days.txt{problem}"]
 
 
-def test_a_calendar_file_that_is_not_there_is_named(write: Write, tmp_path: Path) -> None:
-    file = write("jobs.yaml", "jobs: []\ncalendars: {closed: {file: nowhere.txt}}\n")
-    with pytest.raises(UnreadableFileError) as caught:
-        load_jobs(file)
-    assert caught.value.details["file"] == str(tmp_path / "nowhere.txt")
+@pytest.mark.parametrize(
+    ("name", "shown", "reason"),
+    [
+        pytest.param("nowhere.txt", "nowhere.txt", "No such file or directory", id="not there"),
+        pytest.param(".", "", "Is a directory", id="a folder"),
+        pytest.param("latin.txt", "latin.txt", "line 2 is not UTF-8 text", id="not text"),
+        pytest.param("\\u0000", "\x00", "a file cannot have this name", id="no name"),
+        pytest.param("/dev/zero", "/dev/zero", "it is larger than 4 MiB", id="without end"),
+    ],
+)
+def test_a_calendar_file_that_cannot_be_read_is_named(
+    name: str, shown: str, reason: str, write: Write, tmp_path: Path
+) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"2025-01-01\n\xff\n")
+    job = f'{{"identity": "a", "schedule": "x",\n"calendars": {{"closed": {{"file": "{name}"}}}}}}'
+    first, second = lines_of(write("jobs.json", f"[{job}]"))
+    path = str(tmp_path / shown) if not shown.startswith("/") else shown
+    assert first == f"2: [0].calendars.closed: cannot read {path}: {reason}"
+    assert second.startswith("1: [0].schedule")
+
+
+@pytest.mark.parametrize("content", ["[]", '{"jobs": []}'])
+@pytest.mark.parametrize("command", ["next", "explain", "lint", "simulate"])
+def test_a_file_without_jobs_is_refused_by_every_command(
+    command: str, content: str, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write("jobs.json", content)
+    assert run([command, file]) == BAD
+    assert capsys.readouterr() == ("", f'kron: Cannot read "{file}": it has no jobs\n')
+
+
+@pytest.mark.parametrize("content", ["[]", "jobs: []"])
+def test_a_plan_may_begin_or_end_with_nothing(
+    content: str, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some, none = write("some.yaml", ONE), write("none.yaml", content)
+    for files, fate in (((none, some), "1 added"), ((some, none), "1 removed")):
+        assert run(["plan", *files]) == NO
+        assert fate in capsys.readouterr().out
+    assert run(["plan", none, none]) == GOOD
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        pytest.param(
+            "a.json", '{"identity": "a",\n"window": {\n"duration": %s}}', "3: window.duration", id="JSON"
+        ),
+        pytest.param("a.json", '{"jobs": [1,\n%s]}', "2: jobs[1]", id="an item of a list"),
+        pytest.param("a.yaml", "identity: a\nwindow:\n  duration: %s\n", "3: window.duration", id="YAML"),
+        pytest.param("a.yaml", "identity: a\nwindow: [-%s]\n", "2: window[0]", id="a negative one"),
+        pytest.param("a.yaml", "identity: !!set {? %s }\n", "1: identity[0]", id="in a set"),
+        pytest.param("a.yaml", "%s", "1: file", id="alone"),
+    ],
+)
+@pytest.mark.parametrize("digits", [1001, 6000])
+def test_a_number_without_end_is_refused_with_its_path(
+    digits: int, name: str, text: str, place: str, write: Write
+) -> None:
+    file = write(name, text.replace("%s", "9" * digits))
+    expected = "the number is too long; use at most 1000 digits"
+    assert lines_of(file) == [f"{place}: {expected}"]
+
+
+def test_a_hexadecimal_number_without_end_is_refused_too(write: Write) -> None:
+    for text in ("a: 0x%s", "? 0x%s\n: a"):
+        assert "the number is too long" in lines_of(write("a.yaml", text.replace("%s", "f" * 5000)))[0]
+
+
+def test_a_time_of_day_is_a_text_in_yaml_and_no_number_of_base_60(write: Write) -> None:
+    found = lines_of(write("a.yaml", ONE + "window: {duration: 1:30}\nconstraints: {only: {hours: 9:30}}\n"))
+    assert [line.partition('": ')[0] for line in found] == [
+        '3: window.duration "1:30',
+        '4: constraints.only.hours "9:30',
+    ]
+    (job,) = load_jobs(write("b.yaml", ONE + "constraints: {only: {between: 09:30-10:30}}\n"))
+    assert job.constraints.applied == ["only.between"]
+    assert load_jobs(write("c.yaml", ONE + "window: {duration: 90.5}\n"))[0].window.duration.seconds == 90
 
 
 # --- what cannot be read ---------------------------------------------------------------------------
@@ -224,33 +310,47 @@ def test_a_calendar_file_that_is_not_there_is_named(write: Write, tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        pytest.param("a.yaml", "identity: [a", "line 1", id="broken YAML"),
+        pytest.param("a.yaml", "identity: [a", "a.yaml:1: it is not YAML", id="broken YAML"),
         pytest.param("a.yaml", "a: b: c", "mapping values are not allowed", id="two colons"),
-        pytest.param("a.yaml", "a: 1\n\tb: 2", "line 2", id="a tab"),
+        pytest.param("a.yaml", "a: 1\n\tb: 2", "a.yaml:2: it is not YAML", id="a tab"),
         pytest.param("a.yaml", ONE + "---\n" + ONE, "document", id="two documents"),
         pytest.param(
-            "a.yaml", ONE + "identity: b\n", 'the field "identity" stands twice', id="twice in YAML"
+            "a.yaml", ONE + "identity: b\n", 'a.yaml:3: the field "identity" stands twice', id="twice in YAML"
         ),
         pytest.param("a.yaml", "identity: *nowhere", "undefined alias", id="alias to nothing"),
         pytest.param("a.yaml", "&a [*a]", "alias to a value that contains it", id="alias to itself"),
         pytest.param("a.yaml", "? [a]\n: b", "unhashable", id="a list as a field"),
-        pytest.param("a.yaml", "a: \x07", "not allowed", id="a control character"),
-        pytest.param("a.json", '{"identity": "a",}', "line 1", id="broken JSON"),
-        pytest.param("a.json", "", "Expecting value", id="empty JSON"),
-        pytest.param("a.json", "{'a': 1}", "line 1", id="single quotes"),
-        pytest.param("a.json", '{"a": NaN}', "NaN is not JSON", id="NaN"),
-        pytest.param("a.json", '{"a": 1, "a": 2}', 'the field "a" stands twice', id="twice in JSON"),
-        pytest.param("a.json", "{} {}", "Extra data", id="two values"),
-        pytest.param("a.json", '{"a": ' + "9" * 5000 + "}", "4300 digits", id="a number without end in JSON"),
         pytest.param(
-            "a.yaml", "a: 0x" + "f" * 5000, "number that is too long", id="a number without end in YAML"
+            "a.yaml",
+            "a: b\nc: \x07",
+            "a.yaml:2: it is not YAML: the sign U+0007 is not allowed",
+            id="a control character",
         ),
+        pytest.param("a.json", '{"identity":\n"a",}', "a.json:2: it is not JSON", id="broken JSON"),
+        pytest.param("a.json", "", "Expecting value", id="empty JSON"),
+        pytest.param("a.json", "{'a': 1}", "a.json:1: it is not JSON", id="single quotes"),
+        pytest.param("a.json", '{"a": 1,\n"b": NaN}', "a.json:2: NaN is not JSON", id="NaN"),
+        pytest.param(
+            "a.json",
+            '{"b": {"a": 1},\n"a": 1,\n"a": 2}',
+            'a.json:3: the field "a" stands twice',
+            id="twice in JSON",
+        ),
+        pytest.param("a.json", "{} {}", "Extra data", id="two values"),
+        pytest.param(
+            "a.yaml", "a: !!timestamp x", "a.yaml:1: it is not YAML: the value is no timestamp", id="tag"
+        ),
+        pytest.param("a.yaml", "a: !!bool x", "the value is no bool", id="no bool"),
+        pytest.param("a.yaml", "a: !!int x", "the value is no int", id="no int"),
+        pytest.param("a.yaml", "a: !!float x", "the value is no float", id="no float"),
     ],
 )
 def test_a_file_that_is_no_yaml_or_json_is_refused_in_one_line(
     name: str, text: str, reason: str, write: Write
 ) -> None:
-    assert reason in str(refusal(write(name, text)))
+    said = str(refusal(write(name, text)))
+    assert reason in said
+    assert "unicode string" not in said
 
 
 @pytest.mark.parametrize(
@@ -307,8 +407,8 @@ def test_deep_nesting_is_refused(name: str, depth: int, write: Write) -> None:
 def test_a_huge_file_is_not_even_opened(tmp_path: Path) -> None:
     huge = tmp_path / "huge.yaml"
     with huge.open("wb") as file:
-        file.truncate(jobfile.MAX_BYTES + 1)
-    assert "larger than 256 MiB" in str(refusal(str(huge)))
+        file.truncate(MAX_JOBS + 1)
+    assert "larger than 64 MiB" in str(refusal(str(huge)))
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:

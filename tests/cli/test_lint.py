@@ -61,7 +61,7 @@ JOBS_FINDINGS = """\
 2027-03-28 02:30; set dst_gap to "next", or choose a time that is not skipped
 {file}:7: KRON004 error: Invalid cron expression "0 9 * * mon-fri": weekday field uses the name "mon", \
 which POSIX cron does not have; write 1; the strict equivalent is 0 9 * * 1-5
-{file}:11: KRON016 error: jobs[2].wndow "{{'mode': 'after'}}": unknown field; did you mean window?; \
+{file}:11: KRON016 error: jobs[2].wndow "{{mode: after}}": unknown field; did you mean window?; \
 kron schema shows what a job may say
 {file}:13: KRON003 error: unknown time zone "Europe/Berln"; write Europe/Berlin or Europe/Dublin
 3 errors, 1 warning in 4 schedules
@@ -268,7 +268,6 @@ def test_the_codes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         pytest.param({"identity": "a", "schedule": "0 0 13 * 5"}, [(3, "KRON005")], id="one job"),
         pytest.param([{"identity": "a", "schedule": "* 2 * * *"}], [(4, "KRON012")], id="a list"),
-        pytest.param({"jobs": []}, [], id="no jobs"),
         pytest.param({"identity": "a"}, [(1, "KRON016")], id="no schedule"),
         pytest.param({"identity": "a", "schedule": 5}, [(3, "KRON016")], id="a number for a schedule"),
         pytest.param({"schedule": "61 * * * *"}, [(1, "KRON016"), (2, "KRON001")], id="no identity"),
@@ -367,8 +366,21 @@ def test_the_lint_of_a_job_file_fails_exactly_where_its_jobs_cannot_be_loaded(
         pytest.param(["{tmp}"], 'Cannot read "{tmp}": it is a folder', id="folder"),
         pytest.param(["{tmp}/latin"], 'Cannot read "{tmp}/latin": line 2 is not UTF-8 text', id="not UTF-8"),
         pytest.param(
-            ["{tmp}/deep.json"], 'Cannot read "{tmp}/deep.json": Expecting value: line 1 column 3 (char 2)',
+            ["{tmp}/deep.json"], '{tmp}/deep.json:1: it is not JSON: Expecting value at column 3',
             id="not JSON",
+        ),
+        pytest.param(
+            ["0 9 * * *", "--from", ""],
+            'Invalid --from "": write 2026-03-29, 2026-03-29T02:00 or 2026-03-29T02:00+01:00',
+            id="no from",
+        ),
+        pytest.param(
+            ["--codes", "x"],
+            'Invalid --codes: it checks nothing, so it cannot stand beside "x"',
+            id="codes and something to check",
+        ),
+        pytest.param(
+            ["-", "-"], "- stands twice: standard input can be read only once", id="standard input twice"
         ),
         pytest.param(
             ["{tmp}/ok.yaml", "--tz", "UTC"],
@@ -388,7 +400,7 @@ def test_the_lint_of_a_job_file_fails_exactly_where_its_jobs_cannot_be_loaded(
         ),
         pytest.param(
             ["0 9 * * *", "--from", "soon"],
-            'Invalid instant "soon": write 2026-03-29, 2026-03-29T02:00 or 2026-03-29T02:00+01:00',
+            'Invalid --from "soon": write 2026-03-29, 2026-03-29T02:00 or 2026-03-29T02:00+01:00',
             id="from",
         ),
     ],

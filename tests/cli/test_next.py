@@ -1,15 +1,17 @@
 """`kron next`: what people see, what machines read, and what bad input gets."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kron.cli.main import BAD, GOOD, run
+from kron.cli.main import BAD, GOOD, NO, brief, run
 
 KRON = Path(sys.executable).with_name("kron")
+COUNT_CUT = f'Invalid -n "{"1" * 132}...{"1" * 39}": use 1 to 10000'
 
 
 def test_the_coming_times_stand_in_the_zone_and_in_utc(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,9 +99,22 @@ def test_the_end_of_the_calendar_is_said(capsys: pytest.CaptureFixture[str]) -> 
             id="zone",
         ),
         pytest.param(["* * * * *", "-n", "0"], 'Invalid -n "0": use 1 to 10000', id="count"),
+        pytest.param(["* * * * *", "-n", "abc"], 'Invalid -n "abc": use 1 to 10000', id="no count"),
+        pytest.param(["* * * * *", "--count", "1" * 5000], COUNT_CUT, id="a count without end"),
+        pytest.param(
+            ["* * * * *", "--from", ""],
+            'Invalid --from "": write 2026-03-29, 2026-03-29T02:00 or 2026-03-29T02:00+01:00',
+            id="no from",
+        ),
+        pytest.param(
+            ["* * * * *", "--tz", "Asia/Tokyo", "--from", "0001-01-01"],
+            'Invalid --from "0001-01-01": it lies outside the years 1 to 9999 in UTC',
+            id="from before the calendar",
+        ),
+        pytest.param(["* * * * *", "--system"], "Invalid --system: it is for crontabs only", id="system"),
         pytest.param(
             ["* * * * *", "--from", "tomorrow"],
-            'Invalid instant "tomorrow": write 2026-03-29, 2026-03-29T02:00 or 2026-03-29T02:00+01:00',
+            'Invalid --from "tomorrow": write 2026-03-29, 2026-03-29T02:00 or 2026-03-29T02:00+01:00',
             id="from",
         ),
         pytest.param(
@@ -123,7 +138,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["nxt"], ["next"], ["next", "--what"], ["next", "0", "9", "*", "*", "1-5"], ["next", "x", "-n", "y"]],
+    [["nxt"], ["next"], ["next", "--what"], ["next", "0", "9", "*", "*", "1-5"]],
 )
 def test_bad_usage_gets_one_line_that_points_to_the_help(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -159,10 +174,133 @@ def test_errors_of_the_process_show_no_traceback() -> None:
     )
 
 
-def test_a_reader_that_stops_early_is_no_error() -> None:
-    command = f"'{KRON}' next '* * * * *' -n 10000 | head -n 1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
+def in_bash(command: str, unbuffered: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash; what is buffered is written later, and fails later."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    return subprocess.run(
+        ["bash", "-c", command], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reader"),
+    [
+        pytest.param("next '* * * * *' -n 10000", "head -n 1", id="more than a pipe holds"),
+        pytest.param("next '* * * * *'", "true", id="less than a pipe holds"),
+        pytest.param("--help", "true", id="help"),
+        pytest.param("lint '0 0 13 * 5'", "true", id="an answer that is no"),
+    ],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_reader_that_stops_early_is_no_error(arguments: str, reader: str, unbuffered: str) -> None:
+    # The reader is given the time to go before anything is written.
+    command = f"(sleep 0.4; '{KRON}' {arguments}) | {reader} > /dev/null; echo ${{PIPESTATUS[0]}}"
+    done = in_bash(command, unbuffered)
+    assert (done.stdout, done.stderr) == (f"{GOOD}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "redirection", "complaint"),
+    [
+        pytest.param("next '* * * * *'", ">&-", "it is closed", id="closed"),
+        pytest.param("next '* * * * *'", "> /dev/full", "No space left on device", id="full"),
+        pytest.param("lint '* * * * *' --json", "> /dev/full", "No space left on device", id="lint"),
+        pytest.param("schema", "> /dev/full", "No space left on device", id="schema"),
+        pytest.param("--help", "> /dev/full", "No space left on device", id="help"),
+        pytest.param("--version", "> /dev/full", "No space left on device", id="version"),
+        pytest.param(
+            "next '* * * * *' -n 10000",
+            "> /dev/full",
+            "No space left on device",
+            id="more than a buffer holds",
+        ),
+    ],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_an_output_that_cannot_be_written_gets_one_line(
+    arguments: str, redirection: str, complaint: str, unbuffered: str
+) -> None:
+    done = in_bash(f"'{KRON}' {arguments} {redirection}", unbuffered)
+    assert (done.returncode, done.stdout) == (BAD, "")
+    assert done.stderr == f"kron: Cannot write to standard output: {complaint}\n"
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2> /dev/full"])
+def test_a_complaint_that_cannot_be_written_changes_nothing_else(redirection: str) -> None:
+    command = f"'{KRON}' next x {redirection}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (BAD, "")
+
+
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["next", LONG], id="expression"),
+        pytest.param(["next", f"0 9 * * {LONG}"], id="field"),
+        pytest.param(["next", " ".join(["1"] * 2500)], id="many fields"),
+        pytest.param(["next", '"' * 5000], id="quotes"),
+        pytest.param(["next", "* * * * *", "--tz", LONG], id="zone"),
+        pytest.param(["next", "* * * * *", "--from", LONG], id="time"),
+        pytest.param(["next", f"/{LONG}/{LONG}"], id="path"),
+        pytest.param(["verify", LONG], id="file"),
+        pytest.param(["next", "* * * * *", LONG], id="an argument too many"),
+        pytest.param([LONG], id="command"),
+    ],
+)
+def test_what_is_long_is_cut_in_a_complaint(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == BAD
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kron: ")
+    assert "..." in line
+    assert len(line) <= 1010
+
+
+def test_what_is_not_too_long_is_shown_whole() -> None:
+    prose = " ".join(["word"] * 60)
+    for text in (f'"a" {prose} "b" {prose}', f'"{"a" * 198}" {"b" * 200}', prose):
+        assert brief(text) == text
+
+
+def test_what_is_long_is_cut_in_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lint", LONG]) == NO
+    assert len(capsys.readouterr().out.splitlines()[0]) <= 1010
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advised"),
+    [
+        (["next", "0", "9"], True),
+        (["explain", "0", "9"], True),
+        (["schema", "job", "x"], False),
+        (["plan", "a", "b", "c"], False),
+    ],
+)
+def test_only_who_takes_an_expression_is_told_to_quote_it(
+    arguments: list[str], advised: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == BAD
+    assert ("put an expression in quotes" in capsys.readouterr().err) is advised
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("20260601", "2026-06-01T00:00:00Z"),
+        ("2026-W23-1", "2026-06-01T00:00:00Z"),
+        ("2026-06-01 02", "2026-06-01T02:00:00Z"),
+        ("2026-06-01T02:00:30", "2026-06-01T02:01:00Z"),
+        ("20260601T0200+0130", "2026-06-01T00:30:00Z"),
+        ("2026-06-01T02:00Z", "2026-06-01T02:00:00Z"),
+    ],
+)
+def test_a_time_may_be_written_as_iso_8601_does(
+    text: str, first: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["next", "* * * * *", "--from", text, "-n", "1"]) == GOOD
+    assert first in capsys.readouterr().out
 
 
 def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,20 +188,26 @@ def test_a_file_may_be_a_pipe() -> None:
             id="every wrong line of a crontab",
         ),
         pytest.param(
+            "zone.cron",
+            "CRON_TZ=Mars\n0 9 * * * a\n0 10 * * * b\n",
+            ['zone.cron:1: Unknown timezone "Mars": use an IANA name such as "Europe/Berlin"'],
+            id="a wrong zone where it is assigned, once",
+        ),
+        pytest.param(
             "empty.cron", "# nothing\n", ['Cannot read "empty.cron": it names no times'], id="no times"
         ),
         pytest.param(
-            "latin.cron", b"caf\xe9", ['Cannot read "latin.cron": it is not UTF-8 text'], id="not UTF-8"
+            "latin.cron", b"caf\xe9", ['Cannot read "latin.cron": line 1 is not UTF-8 text'], id="not UTF-8"
         ),
         pytest.param(
             "bad.json",
             '[\n {"identity": "a", "schedule": "0 0 30 2 *"},\n {"identity": "b"}\n]',
             [
                 (
-                    f'bad.json: [0].schedule "0 0 30 2 *": {WRONG} "0 0 30 2 *": expression field '
+                    f'bad.json:2: [0].schedule "0 0 30 2 *": {WRONG} "0 0 30 2 *": expression field '
                     "can never match: no year has a day 30 in month 2"
                 ),
-                "bad.json: [1].schedule: is missing",
+                "bad.json:3: [1].schedule: is missing",
             ],
             id="every wrong job of a file",
         ),

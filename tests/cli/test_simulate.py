@@ -239,9 +239,12 @@ def test_seven_days_from_the_next_minute_on_are_simulated_unless_told(
         pytest.param(["--days", "367"], 'Invalid --days "367": use 1 to 366', id="too many days"),
         pytest.param(["--days", "0"], 'Invalid --days "0": use 1 to 366', id="no days"),
         pytest.param(["--to", "2026-03-02", "--days", "1"], "give --to or --days, not both", id="both ends"),
-        pytest.param(["--from", "soon"], 'Invalid instant "soon"', id="no time"),
+        pytest.param(["--from", "soon"], 'Invalid --from "soon"', id="no time"),
         pytest.param(["--from", "9999-12-30"], "the calendar ends with the year 9999", id="after the end"),
-        pytest.param(["--days", "many"], "--days", id="no number"),
+        pytest.param(["--days", "many"], 'Invalid --days "many": use 1 to 366', id="no number"),
+        pytest.param(["--days", "1e9"], 'Invalid --days "1e9": use 1 to 366', id="no whole number"),
+        pytest.param(["--to", "late"], 'Invalid --to "late": write 2026-03-29', id="no end"),
+        pytest.param(["--from", ""], 'Invalid --from "": write 2026-03-29', id="nothing"),
     ],
 )
 def test_bad_intervals_get_one_line(

@@ -249,9 +249,11 @@ def test_a_file_that_cannot_be_read_is_named(
 ) -> None:
     file.write_bytes(content)
     assert run(["verify", str(file)]) == BAD
-    (line,) = capsys.readouterr().err.splitlines()
+    told = capsys.readouterr()
+    (line,) = told.err.splitlines()
     assert line.startswith(f'kron: Cannot read "{file}": ')
     assert reason in line
+    assert "0 verified" not in told.out
 
 
 def test_a_file_that_is_not_there_does_not_stop_the_others(

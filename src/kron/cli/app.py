@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.main import BAD, GOOD, one_line
+from kron.cli.main import BAD, GOOD, complain
 
 # Each command and the function that is it. Only the one asked for is imported, so that it starts quickly.
 COMMANDS = {
@@ -20,6 +20,9 @@ COMMANDS = {
     "simulate": "kron.cli.simulate:simulate_command",
     "plan": "kron.cli.plan:plan_command",
 }
+
+# Those that take one expression, which a shell takes apart unless it stands in quotes.
+TAKE_EXPRESSION = ("next", "explain")
 
 # Set by the scripts that a shell completes with.
 COMPLETION = "_KRON_COMPLETE"
@@ -37,8 +40,13 @@ def call(arguments: Sequence[str] | None) -> int:
     try:
         code = build(_asked(words))(args=words, prog_name="kron", standalone_mode=False)
     except UsageError as error:
-        print(f"kron: {_complaint(error)}", file=sys.stderr)
+        complain(_complaint(error))
         return BAD
+    except SystemExit as end:
+        # Typer ends the program where the reader of its output has gone; that is for `run` to judge.
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        raise
     except typer.Abort:
         return BAD
     return code if isinstance(code, int) else GOOD
@@ -97,8 +105,8 @@ def _kron(
 
 def _complaint(error: Exception) -> str:
     message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
-    if "unexpected extra argument" in message:
-        message = f'{message}; put an expression in quotes, as in "0 9 * * 1-5"'
     context = getattr(error, "ctx", None)
+    if "unexpected extra argument" in message and context and context.info_name in TAKE_EXPRESSION:
+        message = f'{message}; put an expression in quotes, as in "0 9 * * 1-5"'
     command = context.command_path if context else "kron"
-    return f"{one_line(message.rstrip('.'))} (see {command} --help)"
+    return f"{message.rstrip('.')} (see {command} --help)"

@@ -2,7 +2,8 @@
 
 import json
 
-from kron.cli.jobfile import load_jobs
+from kron.cli.jobfile import JobFile
+from kron.cli.main import one_line
 from kron.cli.option import parse_instant
 from kron.cli.table import both_times, counted
 from kron.clocks.system import SystemClock
@@ -22,14 +23,14 @@ MAX_SHOWN = 6
 
 
 def explain_jobs(
-    file: str, *, name: str | None, at: str | None, now: str | None, active: bool, as_json: bool
+    file: JobFile, *, name: str | None, at: str | None, now: str | None, active: bool, as_json: bool
 ) -> None:
     """Explain one period of each job of a file, or of the one named."""
-    jobs = load_jobs(file)
+    jobs = file.jobs()
     chosen = [job for job in jobs if name in (None, job.identity)]
     if not chosen:
         known = ", ".join(job.identity for job in jobs[:5]) + ("" if len(jobs) <= 5 else ", ...")
-        raise InvalidOptionError(option="--job", value=name, reason=f"{file} has {known}")
+        raise InvalidOptionError(option="--job", value=name, reason=f"{file.file} has {known}")
     documents = []
     for number, job in enumerate(chosen):
         moment = _moment(now, job)
@@ -46,7 +47,7 @@ def explain_jobs(
 
 def _moment(now: str | None, job: Job) -> int:
     if now is not None:
-        return 1000 * parse_instant(now, job.schedule.timezone)
+        return 1000 * parse_instant("--now", now, job.schedule.timezone)
     return 1000 * seconds_of(SystemClock().now())
 
 
@@ -54,7 +55,7 @@ def _decision_at(job: Job, at: str | None, moment: int) -> Decision:
     """Return the decision of the period asked for: the last one at or before a time, or the next one."""
     if at is None:
         return next(upcoming_from(job, moment // 1000, unschedulable=True))
-    instant = parse_instant(at, job.schedule.timezone)
+    instant = parse_instant("--at", at, job.schedule.timezone)
     nominal = job.schedule.plan.prev_at_or_before(instant)
     if nominal is None:
         raise InvalidOptionError(option="--at", value=at, reason="the schedule has no period at or before it")
@@ -67,7 +68,8 @@ def _attempts(decision: Decision) -> list[Attempt]:
 
 def _show(decision: Decision, verdict: Verdict, moment: int) -> None:
     job, zone = decision.job, decision.job.schedule.plan.zone
-    print(f"{job.identity}   {job.schedule.text}   {job.schedule.timezone}\n{job.schedule.describe()}\n")
+    print(one_line(f"{job.identity}   {job.schedule.text}   {job.schedule.timezone}"))
+    print(f"{one_line(job.schedule.describe())}\n")
     start, end = decision.bounds
     width = counted(end - start + 1, "second")
     distribution = job.distribution.to_dict()
@@ -89,7 +91,7 @@ def _show(decision: Decision, verdict: Verdict, moment: int) -> None:
         rows.append(("chosen time", both_times(decision.chosen_time, zone, seconds=True)))
     rows.append(("verdict", f"at {rfc3339(moment // 1000)}: {verdict_text(verdict)}"))
     for name, text in rows:
-        print(f"  {name:13} {text}")
+        print(f"  {name:13} {one_line(text)}")
     if end > start:
         print("\n".join(f"  {'':13} {line}" for line in picture(decision)))
 

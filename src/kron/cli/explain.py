@@ -1,18 +1,30 @@
 """`kron explain`: what an expression means, or how a job's time was chosen."""
 
 import json
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from kron.cli.main import one_line
 from kron.cli.next import since_of
-from kron.cli.option import AsJson, Count, Dialect, DstGap, DstRepeat, From, Identity, Zone, check_count
-from kron.cli.source import Options, crontab_schedules, is_file
+from kron.cli.option import (
+    MAX_COUNT,
+    AsJson,
+    Dialect,
+    DstGap,
+    DstRepeat,
+    From,
+    Identity,
+    System,
+    Zone,
+    whole_number,
+)
+from kron.cli.source import Options, Source, check_crontab_only, crontab_schedules, read_source
 from kron.cli.table import preview_entry, preview_row
 from kron.core.cron.field import MONTH, WEEKDAY, Field
 from kron.core.crontab import Entry
-from kron.core.errors import InvalidOptionError
+from kron.core.errors import InputError, InvalidOptionError
 from kron.core.instant import DAY, EpochSeconds
 from kron.core.lint import strict_text
 from kron.core.preview import Line, changes_ahead, preview
@@ -21,8 +33,23 @@ from kron.core.schedule import Schedule
 # How far ahead changes of the clocks are shown: long enough for every zone's next two.
 AHEAD = 2 * 366 * DAY
 
+DEFAULT_COUNT = 3
+
 Subject = Annotated[
-    str, typer.Argument(metavar="EXPR|FILE", help="A cron expression, a crontab or a job file.")
+    str,
+    typer.Argument(
+        metavar="EXPR|FILE", help="A cron expression, a crontab or a job file; - is standard input."
+    ),
+]
+Count = Annotated[
+    int | None,
+    typer.Option(
+        "-n",
+        "--count",
+        metavar="N",
+        help=f"How many times to show; not for job files.  [default: {DEFAULT_COUNT}]",
+        parser=whole_number("-n", 1, MAX_COUNT),
+    ),
 ]
 At = Annotated[
     str | None,
@@ -41,11 +68,12 @@ def explain_command(
     subject: Subject,
     tz: Zone = None,
     start: From = None,
-    count: Count = 3,
+    count: Count = None,
     dialect: Dialect = "extended",
     identity: Identity = None,
     dst_gap: DstGap = "skip",
     dst_repeat: DstRepeat = "both",
+    system: System = False,
     at: At = None,
     now: Now = None,
     job: JobName = None,
@@ -67,23 +95,37 @@ def explain_command(
       kron explain jobs.yaml --job prod/backup --at 2026-03-29T00:00:00Z
     """  # noqa: D301
     options = Options(tz=tz, dialect=dialect, identity=identity, dst_gap=dst_gap, dst_repeat=dst_repeat)
-    check_count(count)
-    if is_file(subject):
-        from kron.cli.jobfile import is_job_file
+    source = read_source(subject)
+    check_crontab_only(source, system=system)
+    if source is not None and source.has_jobs:
+        from kron.cli.chain import explain_jobs
+        from kron.cli.jobfile import parse_jobs
 
-        if is_job_file(subject):
-            from kron.cli.chain import explain_jobs
+        options.check_unused(subject)
+        _refuse({"--from": start}, "for job files use --at or --now")
+        _refuse({"-n": count}, "one period of each job is explained; --at says which")
+        file = parse_jobs(source)
+        explain_jobs(file, name=job, at=at, now=now, active=active, as_json=as_json)
+        return
+    _refuse({"--at": at, "--now": now, "--job": job}, "it is for job files only")
+    if active:
+        raise InputError("Invalid --active: it is for job files only")
+    entries: list[tuple[Entry | None, Schedule]] = (
+        [(None, options.schedule(subject))]
+        if source is None
+        else [*crontab_schedules(source, options, system=system)]
+    )
+    _explain_schedules(source, entries, start, count or DEFAULT_COUNT, as_json=as_json)
 
-            options.check_unused(subject)
-            if start is not None:
-                raise InvalidOptionError(
-                    option="--from", value=start, reason="for job files use --at or --now"
-                )
-            return explain_jobs(subject, name=job, at=at, now=now, active=active, as_json=as_json)
-        entries: list[tuple[Entry | None, Schedule]] = [*crontab_schedules(subject, options)]
-    else:
-        entries = [(None, options.schedule(subject))]
-    _refuse_job_options(at=at, now=now, job=job, active="on" if active else None)
+
+def _explain_schedules(
+    source: Source | None,
+    entries: list[tuple[Entry | None, Schedule]],
+    start: str | None,
+    count: int,
+    *,
+    as_json: bool,
+) -> None:
     documents = []
     for number, (entry, schedule) in enumerate(entries):
         since = since_of(start, schedule.timezone)
@@ -92,23 +134,23 @@ def explain_command(
             documents.append(place | _document(schedule, since, count))
         else:
             print("\n" * (number > 0), end="")
-            if entry:
-                print(one_line(f"{subject}:{entry.line}  {entry.command}".rstrip()))
+            if entry and source:
+                print(one_line(f"{source.name}:{entry.line}  {entry.command}".rstrip()))
             _show(schedule, since, count)
     if as_json:
-        print(json.dumps(documents if is_file(subject) else documents[0], indent=2, ensure_ascii=False))
-    return None
+        print(json.dumps(documents if source else documents[0], indent=2, ensure_ascii=False))
 
 
-def _refuse_job_options(**given: str | None) -> None:
-    for name, value in given.items():
+def _refuse(given: Mapping[str, object], reason: str) -> None:
+    for option, value in given.items():
         if value is not None:
-            raise InvalidOptionError(option=f"--{name}", value=value, reason="it is for job files only")
+            raise InvalidOptionError(option=option, value=value, reason=reason)
 
 
 def _show(schedule: Schedule, since: EpochSeconds, count: int) -> None:
     expression = schedule.expression
-    print(f"{schedule.text}   {schedule.timezone}\n{schedule.describe()}\n")
+    print(one_line(f"{schedule.text}   {schedule.timezone}"))
+    print(f"{one_line(schedule.describe())}\n")
     for field in expression.fields:
         print(f"  {field.unit.name:9} {field!s:15} {_values(field)}".rstrip())
     print(f"  {'day rule':9} {day_rule(schedule)}")

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from kron.cli.option import parse_instant
+from kron.cli.option import parse_instant, whole_number
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError
 from kron.core.instant import DAY, LAST_SECOND, EpochSeconds, rfc3339, seconds_of
@@ -30,7 +30,12 @@ To = Annotated[
 ]
 Days = Annotated[
     int | None,
-    typer.Option("--days", metavar="N", help=f"End after so many days.  [default: {DEFAULT_DAYS}]"),
+    typer.Option(
+        "--days",
+        metavar="N",
+        help=f"End after so many days.  [default: {DEFAULT_DAYS}]",
+        parser=whole_number("--days", 1, MAX_DAYS),
+    ),
 ]
 
 
@@ -48,10 +53,8 @@ def parse_interval(start: str | None, end: str | None, days: int | None) -> Inte
     """Return the interval asked for, or refuse one that is empty, reversed or too long."""
     if end is not None and days is not None:
         raise InvalidOptionError(option="--days", value=days, reason="give --to or --days, not both")
-    if days is not None and not 1 <= days <= MAX_DAYS:
-        raise InvalidOptionError(option="--days", value=days, reason=f"use 1 to {MAX_DAYS}")
-    first = _next_minute() if start is None else parse_instant(start, UTC)
-    last = first + (days or DEFAULT_DAYS) * DAY if end is None else parse_instant(end, UTC)
+    first = _next_minute() if start is None else parse_instant("--from", start, UTC)
+    last = first + (days or DEFAULT_DAYS) * DAY if end is None else parse_instant("--to", end, UTC)
     if last <= first:
         raise InvalidOptionError(option="--to", value=end, reason=f"must be later than {rfc3339(first)}")
     if last - first > MAX_DAYS * DAY:

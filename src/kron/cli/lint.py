@@ -2,18 +2,19 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
-from kron.cli.main import GOOD, NO, one_line
-from kron.cli.option import AsJson, Dialect, DstGap, DstRepeat, From, Identity, Zone, parse_instant
-from kron.cli.source import JobText, Options, is_file
+from kron.cli.main import GOOD, NO, brief
+from kron.cli.option import AsJson, Dialect, DstGap, DstRepeat, From, Identity, System, Zone, parse_instant
+from kron.cli.read import check_once
+from kron.cli.source import Options, Source, read_source, timed_entries
 from kron.clocks.system import SystemClock
 from kron.core.cron.dialect import DIALECTS
-from kron.core.crontab import Entry, parse_crontab
+from kron.core.crontab import Entry
 from kron.core.errors import InputError, InvalidJobFileError
 from kron.core.finding import RULES, Code, Finding, Remark, Severity, finding_of, in_order
 from kron.core.instant import seconds_of
@@ -22,17 +23,12 @@ from kron.core.schedule import UTC
 from kron.core.timeline import GAP_CHOICES, REPEAT_CHOICES
 from kron.core.zone import zone_of
 
-STDIN = "-"
-# A crontab has a few hundred lines; what is larger than this is something else, and may never end.
-MAX_BYTES = 4 << 20
-
 Sources = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FILE|EXPR", help="Crontabs (- is standard input), job files, or expressions."),
+    typer.Argument(metavar="FILE|EXPR", help="Crontabs, job files (- is standard input), or expressions."),
 ]
-System = Annotated[
-    bool, typer.Option("--system", help="Files have a user column, as /etc/crontab and /etc/cron.d do.")
-]
+# Returns the line of a path in a file of jobs.
+LineOf: TypeAlias = Callable[[str], int]
 # What a job may say of its schedule, where it is one of a few words.
 CHOICES = {"dialect": DIALECTS, "dst_gap": GAP_CHOICES, "dst_repeat": REPEAT_CHOICES}
 
@@ -77,6 +73,8 @@ def lint_command(
       kron lint jobs.yaml
       kron lint --codes
     """  # noqa: D301
+    if codes and sources:
+        raise InputError(f'Invalid --codes: it checks nothing, so it cannot stand beside "{sources[0]}"')
     if codes:
         _show_codes(as_json=as_json)
         return GOOD
@@ -84,13 +82,14 @@ def lint_command(
         raise InputError("Nothing to check: give a FILE or an EXPR (see kron lint --help)")
     zone = zone_of(UTC if tz is None else tz)
     setting = Setting(
-        now=parse_instant(start, zone.key) if start else seconds_of(SystemClock().now()),
+        now=seconds_of(SystemClock().now()) if start is None else parse_instant("--from", start, zone.key),
         timezone=tz,
         dialect=dialect,
         identity=identity,
         dst_gap=dst_gap,
         dst_repeat=dst_repeat,
     )
+    check_once(sources)
     reports = [_examine(source, setting, system=system) for source in sources]
     if as_json:
         print(json.dumps(_document(reports), indent=2, ensure_ascii=False))
@@ -100,47 +99,45 @@ def lint_command(
     return NO if found - (set() if strict else {Severity.INFO}) else GOOD
 
 
-def _examine(source: str, setting: Setting, *, system: bool) -> Report:
-    if source != STDIN:
-        if not is_file(source):
-            return Report(file=None, schedules=1, findings=lint_schedule(source, setting))
-        from kron.cli.jobfile import is_job_file
-
-        if is_job_file(source):
-            return _examine_jobs(source, setting)
-    entries = parse_crontab(_read(source), has_user=system)
-    return Report(file=source, schedules=len(entries), findings=lint_entries(entries, setting))
+def _examine(argument: str, setting: Setting, *, system: bool) -> Report:
+    source = read_source(argument)
+    if source is None:
+        return Report(file=None, schedules=1, findings=lint_schedule(argument, setting))
+    if source.has_jobs:
+        return _examine_jobs(source, setting)
+    entries = timed_entries(source, system=system)
+    return Report(file=source.name, schedules=len(entries), findings=lint_entries(entries, setting))
 
 
-def _examine_jobs(file: str, setting: Setting) -> Report:
+def _examine_jobs(source: Source, setting: Setting) -> Report:
     """Say everything about a file of jobs: what defines no job, and each schedule that can be read."""
-    from kron.cli.jobfile import load_jobs
+    from kron.cli.jobfile import parse_jobs
 
-    _options_of(setting).check_unused(file)
+    _options_of(setting).check_unused(source.name)
+    text = parse_jobs(source)
     problems: tuple[object, ...] = ()
     try:
-        load_jobs(file)
+        text.jobs()
     except InvalidJobFileError as error:
         problems = error.problems
-    text = JobText(file)
-    entries = dict(_schedules(text))
+    entries = dict(_schedules(text.content, text.line_of))
     findings = [
         finding
         for entry, fields in entries.values()
         for finding in lint_job(entry, _setting_of(fields, setting))
     ]
-    findings += _faults(problems, text, read=set(entries))
-    return Report(file=file, schedules=len(entries), findings=in_order(findings))
+    findings += _faults(problems, text.line_of, read=set(entries))
+    return Report(file=source.name, schedules=len(entries), findings=in_order(findings))
 
 
-def _schedules(text: JobText) -> Iterator[tuple[str, tuple[Entry, Mapping[str, object]]]]:
+def _schedules(content: object, line_of: LineOf) -> Iterator[tuple[str, tuple[Entry, Mapping[str, object]]]]:
     """Yield the path of every job whose schedule is a text, its schedule with its place, and its fields."""
-    for path, job in _definitions(text.content):
+    for path, job in _definitions(content):
         written, zone = job.get("schedule"), job.get("timezone")
         if not isinstance(written, str) or not isinstance(zone, str | None):
             continue
-        zone_line = None if zone is None else text.line_of(f"{path}.timezone")
-        line = text.line_of(f"{path}.schedule")
+        zone_line = None if zone is None else line_of(f"{path}.timezone".removeprefix("."))
+        line = line_of(f"{path}.schedule".removeprefix("."))
         entry = Entry(line=line, expression=written, timezone=zone, zone_line=zone_line, raw=written)
         yield path, (entry, job)
 
@@ -182,7 +179,7 @@ def _options_of(setting: Setting) -> Options:
     )
 
 
-def _faults(problems: Iterable[object], text: JobText, *, read: set[str]) -> Iterator[Finding]:
+def _faults(problems: Iterable[object], line_of: LineOf, *, read: set[str]) -> Iterator[Finding]:
     """Yield what is wrong with definitions, without what was said about their schedules already."""
     for problem in problems:
         place = getattr(problem, "path", "")
@@ -190,23 +187,7 @@ def _faults(problems: Iterable[object], text: JobText, *, read: set[str]) -> Ite
         if job in read and name in ("schedule", "timezone"):
             continue
         remark = Remark(Code.DEFINITION, str(problem), "kron schema shows what a job may say")
-        yield finding_of(remark, place, text.line_of(place))
-
-
-def _read(source: str) -> str:
-    standard = source == STDIN
-    try:
-        with open(0 if standard else source, "rb", closefd=not standard) as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as cause:
-        raise InputError(f'Cannot read "{source}": {cause.strerror or cause}') from cause
-    if len(content) > MAX_BYTES:
-        raise InputError(f'Cannot read "{source}": it has more than {MAX_BYTES} bytes')
-    try:
-        return content.decode()
-    except UnicodeDecodeError as cause:
-        line = content.count(b"\n", 0, cause.start) + 1
-        raise InputError(f'Cannot read "{source}": line {line} is not UTF-8 text') from cause
+        yield finding_of(remark, place, line_of(place))
 
 
 def _show(reports: list[Report]) -> None:
@@ -214,7 +195,7 @@ def _show(reports: list[Report]) -> None:
         for finding in report.findings:
             place = finding.expression if report.file is None else f"{report.file}:{finding.line}"
             text = f"{place}: {finding.code} {finding.severity}: {finding.message}; {finding.remedy}"
-            print(one_line(text))
+            print(brief(text))
     print(_summary(reports))
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kron.cli.main import one_line
 from kron.cli.option import (
     AsJson,
     Count,
@@ -15,11 +16,11 @@ from kron.cli.option import (
     DstRepeat,
     From,
     Identity,
+    System,
     Zone,
-    check_count,
     parse_instant,
 )
-from kron.cli.source import Options, crontab_schedules, is_file
+from kron.cli.source import Options, Source, check_crontab_only, crontab_schedules, read_source
 from kron.cli.table import NOWHERE, both_times, counted, preview_entry, preview_row
 from kron.clocks.system import SystemClock
 from kron.core.crontab import Entry
@@ -30,7 +31,8 @@ from kron.core.schedule import Schedule
 Subject = Annotated[
     str,
     typer.Argument(
-        metavar="EXPR|FILE", help='A cron expression, e.g. "0 9 * * 1-5", a crontab or a job file.'
+        metavar="EXPR|FILE",
+        help='A cron expression, e.g. "0 9 * * 1-5", a crontab or a job file; - is standard input.',
     ),
 ]
 
@@ -44,6 +46,7 @@ def next_command(
     identity: Identity = None,
     dst_gap: DstGap = "skip",
     dst_repeat: DstRepeat = "both",
+    system: System = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the coming times of a schedule, in its zone and in UTC.
@@ -60,29 +63,35 @@ def next_command(
       kron next "*/15 * * * *" -n 20 --json
       kron next "0 3 1 * *" --dialect posix
       kron next jobs.yaml -n 20
+      kron next /etc/crontab --system
+      crontab -l | kron next -
     """  # noqa: D301
     options = Options(tz=tz, dialect=dialect, identity=identity, dst_gap=dst_gap, dst_repeat=dst_repeat)
-    check_count(count)
-    if is_file(subject):
-        from kron.cli.jobfile import is_job_file
-
-        show = _next_jobs if is_job_file(subject) else _next_crontab
-        return show(subject, options, start, count, as_json=as_json)
-    return _next_expression(options.schedule(subject), start, count, as_json=as_json)
+    source = read_source(subject)
+    check_crontab_only(source, system=system)
+    if source is None:
+        _next_expression(options.schedule(subject), start, count, as_json=as_json)
+    elif source.has_jobs:
+        _next_jobs(source, options, start, count, as_json=as_json)
+    else:
+        entries = crontab_schedules(source, options, system=system)
+        _next_crontab(source.name, entries, start, count, as_json=as_json)
 
 
 def since_of(start: str | None, timezone: str) -> EpochSeconds:
     """Return the first second to look at: the one asked for, or the next one."""
-    return parse_instant(start, timezone) if start else seconds_of(SystemClock().now()) + 1
+    if start is not None:
+        return parse_instant("--from", start, timezone)
+    return seconds_of(SystemClock().now()) + 1
 
 
 def _next_expression(schedule: Schedule, start: str | None, count: int, *, as_json: bool) -> None:
     lines = preview(schedule, since_of(start, schedule.timezone), count)
     if as_json:
         return print(json.dumps(_document(schedule, lines), indent=2, ensure_ascii=False))
-    print(f"{schedule.text}   {schedule.timezone}")
+    print(one_line(f"{schedule.text}   {schedule.timezone}"))
     if not lines:
-        print("  no further times: the calendar ends with the year 9999")
+        print("  no time is left: the calendar ends with the year 9999, or the clocks skip every one (see kron lint)")
     seconds = any(line.wall.second for line in lines)
     for line in lines:
         print(preview_row(line, schedule.plan.zone, seconds=seconds))
@@ -101,9 +110,10 @@ def _document(schedule: Schedule, lines: list[Line]) -> dict[str, object]:
     }
 
 
-def _next_crontab(file: str, options: Options, start: str | None, count: int, *, as_json: bool) -> None:
+def _next_crontab(
+    file: str, entries: list[tuple[Entry, Schedule]], start: str | None, count: int, *, as_json: bool
+) -> None:
     rows: list[tuple[Entry, Schedule, Line]] = []
-    entries = crontab_schedules(file, options)
     for entry, schedule in entries:
         lines = preview(schedule, since_of(start, schedule.timezone), count)
         rows += [(entry, schedule, line) for line in lines]
@@ -115,11 +125,12 @@ def _next_crontab(file: str, options: Options, start: str | None, count: int, *,
             for entry, schedule, line in rows
         ]
         return print(json.dumps(documents, indent=2, ensure_ascii=False))
-    print(f"{file}   {counted(len(entries), 'entry', 'entries')}")
+    print(one_line(f"{file}   {counted(len(entries), 'entry', 'entries')}"))
     seconds = any(line.wall.second for _, _, line in rows)
     for entry, schedule, line in rows:
         name = entry.command or entry.expression
-        print(f"{preview_row(line, schedule.plan.zone, seconds=seconds)}  {file}:{entry.line}  {name}")
+        row = preview_row(line, schedule.plan.zone, seconds=seconds)
+        print(one_line(f"{row}  {file}:{entry.line}  {name}"))
     return None
 
 
@@ -129,15 +140,15 @@ def _end_of(count: int, lines: list[Line]) -> int:
     return next(islice(running, count - 1, None), len(lines))
 
 
-def _next_jobs(file: str, options: Options, start: str | None, count: int, *, as_json: bool) -> None:
-    from kron.cli.jobfile import load_jobs
+def _next_jobs(source: Source, options: Options, start: str | None, count: int, *, as_json: bool) -> None:
+    from kron.cli.jobfile import parse_jobs
     from kron.core.decision import Decision, upcoming_from
 
     def place(decision: Decision) -> EpochSeconds:
         return decision.bounds.end if decision.chosen_time is None else decision.chosen_time
 
-    options.check_unused(file)
-    jobs = load_jobs(file)
+    options.check_unused(source.name)
+    jobs = parse_jobs(source).jobs()
     streams = [
         upcoming_from(job, since_of(start, job.schedule.timezone), unschedulable=True)
         for job in jobs
@@ -148,7 +159,8 @@ def _next_jobs(file: str, options: Options, start: str | None, count: int, *, as
         documents = [decision.to_dict() for decision in coming]
         return print(json.dumps(documents, indent=2, ensure_ascii=False))
     suspended = len(jobs) - len(streams)
-    print(f"{file}   {counted(len(jobs), 'job')}" + (f", {suspended} of them suspended" if suspended else ""))
+    asleep = f", {suspended} of them suspended" if suspended else ""
+    print(one_line(f"{source.name}   {counted(len(jobs), 'job')}{asleep}"))
     for decision in coming:
         zone = decision.job.schedule.plan.zone
         nominal = both_times(decision.nominal_time, zone, seconds=False)[:27].rstrip()
@@ -157,5 +169,5 @@ def _next_jobs(file: str, options: Options, start: str | None, count: int, *, as
         else:
             chosen = both_times(decision.chosen_time, zone, seconds=True)
             row = f"  {chosen}  {decision.job.identity}  {nominal}"
-        print(row)
+        print(one_line(row))
     return None

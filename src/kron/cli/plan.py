@@ -12,6 +12,7 @@ from kron.cli.interval import Days, From, Interval, To, columns, counted, parse_
 from kron.cli.jobfile import load_jobs
 from kron.cli.main import GOOD, NO, one_line
 from kron.cli.option import AsJson
+from kron.cli.read import check_once
 from kron.core.difference import (
     Change,
     ChangeKind,
@@ -37,8 +38,8 @@ SIGNS = {
 SHIFT_SIGNS = {ShiftKind.MOVES: "~", ShiftKind.APPEARS: "+", ShiftKind.VANISHES: "-"}
 PLURAL = {ShiftKind.MOVES: "move", ShiftKind.APPEARS: "appear", ShiftKind.VANISHES: "vanish"}
 
-Old = Annotated[str, typer.Argument(metavar="OLD", help="The file of jobs as it is.")]
-New = Annotated[str, typer.Argument(metavar="NEW", help="The file of jobs as it is to be.")]
+Old = Annotated[str, typer.Argument(metavar="OLD", help="The file of jobs as it is; - is standard input.")]
+New = Annotated[str, typer.Argument(metavar="NEW", help="The file of jobs as it is to be, or -.")]
 All = Annotated[bool, typer.Option("--all", help=f"List everything, not only the first {MAX_SHOWN}.")]
 
 
@@ -59,10 +60,12 @@ def plan_command(
     Examples:
       kron plan jobs.yaml jobs-new.yaml
       kron plan jobs.yaml jobs-new.yaml --from 2026-03-01 --days 31 --all
-      git show HEAD:jobs.yaml > was.yaml; kron plan was.yaml jobs.yaml
+      git show HEAD:jobs.yaml | kron plan - jobs.yaml
     """  # noqa: D301
     interval = parse_interval(start, end, days)
-    difference = difference_of(load_jobs(old), load_jobs(new), *interval)
+    check_once([old, new])
+    before, after = (load_jobs(file, may_be_empty=True) for file in (old, new))
+    difference = difference_of(before, after, *interval)
     if as_json:
         print(json.dumps(_document(old, new, interval, difference), indent=2, ensure_ascii=False))
     else:

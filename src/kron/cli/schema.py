@@ -5,10 +5,16 @@ from typing import Annotated
 
 import typer
 
+from kron.cli.option import offer
 from kron.core.errors import check_choice
 from kron.core.schema import SCHEMAS
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What to describe: job or jobfile.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="What to describe: job or jobfile.", autocompletion=offer(lambda: SCHEMAS)
+    ),
+]
 
 
 def schema_command(name: Name = "job") -> None:

@@ -11,8 +11,8 @@ from kron.cli.interval import Days, From, Interval, To, columns, counted, parse_
 from kron.cli.jobfile import load_jobs
 from kron.cli.main import one_line
 from kron.cli.option import AsJson
-from kron.core.definition import Problem
-from kron.core.errors import InvalidJobFileError, UnreadableFileError
+from kron.cli.read import check_once
+from kron.core.errors import InvalidJobFileError, Problem
 from kron.core.instant import DAY, EpochSeconds, datetime_of, rfc3339
 from kron.core.job import Job
 from kron.core.load import HOUR, MINUTE, FleetLoad, Load, Start, load_of, nominal_starts_in, starts_in
@@ -27,7 +27,7 @@ MAX_SHOWN = 10
 MARKS = range(0, 60, 10)
 
 Files = Annotated[
-    list[str], typer.Argument(metavar="JOBFILE...", help="Files of jobs: .yaml, .yml or .json.")
+    list[str], typer.Argument(metavar="JOBFILE...", help="Files of jobs, YAML or JSON; - is standard input.")
 ]
 
 
@@ -67,10 +67,9 @@ def load_fleet(files: Sequence[str]) -> list[Job]:
     jobs: list[Job] = []
     seen: dict[str, str] = {}
     problems = []
+    check_once(files)
     for file in files:
         found = load_jobs(file)
-        if not found:
-            raise UnreadableFileError(file=file, reason="it has no jobs")
         for job in found:
             if job.identity in seen:
                 place = f"{seen[job.identity]} has it already"

@@ -1,19 +1,57 @@
 """What a command is asked about: an expression, a crontab, or a file of jobs."""
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kron.cli.main import complain
+from kron.cli.read import MAX_CRONTAB, MAX_JOBS, STDIN, read_text
 from kron.core.crontab import Entry, parse_crontab
-from kron.core.errors import InputError, InvalidJobFileError, InvalidOptionError, UnreadableFileError
+from kron.core.errors import (
+    InputError,
+    InvalidJobFileError,
+    InvalidOptionError,
+    UnknownTimezoneError,
+    UnreadableFileError,
+)
 from kron.core.schedule import Schedule
 
+# The endings of files of jobs.
+SUFFIXES = (".yaml", ".yml", ".json")
 # One word with a slash or a dot in it, which no expression is, unless it is a field such as */15.
 _PATH = re.compile(r"[^@\s]\S*[/.]\S*|[/.]\S*")
-# One step of a path: a name, or a number in brackets.
-_STEP = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
 _FIELD = re.compile(r"[0-9*,/.+-]*")
+# How the first line of a file of jobs begins, and no line of a crontab: a bracket, an item, a field.
+_JOBS = re.compile(r"""[\[{&!]|---|%YAML|-(?:\s|$)|(["']?)[\w./-]+\1\s*:(?:\s|$)""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file, a pipe or standard input, read once."""
+
+    name: str
+    text: str
+    has_jobs: bool
+
+
+def read_source(argument: str) -> Source | None:
+    """Return what stands in the file an argument names; None if it is an expression."""
+    if not is_file(argument):
+        return None
+    if Path(argument).suffix.lower() in SUFFIXES:
+        return Source(name=argument, text=read_text(argument, MAX_JOBS), has_jobs=True)
+    if argument != STDIN and Path(argument).is_file():
+        return Source(name=argument, text=read_text(argument, MAX_CRONTAB), has_jobs=False)
+    # A pipe has no name that tells what comes out of it.
+    text = read_text(argument, MAX_JOBS)
+    return Source(name=argument, text=text, has_jobs=looks_like_jobs(text))
+
+
+def looks_like_jobs(text: str) -> bool:
+    """Say whether a text begins as a file of jobs does, and not as a crontab."""
+    lines = (line.strip() for line in text.split("\n"))
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return _JOBS.match(first) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +88,16 @@ class Options:
             raise InvalidOptionError(option="option for", value=file, reason=reason)
 
 
+def check_crontab_only(source: Source | None, *, system: bool) -> None:
+    """Refuse `--system` beside what is no crontab."""
+    if system and (source is None or source.has_jobs):
+        raise InputError("Invalid --system: it is for crontabs only")
+
+
 def is_file(argument: str) -> bool:
     """Say whether an argument names a file; refuse what can only be meant as one that is not there."""
+    if argument == STDIN:
+        return True
     path = Path(argument)
     try:
         # The empty text would be the folder we are in.
@@ -65,59 +111,28 @@ def is_file(argument: str) -> bool:
     return found
 
 
-class JobText:
-    """A file of jobs as it is written: plain data, and the line of every path in it.
-
-    `load_jobs` has to accept or refuse the file first: it bounds what hostile files can do.
-    """
-
-    def __init__(self, argument: str) -> None:
-        import json
-
-        import yaml
-
-        from kron.cli.jobfile import Loader, read_text
-
-        path = Path(argument)
-        text = read_text(path)
-        self._node: object = None
-        # Nearly all JSON is YAML; where it is not, every line is the first.
-        with suppress(yaml.YAMLError):
-            self._node = yaml.compose(text, Loader=Loader)
-        is_json = path.suffix.lower() == ".json"
-        self.content: object = json.loads(text) if is_json else yaml.load(text, Loader=Loader)
-
-    def line_of(self, path: str) -> int:
-        """Return the line of a path such as ``jobs[2].policy.deadline``, or of the nearest around it."""
-        from yaml import MappingNode, Node, SequenceNode
-
-        node, line = self._node, 1
-        for number, name in _STEP.findall(path):
-            found: tuple[int, object] | None = None
-            if isinstance(node, MappingNode) and name:
-                found = next(((k.start_mark.line, v) for k, v in node.value if k.value == name), None)
-            elif isinstance(node, SequenceNode) and number and int(number) < len(node.value):
-                item: Node = node.value[int(number)]
-                found = item.start_mark.line, item
-            if found is None:
-                break
-            line, node = found[0] + 1, found[1]
-        return line
+def timed_entries(source: Source, *, system: bool) -> list[Entry]:
+    """Return the entries of a crontab that name times; of the others, which are legal, there is a note."""
+    entries = parse_crontab(source.text, has_user=system)
+    for entry in entries:
+        if entry.at_boot:
+            complain(f"note: {source.name}:{entry.line}: {entry.expression} names no time; it is passed over")
+    return [entry for entry in entries if not entry.at_boot]
 
 
-def crontab_schedules(argument: str, options: Options) -> list[tuple[Entry, Schedule]]:
+def crontab_schedules(source: Source, options: Options, *, system: bool) -> list[tuple[Entry, Schedule]]:
     """Return the entries of a crontab with their schedules, or raise with every line that is wrong."""
-    from kron.cli.jobfile import read_text
-
     found: list[tuple[Entry, Schedule]] = []
-    problems: list[str] = []
-    for entry in parse_crontab(read_text(Path(argument))):
+    problems: dict[str, None] = {}
+    for entry in timed_entries(source, system=system):
         try:
             found.append((entry, options.schedule(entry.expression, entry.timezone)))
         except InputError as error:
-            problems.append(f"{argument}:{entry.line}: {error}")
+            # What is wrong with a zone stands where it is assigned, and is said once.
+            assigned = entry.zone_line if isinstance(error, UnknownTimezoneError) else None
+            problems[f"{source.name}:{assigned or entry.line}: {error}"] = None
     if problems:
-        raise InvalidJobFileError(problems=problems)
+        raise InvalidJobFileError(problems=list(problems))
     if not found:
-        raise UnreadableFileError(file=argument, reason="it names no times")
+        raise UnreadableFileError(file=source.name, reason="it names no times")
     return found

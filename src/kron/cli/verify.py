@@ -10,15 +10,15 @@ from typing import Annotated, NamedTuple, TextIO
 
 import typer
 
-from kron.cli.main import BAD, GOOD, NO, one_line
+from kron.cli.main import BAD, GOOD, NO, complain, one_line
 from kron.cli.option import AsJson
+from kron.cli.read import STDIN, check_once
 from kron.core.errors import UnreadableFileError
 from kron.core.verify import Finding, Verification, verify
 
 # Lines of a log are read one at a time; only a document that spans lines is held as a whole.
 MAX_DOCUMENT = 64 * 1024 * 1024
 PROGRESS_EVERY = 5_000
-STDIN = "-"
 
 Files = Annotated[
     list[str],
@@ -53,6 +53,7 @@ def verify_command(
       kron next jobs.yaml --json | kron verify -
       kron verify -q --skip-others krond.log
     """  # noqa: D301
+    check_once(files)
     report = Report(quiet=quiet, as_json=as_json)
     for file in files:
         try:
@@ -291,12 +292,12 @@ class Report:
             unreadable = [{"file": e.details["file"], "reason": e.details["reason"]} for e in self.unreadable]
             rest = {"summary": {**sums, "passed_over": self.passed_over}, "unreadable": unreadable}
             print("\n], " + json.dumps(rest, ensure_ascii=False)[1:])
-        else:
+        elif self._counts or self.passed_over or not self.unreadable:
             passed = f"; {self.passed_over} other lines passed over" if self.passed_over else ""
             counted = ", ".join(f"{self._counts[finding]} {finding}" for finding in Finding)
             print(f"{self._counts.total()} verified: {counted}{passed}")
         for error in self.unreadable:
-            print(f"kron: {one_line(str(error))}", file=sys.stderr)
+            complain(str(error))
         if self.unreadable:
             return BAD
         return GOOD if self._counts.total() == self._counts[Finding.OK] else NO

@@ -1,0 +1,46 @@
+"""Reading files, pipes and standard input: as UTF-8 text, and never more than a bound."""
+
+import os
+import stat
+from collections.abc import Sequence
+
+from kron.core.errors import InputError, UnreadableFileError
+
+STDIN = "-"
+# What is larger than these is something else, and may never end. A fleet of 100,000 jobs has some 30 MiB.
+MAX_JOBS = 64 << 20
+MAX_CRONTAB = 4 << 20
+MAX_CALENDAR = 4 << 20
+
+
+def read_text(file: str, most: int) -> str:
+    """Return the text of a file, or of standard input, or raise UnreadableFileError."""
+    try:
+        content = _read_bytes(file, most)
+    except OSError as cause:
+        raise UnreadableFileError(file=file, reason=cause.strerror or str(cause)) from cause
+    except ValueError as cause:
+        raise UnreadableFileError(file=file, reason="a file cannot have this name") from cause
+    if len(content) > most:
+        raise UnreadableFileError(file=file, reason=f"it is larger than {most >> 20} MiB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as cause:
+        line = content.count(b"\n", 0, cause.start) + 1
+        raise UnreadableFileError(file=file, reason=f"line {line} is not UTF-8 text") from cause
+
+
+def _read_bytes(file: str, most: int) -> bytes:
+    """Return the beginning of a file: one byte more than is allowed shows that it is too large."""
+    standard = file == STDIN
+    with open(0 if standard else file, "rb", closefd=not standard) as stream:
+        found = os.fstat(stream.fileno())
+        if stat.S_ISREG(found.st_mode) and found.st_size > most:
+            raise UnreadableFileError(file=file, reason=f"it is larger than {most >> 20} MiB")
+        return stream.read(most + 1)
+
+
+def check_once(files: Sequence[str]) -> None:
+    """Refuse standard input that is to be read twice."""
+    if files.count(STDIN) > 1:
+        raise InputError("- stands twice: standard input can be read only once")
