@@ -91,7 +91,7 @@ def _next_expression(schedule: Schedule, start: str | None, count: int, *, as_js
         return print(json.dumps(_document(schedule, lines), indent=2, ensure_ascii=False))
     print(one_line(f"{schedule.text}   {schedule.timezone}"))
     if not lines:
-        print("  no time is left: the calendar ends with the year 9999, or the clocks skip every one (see kron lint)")
+        print("  no time is left: the clocks skip every one, or the calendar ends (year 9999)")
     seconds = any(line.wall.second for line in lines)
     for line in lines:
         print(preview_row(line, schedule.plan.zone, seconds=seconds))

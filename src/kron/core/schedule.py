@@ -10,14 +10,14 @@ from kron.core.cron.dialect import DIALECTS, EXTENDED, needs_identity, parse
 from kron.core.cron.expression import Expression
 from kron.core.errors import CronCalculationError, InvalidOptionError, UnknownTimezoneError, check_choice
 from kron.core.identity import identity_fault
-from kron.core.instant import EPOCH, EpochSeconds, datetime_of, rfc3339, seconds_from, seconds_of
+from kron.core.instant import DAY, EPOCH, EpochSeconds, datetime_of, rfc3339, seconds_from, seconds_of
 from kron.core.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP, timeline_of
 from kron.core.walk import Walk, hour_table, seconds_inside, walk_back
 from kron.core.zone import Zone, zone_of
 
 UTC = "UTC"
-# `fromtimestamp` with this is `datetime_of` without its detours: the one call made for every answer.
-_UTC = EPOCH.tzinfo
+# This is `datetime_of` without its detours: the one call made for every answer.
+_at, _UTC = datetime.fromtimestamp, EPOCH.tzinfo
 _write = object.__setattr__
 
 
@@ -154,17 +154,22 @@ class Schedule:
 
     def next_after(self, instant: datetime) -> datetime:
         """Return the first occurrence strictly later than an aware datetime, in UTC."""
-        found = self.plan.next_after(seconds_of(instant))
+        try:
+            # `seconds_of` without its checks: what it would refuse finds nothing, and is refused then.
+            since = instant - EPOCH
+            found = self.plan.next_after(since.days * DAY + since.seconds)
+        except (TypeError, AttributeError, OverflowError):
+            found = None
         if found is None:
             raise self._exhausted(instant, "next")
-        return datetime.fromtimestamp(found, _UTC)
+        return _at(found, _UTC)
 
     def prev_at_or_before(self, instant: datetime) -> datetime:
         """Return the last occurrence at or before an aware datetime, in UTC."""
         found = self.plan.prev_at_or_before(seconds_of(instant))
         if found is None:
             raise self._exhausted(instant, "previous")
-        return datetime.fromtimestamp(found, _UTC)
+        return _at(found, _UTC)
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
         """Yield the occurrences in `[start, end)`, oldest first, one at a time as they are asked for."""
