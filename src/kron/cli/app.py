@@ -15,6 +15,7 @@ COMMANDS = {
     "next": "kron.cli.next:next_command",
     "explain": "kron.cli.explain:explain_command",
     "lint": "kron.cli.lint:lint_command",
+    "migrate": "kron.cli.migrate:migrate_command",
     "schema": "kron.cli.schema:schema_command",
     "verify": "kron.cli.verify:verify_command",
     "simulate": "kron.cli.simulate:simulate_command",

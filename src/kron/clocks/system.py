@@ -1,11 +1,41 @@
-"""The host's clock. This is the only file that reads the time."""
+"""The machine's clock. No other file of Kron asks the machine for the time."""
 
+import asyncio
+import time
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+
+# How long one slice of a sleep lasts at most, and so how long a jump of the wall clock stays unnoticed.
+SLICE_S = 1.0
+# A long timer of the event loop is late by a part of its length, so the last stretch is slept on its own.
+LAST_S = 0.02
+# Wall clock and monotonic clock drift apart by less than this in one slice unless somebody set the clock.
+JUMP_S = 0.5
 
 
 class SystemClock:
-    """The time of the machine Kron runs on."""
+    """The wall clock of the host and its monotonic clock."""
 
     def now(self) -> datetime:
-        """Return the current instant in UTC."""
+        """Return the present instant."""
         return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds that no change of the wall clock moves."""
+        return time.monotonic()
+
+    async def sleep_until(self, instant: datetime) -> None:
+        """Sleep in slices until an instant; return at once when the wall clock jumps."""
+        until = instant.timestamp()
+        while True:
+            wall, mono = time.time(), time.monotonic()
+            left = until - wall
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left - LAST_S, SLICE_S) if left > 2 * LAST_S else left)
+            if abs((time.time() - wall) - (time.monotonic() - mono)) > JUMP_S:
+                return
+
+    def working(self) -> AbstractContextManager[None]:
+        """Return nothing to hold: real time waits for nobody."""
+        return nullcontext()

@@ -11,7 +11,17 @@ from kron.core.cron.field import MONTH, WEEKDAY, Unit
 from kron.core.distribution import Dir, Distribution, Exponential, Mu, Normal, SkewEarly, SkewLate, Uniform
 from kron.core.duration import parse_duration
 from kron.core.errors import InputError, InvalidOptionError, Problem
-from kron.core.policy import OVERLAP_NAMES, Policy
+from kron.core.instant import EpochSeconds, seconds_of
+from kron.core.policy import (
+    CATCHUP_NAMES,
+    LOOKAHEAD_MS,
+    MAX_CATCHUP,
+    MAX_COUNT,
+    MAX_QUEUE,
+    ORPHAN_NAMES,
+    OVERLAP_NAMES,
+    Policy,
+)
 from kron.core.seed import SeedStrategy
 from kron.core.window import MODE_NAMES, Window, WindowMode
 
@@ -342,12 +352,56 @@ def read_policy(fields: Fields) -> Policy:
     if fields.has("overlap") and fields.has("concurrency"):
         fields.problem("overlap", fields.get("overlap"), "stands beside concurrency; use one of the two")
     name = "overlap" if fields.has("overlap") else "concurrency"
+    start_at = fields.read("start_at", _optional(parse_instant), usual.start_at)
+    end_at = fields.read("end_at", _optional(parse_instant), usual.end_at)
+    if start_at is not None and end_at is not None and start_at > end_at:
+        fields.problem("end_at", fields.get("end_at"), "lies before start_at")
     return Policy(
         overlap=fields.read(name, choice_of(OVERLAP_NAMES), usual.overlap),
-        deadline=fields.read("deadline", _parse_deadline, usual.deadline),
+        deadline=fields.read("deadline", _optional(parse_duration), usual.deadline),
         suspend=fields.read("suspend", parse_bool, usual.suspend),
+        catchup=fields.read("catchup", choice_of(CATCHUP_NAMES), usual.catchup),
+        on_orphan=fields.read("on_orphan", choice_of(ORPHAN_NAMES), usual.on_orphan),
+        jitter_ms=fields.read("jitter_ms", _count(0, LOOKAHEAD_MS), usual.jitter_ms),
+        retry_delay=fields.read("retry_delay", _optional(parse_duration), usual.retry_delay),
+        run_timeout=fields.read("run_timeout", _optional(parse_duration), usual.run_timeout),
+        replace_grace=fields.read("replace_grace", parse_duration, usual.replace_grace),
+        queue_max=fields.read("queue_max", _count(1, MAX_QUEUE), usual.queue_max),
+        max_catchup=fields.read("max_catchup", _count(1, MAX_CATCHUP), usual.max_catchup),
+        start_at=start_at,
+        end_at=end_at,
+        remaining=fields.read("remaining", _optional(_count(1, MAX_COUNT)), usual.remaining),
+        pause_after_failures=fields.read(
+            "pause_after_failures", _optional(_count(1, MAX_COUNT)), usual.pause_after_failures
+        ),
     )
 
 
-def _parse_deadline(value: object) -> timedelta | None:
-    return None if value is None else parse_duration(value)
+def _optional(parse: Callable[[object], Value]) -> Callable[[object], Value | None]:
+    """Return a reader that also takes nothing."""
+    return lambda value: None if value is None else parse(value)
+
+
+def _count(low: int, high: int) -> Callable[[object], int]:
+    """Return a reader of whole numbers within bounds."""
+
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise refuse(value, f"must be a whole number, got {type(value).__name__}")
+        if not low <= value <= high:
+            raise refuse(value, f"outside {low}-{high}")
+        return value
+
+    return parse
+
+
+def parse_instant(value: object) -> EpochSeconds:
+    """Return a whole second from an aware datetime or an RFC 3339 text."""
+    try:
+        instant = value if isinstance(value, datetime) else datetime.fromisoformat(parse_text(value))
+    except ValueError as cause:
+        raise refuse(value, "write an instant such as 2026-03-29T01:00:00Z") from cause
+    try:
+        return seconds_of(instant)
+    except InputError as cause:
+        raise refuse(value, str(cause.details["reason"])) from cause

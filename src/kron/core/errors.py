@@ -14,6 +14,7 @@ KronError
 │   ├── NoCandidateError
 │   └── InvalidInstantError
 ├── ConflictError                    valid input, wrong moment
+│   └── OwnedError
 └── StoreError                       what we remembered cannot be used
 """
 
@@ -234,6 +235,19 @@ class NoCandidateError(InputError):
             identity=identity,
             count=count,
             since=since,
+        )
+
+
+class OwnedError(ConflictError):
+    """Somebody else looks after these jobs."""
+
+    code = "owned"
+
+    def __init__(self, *, namespace: str, owner: str) -> None:
+        super().__init__(
+            f'The jobs of "{namespace}" in {owner} are looked after by another process',
+            namespace=namespace,
+            owner=owner,
         )
 
 

@@ -25,7 +25,7 @@ from kron.core.duration import MICROSECOND, format_duration
 from kron.core.errors import InputError, InvalidJobError, Problem
 from kron.core.identity import identity_fault
 from kron.core.instant import DAY
-from kron.core.policy import Policy
+from kron.core.policy import POLICY_FIELDS, Policy
 from kron.core.schedule import Schedule
 from kron.core.seed import SeedStrategy
 from kron.core.timeline import GAP_CHOICES, REPEAT_CHOICES
@@ -96,7 +96,7 @@ class Job:
         constraints = read_constraints(
             fields.sub("constraints", ("only", "avoid")), {**(calendars or {}), **own}
         )
-        policy = read_policy(fields.sub("policy", ("concurrency", "overlap", "deadline", "suspend")))
+        policy = read_policy(fields.sub("policy", POLICY_FIELDS))
         if schedule is not None and (fault := _window_fault(schedule, window)):
             problems.append(Problem("window.duration", format_duration(window.duration), fault))
         if problems or schedule is None:

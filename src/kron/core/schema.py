@@ -10,7 +10,15 @@ from kron.core.cron.dialect import DIALECTS
 from kron.core.cron.field import MONTH, WEEKDAY, Unit
 from kron.core.definition import DOM, HOURS, MIN_RATE, PARAMETERS
 from kron.core.distribution import Dir, Mu
-from kron.core.policy import OVERLAP_NAMES
+from kron.core.policy import (
+    CATCHUP_NAMES,
+    LOOKAHEAD_MS,
+    MAX_CATCHUP,
+    MAX_COUNT,
+    MAX_QUEUE,
+    ORPHAN_NAMES,
+    OVERLAP_NAMES,
+)
 from kron.core.seed import SeedStrategy
 from kron.core.timeline import GAP_CHOICES, REPEAT_CHOICES
 from kron.core.window import MODE_NAMES
@@ -34,6 +42,10 @@ _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]"
 # Something to read, and nothing that ends a line.
 _ON_A_LINE = r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029\x00]*"
 _IDENTITY = rf"^{_ON_A_LINE}[^\s\x1c-\x1f\x85\x00]{_ON_A_LINE}$"
+INSTANT: Schema = {
+    "type": ["string", "null"],
+    "description": "an instant with its offset, e.g. 2026-03-29T01:00:00Z",
+}
 POSITIVE: Schema = {"type": "number", "exclusiveMinimum": 0}
 
 
@@ -122,6 +134,18 @@ _JOB_FIELDS: dict[str, Schema] = {
             "overlap": {"enum": list(OVERLAP_NAMES), "description": "another word for concurrency"},
             "deadline": {"oneOf": [DURATION, {"type": "null"}], "default": "0s"},
             "suspend": {"type": "boolean", "default": False},
+            "catchup": {"enum": list(CATCHUP_NAMES), "default": "all"},
+            "on_orphan": {"enum": list(ORPHAN_NAMES), "default": "fail"},
+            "jitter_ms": {"type": "integer", "minimum": 0, "maximum": LOOKAHEAD_MS, "default": 0},
+            "retry_delay": {"oneOf": [DURATION, {"type": "null"}]},
+            "run_timeout": {"oneOf": [DURATION, {"type": "null"}]},
+            "replace_grace": {**DURATION, "default": "10s"},
+            "queue_max": {"type": "integer", "minimum": 1, "maximum": MAX_QUEUE, "default": 100},
+            "max_catchup": {"type": "integer", "minimum": 1, "maximum": MAX_CATCHUP, "default": 1000},
+            "start_at": INSTANT,
+            "end_at": INSTANT,
+            "remaining": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_COUNT},
+            "pause_after_failures": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_COUNT},
         }
     )
     | {"not": {"required": ["concurrency", "overlap"]}},

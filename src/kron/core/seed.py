@@ -53,3 +53,11 @@ def splitmix64(state: int) -> tuple[int, int]:
 def unit_of(number: int) -> float:
     """Return a generated number as one in [0, 1), from its upper 53 bits."""
     return (number >> 11) * UNIT
+
+
+def jitter_of(identity: str, period_id: str, jitter_ms: int) -> int:
+    """Return a period's own offset in [-jitter_ms, +jitter_ms]: seeded, not random (DESIGN 7)."""
+    if jitter_ms == 0:
+        return 0
+    _, number = splitmix64(state_of(sha256(f"{identity}\n{period_id}\njitter".encode()).hexdigest()))
+    return min(int(unit_of(number) * (2 * jitter_ms + 1)), 2 * jitter_ms) - jitter_ms

@@ -12,7 +12,10 @@ from kron.core.policy import Overlap, Policy
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do before an instant in milliseconds, or, without one, until the job is changed."""
+    """Nothing to do before an instant in milliseconds.
+
+    Without one: until the job is resumed, or until its active execution ends.
+    """
 
     until: int | None
 
@@ -53,4 +56,6 @@ def judge(decision: Decision, policy: Policy, *, active: bool, now: datetime | i
         return Settle(Outcome.MISSED, Reason.DEADLINE)
     if active and policy.overlap is Overlap.SKIP:
         return Settle(Outcome.SKIPPED, Reason.ACTIVE)
+    if active and policy.overlap in (Overlap.QUEUE, Overlap.BUFFER_ONE):
+        return Wait(until=None)
     return Start(replace=active and policy.overlap is Overlap.REPLACE)

@@ -1,0 +1,181 @@
+"""The process part: how many host processes are started per second with their output captured."""
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from bench.row import Findings, Goal, Kind, Row, Say, shown
+from bench.timing import ALL, Sample, round_robin, rows_of, seconds_of
+from kron.clocks.system import SystemClock
+from kron.core.event import Happened, Report
+from kron.core.outcome import Reason
+from kron.core.record import JobRecord, RunRecord, Status, key_of
+from kron.launchers.kind import launcher_text_of, read_launcher
+from kron.launchers.process import ProcessLauncher
+from kron.launchers.retry import Backoff
+from kron.ports import Launch
+
+QUIET = "host processes started, a line of output each"
+NOISY = "host processes started, 64 KiB of output each"
+COMMANDS: Mapping[str, list[str]] = {
+    QUIET: ["/bin/echo", "hello"],
+    NOISY: ["/usr/bin/head", "-c", "65536", "/dev/zero"],
+}
+SIZES = {QUIET: 6, NOISY: 65_536}
+KRON, LARGE, SURVIVOR, DISK = "kron", "kron, 1 GiB parent", "kron, survivors", "kron, outputs on disk"
+POPEN, ASYNCIO = "subprocess.Popen", "asyncio with pipes"
+
+REPETITIONS = 5
+AT_ONCE = 32
+GIB = 1 << 30
+# Where a daemon has its run folder: in memory. Elsewhere it is wherever temporary files are.
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+LEAST_RATE = 1_500
+MOST_SLOWER = 1.2
+START = 1_772_323_200  # 2026-03-01T00:00:00Z
+
+
+def run(say: Say, *, quick: bool) -> Findings:
+    """Measure starts beside what Python's own library does."""
+    count = 100 if quick else 500
+    rows: list[Row] = []
+    for title, command in COMMANDS.items():
+        rows += _rows(title, command, count, say)
+    return Findings(rows=tuple(rows), goals=tuple(_goals(rows)))
+
+
+def _rows(title: str, command: Sequence[str], count: int, say: Say) -> list[Row]:
+    size = SIZES[title]
+    measures: dict[str, Callable[[], Sample]] = {
+        KRON: partial(_kron, command, count, size),
+        LARGE: partial(_kron, command, count, size, large=True),
+        SURVIVOR: partial(_kron, command, count, size, survive=True),
+        DISK: partial(_kron, command, count, size, folder=None),
+        POPEN: partial(_popen, command, count, size),
+        ASYNCIO: partial(_asyncio, command, count, size),
+    }
+    series = round_robin(measures, repetitions=REPETITIONS, say=lambda text: say(f"{title}: {text}"))
+    notes = {SURVIVOR: "a shell writes each exit status down, for an owner that is not the parent"}
+    return rows_of(title, Kind.RATE, series, reference=KRON, notes=notes)
+
+
+def _kron(
+    command: Sequence[str],
+    count: int,
+    size: int,
+    *,
+    large: bool = False,
+    survive: bool = False,
+    folder: str | None = MEMORY,
+) -> Sample:
+    settings = read_launcher({"kind": "process", "command": list(command), "survive": survive})
+    launches = [_launch(launcher_text_of(settings), number) for number in range(count)]
+    ballast = bytearray(GIB) if large else bytearray()
+    # A page counts only when something was written to it.
+    ballast[::4096] = b"x" * len(ballast[::4096])
+    with TemporaryDirectory(dir=folder) as state:
+        seconds = seconds_of(lambda: asyncio.run(_start_all(launches, Path(state), size)))
+    del ballast
+    return {ALL: seconds / count}
+
+
+async def _start_all(launches: Sequence[Launch], folder: Path, size: int) -> None:
+    sizes: list[int] = []
+    reports: list[Report] = []
+
+    def hear(report: Report) -> None:
+        reports.append(report)
+
+    launcher = ProcessLauncher(
+        SystemClock(),
+        folder,
+        max_processes=AT_ONCE,
+        backoff=Backoff(tries=1, first=timedelta(0)),
+        on_output=lambda _run, output: sizes.append(len(output)),
+    )
+    for launch in launches:
+        launcher.start(launch, hear)
+    await launcher.close()
+    ends = [report.happened for report in reports if report.happened is not Happened.ACCEPTED]
+    assert ends == [Happened.SUCCESS] * len(launches)
+    assert sizes == [size] * len(launches)
+
+
+def _launch(settings: str, number: int) -> Launch:
+    identity, now = f"bench/{number}", 1000 * START
+    job = JobRecord(identity, "{}", settings, "process", 1, now, now, 1, START, None, None)
+    key = key_of(identity, START)
+    run = RunRecord(key, identity, START, now, Status.STARTED, Reason.DUE, now, 1, attempt=1, token=1)
+    return Launch(job, run)
+
+
+def _popen(command: Sequence[str], count: int, size: int) -> Sample:
+    """Keep as many under way as Kron does, and read each to its end in the order of the starts."""
+
+    def work() -> None:
+        under_way: list[subprocess.Popen[bytes]] = []
+        for _ in range(count):
+            if len(under_way) == AT_ONCE:
+                _read(under_way.pop(0), size)
+            under_way.append(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+        for process in under_way:
+            _read(process, size)
+
+    return {ALL: seconds_of(work) / count}
+
+
+def _read(process: subprocess.Popen[bytes], size: int) -> None:
+    output, _ = process.communicate()
+    assert (process.returncode, len(output)) == (0, size)
+
+
+def _asyncio(command: Sequence[str], count: int, size: int) -> Sample:
+    async def one(room: asyncio.Semaphore) -> None:
+        async with room:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            output, _ = await process.communicate()
+            assert (process.returncode, len(output)) == (0, size)
+
+    async def work() -> None:
+        room = asyncio.Semaphore(AT_ONCE)
+        await asyncio.gather(*(one(room) for _ in range(count)))
+
+    return {ALL: seconds_of(lambda: asyncio.run(work())) / count}
+
+
+def _goals(rows: Sequence[Row]) -> Iterator[Goal]:
+    costs = {(row.title, row.contender): row.seconds for row in rows}
+    ratios = {(row.title, row.contender): row.ratio for row in rows}
+    quiet = costs.get((QUIET, KRON))
+    yield Goal(
+        what=QUIET,
+        wanted=f">= {shown(Kind.RATE, 1 / LEAST_RATE)}",
+        measured="not measured" if quiet is None else shown(Kind.RATE, quiet),
+        met=None if quiet is None else 1 / quiet >= LEAST_RATE,
+    )
+    slower = [ratio for title in COMMANDS if (ratio := ratios.get((title, LARGE))) is not None]
+    yield Goal(
+        what="the same with a 1 GiB parent",
+        wanted=f"<= {MOST_SLOWER}x the time",
+        measured=f"{median(slower):.2f}x the time" if slower else "not measured",
+        met=median(slower) <= MOST_SLOWER if slower else None,
+    )

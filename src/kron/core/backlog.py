@@ -1,0 +1,156 @@
+"""The backlog: periods whose time may have come. Each gets a record of its own, or a share in one."""
+
+from kron.core.instant import EpochSeconds
+from kron.core.outcome import Outcome, Reason
+from kron.core.policy import LOOKAHEAD_MS, Catchup
+from kron.core.record import RangeRecord, RunRecord, Status
+from kron.core.turn import Turn
+
+# Missed periods that one job starts in one wake, so that a long outage makes no storm (SPEC 3: 11).
+MAX_CATCHUP_PER_WAKE = 100
+# Periods of one job that one wake decides one by one; as many windows may be open at once (DESIGN 7).
+MAX_PLANNED_PER_WAKE = 1_000
+
+
+def plan_backlog(turn: Turn) -> None:
+    """Give every period whose window is near a record; a job that has run often enough has no more."""
+    missed = [run for run in turn.runs.values() if _was_missed(turn, run)]
+    if turn.job.remaining == 0:
+        _judge_missed(turn, missed)
+        return
+    if turn.job.replay_until is None:
+        _drop_missed(turn)
+    replay = turn.job.replay_until
+    terms = turn.segment.terms
+    last = replay if replay is not None else (turn.now + terms.jitter_ms) // 1000 - terms.early
+    _drop_late(turn, last)
+    limit = MAX_PLANNED_PER_WAKE if replay is None else MAX_CATCHUP_PER_WAKE
+    for number, nominal_time in enumerate(turn.segment.times_until(last)):
+        if number == limit:
+            turn.more = True
+            break
+        _plan_period(turn, nominal_time, missed)
+        turn.job = turn.job._replace(cursor=nominal_time)
+    _judge_missed(turn, missed)
+    if replay is not None and not turn.more:
+        # What came after the replay's range gets its own wake, at once.
+        turn.job = turn.job._replace(replay_until=None, replay_at=None, replay_count=0)
+        turn.more = True
+
+
+def _drop_missed(turn: Turn) -> None:
+    """Let the catch-up policy judge what was certainly missed: by arithmetic, however much it is."""
+    terms = turn.segment.terms
+    newest = turn.segment.last_until((turn.catch_line - 1 - terms.jitter_ms) // 1000 - terms.late)
+    if newest is None:
+        return
+    match terms.policy.catchup:
+        case Catchup.NONE:
+            _drop_until(turn, newest, Reason.CATCHUP_NONE)
+        case Catchup.ONCE:
+            # The newest stays, to be judged beside those that may have been missed.
+            possible = turn.segment.newest_possible(turn.job.identity, newest)
+            _drop_until(turn, newest if possible is None else possible - 1, Reason.SUPERSEDED)
+        case Catchup.ALL | Catchup.SPREAD:
+            _begin_replay(turn, newest)
+
+
+def _begin_replay(turn: Turn, newest: EpochSeconds) -> None:
+    """Fix which missed periods run, and drop the older ones."""
+    count = turn.segment.count_until(newest)
+    kept = min(count, turn.segment.terms.policy.max_catchup)
+    if kept < count:
+        _drop_until(turn, turn.segment.nth_last(kept, newest) - 1, Reason.CATCHUP_LIMIT)
+    turn.job = turn.job._replace(replay_until=newest, replay_at=turn.now, replay_count=kept)
+
+
+def _drop_late(turn: Turn, last: EpochSeconds) -> None:
+    """Drop what is past its deadline wherever in its window it was to start, again by arithmetic."""
+    terms = turn.segment.terms
+    replaying = turn.job.replay_until is not None
+    if terms.deadline_s is None or (replaying and terms.policy.catchup is Catchup.SPREAD):
+        return
+    # What may have been missed, or may be older than the job, is judged one by one.
+    earliest = 1000 * (turn.segment.after + 1 + terms.early) - terms.jitter_ms
+    if earliest < turn.job.born_at or (earliest < turn.catch_line and not replaying):
+        return
+    on_time = turn.now // 1000 - terms.deadline_s - terms.late - terms.jitter_ms // 1000
+    newest = turn.segment.last_until(min(last, -int(-on_time // 1) - 1))
+    if newest is not None:
+        _drop_until(turn, newest, Reason.DEADLINE)
+
+
+def _drop_until(turn: Turn, last: EpochSeconds, reason: Reason) -> None:
+    """Write all periods up to a nominal time off as missed, together."""
+    segment = turn.segment
+    first, newest = segment.next_after(segment.after), segment.last_until(last)
+    if first is None or newest is None:
+        return
+    if first == newest:
+        turn.drop(turn.new_run(first, _fire_time(turn, first)), Status.MISSED, reason)
+    else:
+        count = segment.count_until(newest)
+        identity, outcome = turn.job.identity, Outcome.MISSED
+        dropped = RangeRecord(identity, first, newest, count, outcome, reason, segment.epoch, turn.now)
+        turn.change.ranges.append(dropped)
+    turn.advance(newest)
+
+
+def _plan_period(turn: Turn, nominal_time: EpochSeconds, missed: list[RunRecord]) -> None:
+    fire_time = _fire_time(turn, nominal_time)
+    run = turn.new_run(nominal_time, fire_time)
+    if run.key in turn.runs:
+        return
+    if fire_time is None:
+        turn.drop(run, Status.UNSCHEDULABLE, Reason.NO_CANDIDATE)
+    elif fire_time < turn.job.born_at:
+        return
+    elif turn.segment.epoch > 1 and fire_time <= turn.segment.edited_at:
+        turn.drop(run, Status.CANCELLED, Reason.EDITED)
+    elif turn.job.replay_until is not None:
+        turn.put(_replayed(turn, run))
+    elif fire_time < turn.catch_line:
+        missed.append(run)
+    else:
+        turn.put(run)
+
+
+def _replayed(turn: Turn, run: RunRecord) -> RunRecord:
+    """Return a missed period that runs: at once, or at its place in the spread."""
+    if turn.segment.terms.policy.catchup is not Catchup.SPREAD:
+        return run._replace(reason=Reason.CAUGHT_UP)
+    job = turn.job
+    assert job.replay_at is not None
+    assert job.replay_until is not None
+    rest = turn.segment._replace(after=run.nominal_time).count_until(job.replay_until)
+    return _spread(run, job.replay_at, job.replay_count - rest, job.replay_count)
+
+
+def _spread(run: RunRecord, since: int, number: int, count: int) -> RunRecord:
+    """Return the n-th of so many missed periods, at its place in the next minute."""
+    at = since + number * LOOKAHEAD_MS // (count + 1)
+    return run._replace(fire_time=at, due_at=at, reason=Reason.SPREAD)
+
+
+def _was_missed(turn: Turn, run: RunRecord) -> bool:
+    """Say whether a planned period's time passed while nothing looked after it."""
+    planned = run.status is Status.PENDING and run.reason is Reason.PLANNED
+    return planned and run.fire_time < turn.catch_line
+
+
+def _judge_missed(turn: Turn, missed: list[RunRecord]) -> None:
+    """Let the catch-up policy judge single periods that were missed."""
+    for number, run in enumerate(sorted(missed, key=lambda run: run.nominal_time), 1):
+        match turn.terms_of(run).policy.catchup:
+            case Catchup.NONE:
+                turn.drop(run, Status.MISSED, Reason.CATCHUP_NONE)
+            case Catchup.ONCE if number < len(missed):
+                turn.drop(run, Status.MISSED, Reason.SUPERSEDED)
+            case Catchup.ONCE | Catchup.ALL:
+                turn.put(run._replace(reason=Reason.CAUGHT_UP))
+            case Catchup.SPREAD:
+                turn.put(_spread(run, turn.now, number, len(missed)))
+
+
+def _fire_time(turn: Turn, nominal_time: EpochSeconds) -> int | None:
+    return turn.segment.terms.fire_time(turn.job.identity, nominal_time)

@@ -1,0 +1,41 @@
+"""Events: what launchers report of executions, and owners of what they took over."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Happened(StrEnum):
+    """What became of one attempt."""
+
+    ACCEPTED = "accepted"
+    STARTED = "started"
+    SUCCESS = "success"
+    FAILED = "failed"
+    LAUNCH_FAILED = "launch_failed"
+    CANCELLED = "cancelled"
+    ORPHANED = "orphaned"
+    UNACKNOWLEDGED = "unacknowledged"
+
+
+class Report(NamedTuple):
+    """What happened to one attempt of one run, and when, in milliseconds."""
+
+    identity: str
+    key: str
+    attempt: int
+    happened: Happened
+    at: int
+    error: str | None = None
+    run_id: str | None = None
+
+
+class Traits(NamedTuple):
+    """What the engine must know of a kind of launcher.
+
+    `reports`: the end of an execution becomes known. `idempotent`: the same key may be launched
+    again without a second effect. `enqueues`: accepted work starts later, by itself.
+    """
+
+    reports: bool = True
+    idempotent: bool = False
+    enqueues: bool = False

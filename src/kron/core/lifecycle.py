@@ -1,0 +1,105 @@
+"""The life of a run: which status may follow which, and what a report makes of it.
+
+The table is the whole state machine; the documentation draws itself from it. Only a new attempt
+leads back from FAILED, so (attempt, status) never goes backwards and an outcome never changes.
+"""
+
+from kron.core.event import Happened, Report, Traits
+from kron.core.outcome import Reason
+from kron.core.record import IN_FLIGHT, Result, RunRecord, Status
+
+ENDED = (Status.SUCCESS, Status.FAILED, Status.CANCELLED)
+TRANSITIONS: dict[Status, frozenset[Status]] = {
+    Status.PENDING: frozenset(
+        {
+            Status.ENQUEUED,
+            Status.STARTED,
+            Status.SKIPPED,
+            Status.MISSED,
+            Status.UNSCHEDULABLE,
+            Status.CANCELLED,
+        }
+    ),
+    Status.ENQUEUED: frozenset({Status.STARTED, *ENDED}),
+    Status.STARTED: frozenset(ENDED),
+    Status.FAILED: frozenset({Status.ENQUEUED, Status.STARTED}),
+    Status.SUCCESS: frozenset(),
+    Status.SKIPPED: frozenset(),
+    Status.MISSED: frozenset(),
+    Status.UNSCHEDULABLE: frozenset(),
+    Status.CANCELLED: frozenset(),
+}
+
+_END_OF = {
+    Happened.SUCCESS: (Status.SUCCESS, Result.SUCCESS),
+    Happened.FAILED: (Status.FAILED, Result.FAILED),
+    Happened.LAUNCH_FAILED: (Status.FAILED, Result.LAUNCH_FAILED),
+    Happened.CANCELLED: (Status.CANCELLED, Result.CANCELLED),
+    Happened.ORPHANED: (Status.FAILED, Result.ORPHANED),
+}
+
+
+def moved(run: RunRecord, status: Status, **fields: object) -> RunRecord:
+    """Return a run in its next status; one that may not follow is our own mistake."""
+    assert status in TRANSITIONS[run.status], f"{run.status} does not lead to {status}"
+    return run._replace(status=status, **fields)  # type: ignore[arg-type]
+
+
+def start(run: RunRecord, *, reason: Reason, now: int, token: int, traits: Traits) -> RunRecord:
+    """Return a run whose next attempt is started now."""
+    status = Status.ENQUEUED if traits.enqueues else Status.STARTED
+    return moved(
+        run,
+        status,
+        reason=reason,
+        attempt=run.attempt + 1,
+        token=token,
+        started_at=now,
+        ended_at=None,
+        result=None,
+        error=None,
+        run_id=None,
+        acked=0,
+        due_at=None,
+        is_open=1,
+    )
+
+
+def settle(run: RunRecord, status: Status, reason: Reason) -> RunRecord:
+    """Return a run that ends without an execution."""
+    return moved(run, status, reason=reason, due_at=None, is_open=0)
+
+
+def reported(run: RunRecord, report: Report, *, traits: Traits) -> RunRecord:
+    """Return what a report makes of a run; one about another attempt changes nothing."""
+    if report.attempt != run.attempt or run.status not in IN_FLIGHT:
+        return run
+    match report.happened:
+        case Happened.ACCEPTED:
+            run = run._replace(acked=1, run_id=report.run_id or run.run_id)
+            # An end that never becomes known is not waited for.
+            return run if traits.reports else run._replace(due_at=None, is_open=0)
+        case Happened.STARTED:
+            run = run._replace(acked=1, run_id=report.run_id or run.run_id)
+            return moved(run, Status.STARTED) if run.status is Status.ENQUEUED else run
+        case Happened.UNACKNOWLEDGED:
+            return run
+        case happened:
+            return _ended(run, report, happened)
+
+
+def _ended(run: RunRecord, report: Report, happened: Happened) -> RunRecord:
+    status, result = _END_OF[happened]
+    if run.reason is Reason.REPLACED and status is not Status.SUCCESS:
+        status, result = Status.CANCELLED, Result.REPLACED
+    return moved(
+        run,
+        status,
+        result=result,
+        ended_at=report.at,
+        error=report.error or run.error,
+        run_id=report.run_id or run.run_id,
+        acked=1,
+        due_at=None,
+        is_open=0,
+    )

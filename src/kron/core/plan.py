@@ -1,0 +1,188 @@
+"""One step of the engine: records and the present moment in, what to write and to start out.
+
+`plan` is pure and total. It decides everything; whoever carries its answer out decides nothing.
+"""
+
+from kron.core.backlog import plan_backlog
+from kron.core.catchup import end_of_oldest, segment_of, without_oldest
+from kron.core.event import Happened, Report
+from kron.core.lifecycle import reported
+from kron.core.outcome import Reason
+from kron.core.overlap import judge_due
+from kron.core.policy import OnOrphan
+from kron.core.record import JobRecord, Kind, Result, RunRecord, Status, key_of
+from kron.core.turn import MILLISECOND, USUAL_TRAITS, Case, Change, Scope, Snapshot, Turn, catch_line_of
+
+BY_TIMEOUT = "it did not end within its run timeout"
+
+
+def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
+    """Return what to write and do, job by job, and when to look again; `now` is in milliseconds."""
+    changes = []
+    wake_at = snapshot.next_at
+    for case in snapshot.cases:
+        change = (
+            _on_time(case, snapshot, now)
+            or _ended_well(case, now)
+            or take_turn(Turn(case, snapshot, now), case, draining=snapshot.draining)
+        )
+        changes.append(change)
+        at = _next_of(change)
+        if at is not None and (wake_at is None or at < wake_at):
+            wake_at = at
+    return changes, wake_at
+
+
+def _next_of(change: Change) -> int | None:
+    """Return when a job has something to do again by itself."""
+    at = change.job.plan_at
+    for runs in (change.inserts, change.updates):
+        for run in runs:
+            if run.due_at is not None and (at is None or run.due_at < at):
+                at = run.due_at
+    return at
+
+
+def _on_time(case: Case, snapshot: Snapshot, now: int) -> Change | None:
+    """Return what most turns come to, at once: one plain period, on time, with nothing else open."""
+    job = case.job
+    nominal_time = job.next_time
+    if case.runs or case.reports or nominal_time is None or job.past or job.paused or job.deleted_at:
+        return None
+    if snapshot.draining:
+        return None
+    if job.replay_until is not None or job.remaining is not None:
+        return None
+    segment = segment_of(job)
+    terms = segment.terms
+    fire_time = 1000 * nominal_time
+    if not terms.plain or fire_time > now or fire_time < catch_line_of(case, snapshot):
+        return None
+    if terms.deadline_s is not None and now // 1000 - nominal_time > terms.deadline_s:
+        return None
+    following = segment.next_after(nominal_time)
+    if following is not None and 1000 * following <= now:
+        return None
+    traits = snapshot.traits.get(job.launcher_kind, USUAL_TRAITS)
+    timeout = terms.policy.run_timeout
+    run = RunRecord(
+        key_of(job.identity, nominal_time),
+        job.identity,
+        nominal_time,
+        fire_time,
+        Status.ENQUEUED if traits.enqueues else Status.STARTED,
+        Reason.DUE,
+        now,
+        job.epoch,
+        None if timeout is None else now + timeout // MILLISECOND,
+        1,
+        Kind.PERIOD,
+        1,
+        snapshot.token,
+        now,
+    )
+    plan_at = None if following is None else 1000 * following
+    # The same as `_replace` with these five fields, and three times as fast.
+    after = JobRecord._make(
+        (*job[:7], job.revision + 1, nominal_time, following, plan_at, *job[11:21], now, *job[22:])
+    )
+    return Change(after, job.revision, Scope.START, inserts=[run], starts=[run])
+
+
+def _ended_well(case: Case, now: int) -> Change | None:
+    """Return what most ends come to, at once: the one open run succeeded and nothing else is to do."""
+    job, runs, reports = case.job, case.runs, case.reports
+    if len(runs) != 1 or len(reports) != 1 or (job.plan_at is not None and job.plan_at <= now):
+        return None
+    run, report = runs[0], reports[0]
+    if report.happened is not Happened.SUCCESS or not run.in_flight:
+        return None
+    if (report.key, report.attempt) != (run.key, run.attempt):
+        return None
+    ended = reported(run, report, traits=USUAL_TRAITS)
+    after = job._replace(failures=0, last_success_at=report.at, revision=job.revision + 1)
+    return Change(after, job.revision, Scope.END, updates=[ended], ended=[ended])
+
+
+def take_turn(turn: Turn, case: Case, *, draining: bool) -> Change:
+    """Take one job's turn; the order of the steps is the order of judging (DESIGN 7)."""
+    for report in case.reports:
+        _hear(turn, report, draining=draining)
+    _end_overdue(turn)
+    if not (turn.job.paused or draining or turn.job.deleted_at is not None):
+        plan_backlog(turn)
+        judge_due(turn)
+        _look_ahead(turn)
+    return turn.finish()
+
+
+def _hear(turn: Turn, report: Report, *, draining: bool) -> None:
+    run = turn.runs.get(report.key)
+    if run is None:
+        return
+    heard = reported(run, report, traits=turn.traits)
+    if heard is not run:
+        turn.put(_after_end(turn, heard) if heard.ended_at is not None else heard)
+    elif report.happened is Happened.UNACKNOWLEDGED and not draining:
+        if report.attempt != run.attempt or not run.in_flight:
+            return
+        # The same key and attempt once more; whoever honours the key runs it once.
+        again = run._replace(token=turn.token)
+        turn.put(again)
+        turn.change.starts.append(again)
+
+
+def _after_end(turn: Turn, run: RunRecord) -> RunRecord:
+    """Return a run that has ended, with its retry if it has one, and count how it ended."""
+    turn.change.ended.append(run)
+    if run.status is Status.SUCCESS:
+        turn.job = turn.job._replace(failures=0, last_success_at=run.ended_at)
+        return run
+    if run.status is not Status.FAILED:
+        return run
+    failures, limit = turn.job.failures + 1, turn.policy.pause_after_failures
+    turn.job = turn.job._replace(failures=failures, last_failure_at=run.ended_at)
+    if limit is not None and failures >= limit:
+        because = f"{failures} failures in a row"
+        turn.job = turn.job._replace(paused=1, paused_because=because, plan_at=None)
+    return _to_try_again(turn, run)
+
+
+def _to_try_again(turn: Turn, run: RunRecord) -> RunRecord:
+    assert run.ended_at is not None
+    policy = turn.policy
+    if turn.job.deleted_at is not None:
+        return run
+    if run.result is Result.ORPHANED:
+        if policy.on_orphan is OnOrphan.RESTART:
+            return run._replace(reason=Reason.RESTARTED, due_at=run.ended_at, is_open=1)
+    elif policy.retry_delay is not None and run.kind is Kind.PERIOD:
+        # Rounded up, so that nothing is tried again before its delay is over.
+        due_at = run.ended_at - (-policy.retry_delay // MILLISECOND)
+        return run._replace(reason=Reason.RETRY, due_at=due_at, is_open=1)
+    return run
+
+
+def _end_overdue(turn: Turn) -> None:
+    """End executions that have run longer than they may."""
+    for run in list(turn.runs.values()):
+        if run.in_flight and run.due_at is not None and run.due_at <= turn.now:
+            turn.change.ends.append(run)
+            report = Report(run.identity, run.key, run.attempt, Happened.FAILED, turn.now, BY_TIMEOUT)
+            lost = reported(run, report, traits=turn.traits)._replace(result=Result.LOST)
+            turn.put(_after_end(turn, lost))
+
+
+def _look_ahead(turn: Turn) -> None:
+    """Find the next period and when it has to be looked at."""
+    job, segment = turn.job, turn.segment
+    following = None if job.remaining == 0 else segment.next_after(job.cursor)
+    plan_at = None
+    if following is None and job.past is not None:
+        job = job._replace(past=without_oldest(job.past), cursor=max(job.cursor, end_of_oldest(job.past)))
+        plan_at = turn.now
+    elif turn.more:
+        plan_at = turn.now
+    elif following is not None:
+        plan_at = 1000 * (following + segment.terms.early) - segment.terms.jitter_ms
+    turn.job = job._replace(next_time=following, plan_at=plan_at)

@@ -1,0 +1,100 @@
+"""Terms: a job's definition as the engine uses it, shared by all jobs that have the same."""
+
+import json
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from kron.core.cron.dialect import needs_identity
+from kron.core.decision import decide_at
+from kron.core.instant import EpochSeconds, rfc3339
+from kron.core.job import Job
+from kron.core.policy import Policy
+from kron.core.schedule import Plan
+from kron.core.seed import jitter_of
+
+# Definitions kept ready; beyond it the least used is read again from its text.
+MAX_TERMS = 100_000
+# Stands for the identity of jobs that share their terms, because nothing in them depends on it.
+ANYONE = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What one definition says, with what every wake asks computed once."""
+
+    job: Job
+    plan: Plan
+    policy: Policy
+    early: int
+    late: int
+    jitter_ms: int
+    deadline_s: float | None
+    plain: bool
+
+    def for_job(self, identity: str) -> Job:
+        """Return the definition as a job of this name."""
+        return self.job if self.job.identity == identity else replace(self.job, identity=identity)
+
+    def fire_time(self, identity: str, nominal_time: EpochSeconds) -> int | None:
+        """Return when a period is to start, in milliseconds; None where no time can be chosen."""
+        if self.plain:
+            return 1000 * nominal_time
+        chosen = decide_at(self.for_job(identity), nominal_time).chosen_time
+        if chosen is None:
+            return None
+        return 1000 * chosen + jitter_of(identity, rfc3339(nominal_time), self.jitter_ms)
+
+
+def terms_of(definition: str, identity: str) -> Terms:
+    """Return the terms of a definition; jobs with the same share them, unless `H` tells them apart."""
+    return _shared(definition) or _own(definition, identity)
+
+
+def definition_of(job: Job) -> str:
+    """Return a job's definition as a text; equal definitions have equal texts.
+
+    Its name is left out, what is as usual too, and `suspend`: pausing a job does not change what it is.
+    """
+    fields = replace(job, policy=replace(job.policy, suspend=False)).to_dict()
+    del fields["identity"]
+    usual = _usual()
+    fields = {name: value for name, value in fields.items() if value != usual.get(name)}
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+@lru_cache(maxsize=1)
+def _usual() -> dict[str, object]:
+    """Return what a job has that says nothing but its schedule."""
+    usual = Job.from_dict({"identity": ANYONE, "schedule": "* * * * *"}).to_dict()
+    del usual["schedule"]
+    return usual
+
+
+@lru_cache(maxsize=MAX_TERMS)
+def _shared(definition: str) -> Terms | None:
+    if needs_identity(json.loads(definition)["schedule"]):
+        return None
+    return _terms(definition, ANYONE)
+
+
+@lru_cache(maxsize=MAX_TERMS)
+def _own(definition: str, identity: str) -> Terms:
+    return _terms(definition, identity)
+
+
+def _terms(definition: str, identity: str) -> Terms:
+    job = Job.from_dict({"identity": identity, **json.loads(definition)})
+    early, late = job.window.bounds(0)
+    jitter = job.policy.jitter_ms
+    plain = early == late == jitter == 0 and not job.constraints.applied
+    deadline = job.policy.deadline
+    return Terms(
+        job,
+        job.schedule.plan,
+        job.policy,
+        early,
+        late,
+        jitter,
+        None if deadline is None else deadline.total_seconds(),
+        plain,
+    )

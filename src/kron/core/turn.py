@@ -1,0 +1,216 @@
+"""One job's turn in a wake: what is known of it, what is changed, and what comes of that in the end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from typing import NamedTuple
+
+from kron.core.catchup import segment_of
+from kron.core.event import Report, Traits
+from kron.core.instant import EpochSeconds
+from kron.core.lifecycle import settle, start
+from kron.core.outcome import Reason
+from kron.core.policy import LOOKAHEAD_MS
+from kron.core.record import OUTCOME_OF, JobRecord, Kind, RangeRecord, RunRecord, Status, key_of
+from kron.core.terms import Terms, terms_of
+
+MILLISECOND = timedelta(milliseconds=1)
+USUAL_TRAITS = Traits()
+NO_DEFINITIONS: Mapping[int, str] = {}
+# What a run's reason says of how it came to start stays its reason while it runs.
+KEPT_REASONS = frozenset({Reason.CAUGHT_UP, Reason.SPREAD, Reason.ASKED})
+
+
+class Case(NamedTuple):
+    """One job, its open runs, and what was reported of them since the last wake.
+
+    `definitions` are the earlier ones, by epoch, that open runs still follow; `taken_over_at` is when
+    this owner began to look after this job, where that differs from the others'.
+    """
+
+    job: JobRecord
+    runs: Sequence[RunRecord] = ()
+    reports: Sequence[Report] = ()
+    definitions: Mapping[int, str] = NO_DEFINITIONS
+    taken_over_at: int | None = None
+
+
+class Snapshot(NamedTuple):
+    """What a wake looks at: the jobs that have something to do, and who is looking.
+
+    `taken_over_at` is when this owner began to look after them; `next_at` is when the first of all
+    other jobs has something to do. `draining`, the owner is stopping: ends are noted, nothing starts.
+    """
+
+    cases: Sequence[Case]
+    taken_over_at: int
+    token: int
+    traits: Mapping[str, Traits]
+    next_at: int | None = None
+    draining: bool = False
+
+
+class Scope(Enum):
+    """Which fields of a job's record a change touches: any, or those of an ordinary start or end."""
+
+    ANY = ()
+    START = ("revision", "cursor", "next_time", "plan_at", "last_start_at")
+    END = ("revision", "failures", "last_success_at")
+
+
+@dataclass(slots=True)
+class Change:
+    """What one job's turn comes to: its new record, its runs, and what to start and to end after that.
+
+    `revision` is the one the job must still have; `attempts` are earlier attempts of runs that start again,
+    `ended` the runs whose end became known.
+    """
+
+    job: JobRecord
+    revision: int
+    scope: Scope = Scope.ANY
+    inserts: list[RunRecord] = field(default_factory=list)
+    updates: list[RunRecord] = field(default_factory=list)
+    attempts: list[RunRecord] = field(default_factory=list)
+    ranges: list[RangeRecord] = field(default_factory=list)
+    starts: list[RunRecord] = field(default_factory=list)
+    ends: list[RunRecord] = field(default_factory=list)
+    ended: list[RunRecord] = field(default_factory=list)
+
+
+class Turn:
+    """A job and its runs as they stand while the turn lasts."""
+
+    def __init__(self, case: Case, snapshot: Snapshot, now: int) -> None:
+        self.now = now
+        self.job = case.job
+        self.token = snapshot.token
+        self.traits = snapshot.traits.get(case.job.launcher_kind, USUAL_TRAITS)
+        self.catch_line = catch_line_of(case, snapshot)
+        self.segment = segment_of(case.job)
+        self.terms = terms_of(case.job.definition, case.job.identity)
+        self.policy = self.terms.policy
+        self.change = Change(case.job, case.job.revision)
+        self.runs = {run.key: run for run in case.runs}
+        # Whether something was left for a wake of its own, at once.
+        self.more = False
+        self._read = dict(self.runs)
+        self._definitions = case.definitions
+
+    def put(self, run: RunRecord) -> None:
+        """Remember a run as it is now."""
+        self.runs[run.key] = run
+
+    def drop(self, run: RunRecord, status: Status, reason: Reason) -> None:
+        """End a run without an execution."""
+        self.put(settle(run, status, reason))
+
+    def start(self, run: RunRecord, reason: Reason = Reason.DUE) -> bool:
+        """Start the next attempt of a run, unless the job has run as often as it may; say whether."""
+        if run.status is Status.PENDING and run.kind is Kind.PERIOD and self.job.remaining is not None:
+            if self.job.remaining == 0:
+                self.drop(run, Status.SKIPPED, Reason.FINISHED)
+                return False
+            self.job = self.job._replace(remaining=self.job.remaining - 1)
+        if run.attempt:
+            self.change.attempts.append(run)
+        kept = run.reason if run.reason in KEPT_REASONS else reason
+        begun = start(run, reason=kept, now=self.now, token=self.token, traits=self.traits)
+        if self.policy.run_timeout is not None:
+            begun = begun._replace(due_at=self.now + self.policy.run_timeout // MILLISECOND)
+        self.put(begun)
+        self.change.starts.append(begun)
+        self.job = self.job._replace(last_start_at=self.now)
+        return True
+
+    def active(self) -> list[RunRecord]:
+        """Return the executions that may be under way."""
+        return [run for run in self.runs.values() if run.in_flight]
+
+    def terms_of(self, run: RunRecord) -> Terms:
+        """Return the terms a run follows: those of the epoch in which it was decided."""
+        if run.epoch == self.segment.epoch:
+            return self.segment.terms
+        definition = self._definitions.get(run.epoch)
+        return self.terms if definition is None else terms_of(definition, self.job.identity)
+
+    def new_run(self, nominal_time: EpochSeconds, fire_time: int | None) -> RunRecord:
+        """Return a period of the present segment, planned."""
+        return RunRecord(
+            key_of(self.job.identity, nominal_time),
+            self.job.identity,
+            nominal_time,
+            1000 * nominal_time if fire_time is None else fire_time,
+            Status.PENDING,
+            Reason.PLANNED,
+            self.now,
+            self.segment.epoch,
+            fire_time,
+            1,
+        )
+
+    def advance(self, cursor: EpochSeconds) -> None:
+        """Note that all periods up to a nominal time are planned."""
+        self.job = self.job._replace(cursor=cursor)
+        self.segment = self.segment._replace(after=max(self.segment.after, cursor))
+
+    def finish(self) -> Change:
+        """Return what changed; periods dropped together for one reason become one record."""
+        change = self.change
+        change.job = self.job._replace(revision=change.revision + 1)
+        if self.job.paused:
+            self._hold()
+        fresh = [run for key, run in self.runs.items() if key not in self._read]
+        change.inserts += [run for run in fresh if run.is_open]
+        for together in self._together([run for run in fresh if not run.is_open]):
+            self._fold(together)
+        change.updates += [
+            run for key, run in self.runs.items() if key in self._read and run != self._read[key]
+        ]
+        return change
+
+    def _hold(self) -> None:
+        """Let nothing of a paused job come up by itself, except the end of what runs."""
+        for key, run in self.runs.items():
+            if run.due_at is not None and not run.in_flight:
+                self.runs[key] = run._replace(due_at=None)
+
+    def _together(self, dropped: list[RunRecord]) -> list[list[RunRecord]]:
+        """Group periods that follow one another and were dropped for the same reason."""
+        groups: list[list[RunRecord]] = []
+        for run in sorted(dropped, key=lambda run: run.nominal_time):
+            if groups and self._follows(groups[-1][-1], run):
+                groups[-1].append(run)
+            else:
+                groups.append([run])
+        return groups
+
+    def _follows(self, last: RunRecord, run: RunRecord) -> bool:
+        same = (last.status, last.reason, last.epoch) == (run.status, run.reason, run.epoch)
+        return same and self.terms_of(run).plan.next_after(last.nominal_time) == run.nominal_time
+
+    def _fold(self, runs: list[RunRecord]) -> None:
+        first, last = runs[0], runs[-1]
+        if len(runs) == 1 or first.status is Status.CANCELLED:
+            self.change.inserts += runs
+            return
+        outcome = OUTCOME_OF[first.status]
+        self.change.ranges.append(
+            RangeRecord(
+                first.identity,
+                first.nominal_time,
+                last.nominal_time,
+                len(runs),
+                outcome,
+                first.reason,
+                first.epoch,
+                self.now,
+            )
+        )
+
+
+def catch_line_of(case: Case, snapshot: Snapshot) -> int:
+    """Return the fire time before which a period was missed, and is not merely late (DESIGN 7)."""
+    since = snapshot.taken_over_at if case.taken_over_at is None else case.taken_over_at
+    return max(since - LOOKAHEAD_MS, case.job.resumed_at or 0)

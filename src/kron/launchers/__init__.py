@@ -1,0 +1,1 @@
+"""Launchers: how executions begin, and how their ends become known."""

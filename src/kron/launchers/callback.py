@@ -1,0 +1,103 @@
+"""Executions that are calls of an async function in this program."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from inspect import CORO_CREATED, getcoroutinestate
+
+from kron.core.errors import InvalidOptionError
+from kron.core.event import Happened, Traits
+from kron.core.record import RunRecord
+from kron.launchers.report import report_of
+from kron.ports import Clock, Hear, Launch
+
+_log = logging.getLogger("kron.launchers")
+
+
+class CallbackLauncher:
+    """Calls functions by the job's identity. They die with the program, so none can be adopted.
+
+    With `max_calls` at most so many run at once; the others wait in order.
+    """
+
+    traits = Traits(reports=True, idempotent=False)
+
+    def __init__(self, clock: Clock, *, max_calls: int | None = None) -> None:
+        if max_calls is not None and max_calls < 1:
+            raise InvalidOptionError(option="max_calls", value=max_calls, reason="must be at least 1")
+        self._clock = clock
+        self._room: AbstractAsyncContextManager[object] = (
+            nullcontext() if max_calls is None else asyncio.Semaphore(max_calls)
+        )
+        self._calls: dict[tuple[str, int], tuple[asyncio.Task[None], Launch, Hear]] = {}
+        self.callbacks: dict[str, Callable[[Launch], Awaitable[object]]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Say whether calls are under way."""
+        return bool(self._calls)
+
+    def start(self, launch: Launch, hear: Hear) -> None:
+        """Call the job's function in a task of its own."""
+        task = asyncio.create_task(self._call(launch, hear), name=f"kron {launch.job.identity}")
+        self._calls[launch.run.key, launch.run.attempt] = task, launch, hear
+
+    async def _call(self, launch: Launch, hear: Hear) -> None:
+        # What leaves neither a result nor an error, such as SystemExit, has ended all the same.
+        happened, error = Happened.FAILED, "the call was broken off"
+        try:
+            happened, error = await self._outcome(launch)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                happened, error = Happened.CANCELLED, ""
+            else:
+                error = "CancelledError: something the function waited for was cancelled"
+        finally:
+            self._tell(launch, hear, happened, error)
+
+    async def _outcome(self, launch: Launch) -> tuple[Happened, str]:
+        """Call the function and return how that ended."""
+        async with self._room:
+            callback = self.callbacks.get(launch.job.identity)
+            if callback is None:
+                return Happened.LAUNCH_FAILED, "no function is registered for the job"
+            try:
+                await callback(launch)
+            except Exception as cause:  # noqa: BLE001 - whatever a callback raises is a failed execution
+                run = launch.run
+                _log.exception("job %r failed (attempt %d of %s)", run.identity, run.attempt, run.key)
+                return Happened.FAILED, f"{type(cause).__name__}: {cause}"
+        return Happened.SUCCESS, ""
+
+    def _tell(self, launch: Launch, hear: Hear, happened: Happened, error: str) -> None:
+        """Report an end, once."""
+        if self._calls.pop((launch.run.key, launch.run.attempt), None) is not None:
+            hear(report_of(self._clock, launch.run, happened, error or None))
+
+    def end(self, run: RunRecord) -> None:
+        """Cancel the call."""
+        found = self._calls.get((run.key, run.attempt))
+        if found is not None:
+            self._cancel(*found)
+
+    def _cancel(self, task: asyncio.Task[None], launch: Launch, hear: Hear) -> None:
+        work = task.get_coro()
+        task.cancel()
+        if isinstance(work, Coroutine) and getcoroutinestate(work) == CORO_CREATED:
+            # A task that is cancelled before its first step never takes one, so it cannot report.
+            self._tell(launch, hear, Happened.CANCELLED, "")
+
+    async def adopt(self, runs: Sequence[Launch], hear: Hear) -> frozenset[str]:
+        """Find nothing: what was called in another program is gone."""
+        return frozenset()
+
+    async def close(self, *, wait: bool = True) -> None:
+        """Wait for the calls under way, or cancel them."""
+        while self._calls:
+            calls = list(self._calls.values())
+            if not wait:
+                for call in calls:
+                    self._cancel(*call)
+            await asyncio.wait([task for task, _, _ in calls])

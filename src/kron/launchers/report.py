@@ -1,0 +1,29 @@
+"""Reports: what launchers say of an attempt, in texts that every store can keep."""
+
+from datetime import timedelta
+
+from kron.core.event import Happened, Report
+from kron.core.instant import EPOCH
+from kron.core.record import RunRecord
+from kron.ports import Clock
+
+MILLISECOND = timedelta(milliseconds=1)
+# What is kept of an error's text; more belongs in the log.
+MAX_ERROR = 2_000
+# What PostgreSQL cannot store, and what would tear a terminal apart.
+_UNPRINTABLE = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "\N{REPLACEMENT CHARACTER}")
+
+
+def report_of(
+    clock: Clock, run: RunRecord, happened: Happened, error: str | None = None, run_id: str | None = None
+) -> Report:
+    """Return the report that something happened to an attempt just now."""
+    at = (clock.now() - EPOCH) // MILLISECOND
+    text = None if error is None else tidy(error)
+    return Report(run.identity, run.key, run.attempt, happened, at, text, run_id)
+
+
+def tidy(text: str, limit: int = MAX_ERROR) -> str:
+    """Return a text cut to a length, without control characters and half characters."""
+    cut = text if len(text) <= limit else text[: limit - 3] + "..."
+    return cut.encode(errors="replace").decode().translate(_UNPRINTABLE)

@@ -1,0 +1,193 @@
+"""The whole boundary: what the engine needs of a clock, a store, a launcher and a journal."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from kron.core.event import Report, Traits
+from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord
+from kron.core.turn import Case, Change
+
+
+class Clock(Protocol):
+    """The only source of time."""
+
+    def now(self) -> datetime:
+        """Return the wall clock's time, aware."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that no change of the wall clock moves."""
+        ...
+
+    async def sleep_until(self, instant: datetime) -> None:
+        """Return at an instant of the wall clock, or earlier, for the caller to look again."""
+        ...
+
+    def working(self) -> AbstractContextManager[None]:
+        """Return what is held while the engine works; a simulated clock stands still meanwhile."""
+        ...
+
+
+class Ownership(NamedTuple):
+    """Who looks after which shards of a namespace, each with the token that fences every write to it.
+
+    It ends after `ttl_ms` unless it is renewed; without one it lasts as long as its owner lives.
+    """
+
+    namespace: str
+    owner: str
+    shards: Mapping[int, int]
+    ttl_ms: int | None = None
+
+    @property
+    def token(self) -> int:
+        """Return the newest token: no later owner of any of these shards will have a lower one."""
+        return max(self.shards.values(), default=0)
+
+
+class Loaded(NamedTuple):
+    """The jobs that have something to do, and when the first of all others has."""
+
+    cases: list[Case]
+    next_at: int | None
+
+
+class Settled(NamedTuple):
+    """What a store did not write: jobs that somebody else changed, and periods that already had a record."""
+
+    changed: frozenset[str]
+    handled: frozenset[str]
+
+
+class Store(Protocol):
+    """What Kron remembers. A store never reads a clock and never decides."""
+
+    async def own(
+        self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        """Become the one who looks after what is free of a namespace, or raise OwnedError if nothing is.
+
+        Leases last by the database's own clock, unless tests say what time it is. With `balance`,
+        all who look after a namespace share it evenly.
+        """
+        ...
+
+    async def renew(
+        self, ownership: Ownership, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        """Return what is still owned, and what has become free meanwhile, for a new while."""
+        ...
+
+    async def release(self, ownership: Ownership) -> None:
+        """Let another owner take over at once."""
+        ...
+
+    async def load(
+        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+    ) -> Loaded:
+        """Return the jobs with something to do up to an instant, oldest first, and those named."""
+        ...
+
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
+        """Write changes in one transaction that is fenced by ownership and by each job's revision."""
+        ...
+
+    async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
+        """Return every execution that may be under way."""
+        ...
+
+    async def put(
+        self, namespace: str, *, created: Sequence[JobRecord], changed: Sequence[Change], now: int
+    ) -> Settled:
+        """Write new and changed jobs in one transaction, or none of them."""
+        ...
+
+    async def forget(self, namespace: str, identities: Sequence[str]) -> None:
+        """Remove jobs and everything remembered of them."""
+        ...
+
+    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[Case]:
+        """Return jobs with their open runs: those named, or all."""
+        ...
+
+    async def runs(
+        self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
+        ...
+
+    async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
+        """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
+        ...
+
+    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
+        """Return the earlier definitions of a job and when each began to hold, oldest first."""
+        ...
+
+    async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
+        """Return the earlier attempts of a run that was started again, oldest first."""
+        ...
+
+    async def prune(self, namespace: str, *, before: int, limit: int) -> int:
+        """Remove old history, at most so many records; return how many were removed."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files and connections."""
+        ...
+
+
+class Launch(NamedTuple):
+    """One execution to start: the job's launcher settings and the run with its key, attempt and token."""
+
+    job: JobRecord
+    run: RunRecord
+
+
+class Hear(Protocol):
+    """Where launchers report to; may be called from the event loop only."""
+
+    def __call__(self, report: Report) -> None:
+        """Take note of what happened to an execution."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts executions and reports what becomes of them. It decides nothing."""
+
+    traits: Traits
+
+    @property
+    def busy(self) -> bool:
+        """Say whether executions are under way."""
+        ...
+
+    def start(self, launch: Launch, hear: Hear) -> None:
+        """Begin to start an execution; what comes of it is reported, soon or late."""
+        ...
+
+    def end(self, run: RunRecord) -> None:
+        """Ask an execution to end; that it has ended is reported."""
+        ...
+
+    async def adopt(self, runs: Sequence[Launch], hear: Hear) -> frozenset[str]:
+        """Look after executions that outlived their owner again; return the keys of those found."""
+        ...
+
+    async def close(self, *, wait: bool = True) -> None:
+        """Wait for what runs, or let it go."""
+        ...
+
+
+class Journal(Protocol):
+    """Where the engine says what it did."""
+
+    def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
+        """Take note of what was written: everything of these changes, except what was refused."""
+        ...
+
+    def note(self, event: str, fields: Mapping[str, object]) -> None:
+        """Write one line."""
+        ...

@@ -1,0 +1,1 @@
+"""The runtime: the one loop under all fronts, which carries decisions out and makes none."""

@@ -1,0 +1,464 @@
+"""The loop: load, plan, settle, start, sleep. It decides nothing; `plan` does."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import inf
+
+from kron.core.errors import KronError, OwnedError, StoreError
+from kron.core.event import Happened, Report, Traits
+from kron.core.instant import EPOCH
+from kron.core.outcome import Reason
+from kron.core.plan import plan
+from kron.core.policy import LOOKAHEAD_MS
+from kron.core.record import JobRecord, RunRecord
+from kron.core.shard import shard_of
+from kron.core.turn import Case, Change, Scope, Snapshot
+from kron.ports import Clock, Journal, Launch, Launcher, Ownership, Store
+from kron.runtime.timekeeper import TimeKeeper
+
+# The first chunk of a wake is small so that the first start comes soon; later ones make good use of a commit.
+FIRST_CHUNK, CHUNK = 64, 1_000
+# How many chunks of reports one wake hears, and how many chunks of what is due it does after that.
+MAX_REPORT_CHUNKS, MAX_DUE_CHUNKS = 20, 100_000
+# Earlier than anything is due.
+NEVER = -1
+# How many executions are started before others get their turn in the event loop.
+STARTS_PER_TURN = 100
+# How long before its end a lease no longer counts: clocks run at slightly different speeds.
+LEASE_MARGIN_S = 1.0
+# How long an owner waits before it asks a store that failed again: at first, and at most.
+BACKOFF_MS, MAX_BACKOFF_MS = 100, 5_000
+
+
+@dataclass(slots=True)
+class Health:
+    """How the engine is doing."""
+
+    state: str = "stopped"
+    error: str | None = None
+    failures: int = 0
+    jumps: int = 0
+
+
+@dataclass(slots=True)
+class _Inbox:
+    """What was reported and not yet written."""
+
+    reports: list[Report] = field(default_factory=list)
+
+    def take(self, limit: int) -> list[Report]:
+        taken, self.reports = self.reports[:limit], self.reports[limit:]
+        return taken
+
+    def put_back(self, reports: Sequence[Report]) -> None:
+        self.reports = [*reports, *self.reports]
+
+
+class Engine:
+    """Looks after the jobs of one namespace in one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        launchers: Mapping[str, Launcher],
+        *,
+        namespace: str,
+        owner: str,
+        journal: Journal,
+        balance: bool = False,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._launchers = launchers
+        self._traits: dict[str, Traits] = {kind: launcher.traits for kind, launcher in launchers.items()}
+        self._namespace = namespace
+        self._owner = owner
+        self._journal = journal
+        self._balance = balance
+        self._time = TimeKeeper(clock)
+        self._ownership: Ownership | None = None
+        self._lease_ends = inf
+        # When each shard was taken over, in milliseconds.
+        self._since: dict[int, int] = {}
+        self._inbox = _Inbox()
+        # Jobs as they were written when their only open run was started.
+        self._alone: dict[str, Case] = {}
+        # What was to be started and ended when a store's answer was lost.
+        self._unsure: list[Change] = []
+        self._called = asyncio.Event()
+        self._work: AbstractContextManager[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._draining = False
+        self.health = Health()
+
+    # --- life ------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Return the engine's time in milliseconds: the wall clock, made monotone."""
+        return self._time.look()
+
+    async def own(self, *, not_before: int = 0) -> None:
+        """Take over: from now on every write of anybody else is refused."""
+        self._time.high = max(self._time.high, not_before)
+        asked = self._clock.monotonic()
+        ownership = await self._store.own(self._namespace, self._owner, balance=self._balance)
+        await self._take(ownership, asked)
+        self.health.state = "ready"
+
+    async def _take(self, ownership: Ownership, asked: float) -> None:
+        """Look after what is owned from now on; what is new is recovered first."""
+        if ownership.ttl_ms is not None:
+            self._lease_ends = asked + ownership.ttl_ms / 1000 - LEASE_MARGIN_S
+        now = self.now()
+        new = [shard for shard in ownership.shards if shard not in self._since]
+        self._since = {shard: self._since.get(shard, now) for shard in ownership.shards}
+        self._ownership = ownership
+        if new:
+            await self._recover(ownership, frozenset(new), now)
+
+    def run(self) -> None:
+        """Begin to look after the jobs."""
+        assert self._ownership is not None, "own first"
+        self._draining = False
+        self.health.state = "running"
+        self._begin_work()
+        self._task = asyncio.create_task(self._loop(), name=f"kron {self._namespace}")
+        if self._ownership.ttl_ms is not None:
+            self._keeper = asyncio.create_task(self._keep(self._ownership.ttl_ms / 3000))
+
+    async def stop(self) -> None:
+        """Start nothing more, wait for what runs, note how it ended, and let others take over."""
+        self._draining = True
+        self.call()
+        for launcher in self._launchers.values():
+            await launcher.close()
+        self.call()
+        if self._task is not None:
+            await self._task
+            self._task = None
+        if self._keeper is not None:
+            self._keeper.cancel()
+            self._keeper = None
+        if self._ownership is not None and self.health.state != "lost":
+            await self._store.release(self._ownership)
+        self._ownership, self._since = None, {}
+        self.health.state = "stopped"
+
+    def kill(self) -> None:
+        """Drop everything without writing, as a crash would."""
+        for task in (self._task, self._keeper):
+            if task is not None:
+                task.cancel()
+        self._task = self._keeper = None
+        self._end_work()
+        self._ownership, self._since = None, {}
+        self.health.state = "killed"
+
+    def hear(self, report: Report) -> None:
+        """Take note of what happened to an execution."""
+        self._inbox.reports.append(report)
+        self.call()
+
+    def call(self) -> None:
+        """Have the engine look again at once: something changed."""
+        if self._task is not None and not self._task.done():
+            self._begin_work()
+        self._called.set()
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    async def _keep(self, every_s: float) -> None:
+        """Renew the lease in good time, whatever the loop is doing; without it nothing starts."""
+        while True:
+            await self._clock.sleep_until(self._clock.now() + timedelta(seconds=every_s))
+            asked = self._clock.monotonic()
+            try:
+                assert self._ownership is not None
+                with self._clock.working():
+                    ownership = await self._store.renew(self._ownership, balance=self._balance)
+                    await self._take(ownership, asked)
+            except StoreError as error:
+                self._degrade(error)
+            self.call()
+
+    async def _loop(self) -> None:
+        backoff_ms = BACKOFF_MS
+        try:
+            while True:
+                self._begin_work()
+                self._called.clear()
+                ownership = self._ownership
+                assert ownership is not None
+                try:
+                    wake_at = await self._wake(ownership)
+                except OwnedError:
+                    if self._ownership is ownership:
+                        raise
+                    # A renewal gave some shards back meanwhile; the others are still looked after.
+                    continue
+                except StoreError as error:
+                    self._degrade(error)
+                    await self._wait(self._time.high + backoff_ms)
+                    backoff_ms = min(2 * backoff_ms, MAX_BACKOFF_MS)
+                    continue
+                backoff_ms = BACKOFF_MS
+                if self._inbox.reports:
+                    continue
+                if self._draining and not self._in_hand():
+                    return
+                await self._wait(None if self._draining else wake_at)
+        except OwnedError as error:
+            self.health.state, self.health.error = "lost", str(error)
+            self._journal.note("ownership_lost", {"namespace": self._namespace, "error": str(error)})
+        finally:
+            self._end_work()
+
+    async def _wake(self, ownership: Ownership) -> int | None:
+        """Note what has ended, then do all that is due; return when to look again.
+
+        Everything is judged by the instant the wake began, so that no burst makes itself late.
+        """
+        now = self._read_time()
+        await self._carry_out_unsure(ownership)
+        for _ in range(MAX_REPORT_CHUNKS):
+            if not self._inbox.reports:
+                break
+            await self._chunk(ownership, now, limit=0)
+        wake_at: int | None = None
+        limit = 0 if self._draining else FIRST_CHUNK
+        for _ in range(MAX_DUE_CHUNKS if limit else 0):
+            loaded, wake_at = await self._chunk(ownership, now, limit=limit)
+            if loaded < limit and (wake_at is None or wake_at > now):
+                break
+            limit = CHUNK
+        return wake_at
+
+    async def _chunk(self, ownership: Ownership, now: int, *, limit: int) -> tuple[int, int | None]:
+        """Load, plan, settle and carry out: some reports, or some of what is due."""
+        reports = [] if limit else self._inbox.take(CHUNK)
+        try:
+            known, further = self._known_cases(reports)
+            until = now if limit else NEVER
+            loaded = await self._store.load(ownership, until=until, limit=limit, named=further)
+            cases = self._with_since(known) + self._with_reports(self._with_since(loaded.cases), reports)
+            since = min(self._since.values(), default=now)
+            snapshot = Snapshot(cases, since, ownership.token, self._traits, loaded.next_at, self._draining)
+            changes, wake_at = self._plan(snapshot, now)
+            await self._settle(ownership, changes, reports, now)
+        except StoreError:
+            self._inbox.put_back(reports)
+            raise
+        return len(loaded.cases), wake_at
+
+    def _plan(self, snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
+        """Plan; a job whose record cannot be used is set aside, so that the others go on."""
+        try:
+            return plan(snapshot, now)
+        except (KronError, ValueError, LookupError, TypeError):
+            changes: list[Change] = []
+            wake_at = snapshot.next_at
+            for case in snapshot.cases:
+                try:
+                    planned, at = plan(snapshot._replace(cases=[case], next_at=None), now)
+                except (KronError, ValueError, LookupError, TypeError) as error:
+                    planned, at = [self._quarantined(case, error)], None
+                changes += planned
+                wake_at = min((each for each in (wake_at, at) if each is not None), default=None)
+            return changes, wake_at
+
+    def _quarantined(self, case: Case, error: Exception) -> Change:
+        """Return a job that is paused because what is remembered of it cannot be used."""
+        because = f"its record cannot be used: {error}"
+        self._journal.note("quarantined", {"identity": case.job.identity, "error": str(error)})
+        job = case.job._replace(
+            paused=1, paused_because=because, plan_at=None, revision=case.job.revision + 1
+        )
+        held = [run._replace(due_at=None) for run in case.runs if run.due_at is not None]
+        return Change(job, case.job.revision, updates=held)
+
+    def _known_cases(self, reports: list[Report]) -> tuple[list[Case], list[str]]:
+        """Return what is known of jobs whose only open run has ended, and the names of all others.
+
+        Nobody needs to read what was just written: had anybody changed it since, the job's revision
+        would be another, and the store would refuse the change.
+        """
+        cases: list[Case] = []
+        further: dict[str, None] = {}
+        for report in reports:
+            case = self._alone.pop(report.identity, None)
+            if case is not None and case.runs[0].key == report.key and report.identity not in further:
+                cases.append(case._replace(reports=(report,)))
+            else:
+                further[report.identity] = None
+        return cases, list(further)
+
+    def _with_since(self, cases: list[Case]) -> list[Case]:
+        """Say of each job since when it is looked after, where that is not the same for all."""
+        if len(set(self._since.values())) <= 1:
+            return cases
+        return [case._replace(taken_over_at=self._since.get(shard_of(case.job.identity))) for case in cases]
+
+    def _with_reports(self, cases: list[Case], reports: list[Report]) -> list[Case]:
+        if not reports:
+            return cases
+        heard: dict[str, list[Report]] = {}
+        for report in reports:
+            heard.setdefault(report.identity, []).append(report)
+        return [case._replace(reports=heard.get(case.job.identity, ())) for case in cases]
+
+    async def _settle(
+        self, ownership: Ownership, changes: list[Change], reports: list[Report], now: int
+    ) -> None:
+        """Write first, then start: what is not on record does not happen."""
+        if not changes:
+            return
+        try:
+            settled = await self._store.settle(ownership, changes, now=now)
+        except StoreError:
+            self._unsure += [change for change in changes if change.starts or change.ends]
+            raise
+        self._journal.settled(changes, settled, now)
+        await self._carry_out(changes, settled.changed, settled.handled)
+        if settled.changed:
+            # What was heard of these jobs is heard again, with what the store knows of them now.
+            again = [report for report in reports if report.identity in settled.changed]
+            self._inbox.put_back(again)
+            self._called.set()
+
+    async def _carry_out(
+        self, changes: Sequence[Change], changed: frozenset[str], handled: frozenset[str]
+    ) -> None:
+        """Start and end what the changes say, except where somebody else was quicker."""
+        begun = 0
+        for change in changes:
+            if change.job.identity in changed:
+                continue
+            for run in change.ends:
+                self._end(change.job, run)
+            for run in change.starts:
+                if run.key in handled:
+                    continue
+                self._start(change.job, run)
+                if change.scope is Scope.START:
+                    self._alone[run.identity] = Case(change.job, (run,))
+                begun += 1
+                if begun % STARTS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+
+    def _start(self, job: JobRecord, run: RunRecord) -> None:
+        if self._clock.monotonic() >= self._lease_ends:
+            # Somebody else may look after it by now. If nobody does when the lease is renewed, it starts.
+            self._journal.note("start_withheld", {"identity": run.identity, "key": run.key})
+            self._unsure.append(Change(job, job.revision, starts=[run]))
+            return
+        launcher = self._launchers.get(job.launcher_kind)
+        try:
+            if launcher is None:
+                raise LookupError(f'no launcher of the kind "{job.launcher_kind}"')
+            launcher.start(Launch(job, run), self.hear)
+        except Exception as cause:  # noqa: BLE001 - one launch that fails must not end the loop
+            error = f"{type(cause).__name__}: {cause}"
+            failed = Happened.LAUNCH_FAILED
+            self.hear(Report(run.identity, run.key, run.attempt, failed, self._time.high, error))
+
+    def _end(self, job: JobRecord, run: RunRecord) -> None:
+        launcher = self._launchers.get(job.launcher_kind)
+        if launcher is not None:
+            launcher.end(run)
+
+    async def _carry_out_unsure(self, ownership: Ownership) -> None:
+        """Carry out what a store wrote although its answer was lost: it is on record, and nobody did it."""
+        if not self._unsure or self._clock.monotonic() >= self._lease_ends:
+            return
+        names = list({change.job.identity for change in self._unsure})
+        cases = await self._store.cases(ownership.namespace, names)
+        written = {run.key: run for case in cases for run in case.runs}
+        unsure, self._unsure = self._unsure, []
+        for change in unsure:
+            for run in change.starts:
+                found = written.get(run.key)
+                if found is not None and (found.attempt, found.token, found.acked) == (
+                    run.attempt,
+                    run.token,
+                    0,
+                ):
+                    self._start(change.job, run)
+            for run in change.ends:
+                found = written.get(run.key)
+                if found is None or (found.attempt, found.reason) == (run.attempt, Reason.REPLACED):
+                    self._end(change.job, run)
+
+    # --- taking over -----------------------------------------------------------------------------
+
+    async def _recover(self, ownership: Ownership, shards: frozenset[int], now: int) -> None:
+        """Find the executions an earlier owner left behind; what cannot be found is an orphan."""
+        left = [run for run in await self._store.in_flight(ownership) if shard_of(run.identity) in shards]
+        if not left:
+            return
+        jobs = {
+            case.job.identity: case.job
+            for case in await self._store.cases(ownership.namespace, [run.identity for run in left])
+        }
+        for kind in {job.launcher_kind for job in jobs.values()}:
+            launcher = self._launchers.get(kind)
+            mine = [
+                Launch(jobs[run.identity], run) for run in left if jobs[run.identity].launcher_kind == kind
+            ]
+            found = await launcher.adopt(mine, self.hear) if launcher else frozenset()
+            for _, run in mine:
+                if run.key not in found:
+                    again = launcher is not None and launcher.traits.idempotent and not run.acked
+                    happened = Happened.UNACKNOWLEDGED if again else Happened.ORPHANED
+                    self._inbox.reports.append(Report(run.identity, run.key, run.attempt, happened, now))
+
+    # --- time and work ---------------------------------------------------------------------------
+
+    def _read_time(self) -> int:
+        now, jump = self._time.read()
+        if jump:
+            self.health.jumps += 1
+            self._journal.note("clock_jumped", {"namespace": self._namespace, "by_ms": jump, "now": now})
+            if jump > LOOKAHEAD_MS:
+                self._since = dict.fromkeys(self._since, now)
+        if self.health.state == "degraded":
+            self.health.state, self.health.error = "running", None
+        return now
+
+    def _degrade(self, error: StoreError) -> None:
+        self.health.state, self.health.error = "degraded", str(error)
+        self.health.failures += 1
+        self._journal.note("store_failed", {"namespace": self._namespace, "error": str(error)})
+
+    async def _wait(self, wake_at: int | None) -> None:
+        """Sleep until an instant, or until called."""
+        called = asyncio.create_task(self._called.wait())
+        waiting: set[asyncio.Task[object]] = {called}
+        if wake_at is not None:
+            instant = EPOCH + timedelta(milliseconds=wake_at)
+            waiting.add(asyncio.create_task(self._clock.sleep_until(instant)))
+        if not self._called.is_set():
+            self._end_work()
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+
+    def _in_hand(self) -> bool:
+        """Say whether a launcher still has executions under way."""
+        return any(launcher.busy for launcher in self._launchers.values())
+
+    def _begin_work(self) -> None:
+        if self._work is None:
+            self._work = self._clock.working()
+            self._work.__enter__()
+
+    def _end_work(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work.__exit__(None, None, None)

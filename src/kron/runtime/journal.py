@@ -1,0 +1,105 @@
+"""Journals: what the engine did, as log lines, as counts, and as a trace for the theory to judge."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from kron.core.outcome import Outcome
+from kron.core.record import Result, RunRecord, Status
+from kron.core.turn import Change
+from kron.ports import Journal, Settled
+
+LOGGER = logging.getLogger("kron.engine")
+# What happens to the engine itself and that somebody should know of; everything else is detail.
+WARNINGS = frozenset({"store_failed", "ownership_lost", "clock_jumped", "start_withheld"})
+
+
+class LogJournal:
+    """Counts every outcome by its reason, and writes a structured line for each where that is wanted."""
+
+    def __init__(self, logger: logging.Logger = LOGGER) -> None:
+        self._logger = logger
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    def note(self, event: str, fields: Mapping[str, object]) -> None:
+        """Write one line."""
+        level = logging.WARNING if event in WARNINGS else logging.INFO
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, "%s %s", event, json.dumps(fields, default=str, sort_keys=True))
+
+    def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
+        """Count what was written, and write it out where somebody reads it."""
+        talkative = self._logger.isEnabledFor(logging.DEBUG)
+        for change in changes:
+            if change.job.identity in settled.changed:
+                continue
+            for run in (*change.inserts, *change.updates):
+                self.counts[run.status, run.reason] += 1
+                if talkative:
+                    self._logger.debug("run %s", json.dumps(line_of(run, now), sort_keys=True))
+            for dropped in change.ranges:
+                self.counts[_STATUS_OF[dropped.outcome], dropped.reason] += dropped.periods
+
+
+class TraceJournal:
+    """Writes runs as a trace (DESIGN 4). All of it has been committed, so a crash cannot take it back."""
+
+    def __init__(self, file: TextIO, *, further: Journal | None = None) -> None:
+        self._file = file
+        self._further = further
+        self._latest = 0
+        self.write({"kron_trace": 1, "unit": "ms"})
+
+    def write(self, event: Mapping[str, object]) -> None:
+        """Write one line of the trace."""
+        self._file.write(json.dumps(event) + "\n")
+
+    def note(self, event: str, fields: Mapping[str, object]) -> None:
+        """Pass everything else on; a clock that was set is beyond the model."""
+        if event == "clock_jumped":
+            self._event("Supernatural", self._latest, kind="clock")
+        if self._further is not None:
+            self._further.note(event, fields)
+
+    def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
+        """Write the starts and ends of runs in the order of their times."""
+        events = []
+        for change in changes:
+            if change.job.identity in settled.changed:
+                continue
+            ended = [run for run in change.ended if run.result in _ENDED_AS]
+            events += [(run.ended_at or now, _ENDED_AS[run.result], run) for run in ended]
+            started = [run for run in change.starts if run.key not in settled.handled]
+            events += [(run.started_at or now, "RunStart", run) for run in started]
+        for at, name, run in sorted(events, key=lambda event: event[0]):
+            self._event(name, at, task=run.identity)
+        if self._further is not None:
+            self._further.settled(changes, settled, now)
+
+    def _event(self, name: str, at: int, **fields: object) -> None:
+        self._latest = max(self._latest, at)
+        self.write({"t": self._latest, "event": name, **fields})
+
+
+_STATUS_OF = {
+    Outcome.SKIPPED: Status.SKIPPED,
+    Outcome.MISSED: Status.MISSED,
+    Outcome.UNSCHEDULABLE: Status.UNSCHEDULABLE,
+}
+_ENDED_AS: dict[Result | None, str] = {
+    Result.SUCCESS: "RunSuccess",
+    Result.FAILED: "RunFailure",
+    Result.LAUNCH_FAILED: "RunFailure",
+    Result.LOST: "RunFailure",
+    Result.REPLACED: "RunFailure",
+    Result.CANCELLED: "RunFailure",
+}
+
+
+def line_of(run: RunRecord, now: int) -> dict[str, object]:
+    """Return a run as a log line shows it."""
+    fields = run._asdict()
+    fields["at"] = now
+    return {name: value for name, value in fields.items() if value is not None}

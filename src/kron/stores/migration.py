@@ -1,0 +1,174 @@
+"""Migrations: the numbered steps that bring a database's tables to what this program expects.
+
+Steps only go forward and are never changed once released; their checksums are kept beside them.
+The rule that lets an old worker and a new one run side by side while a cluster is updated is
+*expand, then contract*: a step may add tables, indexes, and columns that may be null or have a
+default. Whatever it makes useless is removed by the next release's step at the earliest, when no
+worker is left that uses it. So every program works with its own schema and with the one a single
+step ahead; anything newer is refused, and so is a schema that lacks a step.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from kron.core.errors import StoreError
+from kron.stores.statement import migrations
+
+# How many steps a schema may be ahead of a program that uses it.
+MAX_AHEAD = 1
+
+_MAKE_LIST = """CREATE TABLE IF NOT EXISTS kron_migrations (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL,
+    applied_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%SZ', 'now')))"""
+_HAS_LIST = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'kron_migrations'"
+_READ_LIST = "SELECT number, name, checksum, applied_at FROM kron_migrations ORDER BY number"
+_NOTE_STEP = "INSERT INTO kron_migrations (number, name, checksum) VALUES (?, ?, ?)"
+
+
+class Step(NamedTuple):
+    """One numbered change of the tables."""
+
+    number: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        """Return what shows that a step was changed after it was released."""
+        return sha256(self.text.encode()).hexdigest()
+
+
+class Applied(NamedTuple):
+    """One step that a database has gone through, and when, as RFC 3339."""
+
+    number: int
+    name: str
+    checksum: str
+    applied_at: str
+
+
+class Schema(Protocol):
+    """The tables of one database."""
+
+    steps: Sequence[Step]
+
+    async def applied(self) -> list[Applied]:
+        """Return the steps the database has gone through; none if it is new."""
+        ...
+
+    async def forward(self) -> list[Step]:
+        """Apply what is missing, all or nothing, one process at a time; return what was applied."""
+        ...
+
+
+def steps_of(database: str) -> list[Step]:
+    """Return this program's steps for one kind of database."""
+    return [Step(*migration) for migration in migrations(database)]
+
+
+def pending(steps: Sequence[Step], applied: Sequence[Applied], *, ahead: int = 0) -> list[Step]:
+    """Return the steps still to apply, or refuse what no such list of steps can have made."""
+    for number, step in enumerate(steps, 1):
+        if step.number != number:
+            raise StoreError(f"This program lacks its migration {number}: install it anew", missing=number)
+    for number, done in enumerate(applied, 1):
+        if done.number != number:
+            raise StoreError(
+                f"The database lacks migration {number} although it has {done.number}: restore a backup",
+                missing=number,
+            )
+    if len(applied) > len(steps) + ahead:
+        raise StoreError(
+            f"The database is at migration {len(applied)} and this program knows only {len(steps)}: "
+            "use a newer Kron",
+            at=len(applied),
+            known=len(steps),
+        )
+    for step, done in zip(steps, applied, strict=False):
+        if step.checksum != done.checksum:
+            raise StoreError(
+                f"Migration {step.number} ({step.name}) is not the one this database went through: "
+                "it was made by another build of Kron",
+                number=step.number,
+            )
+    return list(steps[len(applied) :])
+
+
+class SqliteSchema:
+    """The tables of a SQLite file."""
+
+    def __init__(self, path: str, steps: Sequence[Step] | None = None) -> None:
+        self.path = path
+        self.steps = steps_of("sqlite") if steps is None else steps
+
+    async def applied(self) -> list[Applied]:
+        """Return the steps the file has gone through; a file that is not there is not made."""
+        return await asyncio.to_thread(self._applied)
+
+    def _applied(self) -> list[Applied]:
+        if not Path(self.path).exists():
+            return []
+        try:
+            with closing(sqlite3.connect(self.path)) as connection:
+                return read_applied(connection)
+        except sqlite3.Error as cause:
+            raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
+
+    async def forward(self) -> list[Step]:
+        """Apply what is missing; return what was applied."""
+        return await asyncio.to_thread(self._forward)
+
+    def _forward(self) -> list[Step]:
+        try:
+            with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+                return bring_up(connection, self.steps, ahead=0)
+        except sqlite3.Error as cause:
+            raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
+
+
+def bring_up(
+    connection: sqlite3.Connection, steps: Sequence[Step] | None = None, *, ahead: int = MAX_AHEAD
+) -> list[Step]:
+    """Apply what a SQLite database lacks in one transaction; the connection must be in autocommit mode."""
+    steps = steps_of("sqlite") if steps is None else steps
+    if not pending(steps, read_applied(connection), ahead=ahead):
+        return []
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have been quicker while this one waited.
+        missing = pending(steps, read_applied(connection), ahead=ahead)
+        connection.execute(_MAKE_LIST)
+        for step in missing:
+            for statement in _split(step.text):
+                connection.execute(statement)
+            connection.execute(_NOTE_STEP, (step.number, step.name, step.checksum))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+    return missing
+
+
+def read_applied(connection: sqlite3.Connection) -> list[Applied]:
+    """Return the steps a SQLite database has gone through."""
+    if connection.execute(_HAS_LIST).fetchone() is None:
+        return []
+    return [Applied(*row) for row in connection.execute(_READ_LIST)]
+
+
+def _split(text: str) -> Iterator[str]:
+    """Yield the statements of a script one by one: all of them together would end the transaction."""
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        lines.append(line)
+        if sqlite3.complete_statement("".join(lines)):
+            yield "".join(lines)
+            lines = []
+    rest = "".join(lines)
+    if rest.strip():
+        yield rest

@@ -1,0 +1,53 @@
+"""Rows into records: a status or reason that no version of Kron wrote is an error that names its row."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kron.core.errors import StoreError
+from kron.core.outcome import Outcome, Reason
+from kron.core.record import AttemptRecord, Kind, RangeRecord, Result, RunRecord, Status
+
+Row = Sequence[Any]
+
+_STATUS = {status.value: status for status in Status}
+_REASON = {reason.value: reason for reason in Reason}
+_RESULT: dict[str | None, Result | None] = {result.value: result for result in Result} | {None: None}
+_KIND = {kind.value: kind for kind in Kind}
+_OUTCOME = {outcome.value: outcome for outcome in Outcome}
+
+
+def run_of(row: Row) -> RunRecord:
+    """Return a run from its columns."""
+    try:
+        status, reason, kind, result = _STATUS[row[4]], _REASON[row[5]], _KIND[row[10]], _RESULT[row[15]]
+    except KeyError as cause:
+        raise _unreadable("run", row, cause) from cause
+    return RunRecord._make((*row[:4], status, reason, *row[6:10], kind, *row[11:15], result, *row[16:]))
+
+
+def range_of(row: Row) -> RangeRecord:
+    """Return a counted record from its columns."""
+    try:
+        return RangeRecord._make((*row[:4], _OUTCOME[row[4]], _REASON[row[5]], *row[6:]))
+    except KeyError as cause:
+        raise _unreadable("range", row, cause) from cause
+
+
+def attempt_of(row: Row) -> AttemptRecord:
+    """Return an earlier attempt from its columns."""
+    try:
+        return AttemptRecord._make((*row[:5], _RESULT[row[5]], *row[6:]))
+    except KeyError as cause:
+        raise _unreadable("attempt", row, cause) from cause
+
+
+def storable(text: str) -> str:
+    """Return a text without what cannot be stored: the zero sign, and halves of signs."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _unreadable(what: str, row: Row, cause: KeyError) -> StoreError:
+    value = cause.args[0]
+    return StoreError(
+        f'The {what} "{row[0]}" cannot be read: unknown value {value!r}', row=row[0], value=value
+    )

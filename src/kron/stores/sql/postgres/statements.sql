@@ -1,0 +1,275 @@
+-- Every statement the PostgreSQL store runs, by name. Columns stand in the order of the records' fields.
+-- Lists come as arrays, one per column, so that any number of rows is one statement. The namespace is such a
+-- column too where rows are looked up: were it one value, a planner that does not know the table yet would take
+-- it for a good way to find them.
+
+-- name: moment
+SELECT coalesce(%(now)s::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+
+-- name: lock_namespace
+SELECT pg_advisory_xact_lock(1802661742, hashtext(%(namespace)s))
+
+-- name: make_leases
+INSERT INTO leases (namespace, shard, token)
+SELECT %(namespace)s, shard, 0 FROM generate_series(0, %(shards)s - 1) AS shard
+ON CONFLICT DO NOTHING
+
+-- name: take_leases
+WITH free AS (
+    SELECT shard FROM leases
+    WHERE namespace = %(namespace)s AND (owner IS NULL OR expires_at + %(margin)s <= %(now)s)
+    ORDER BY shard LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), fresh AS MATERIALIZED (
+    SELECT nextval('kron_token') AS token
+)
+UPDATE leases SET owner = %(owner)s, token = fresh.token, expires_at = %(now)s + %(ttl)s
+FROM free, fresh WHERE leases.namespace = %(namespace)s AND leases.shard = free.shard
+RETURNING leases.shard, leases.token
+
+-- name: keep_leases
+UPDATE leases SET expires_at = %(now)s + %(ttl)s
+FROM unnest(%(shards)s::smallint[], %(tokens)s::bigint[]) AS mine (shard, token)
+WHERE leases.namespace = %(namespace)s AND leases.shard = mine.shard AND leases.token = mine.token
+    AND leases.owner = %(owner)s
+RETURNING leases.shard, leases.token
+
+-- name: free_leases
+UPDATE leases SET owner = NULL, expires_at = NULL
+FROM unnest(%(shards)s::smallint[], %(tokens)s::bigint[]) AS mine (shard, token)
+WHERE leases.namespace = %(namespace)s AND leases.shard = mine.shard AND leases.token = mine.token
+    AND leases.owner = %(owner)s
+
+-- name: note_worker
+INSERT INTO workers (namespace, owner, expires_at) VALUES (%(namespace)s, %(owner)s, %(now)s + %(ttl)s)
+ON CONFLICT (namespace, owner) DO UPDATE SET expires_at = excluded.expires_at
+
+-- name: drop_dead_workers
+DELETE FROM workers WHERE namespace = %(namespace)s AND expires_at + %(margin)s <= %(now)s
+
+-- name: drop_worker
+DELETE FROM workers WHERE namespace = %(namespace)s AND owner = %(owner)s
+
+-- name: place
+SELECT place, total FROM (
+    SELECT owner, row_number() OVER (ORDER BY owner) AS place, count(*) OVER () AS total
+    FROM workers WHERE namespace = %(namespace)s
+) AS placed WHERE owner = %(owner)s
+
+-- name: fence
+SELECT count(*) FROM (
+    SELECT 1 FROM leases JOIN unnest(%(shards)s::smallint[], %(tokens)s::bigint[]) AS mine (shard, token)
+        ON leases.shard = mine.shard AND leases.token = mine.token
+    WHERE leases.namespace = %(namespace)s AND leases.owner = %(owner)s
+    ORDER BY leases.shard FOR SHARE OF leases
+) AS held
+
+-- name: due_jobs
+AND plan_at <= %(until)s ORDER BY plan_at LIMIT %(limit)s
+
+-- name: runs_with_due_at
+SELECT schedule_id, due_at FROM schedule_runs WHERE namespace = %(namespace)s
+
+-- name: due_runs
+AND due_at <= %(until)s ORDER BY due_at LIMIT %(limit)s
+
+-- name: next_at
+SELECT least(
+    (SELECT min(plan_at) FROM schedules WHERE namespace = %(namespace)s AND plan_at > %(until)s),
+    (SELECT min(due_at) FROM schedule_runs WHERE namespace = %(namespace)s AND due_at > %(until)s)
+)
+
+-- name: next_at_of_shards
+SELECT least(
+    (SELECT plan_at FROM schedules WHERE namespace = %(namespace)s AND plan_at > %(until)s
+        AND shard = ANY (%(shards)s::smallint[]) ORDER BY plan_at LIMIT 1),
+    (SELECT due_at FROM schedule_runs WHERE namespace = %(namespace)s AND due_at > %(until)s
+        AND shard = ANY (%(shards)s::smallint[]) ORDER BY due_at LIMIT 1)
+)
+
+-- name: jobs
+SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
+    plan_at, past, replay_until, replay_at, replay_count, paused::integer, paused_because, resumed_at, deleted_at,
+    remaining, failures, last_start_at, last_success_at, last_failure_at
+FROM schedules WHERE namespace = %(namespace)s
+
+-- name: runs
+SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
+    attempt, token, began_at, over_at, result, error, run_id, acked
+FROM schedule_runs WHERE namespace = %(namespace)s
+
+-- name: open_runs
+AND is_open = 1
+
+-- name: named
+AND schedule_id = ANY (%(names)s::text[])
+
+-- name: by_name
+ORDER BY schedule_id
+
+-- name: by_time
+ORDER BY nominal_time, idempotency_key
+
+-- name: of_shards
+AND shard = ANY (%(shards)s::smallint[])
+
+-- name: run_history
+AND schedule_id = %(name)s AND nominal_time < %(before)s
+ORDER BY nominal_time DESC, idempotency_key LIMIT %(limit)s
+
+-- name: ranges
+SELECT schedule_id, first, last, periods, outcome, reason, epoch, made_at FROM schedule_ranges
+WHERE namespace = %(namespace)s AND schedule_id = %(name)s AND first <= %(at)s AND last >= %(since)s
+ORDER BY first DESC
+
+-- name: epochs
+SELECT schedule_id, epoch, made_at, definition FROM schedule_epochs
+WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[]) ORDER BY schedule_id, epoch
+
+-- name: attempts
+SELECT idempotency_key, attempt, token, began_at, over_at, result, error, run_id FROM schedule_attempts
+WHERE namespace = %(namespace)s AND idempotency_key = %(key)s ORDER BY attempt
+
+-- name: insert_jobs
+INSERT INTO schedules (namespace, changed_at, shard, schedule_id, definition, launcher, launcher_kind, epoch, edited_at,
+    born_at, revision, cursor, next_time, plan_at, past, replay_until, replay_at, replay_count, paused, paused_because,
+    resumed_at, deleted_at, remaining, failures, last_start_at, last_success_at, last_failure_at)
+SELECT %(namespace)s, %(now)s, * FROM unnest(%(shard)s::smallint[], %(identity)s::text[], %(definition)s::text[],
+    %(launcher)s::text[], %(launcher_kind)s::text[], %(epoch)s::bigint[], %(edited_at)s::bigint[],
+    %(born_at)s::bigint[], %(revision)s::bigint[], %(cursor)s::bigint[], %(next_time)s::bigint[],
+    %(plan_at)s::bigint[], %(past)s::text[], %(replay_until)s::bigint[], %(replay_at)s::bigint[],
+    %(replay_count)s::bigint[], %(paused)s::boolean[], %(paused_because)s::text[], %(resumed_at)s::bigint[],
+    %(deleted_at)s::bigint[], %(remaining)s::bigint[], %(failures)s::bigint[], %(last_start_at)s::bigint[],
+    %(last_success_at)s::bigint[], %(last_failure_at)s::bigint[])
+ON CONFLICT DO NOTHING
+
+-- name: update_jobs
+UPDATE schedules SET definition = new.definition, launcher = new.launcher, launcher_kind = new.launcher_kind,
+    epoch = new.epoch, edited_at = new.edited_at, born_at = new.born_at, revision = new.revision, cursor = new.cursor,
+    next_time = new.next_time, plan_at = new.plan_at, past = new.past, replay_until = new.replay_until,
+    replay_at = new.replay_at, replay_count = new.replay_count, paused = new.paused,
+    paused_because = new.paused_because, resumed_at = new.resumed_at, deleted_at = new.deleted_at,
+    remaining = new.remaining, failures = new.failures, last_start_at = new.last_start_at,
+    last_success_at = new.last_success_at, last_failure_at = new.last_failure_at, changed_at = %(now)s
+FROM unnest(%(namespaces)s::text[], %(expected)s::bigint[], %(identity)s::text[], %(definition)s::text[], %(launcher)s::text[],
+    %(launcher_kind)s::text[], %(epoch)s::bigint[], %(edited_at)s::bigint[], %(born_at)s::bigint[],
+    %(revision)s::bigint[], %(cursor)s::bigint[], %(next_time)s::bigint[], %(plan_at)s::bigint[], %(past)s::text[],
+    %(replay_until)s::bigint[], %(replay_at)s::bigint[], %(replay_count)s::bigint[], %(paused)s::boolean[],
+    %(paused_because)s::text[], %(resumed_at)s::bigint[], %(deleted_at)s::bigint[], %(remaining)s::bigint[],
+    %(failures)s::bigint[], %(last_start_at)s::bigint[], %(last_success_at)s::bigint[], %(last_failure_at)s::bigint[]
+) AS new (namespace, expected, identity, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor,
+    next_time, plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at,
+    remaining, failures, last_start_at, last_success_at, last_failure_at)
+WHERE schedules.namespace = new.namespace AND schedules.schedule_id = new.identity
+    AND schedules.revision = new.expected
+
+-- name: advance_jobs
+UPDATE schedules SET revision = new.revision, cursor = new.cursor, next_time = new.next_time, plan_at = new.plan_at,
+    last_start_at = new.last_start_at, changed_at = %(now)s
+FROM unnest(%(namespaces)s::text[], %(expected)s::bigint[], %(identity)s::text[], %(revision)s::bigint[], %(cursor)s::bigint[],
+    %(next_time)s::bigint[], %(plan_at)s::bigint[], %(last_start_at)s::bigint[]
+) AS new (namespace, expected, identity, revision, cursor, next_time, plan_at, last_start_at)
+WHERE schedules.namespace = new.namespace AND schedules.schedule_id = new.identity
+    AND schedules.revision = new.expected
+
+-- name: note_successes
+UPDATE schedules SET revision = new.revision, failures = new.failures, last_success_at = new.last_success_at,
+    changed_at = %(now)s
+FROM unnest(%(namespaces)s::text[], %(expected)s::bigint[], %(identity)s::text[], %(revision)s::bigint[], %(failures)s::bigint[],
+    %(last_success_at)s::bigint[]
+) AS new (namespace, expected, identity, revision, failures, last_success_at)
+WHERE schedules.namespace = new.namespace AND schedules.schedule_id = new.identity
+    AND schedules.revision = new.expected
+
+-- name: insert_runs
+INSERT INTO schedule_runs (namespace, changed_at, shard, idempotency_key, schedule_id, nominal_time, fire_time, status,
+    reason, made_at, epoch, due_at, is_open, kind, attempt, token, began_at, over_at, result, error, run_id, acked)
+SELECT %(namespace)s, %(now)s, * FROM unnest(%(shard)s::smallint[], %(key)s::text[], %(identity)s::text[],
+    %(nominal_time)s::bigint[], %(fire_time)s::bigint[], %(status)s::text[], %(reason)s::text[],
+    %(created_at)s::bigint[], %(epoch)s::bigint[], %(due_at)s::bigint[], %(is_open)s::smallint[], %(kind)s::text[],
+    %(attempt)s::bigint[], %(token)s::bigint[], %(started_at)s::bigint[], %(ended_at)s::bigint[], %(result)s::text[],
+    %(error)s::text[], %(run_id)s::text[], %(acked)s::smallint[])
+ON CONFLICT DO NOTHING
+
+-- name: update_runs
+UPDATE schedule_runs SET fire_time = new.fire_time, status = new.status, reason = new.reason, epoch = new.epoch,
+    due_at = new.due_at, is_open = new.is_open, attempt = new.attempt, token = new.token, began_at = new.started_at,
+    over_at = new.ended_at, result = new.result, error = new.error, run_id = new.run_id, acked = new.acked,
+    changed_at = %(now)s
+FROM unnest(%(namespaces)s::text[], %(key)s::text[], %(fire_time)s::bigint[], %(status)s::text[], %(reason)s::text[], %(epoch)s::bigint[],
+    %(due_at)s::bigint[], %(is_open)s::smallint[], %(attempt)s::bigint[], %(token)s::bigint[],
+    %(started_at)s::bigint[], %(ended_at)s::bigint[], %(result)s::text[], %(error)s::text[], %(run_id)s::text[],
+    %(acked)s::smallint[]
+) AS new (namespace, key, fire_time, status, reason, epoch, due_at, is_open, attempt, token, started_at, ended_at, result, error,
+    run_id, acked)
+WHERE schedule_runs.namespace = new.namespace AND schedule_runs.idempotency_key = new.key
+
+-- name: insert_attempts
+INSERT INTO schedule_attempts (namespace, idempotency_key, attempt, token, began_at, over_at, result, error, run_id)
+SELECT %(namespace)s, * FROM unnest(%(key)s::text[], %(attempt)s::bigint[], %(token)s::bigint[],
+    %(started_at)s::bigint[], %(ended_at)s::bigint[], %(result)s::text[], %(error)s::text[], %(run_id)s::text[])
+ON CONFLICT DO NOTHING
+
+-- name: insert_ranges
+INSERT INTO schedule_ranges (namespace, schedule_id, first, last, periods, outcome, reason, epoch, made_at)
+SELECT %(namespace)s, * FROM unnest(%(identity)s::text[], %(first)s::bigint[], %(last)s::bigint[],
+    %(periods)s::bigint[], %(outcome)s::text[], %(reason)s::text[], %(epoch)s::bigint[], %(created_at)s::bigint[])
+
+-- name: keep_epochs
+INSERT INTO schedule_epochs (namespace, schedule_id, epoch, made_at, definition)
+SELECT schedules.namespace, schedule_id, schedules.epoch, edited_at, definition
+FROM schedules JOIN unnest(%(namespaces)s::text[], %(identity)s::text[], %(epoch)s::bigint[])
+    AS new (namespace, identity, epoch)
+    ON schedules.namespace = new.namespace AND schedule_id = new.identity AND schedules.epoch <> new.epoch
+ON CONFLICT DO NOTHING
+
+-- name: revisions
+SELECT schedule_id, revision FROM schedules
+WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[]) ORDER BY schedule_id FOR UPDATE
+
+-- name: known_keys
+SELECT idempotency_key FROM schedule_runs
+WHERE namespace = %(namespace)s AND idempotency_key = ANY (%(names)s::text[])
+
+-- name: forget_attempts
+DELETE FROM schedule_attempts WHERE namespace = %(namespace)s AND idempotency_key = ANY (ARRAY(
+    SELECT idempotency_key FROM schedule_runs
+    WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[])))
+
+-- name: forget_runs
+DELETE FROM schedule_runs WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[])
+
+-- name: forget_ranges
+DELETE FROM schedule_ranges WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[])
+
+-- name: forget_epochs
+DELETE FROM schedule_epochs WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[])
+
+-- name: forget_jobs
+DELETE FROM schedules WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[])
+
+-- name: prune_runs
+WITH gone AS (
+    DELETE FROM schedule_runs WHERE namespace = %(namespace)s AND idempotency_key = ANY (ARRAY(
+        SELECT idempotency_key FROM schedule_runs AS old
+        WHERE namespace = %(namespace)s AND is_open = 0 AND changed_at < %(before)s AND nominal_time < (
+            SELECT max(nominal_time) FROM schedule_runs AS newer
+            WHERE newer.namespace = old.namespace AND newer.schedule_id = old.schedule_id)
+        LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+    RETURNING idempotency_key
+), further AS (
+    DELETE FROM schedule_attempts
+    WHERE namespace = %(namespace)s AND idempotency_key = ANY (ARRAY(SELECT idempotency_key FROM gone))
+)
+SELECT count(*) FROM gone
+
+-- name: prune_ranges
+WITH old AS MATERIALIZED (
+    SELECT ctid FROM schedule_ranges AS past
+    WHERE namespace = %(namespace)s AND made_at < %(before)s AND last < (
+        SELECT max(nominal_time) FROM schedule_runs AS newer
+        WHERE newer.namespace = past.namespace AND newer.schedule_id = past.schedule_id)
+    ORDER BY made_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM schedule_ranges WHERE ctid = ANY (ARRAY(SELECT ctid FROM old)) RETURNING 1
+)
+SELECT count(*) FROM gone

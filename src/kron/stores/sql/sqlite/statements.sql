@@ -1,0 +1,181 @@
+-- Every statement the SQLite store runs, by name. Columns stand in the order of the records' fields.
+-- CROSS JOIN keeps the order of the loops: first the names asked for, then an index look-up for each.
+
+-- name: namespace
+SELECT number FROM namespaces WHERE name = :name
+
+-- name: new_namespace
+INSERT INTO namespaces (name) VALUES (:name) ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING number
+
+-- name: due_jobs
+SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
+    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
+    failures, last_start_at, last_success_at, last_failure_at, number
+FROM jobs WHERE namespace = :namespace AND plan_at <= :until
+ORDER BY plan_at LIMIT :limit
+
+-- name: due_runs
+SELECT DISTINCT job FROM runs WHERE namespace = :namespace AND due_at <= :until
+ORDER BY due_at LIMIT :limit
+
+-- name: next_at
+SELECT min(at) FROM (
+    SELECT min(plan_at) AS at FROM jobs WHERE namespace = :namespace AND plan_at > :until
+    UNION ALL
+    SELECT min(due_at) FROM runs WHERE namespace = :namespace AND due_at > :until
+)
+
+-- name: all_jobs
+SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
+    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
+    failures, last_start_at, last_success_at, last_failure_at, number
+FROM jobs WHERE namespace = :namespace
+
+-- name: named_jobs
+SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
+    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
+    failures, last_start_at, last_success_at, last_failure_at, number
+FROM json_each(:names) CROSS JOIN jobs ON schedule_id = value WHERE namespace = :namespace
+
+-- name: numbered_jobs
+SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
+    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
+    failures, last_start_at, last_success_at, last_failure_at, number
+FROM json_each(:numbers) CROSS JOIN jobs ON number = value
+
+-- name: open_runs
+SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
+    attempt, token, began_at, over_at, result, error, run_id, acked
+FROM json_each(:numbers) CROSS JOIN runs ON job = value WHERE is_open = 1
+
+-- name: all_open_runs
+SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
+    attempt, token, began_at, over_at, result, error, run_id, acked
+FROM runs WHERE namespace = :namespace AND is_open = 1
+
+-- name: insert_job
+INSERT INTO jobs (schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
+    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
+    failures, last_start_at, last_success_at, last_failure_at,
+    namespace, changed_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+
+-- name: update_job
+UPDATE jobs SET definition = ?, launcher = ?, launcher_kind = ?, epoch = ?, edited_at = ?, born_at = ?,
+    revision = ?, cursor = ?, next_time = ?, plan_at = ?, past = ?, replay_until = ?, replay_at = ?, replay_count = ?,
+    paused = ?, paused_because = ?, resumed_at = ?, deleted_at = ?, remaining = ?, failures = ?, last_start_at = ?,
+    last_success_at = ?, last_failure_at = ?, changed_at = ?
+WHERE number = ? AND revision = ?
+
+-- name: advance_job
+UPDATE jobs SET revision = ?, cursor = ?, next_time = ?, plan_at = ?, last_start_at = ?, changed_at = ?
+WHERE number = ? AND revision = ?
+
+-- name: note_success
+UPDATE jobs SET revision = ?, failures = 0, last_success_at = ?, changed_at = ?
+WHERE number = ? AND revision = ?
+
+-- name: insert_run
+INSERT INTO runs (idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
+    attempt, token, began_at, over_at, result, error, run_id, acked,
+    namespace, job, slot, changed_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+
+-- name: update_run
+UPDATE runs SET fire_time = ?, status = ?, reason = ?, epoch = ?, due_at = ?, is_open = ?, attempt = ?,
+    token = ?, began_at = ?, over_at = ?, result = ?, error = ?, run_id = ?, acked = ?, changed_at = ?
+WHERE job = ? AND nominal_time = ? AND slot = ?
+
+-- name: insert_attempt
+INSERT INTO attempts (job, idempotency_key, attempt, token, began_at, over_at, result, error, run_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+
+-- name: insert_range
+INSERT INTO ranges (schedule_id, first, last, periods, outcome, reason, epoch, made_at, job)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+
+-- name: keep_epochs
+INSERT INTO epochs (job, schedule_id, epoch, made_at, definition)
+SELECT number, schedule_id, epoch, edited_at, definition
+FROM json_each(:edits) CROSS JOIN jobs ON number = json_extract(value, '$[0]')
+WHERE epoch < json_extract(value, '$[1]')
+ON CONFLICT DO NOTHING
+
+-- name: revisions
+SELECT number, revision FROM json_each(:numbers) CROSS JOIN jobs ON number = value
+
+-- name: known_names
+SELECT schedule_id FROM json_each(:names) CROSS JOIN jobs ON schedule_id = value WHERE namespace = :namespace
+
+-- name: known_keys
+SELECT idempotency_key FROM json_each(:keys) CROSS JOIN runs ON idempotency_key = value
+WHERE namespace = :namespace
+
+-- name: epochs
+SELECT schedule_id, epoch, made_at, definition FROM json_each(:numbers) CROSS JOIN epochs ON job = value
+ORDER BY schedule_id, epoch
+
+-- name: run_history
+SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
+    attempt, token, began_at, over_at, result, error, run_id, acked
+FROM runs WHERE job = :job AND nominal_time < :before
+ORDER BY nominal_time DESC, slot LIMIT :limit
+
+-- name: ranges
+SELECT schedule_id, first, last, periods, outcome, reason, epoch, made_at FROM ranges
+WHERE job = :job AND first <= :at AND last >= :since
+ORDER BY first DESC
+
+-- name: attempts
+SELECT idempotency_key, attempt, token, began_at, over_at, result, error, run_id FROM attempts
+WHERE job IN (SELECT number FROM jobs WHERE namespace = :namespace) AND idempotency_key = :key
+ORDER BY attempt
+
+-- name: token
+SELECT token FROM leases WHERE namespace = :namespace AND shard = 0
+
+-- name: take_over
+INSERT INTO leases (namespace, shard, owner, token) VALUES (:namespace, 0, :owner, 1)
+ON CONFLICT (namespace, shard) DO UPDATE SET owner = :owner, token = token + 1
+RETURNING token
+
+-- name: let_go
+UPDATE leases SET owner = NULL WHERE namespace = :namespace AND shard = 0 AND token = :token
+
+-- name: forget_attempts
+DELETE FROM attempts WHERE job IN (SELECT value FROM json_each(:numbers))
+
+-- name: forget_runs
+DELETE FROM runs WHERE job IN (SELECT value FROM json_each(:numbers))
+
+-- name: forget_ranges
+DELETE FROM ranges WHERE job IN (SELECT value FROM json_each(:numbers))
+
+-- name: forget_epochs
+DELETE FROM epochs WHERE job IN (SELECT value FROM json_each(:numbers))
+
+-- name: forget_jobs
+DELETE FROM jobs WHERE number IN (SELECT value FROM json_each(:numbers))
+
+-- name: prune_runs
+DELETE FROM runs WHERE rowid IN (
+    SELECT rowid FROM runs AS old
+    WHERE namespace = :namespace AND is_open = 0 AND changed_at < :before AND EXISTS (
+        SELECT 1 FROM runs AS newer
+        WHERE newer.job = old.job AND newer.nominal_time > old.nominal_time)
+    LIMIT :limit)
+RETURNING job, idempotency_key
+
+-- name: prune_attempts
+DELETE FROM attempts WHERE job = ? AND idempotency_key = ?
+
+-- name: prune_ranges
+DELETE FROM ranges WHERE (job, first) IN (
+    SELECT job, first FROM ranges AS old
+    WHERE made_at < :before AND job IN (SELECT number FROM jobs WHERE namespace = :namespace) AND EXISTS (
+        SELECT 1 FROM runs AS newer WHERE newer.job = old.job AND newer.nominal_time > old.last)
+    LIMIT :limit)

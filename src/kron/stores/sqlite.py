@@ -1,0 +1,474 @@
+"""The SQLite store: one file, one writer, one owner per namespace. In memory it is the same, fileless."""
+
+import asyncio
+import fcntl
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kron.core.errors import OwnedError, StoreError
+from kron.core.record import (
+    AttemptRecord,
+    EpochRecord,
+    JobRecord,
+    RangeRecord,
+    RunRecord,
+    slot_of,
+)
+from kron.core.shard import SHARDS
+from kron.core.turn import Case, Change, Scope
+from kron.ports import Loaded, Ownership, Settled
+from kron.stores.migration import bring_up
+from kron.stores.row import attempt_of, range_of, run_of, storable
+from kron.stores.statement import statements
+
+SQL = statements("sqlite")
+MEMORY = ":memory:"
+# How long a statement waits for another process that is writing before it fails.
+BUSY_MS = 5_000
+FOR_EVER = 1 << 62
+# How much of a namespace's name a lock file shows; file names have an end.
+MAX_LOCK_NAME = 60
+NOTHING: frozenset[str] = frozenset()
+
+Answer = TypeVar("Answer")
+
+
+class SqliteStore:
+    """A store in one SQLite file, or in memory. Every call is one transaction in the store's own thread."""
+
+    def __init__(self, path: str = MEMORY, *, busy_ms: int = BUSY_MS) -> None:
+        self._path = path
+        self._busy_ms = busy_ms
+        self._thread = ThreadPoolExecutor(1, "kron-store") if path != MEMORY else None
+        self._locks: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
+        self._connection: sqlite3.Connection | None = None
+        self._is_closed = False
+
+    # --- ownership -------------------------------------------------------------------------------
+
+    async def own(
+        self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        """Become the one who looks after a namespace, or raise OwnedError; there is nothing to share."""
+        return await self._do(self._own, namespace, owner)
+
+    def _own(self, namespace: str, owner: str) -> Ownership:
+        self._lock(namespace)
+        try:
+            values = {"namespace": self._number_of(namespace), "owner": owner}
+            with self._writing() as connection:
+                (token,) = connection.execute(SQL["take_over"], values).fetchone()
+        except BaseException:
+            self._unlock(namespace)
+            raise
+        return Ownership(namespace, owner, dict.fromkeys(range(SHARDS), token))
+
+    async def renew(
+        self, ownership: Ownership, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        """Return the same: the operating system's lock lasts as long as the process."""
+        return ownership
+
+    async def release(self, ownership: Ownership) -> None:
+        """Let another owner take over at once."""
+        await self._do(self._release, ownership)
+
+    def _release(self, ownership: Ownership) -> None:
+        values = {"namespace": self._number_of(ownership.namespace), "token": ownership.token}
+        with self._writing() as connection:
+            is_mine = connection.execute(SQL["let_go"], values).rowcount == 1
+        if is_mine:
+            self._unlock(ownership.namespace)
+
+    def drop_locks(self) -> None:
+        """Let go of every lock without writing anything, as the death of the process would."""
+        for namespace in list(self._locks):
+            self._unlock(namespace)
+
+    def _lock(self, namespace: str) -> None:
+        """Take the operating system's lock, which death releases."""
+        if namespace in self._locks:
+            raise OwnedError(namespace=namespace, owner=self._path)
+        if self._path == MEMORY:
+            self._locks[namespace] = -1
+            return
+        # The readable part is for people; namespaces that differ only in other signs have the rest.
+        name = re.sub(r"[^A-Za-z0-9]+", "-", namespace)[:MAX_LOCK_NAME]
+        digest = sha256(namespace.encode()).hexdigest()[:8]
+        Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(f"{self._path}.{name}-{digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as cause:
+            os.close(handle)
+            raise OwnedError(namespace=namespace, owner=self._path) from cause
+        self._locks[namespace] = handle
+
+    def _unlock(self, namespace: str) -> None:
+        handle = self._locks.pop(namespace, -1)
+        if handle != -1:
+            os.close(handle)
+
+    # --- a wake ----------------------------------------------------------------------------------
+
+    async def load(
+        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+    ) -> Loaded:
+        """Return the jobs with something to do up to an instant, oldest first, and those named."""
+        return await self._do(self._load, ownership.namespace, until, limit, named)
+
+    def _load(self, namespace: str, until: int, limit: int, named: Sequence[str]) -> Loaded:
+        connection = self._open()
+        number = self._number_of(namespace)
+        values = {"namespace": number, "until": until, "limit": limit}
+        jobs = {job.number: job for job in map(JobRecord._make, connection.execute(SQL["due_jobs"], values))}
+        further = {job for (job,) in connection.execute(SQL["due_runs"], values)} - jobs.keys()
+        if further:
+            numbers = {"numbers": json.dumps(list(further))}
+            rows = connection.execute(SQL["numbered_jobs"], numbers)
+            jobs.update((job.number, job) for job in map(JobRecord._make, rows))
+        if named:
+            jobs.update((job.number, job) for job in self._jobs(namespace, named))
+        (next_at,) = connection.execute(SQL["next_at"], values).fetchone()
+        return Loaded(self._with_runs(list(jobs.values())), next_at)
+
+    def _with_runs(self, jobs: list[JobRecord]) -> list[Case]:
+        """Return jobs with their open runs and the earlier definitions these still follow."""
+        numbers = json.dumps([job.number for job in jobs])
+        runs: dict[str, list[RunRecord]] = {}
+        for row in self._open().execute(SQL["open_runs"], {"numbers": numbers}) if jobs else ():
+            runs.setdefault(row[1], []).append(run_of(row))
+        if not runs:
+            return [Case(job) for job in jobs]
+        earlier = self._earlier([job for job in jobs if job.identity in runs], runs)
+        return [Case(job, runs.get(job.identity, ()), (), earlier.get(job.identity, {})) for job in jobs]
+
+    def _earlier(self, jobs: list[JobRecord], runs: dict[str, list[RunRecord]]) -> dict[str, dict[int, str]]:
+        numbers = [job.number for job in jobs if any(run.epoch < job.epoch for run in runs[job.identity])]
+        found: dict[str, dict[int, str]] = {}
+        if numbers:
+            for name, epoch, _, definition in self._epochs(numbers):
+                found.setdefault(name, {})[epoch] = definition
+        return found
+
+    def _epochs(self, numbers: list[int]) -> list[tuple[Any, ...]]:
+        return self._all(SQL["epochs"], {"numbers": json.dumps(numbers)})
+
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
+        """Write changes in one transaction that is fenced by ownership and by each job's revision."""
+        return await self._do(self._settle, ownership, changes, now)
+
+    def _settle(self, ownership: Ownership, changes: Sequence[Change], now: int) -> Settled:
+        number = self._number_of(ownership.namespace)
+        with self._writing() as connection:
+            (token,) = connection.execute(SQL["token"], {"namespace": number}).fetchone() or (0,)
+            if token != ownership.token:
+                raise OwnedError(namespace=ownership.namespace, owner="another owner")
+            return self._write_or_refuse(connection, number, changes, now)
+
+    def _write_or_refuse(
+        self, connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int
+    ) -> Settled:
+        """Write all changes; where some were overtaken, write the others and say which."""
+        connection.execute("SAVEPOINT changes")
+        if self._write(connection, namespace, changes, now):
+            connection.execute("RELEASE changes")
+            return Settled(NOTHING, NOTHING)
+        connection.execute("ROLLBACK TO changes")
+        settled = self._refused(connection, namespace, changes)
+        written = self._write(connection, namespace, list(_accepted(changes, settled)), now)
+        assert written, "nobody else writes inside this transaction"
+        return settled
+
+    def _write(
+        self, connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int
+    ) -> bool:
+        """Write all changes; say whether every job and every new run was as expected."""
+        if not _update_jobs(connection, changes, now):
+            return False
+        inserts = [
+            (*_plain(run), namespace, change.job.number, slot_of(run), now)
+            for change in changes
+            for run in change.inserts
+        ]
+        if inserts and connection.executemany(SQL["insert_run"], inserts).rowcount != len(inserts):
+            return False
+        for name, rows in _further_rows(changes, now).items():
+            if rows:
+                connection.executemany(SQL[name], rows)
+        return True
+
+    def _refused(self, connection: sqlite3.Connection, namespace: int, changes: Sequence[Change]) -> Settled:
+        """Return which jobs were changed by somebody else, and which new runs exist already."""
+        numbers = {"numbers": json.dumps([change.job.number for change in changes])}
+        found = dict(connection.execute(SQL["revisions"], numbers))
+        changed = [change for change in changes if found.get(change.job.number) != change.revision]
+        keys = json.dumps([run.key for change in changes for run in change.inserts])
+        known = connection.execute(SQL["known_keys"], {"namespace": namespace, "keys": keys})
+        return Settled(
+            frozenset(change.job.identity for change in changed), frozenset(key for (key,) in known)
+        )
+
+    async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
+        """Return every execution that may be under way."""
+        return await self._do(self._in_flight, ownership.namespace)
+
+    def _in_flight(self, namespace: str) -> list[RunRecord]:
+        rows = self._open().execute(SQL["all_open_runs"], {"namespace": self._number_of(namespace)})
+        return [run for run in map(run_of, rows) if run.in_flight]
+
+    # --- registration ----------------------------------------------------------------------------
+
+    async def put(
+        self, namespace: str, *, created: Sequence[JobRecord], changed: Sequence[Change], now: int
+    ) -> Settled:
+        """Write new and changed jobs in one transaction, or none of them."""
+        return await self._do(self._put, namespace, created, changed, now)
+
+    def _put(
+        self, namespace: str, created: Sequence[JobRecord], changed: Sequence[Change], now: int
+    ) -> Settled:
+        number = self._number_of(namespace)
+        with self._writing() as connection:
+            connection.execute("SAVEPOINT put")
+            edits = json.dumps([(change.job.number, change.job.epoch) for change in changed])
+            connection.execute(SQL["keep_epochs"], {"edits": edits})
+            jobs = [(*job[:-1], number, now) for job in created]
+            new = connection.executemany(SQL["insert_job"], jobs).rowcount if jobs else 0
+            if new == len(jobs) and self._write(connection, number, changed, now):
+                return Settled(NOTHING, NOTHING)
+            connection.execute("ROLLBACK TO put")
+            names = {"namespace": number, "names": json.dumps([job.identity for job in created])}
+            known = frozenset(name for (name,) in connection.execute(SQL["known_names"], names))
+            settled = self._refused(connection, number, changed)
+            return Settled(settled.changed | known, settled.handled)
+
+    async def forget(self, namespace: str, identities: Sequence[str]) -> None:
+        """Remove jobs and everything remembered of them."""
+        await self._do(self._forget, namespace, identities)
+
+    def _forget(self, namespace: str, identities: Sequence[str]) -> None:
+        values = {"numbers": json.dumps([job.number for job in self._jobs(namespace, identities)])}
+        with self._writing() as connection:
+            for what in ("attempts", "runs", "ranges", "epochs", "jobs"):
+                connection.execute(SQL[f"forget_{what}"], values)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[Case]:
+        """Return jobs with their open runs: those named, or all."""
+        return await self._do(self._cases, namespace, identities)
+
+    def _cases(self, namespace: str, identities: Sequence[str] | None) -> list[Case]:
+        return self._with_runs(self._jobs(namespace, identities))
+
+    def _jobs(self, namespace: str, identities: Sequence[str] | None) -> list[JobRecord]:
+        names = None if identities is None else json.dumps(list(identities))
+        values = {"namespace": self._number_of(namespace), "names": names}
+        statement = SQL["all_jobs"] if identities is None else SQL["named_jobs"]
+        return list(map(JobRecord._make, self._open().execute(statement, values)))
+
+    async def runs(
+        self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
+        values = {"before": FOR_EVER if before is None else before, "limit": limit}
+        rows = await self._do(self._of_job, SQL["run_history"], namespace, identity, values)
+        return list(map(run_of, rows))
+
+    async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
+        """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
+        at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)
+        rows = await self._do(self._of_job, SQL["ranges"], namespace, identity, {"at": at, "since": since})
+        return list(map(range_of, rows))
+
+    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
+        """Return the earlier definitions of a job and when each began to hold, oldest first."""
+        jobs = await self._do(self._jobs, namespace, [identity])
+        rows = await self._do(self._epochs, [job.number for job in jobs])
+        return list(map(EpochRecord._make, rows))
+
+    async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
+        """Return the earlier attempts of a run that was started again, oldest first."""
+        values = {"namespace": await self._do(self._number_of, namespace), "key": key}
+        rows = await self._do(self._all, SQL["attempts"], values)
+        return list(map(attempt_of, rows))
+
+    def _of_job(
+        self, statement: str, namespace: str, identity: str, values: dict[str, int]
+    ) -> list[tuple[Any, ...]]:
+        jobs = self._jobs(namespace, [identity])
+        return self._all(statement, {**values, "job": jobs[0].number}) if jobs else []
+
+    def _all(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
+        return self._open().execute(statement, values).fetchall()
+
+    async def prune(self, namespace: str, *, before: int, limit: int) -> int:
+        """Remove old history, at most so many records; return how many were removed."""
+        return await self._do(self._prune, namespace, before, limit)
+
+    def _prune(self, namespace: str, before: int, limit: int) -> int:
+        values = {"namespace": self._number_of(namespace), "before": before, "limit": limit}
+        with self._writing() as connection:
+            runs = connection.execute(SQL["prune_runs"], values).fetchall()
+            connection.executemany(SQL["prune_attempts"], runs)
+            values["limit"] = limit - len(runs)
+            return len(runs) + connection.execute(SQL["prune_ranges"], values).rowcount
+
+    # --- the connection --------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Let go of the file, for good."""
+        if not self._is_closed:
+            await self._do(self._close)
+        self._is_closed = True
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        self.drop_locks()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = connect(self._path, self._busy_ms)
+        return self._connection
+
+    def _number_of(self, namespace: str) -> int:
+        """Return the number of a namespace; the first question makes it."""
+        if namespace not in self._numbers:
+            connection, values = self._open(), {"name": namespace}
+            found = connection.execute(SQL["namespace"], values).fetchone()
+            (number,) = found or connection.execute(SQL["new_namespace"], values).fetchone()
+            self._numbers[namespace] = number
+        return self._numbers[namespace]
+
+    def _writing(self) -> "_Writing":
+        return _Writing(self._open())
+
+    async def _do(self, work: Callable[..., Answer], *arguments: object) -> Answer:
+        """Do blocking work in the store's thread; in memory nothing blocks, so it is done at once."""
+        if self._thread is None:
+            return _translated(work, arguments)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, _translated, work, arguments)
+
+
+class _Writing:
+    """One write transaction: committed at the end, rolled back if anything goes wrong."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._connection.execute("BEGIN IMMEDIATE")
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._connection.commit()
+        finally:
+            # Also after a commit that failed, as on a full disk: the next transaction must find none open.
+            with suppress(sqlite3.Error):
+                self._connection.rollback()
+
+
+def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
+    """Open a database file for one writer: WAL, every commit on disk before it counts, newest tables."""
+    if path != MEMORY:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
+        if path != MEMORY:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+        bring_up(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _translated(work: Callable[..., Answer], arguments: tuple[object, ...]) -> Answer:
+    try:
+        return work(*arguments)
+    except (sqlite3.Error, OSError) as cause:
+        raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
+
+
+def _accepted(changes: Iterable[Change], settled: Settled) -> Iterable[Change]:
+    """Yield the changes without those of changed jobs and without runs that exist already."""
+    for change in changes:
+        if change.job.identity not in settled.changed:
+            change.inserts = [run for run in change.inserts if run.key not in settled.handled]
+            yield change
+
+
+_UPDATE_OF = {Scope.ANY: "update_job", Scope.START: "advance_job", Scope.END: "note_success"}
+
+
+def _plain(run: RunRecord) -> tuple[object, ...]:
+    """Return a run's fields with choices as plain texts; the database is slow to see that they are."""
+    result = run.result
+    return (
+        *run[:4],
+        run.status._value_,
+        run.reason._value_,
+        *run[6:10],
+        run.kind._value_,
+        *run[11:15],
+        None if result is None else result._value_,
+        None if run.error is None else storable(run.error),
+        None if run.run_id is None else storable(run.run_id),
+        run.acked,
+    )
+
+
+def _further_rows(changes: Sequence[Change], now: int) -> dict[str, list[tuple[object, ...]]]:
+    """Return what is to be written beside jobs and new runs, by statement."""
+    return {
+        "update_run": [
+            (*row[3:6], *row[7:10], *row[11:], now, change.job.number, run.nominal_time, slot_of(run))
+            for change in changes
+            for run in change.updates
+            for row in (_plain(run),)
+        ],
+        "insert_attempt": [
+            (change.job.number, run.key, *_plain(run)[11:18]) for change in changes for run in change.attempts
+        ],
+        "insert_range": [(*dropped, change.job.number) for change in changes for dropped in change.ranges],
+    }
+
+
+def _update_jobs(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:
+    """Write the jobs' records; say whether each still had the revision it was planned from."""
+    rows: dict[Scope, list[tuple[object, ...]]] = {scope: [] for scope in Scope}
+    for change in changes:
+        job = change.job
+        fields: tuple[object, ...]
+        match change.scope:
+            case Scope.START:
+                fields = (*job[7:11], job.last_start_at)
+            case Scope.END:
+                fields = (job.revision, job.last_success_at)
+            case Scope.ANY:
+                fields = job[1:-1]
+        rows[change.scope].append((*fields, now, job.number, change.revision))
+    return all(
+        connection.executemany(SQL[_UPDATE_OF[scope]], wanted).rowcount == len(wanted)
+        for scope, wanted in rows.items()
+        if wanted
+    )

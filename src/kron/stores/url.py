@@ -1,0 +1,73 @@
+"""From a URL to a store: `memory://`, `sqlite:///kron.db`, `postgresql://user@host/database`."""
+
+from urllib.parse import unquote
+
+from kron.core.errors import InvalidOptionError
+from kron.ports import Store
+from kron.stores.migration import Schema, SqliteSchema
+from kron.stores.sqlite import MEMORY, SqliteStore
+
+FORMS = "use memory://, sqlite:///kron.db, sqlite:////var/lib/kron.db or postgresql://user@host/database"
+INSTALL = "PostgreSQL needs two packages more: pip install 'kron-scheduler[postgres]'"
+POSTGRES = ("postgresql", "postgres")
+
+
+def open_store(url: str) -> Store:
+    """Return the store of a URL; nothing is opened before its first use."""
+    scheme = _scheme_of(url)
+    if scheme == "memory":
+        _check_memory(url)
+        return SqliteStore(MEMORY)
+    if scheme == "sqlite":
+        return SqliteStore(_path_of(url))
+    try:
+        from kron.stores.postgres import PostgresStore
+    except ModuleNotFoundError as cause:
+        raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
+    return PostgresStore(url)
+
+
+def schema_of(url: str) -> Schema:
+    """Return the tables of the database of a URL."""
+    scheme = _scheme_of(url)
+    if scheme == "memory":
+        raise InvalidOptionError(option="store", value="memory", reason="what is in memory has no migrations")
+    if scheme == "sqlite":
+        return SqliteSchema(_path_of(url))
+    try:
+        from kron.stores.postgres_schema import PostgresSchema
+    except ModuleNotFoundError as cause:
+        raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
+    return PostgresSchema(url)
+
+
+def _scheme_of(url: str) -> str:
+    """Return which kind of store a URL names; what is wrong is not repeated, for it may hold a password."""
+    scheme, mark, _ = url.partition("://")
+    if not mark:
+        raise InvalidOptionError(option="store", value="...", reason=f"it is not a URL; {FORMS}")
+    if scheme not in ("memory", "sqlite", *POSTGRES):
+        raise InvalidOptionError(option="store", value=f"{scheme}://...", reason=FORMS)
+    return scheme
+
+
+def _check_memory(url: str) -> None:
+    if url != "memory://":
+        raise InvalidOptionError(option="store", value="memory://...", reason="write memory:// and no more")
+
+
+def _path_of(url: str) -> str:
+    """Return the file of a SQLite URL: three slashes begin a relative path, four an absolute one."""
+    rest = url.partition("://")[2]
+    path = unquote(rest.removeprefix("/"))
+    if not rest.startswith("/"):
+        reason = "three slashes come before the path, as in sqlite:///kron.db"
+    elif "?" in rest or "#" in rest:
+        reason = "it takes no options"
+    elif not path or path.endswith("/") or path == MEMORY:
+        reason = "it names no file; for a store in memory use memory://"
+    elif "\0" in path:
+        reason = "no file can have this name"
+    else:
+        return path
+    raise InvalidOptionError(option="store", value="sqlite://...", reason=reason)

@@ -1,0 +1,391 @@
+"""What the policies say, period by period: slow, plain, and without the engine.
+
+Of Kron it uses only `Schedule` and `decide`. It lists every period, never counts, and keeps everything
+in one dictionary, so that what the engine finds by arithmetic can be compared with what is seen here.
+Times are milliseconds, nominal times seconds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import sha256
+
+from kron.core.decision import decide
+from kron.core.job import Job
+from kron.core.policy import Catchup, OnOrphan, Overlap
+
+MINUTE_MS = 60_000
+MS = timedelta(milliseconds=1)
+IN_FLIGHT = ("ENQUEUED", "STARTED")
+
+
+def jitter_by_hand(identity: str, nominal_time: int, jitter_ms: int) -> int:
+    """Return DESIGN 7's offset, written out: SHA-256, one step of SplitMix64, 53 bits."""
+    if jitter_ms == 0:
+        return 0
+    period_id = datetime.fromtimestamp(nominal_time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    digest = sha256(f"{identity}\n{period_id}\njitter".encode()).digest()
+    state = (int.from_bytes(digest[:8], "big") + 0x9E3779B97F4A7C15) % 2**64
+    mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) % 2**64
+    u = ((mixed ^ (mixed >> 31)) >> 11) / 2**53
+    return min(int(u * (2 * jitter_ms + 1)), 2 * jitter_ms) - jitter_ms
+
+
+@lru_cache(maxsize=10_000)
+def fire_time_of(job: Job, nominal_time: int) -> int | None:
+    """Return when a period is to start, or None where no time can be chosen."""
+    chosen = decide(job, datetime.fromtimestamp(nominal_time, UTC)).chosen_time
+    if chosen is None:
+        return None
+    return 1000 * chosen + jitter_by_hand(job.identity, nominal_time, job.policy.jitter_ms)
+
+
+def periods_of(job: Job, after: int, until: int) -> Iterator[int]:
+    """Yield the nominal times in `(after, until]` that start_at and end_at allow, one by one."""
+    policy = job.policy
+    first = after + 1 if policy.start_at is None else max(after + 1, policy.start_at)
+    last = until if policy.end_at is None else min(until, policy.end_at)
+    if first <= last:
+        start, end = (datetime.fromtimestamp(second, UTC) for second in (first, last + 1))
+        for instant in job.schedule.between(start, end):
+            yield int(instant.timestamp())
+
+
+@dataclass
+class Entry:
+    """One period, or one run asked for."""
+
+    nominal: int
+    fire: int
+    job: Job
+    status: str = "PENDING"
+    reason: str = "planned"
+    attempt: int = 0
+    timeout_at: int | None = None
+    grace_until: int | None = None
+    ended_at: int = 0
+    retry_at: int | None = None
+    waits: bool = False
+    manual: bool = False
+
+    @property
+    def in_flight(self) -> bool:
+        """Say whether it runs."""
+        return self.status in IN_FLIGHT
+
+    @property
+    def key(self) -> tuple[int, bool]:
+        """Return what tells it from others."""
+        return self.nominal, self.manual
+
+
+@dataclass
+class Edition:
+    """A definition, and the nominal times `(after, until]` it holds for."""
+
+    job: Job
+    after: int
+    until: int | None
+    edited_at: int | None
+
+
+@dataclass
+class Model:
+    """One job and all that became of its periods."""
+
+    job: Job
+    born_at: int
+    taken_over_at: int
+    editions: list[Edition] = field(default_factory=list)
+    entries: dict[int, Entry] = field(default_factory=dict)
+    asked: list[Entry] = field(default_factory=list)
+    silent: set[int] = field(default_factory=set)
+    resumed_at: int = 0
+    paused: bool = False
+    deleted: bool = False
+    failures: int = 0
+    remaining: int | None = None
+
+    def __post_init__(self) -> None:
+        early = self.born_at // 1000 - 1_000
+        self.editions.append(Edition(self.job, early, None, None))
+        self.remaining = self.job.policy.remaining
+        self.paused = self.job.policy.suspend
+
+    # --- what people do ---------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Stop looking at periods; a grace that was running begins anew when the job is resumed."""
+        self.paused = True
+        for entry in self.entries.values():
+            entry.grace_until = None
+
+    def resume(self, now: int) -> None:
+        """Look at periods again; what passed meanwhile was missed."""
+        if self.paused:
+            self.paused, self.resumed_at, self.failures = False, now, 0
+
+    def edit(self, job: Job, now: int) -> bool:
+        """Open an epoch: periods up to now keep their definition, later ones get the new one."""
+        if job == self.job and not self.deleted:
+            return False
+        second = now // 1000
+        if self.deleted or self.remaining == 0:
+            self.editions = []
+        for edition in self.editions:
+            edition.until = second if edition.until is None else edition.until
+        self.editions = [edition for edition in self.editions if self._has_periods(edition)]
+        self.editions.append(Edition(job, second, None, now))
+        if job.policy.remaining != self.job.policy.remaining:
+            self.remaining = job.policy.remaining
+        self.job, self.deleted = job, False
+        for entry in self.entries.values():
+            if entry.status == "PENDING" and entry.nominal > second:
+                self._redecide(entry, now)
+        return True
+
+    def _has_periods(self, edition: Edition) -> bool:
+        assert edition.until is not None
+        listed = periods_of(edition.job, edition.after, edition.until)
+        return any(nominal not in self.entries and nominal not in self.silent for nominal in listed)
+
+    def _redecide(self, entry: Entry, now: int) -> None:
+        listed = entry.nominal in periods_of(self.job, entry.nominal - 1, entry.nominal)
+        fire = fire_time_of(self.job, entry.nominal) if listed else None
+        if fire == entry.fire:
+            entry.job = self.job
+        elif fire is None or fire <= now:
+            entry.status, entry.reason = "CANCELLED", "edited"
+        else:
+            entry.fire, entry.job = fire, self.job
+
+    def delete(self) -> None:
+        """Nothing more starts; what waits is cancelled; what runs may end."""
+        self.deleted = True
+        for entry in self._all():
+            entry.retry_at = None
+            if entry.status == "PENDING":
+                entry.status, entry.reason = "CANCELLED", "deleted"
+
+    def ask(self, now: int) -> None:
+        """Somebody wants a run."""
+        self.asked.append(Entry(now // 1000, now, self.job, reason="asked", manual=True))
+
+    # --- what happens to executions ---------------------------------------------------------------
+
+    def end(self, entry: Entry, result: str, now: int) -> None:
+        """Note the end of an execution: success, failed, cancelled, orphaned or lost."""
+        entry.timeout_at, entry.ended_at, entry.waits = None, now, False
+        if result == "success":
+            entry.status, self.failures = "SUCCESS", 0
+        elif result == "cancelled" or entry.reason == "replaced":
+            entry.status = "CANCELLED"
+        else:
+            entry.status = "FAILED"
+            self._after_failure(entry, result)
+
+    def _after_failure(self, entry: Entry, result: str) -> None:
+        policy = self.job.policy
+        self.failures += 1
+        if policy.pause_after_failures is not None and self.failures >= policy.pause_after_failures:
+            self.pause()
+        if self.deleted:
+            return
+        if result == "orphaned":
+            if policy.on_orphan is OnOrphan.RESTART:
+                entry.reason, entry.retry_at = "restarted", entry.ended_at
+        elif policy.retry_delay is not None and not entry.manual:
+            entry.reason = "retry"
+            entry.retry_at = entry.ended_at + -(-policy.retry_delay // MS)
+
+    # --- a wake -----------------------------------------------------------------------------------
+
+    def wake(self, now: int, *, called: bool = False) -> None:
+        """Do all that is to do at an instant; what waits for an end is judged when something else happens."""
+        if not called and not self._has_work(now):
+            return
+        for entry in self._all():
+            if entry.in_flight and entry.timeout_at is not None and entry.timeout_at <= now:
+                self.end(entry, "lost", now)
+        if self.paused or self.deleted:
+            return
+        while self.editions:
+            edition = self.editions[0]
+            missed, due = self._listed(edition, now)
+            later = edition.job.policy.catchup in (Catchup.ALL, Catchup.SPREAD)
+            self._judge_missed(missed, now)
+            if missed and later:
+                # What is replayed goes first; what is simply due follows in a wake of its own.
+                self._judge(now)
+            for entry in due if self.remaining != 0 else ():
+                self.entries[entry.nominal] = entry
+            self._judge(now)
+            if edition.until is None:
+                break
+            self.editions.pop(0)
+        self._start_retries(now)
+
+    def _has_work(self, now: int) -> bool:
+        if any(e.in_flight and e.timeout_at is not None and e.timeout_at <= now for e in self._all()):
+            return True
+        if self.paused or self.deleted:
+            return False
+        first, *later = self.editions
+        missed, due = self._listed(first, now, look=True)
+        waiting = ("queued", "replacing")
+        return bool(
+            later
+            or missed
+            or due
+            or any(e.status == "PENDING" and e.fire <= now and e.reason not in waiting for e in self._all())
+            or any(e.retry_at is not None and e.retry_at <= now and not e.waits for e in self._all())
+            or any(
+                e.status == "PENDING" and e.grace_until is not None and e.grace_until <= now
+                for e in self._all()
+            )
+        )
+
+    def _all(self) -> list[Entry]:
+        return [*self.entries.values(), *self.asked]
+
+    @property
+    def line(self) -> int:
+        """Return the fire time before which a period was missed while nothing looked after it."""
+        return max(self.taken_over_at - MINUTE_MS, self.resumed_at)
+
+    def _listed(self, edition: Edition, now: int, *, look: bool = False) -> tuple[list[Entry], list[Entry]]:
+        """Return the periods that come up for the first time: those missed, and those that are due or near.
+
+        With `look`, only see what there is.
+        """
+        job = edition.job
+        early = -job.window.bounds(0).start
+        last = (now + job.policy.jitter_ms) // 1000 + early
+        if edition.until is not None:
+            last = min(last, edition.until)
+        planned = [e for e in self.entries.values() if e.status == "PENDING" and e.reason == "planned"]
+        missed, due = [e for e in planned if e.fire < self.line], []
+        for nominal in periods_of(job, edition.after, last) if self.remaining != 0 else ():
+            if nominal in self.entries or nominal in self.silent:
+                continue
+            fire = fire_time_of(job, nominal)
+            assert fire is not None, "the model knows no constraints"
+            entry = Entry(nominal, fire, job)
+            if look:
+                due.append(entry)
+            elif fire < self.born_at:
+                self.silent.add(nominal)
+            elif edition.edited_at is not None and fire <= edition.edited_at:
+                entry.status, entry.reason = "CANCELLED", "edited"
+                self.entries[nominal] = entry
+            elif fire < self.line:
+                missed.append(entry)
+            else:
+                due.append(entry)
+        return missed, due
+
+    def _judge_missed(self, missed: list[Entry], now: int) -> None:
+        missed.sort(key=lambda entry: entry.nominal)
+        for number, entry in enumerate(missed, 1):
+            self.entries[entry.nominal] = entry
+            policy, later = entry.job.policy, len(missed) - number
+            if policy.catchup is Catchup.NONE:
+                entry.status, entry.reason = "MISSED", "catchup_none"
+            elif policy.catchup is Catchup.ONCE and later:
+                entry.status, entry.reason = "MISSED", "superseded"
+            elif policy.catchup is not Catchup.ONCE and later >= policy.max_catchup:
+                entry.status, entry.reason = "MISSED", "catchup_limit"
+            elif policy.catchup is Catchup.SPREAD:
+                count = min(len(missed), policy.max_catchup)
+                entry.fire = now + (count - later) * MINUTE_MS // (count + 1)
+                entry.reason = "spread"
+            else:
+                entry.reason = "caught_up"
+
+    def _judge(self, now: int) -> None:
+        for entry in self.asked:
+            if entry.status == "PENDING":
+                self._start(entry, now)
+        line = self._in_time(now)
+        if line:
+            for entry in self._all():
+                if entry.retry_at is not None:
+                    entry.reason, entry.retry_at = "retry_preempted", None
+        self._overlap(line, now)
+
+    def _start_retries(self, now: int) -> None:
+        for entry in sorted(self._all(), key=lambda e: (e.fire, e.nominal)):
+            if entry.retry_at is not None and entry.retry_at <= now:
+                entry.waits = self.job.policy.overlap is not Overlap.ALLOW and bool(self._active())
+                if not entry.waits:
+                    self._start(entry, now)
+
+    def _in_time(self, now: int) -> list[Entry]:
+        """Return the periods whose time has come, in order; those too late end here."""
+        line = []
+        waiting = [e for e in self.entries.values() if e.status == "PENDING" and e.fire <= now]
+        for entry in sorted(waiting, key=lambda e: (e.fire, e.nominal)):
+            deadline = entry.job.policy.deadline
+            late = timedelta(seconds=now // 1000 - entry.fire // 1000)
+            exempt = entry.reason in ("spread", "replacing")
+            if deadline is not None and late > deadline and not exempt:
+                entry.status, entry.reason = "MISSED", "deadline"
+            else:
+                line.append(entry)
+        return line
+
+    def _active(self) -> list[Entry]:
+        return [entry for entry in self._all() if entry.in_flight]
+
+    def _overlap(self, line: list[Entry], now: int) -> None:
+        overlap, waiting = self.job.policy.overlap, 0
+        if overlap is Overlap.BUFFER_ONE:
+            for entry in line[:-1]:
+                entry.status, entry.reason = "SKIPPED", "coalesced"
+            line = line[-1:]
+        if overlap is Overlap.REPLACE:
+            self._replace(line, now)
+            return
+        for entry in line:
+            if overlap is Overlap.ALLOW or not self._active():
+                self._start(entry, now)
+            elif overlap is Overlap.SKIP:
+                entry.status, entry.reason = "SKIPPED", "active"
+            elif overlap is Overlap.QUEUE and waiting >= self.job.policy.queue_max:
+                entry.status, entry.reason = "SKIPPED", "queue_full"
+            else:
+                entry.reason, waiting, entry.grace_until = "queued", waiting + 1, None
+
+    def _replace(self, line: list[Entry], now: int) -> None:
+        """Start one after the other, each as soon as what runs has ended or its grace is over."""
+        while line:
+            first = line[0]
+            grace_over = first.grace_until is not None and first.grace_until <= now
+            if self._active() and not grace_over:
+                for entry in self._active():
+                    entry.reason = "replaced"
+                for entry in line:
+                    entry.reason = "replacing"
+                if first.grace_until is None:
+                    first.grace_until = now + self.job.policy.replace_grace // MS
+                if first.grace_until > now:
+                    return
+                continue
+            self._start(first, now)
+            line = line[1:]
+            for entry in line:
+                entry.reason = "replacing"
+
+    def _start(self, entry: Entry, now: int) -> None:
+        if entry.attempt == 0 and not entry.manual and self.remaining is not None:
+            if self.remaining == 0:
+                entry.status, entry.reason = "SKIPPED", "finished"
+                return
+            self.remaining -= 1
+        if entry.retry_at is None and entry.reason not in ("caught_up", "spread", "asked"):
+            entry.reason = "due"
+        entry.status, entry.attempt, entry.retry_at = "STARTED", entry.attempt + 1, None
+        timeout = self.job.policy.run_timeout
+        entry.timeout_at = None if timeout is None else now + timeout // MS

@@ -1,0 +1,257 @@
+"""The real plan and the real store, driven by hand: one job, wake by wake, with checks no test may break."""
+
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from kron.core.event import Happened, Report, Traits
+from kron.core.job import Job
+from kron.core.lifecycle import TRANSITIONS
+from kron.core.outcome import Outcome
+from kron.core.plan import plan
+from kron.core.record import AttemptRecord, JobRecord, Kind, RangeRecord, RunRecord, Status, key_of
+from kron.core.registration import ask_for, create, delete, edit, pause, resume
+from kron.core.terms import terms_of
+from kron.core.turn import Case, Change, Snapshot
+from kron.stores.sqlite import SqliteStore
+from tests.engine_model import periods_of
+
+SPACE = "runner:world"
+# No test gives a job more to do at one instant than this many wakes can.
+MAX_WAKES = 60
+CALLS = {"callback": Traits()}
+Answer = TypeVar("Answer")
+
+
+def at_once(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Return what a coroutine that never waits comes to; the store in memory has only such."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        answer: Answer = stop.value
+        return answer
+    raise AssertionError("it waits for something")
+
+
+class World:
+    """A job, its store, its owner, and the executions that are really under way."""
+
+    def __init__(self, job: Job, now: int, *, traits: dict[str, Traits] | None = None) -> None:
+        self.store = SqliteStore()
+        self.now = now
+        self.traits = CALLS if traits is None else traits
+        self.identity = job.identity
+        self.launched: set[tuple[str, int]] = set()
+        self.running: dict[str, RunRecord] = {}
+        self.asked_to_end: list[str] = []
+        self.starts: list[tuple[int, int, int]] = []
+        self.wakes = 0
+        self.wake_at: int | None = None
+        self.requests = 0
+        self._outcomes: dict[str, Outcome] = {}
+        self.ownership = at_once(self.store.own(SPACE, "world"))
+        self.taken_over_at = now
+        created = create(job, now=now)
+        at_once(self.store.put(SPACE, created=[created], changed=[], now=now))
+
+    # --- the world's side -------------------------------------------------------------------------
+
+    @property
+    def case(self) -> Case:
+        """Return the job and its open runs as they are on record."""
+        (case,) = at_once(self.store.cases(SPACE, [self.identity]))
+        return case
+
+    @property
+    def job(self) -> JobRecord:
+        """Return the job as it is on record."""
+        return self.case.job
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass, waking whenever something asked for it."""
+        until = self.now + milliseconds
+        for _ in range(10_000):
+            if self.wake_at is None or self.wake_at > until:
+                self.now = until
+                return
+            self.now = max(self.now, self.wake_at)
+            self.wake()
+        raise AssertionError("it wakes and wakes")
+
+    def oversleep(self, milliseconds: int) -> None:
+        """Let time pass without a wake, as a busy machine does, and wake then."""
+        self.now += milliseconds
+        self.wake()
+
+    def wake(self, *reports: Report, launch: bool = True) -> None:
+        """Load, plan, settle, start, again and again until nothing is left to do now."""
+        for _ in range(MAX_WAKES):
+            self.wakes += 1
+            named = list({report.identity for report in reports})
+            loaded = at_once(self.store.load(self.ownership, until=self.now, limit=1000, named=named))
+            cases = [case._replace(reports=reports) if reports else case for case in loaded.cases]
+            snapshot = Snapshot(cases, self.taken_over_at, self.ownership.token, self.traits, loaded.next_at)
+            changes, self.wake_at = plan(snapshot, self.now)
+            assert plan(snapshot, self.now) == (changes, self.wake_at), "plan is a function"
+            for case, change in zip(cases, changes, strict=True):
+                check_change(case, change)
+            settled = at_once(self.store.settle(self.ownership, changes, now=self.now))
+            assert not settled.changed
+            if launch:
+                self.carry_out(changes, settled.handled)
+            reports = ()
+            if self.wake_at is None or self.wake_at > self.now:
+                break
+        else:
+            raise AssertionError("it never comes to rest")
+        self._check_rest()
+
+    def carry_out(self, changes: list[Change], handled: frozenset[str]) -> None:
+        """Start and ask to end what the changes say."""
+        for change in changes:
+            self.asked_to_end += [run.key for run in change.ends]
+            for run in change.starts:
+                if run.key in handled:
+                    continue
+                attempt = (run.key, run.attempt)
+                assert attempt not in self.launched, "one attempt, one start"
+                self.launched.add(attempt)
+                self.running[run.key] = run
+                self.starts.append((self.now, run.nominal_time, run.attempt))
+
+    def end(self, key: str, happened: Happened = Happened.SUCCESS) -> None:
+        """Let an execution end, and wake."""
+        run = self.running.pop(key)
+        self.wake(Report(run.identity, key, run.attempt, happened, self.now))
+
+    def end_period(self, nominal_time: int, happened: Happened = Happened.SUCCESS) -> None:
+        """Let the execution of a period end."""
+        self.end(key_of(self.identity, nominal_time), happened)
+
+    def crash(self) -> None:
+        """Lose every execution and the owner with them; nothing is written."""
+        self.running.clear()
+        self.wake_at = None
+        self.store.drop_locks()
+
+    def take_over(self) -> None:
+        """Become the owner; what was in flight cannot be found and is an orphan."""
+        self.ownership = at_once(self.store.own(SPACE, "world"))
+        self.taken_over_at = self.now
+        left = at_once(self.store.in_flight(self.ownership))
+        self.wake(*(Report(r.identity, r.key, r.attempt, Happened.ORPHANED, self.now) for r in left))
+
+    def outage(self, milliseconds: int) -> None:
+        """Crash, be away for a while, and take over."""
+        self.crash()
+        self.now += milliseconds
+        self.take_over()
+
+    # --- people's side ----------------------------------------------------------------------------
+
+    def _put(self, change: Change) -> None:
+        settled = at_once(self.store.put(SPACE, created=[], changed=[change], now=self.now))
+        assert not settled.changed
+        assert not settled.handled
+        self.wake()
+
+    def pause(self) -> None:
+        """Pause the job."""
+        case = self.case
+        self._put(pause(case.job, list(case.runs), because="by hand"))
+
+    def resume(self) -> None:
+        """Resume the job."""
+        case = self.case
+        self._put(resume(case.job, list(case.runs), now=self.now))
+
+    def edit(self, job: Job) -> None:
+        """Give the job a new definition; a deleted one is created again."""
+        case = self.case
+        self._put(edit(case.job, list(case.runs), job, now=self.now))
+
+    def delete(self) -> None:
+        """Delete the job."""
+        case = self.case
+        self._put(delete(case.job, list(case.runs), now=self.now))
+
+    def ask(self) -> None:
+        """Ask for a run."""
+        self.requests += 1
+        self._put(ask_for(self.job, request=f"wish {self.requests}", now=self.now))
+
+    # --- what is on record ------------------------------------------------------------------------
+
+    def rows(self, kind: Kind = Kind.PERIOD) -> dict[int, RunRecord]:
+        """Return the rows by nominal time."""
+        runs = at_once(self.store.runs(SPACE, self.identity, limit=1_000_000))
+        return {run.nominal_time: run for run in runs if run.kind is kind}
+
+    def ranges(self) -> list[RangeRecord]:
+        """Return the counted records, oldest first."""
+        return at_once(self.store.ranges(SPACE, self.identity))[::-1]
+
+    def attempts(self, nominal_time: int) -> list[AttemptRecord]:
+        """Return the earlier attempts of a period."""
+        return at_once(self.store.attempts(SPACE, key_of(self.identity, nominal_time)))
+
+    def records(self) -> dict[int, tuple[str, str]]:
+        """Return status and reason of every period, those that share a record one by one."""
+        found = {nominal: (str(run.status), str(run.reason)) for nominal, run in self.rows().items()}
+        epochs = {epoch.epoch: epoch.definition for epoch in at_once(self.store.epochs(SPACE, self.identity))}
+        job = self.job
+        for shared in self.ranges():
+            terms = terms_of(epochs.get(shared.epoch, job.definition), self.identity)
+            listed = list(periods_of(terms.for_job(self.identity), shared.first - 1, shared.last))
+            assert (listed[0], listed[-1], len(listed)) == (shared.first, shared.last, shared.periods)
+            for nominal in listed:
+                assert nominal not in found, "one period, one record"
+                found[nominal] = (shared.outcome.upper(), str(shared.reason))
+        return found
+
+    def _check_rest(self) -> None:
+        """Nothing that could be done now is left, and the next wake comes in time for the next thing."""
+        case = self.case
+        times = [case.job.plan_at, *(run.due_at for run in case.runs)]
+        pending = [at for at in times if at is not None]
+        assert all(at > self.now for at in pending), "something is left to do and nobody does it"
+        if pending:
+            assert self.wake_at is not None
+            assert self.wake_at <= min(pending)
+        for run in (*self.rows().values(), *self.rows(Kind.MANUAL).values()):
+            assert run.is_open or run.due_at is None, "what is over does not come up again"
+            before = self._outcomes.get(run.key)
+            assert before is None or run.outcome is before, "an outcome is for ever"
+            if run.outcome is not None:
+                self._outcomes[run.key] = run.outcome
+
+
+def check_change(case: Case, change: Change) -> None:
+    """Statuses follow the table, attempts count up, and what starts is on record in the same change."""
+    before = {run.key: run for run in case.runs}
+    for run in change.updates:
+        old = before[run.key]
+        assert run.status is old.status or run.status in reachable(old.status)
+        assert old.attempt <= run.attempt
+    written = {run.key: run for run in (*change.inserts, *change.updates)}
+    for run in change.starts:
+        assert written[run.key].attempt == run.attempt
+        assert written[run.key].token == run.token
+    assert len({run.key for run in change.starts}) == len(change.starts)
+    assert change.job.cursor >= case.job.cursor
+    assert change.job.revision == case.job.revision + 1
+
+
+def reachable(status: Status) -> set[Status]:
+    """Return every status that can follow, in one step or several."""
+    found: set[Status] = set()
+    edge = {status}
+    while edge:
+        edge = {after for one in edge for after in TRANSITIONS[one]} - found
+        found |= edge
+    return found
+
+
+def with_policy(job: Job, **fields: Any) -> Job:
+    """Return a job with some of its policy changed."""
+    return replace(job, policy=replace(job.policy, **fields))

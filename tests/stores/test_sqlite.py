@@ -1,0 +1,244 @@
+"""What only the SQLite store does: locks, one file for several processes, full disks, damaged files."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kron.core.errors import OwnedError, StoreError
+from kron.stores.sqlite import SqliteStore
+from kron.testing.store_contract import CLEAN, NOW, SPACE, a_change, a_job, a_run, plain, stored, written
+
+# A process that looks after a namespace until it is killed.
+OWNER = """
+import asyncio, sys
+from kron.stores.sqlite import SqliteStore
+async def main():
+    ownership = await SqliteStore(sys.argv[1]).own(sys.argv[2], "other process")
+    print(ownership.token, flush=True)
+    sys.stdin.read()
+asyncio.run(main())
+"""
+# A process that writes many jobs, one by one.
+WRITER = """
+import asyncio, sys
+from kron.stores.sqlite import SqliteStore
+from kron.testing.store_contract import CLEAN, NOW, a_job
+async def main():
+    store = SqliteStore(sys.argv[1])
+    path, namespace, name, count = sys.argv[1:]
+    for n in range(int(count)):
+        assert await store.put(namespace, created=[a_job(f"{name} {n}")], changed=[], now=NOW) == CLEAN
+    await store.close()
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "kron.db")
+
+
+@pytest.fixture
+async def store(path: str) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path, busy_ms=50)
+    yield store
+    await store.close()
+
+
+def process(script: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+# --- locks ---------------------------------------------------------------------------------------
+
+
+async def test_another_process_owns_until_it_dies(store: SqliteStore, path: str) -> None:
+    with process(OWNER, path, SPACE) as other:
+        assert other.stdout is not None
+        token = int(other.stdout.readline())
+        with pytest.raises(OwnedError):
+            await store.own(SPACE, "me")
+        assert (await store.own("embed:other", "me")).token == 1
+        other.kill()
+        other.wait()
+    ownership = await store.own(SPACE, "me")
+    assert ownership.token > token
+
+
+async def test_another_store_of_the_same_process_is_another_owner(store: SqliteStore, path: str) -> None:
+    ownership = await store.own(SPACE, "me")
+    other = SqliteStore(path)
+    with pytest.raises(OwnedError):
+        await other.own(SPACE, "you")
+    await store.release(ownership)
+    assert (await other.own(SPACE, "you")).token > ownership.token
+    await other.close()
+
+
+async def test_dropped_locks_are_free_as_after_a_death_and_stale_writes_are_refused(
+    store: SqliteStore, path: str
+) -> None:
+    (job,) = await stored(store, a_job())
+    ownership = await store.own(SPACE, "me")
+    store.drop_locks()
+    other = SqliteStore(path)
+    later = await other.own(SPACE, "you")
+    with pytest.raises(OwnedError):
+        await store.settle(ownership, [a_change(job)], now=NOW)
+    assert await other.settle(later, [a_change(job)], now=NOW) == CLEAN
+    await other.close()
+
+
+@pytest.mark.parametrize("other", ["embed-main", "embed.main", "embed::main", "embed:main "])
+async def test_namespaces_with_similar_names_have_locks_of_their_own(store: SqliteStore, other: str) -> None:
+    await store.own("embed:main", "me")
+    await store.own(other, "me")
+
+
+async def test_a_namespace_may_have_any_name(store: SqliteStore) -> None:
+    for name in ("runner:" + "x" * 300, "runner:../../etc", "runner:für alle 👩‍🚀"):
+        ownership = await store.own(name, "me")
+        await stored(store, a_job(), namespace=name)
+        await store.release(ownership)
+
+
+# --- one file, several processes -----------------------------------------------------------------
+
+
+async def test_processes_write_to_one_file_side_by_side(store: SqliteStore, path: str) -> None:
+    """They open a new file at once, and none loses a write."""
+    count = 40
+    writers = [process(WRITER, path, SPACE, name, str(count)) for name in ("one", "two", "three")]
+    codes = await asyncio.gather(*(asyncio.to_thread(writer.wait, 60) for writer in writers))
+    for writer in writers:
+        writer.communicate()
+    assert codes == [0, 0, 0]
+    names = {case.job.identity for case in await store.cases(SPACE)}
+    assert names == {f"{name} {n}" for name in ("one", "two", "three") for n in range(count)}
+
+
+async def test_an_edit_by_another_process_is_noticed(store: SqliteStore, path: str) -> None:
+    ownership = await store.own(SPACE, "me")
+    (job,) = await stored(store, a_job())
+    other = SqliteStore(path)
+    assert await other.put(SPACE, created=[], changed=[a_change(job, paused=1)], now=NOW) == CLEAN
+    await other.close()
+    assert (await store.settle(ownership, [a_change(job)], now=NOW)).changed == {"backup"}
+
+
+async def test_every_commit_is_on_disk_and_readers_do_not_wait(store: SqliteStore, path: str) -> None:
+    await stored(store, a_job())
+    with closing(sqlite3.connect(path)) as reader:
+        assert reader.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM schedules").fetchone() == (1,)
+        await stored(store, a_job("second"))
+        assert reader.execute("SELECT count(*) FROM schedules").fetchone() == (1,)
+        reader.rollback()
+        assert reader.execute("SELECT count(*) FROM schedules").fetchone() == (2,)
+    (synchronous,) = await store._do(lambda: store._open().execute("PRAGMA synchronous").fetchone())
+    assert synchronous == 2
+
+
+async def test_what_is_written_is_there_after_a_reopening(path: str) -> None:
+    first = SqliteStore(path)
+    await stored(first, a_job())
+    await first.close()
+    second = SqliteStore(path)
+    assert [plain(case.job) for case in await second.cases(SPACE)] == [a_job()]
+    await second.close()
+
+
+async def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "a" / "b" / "kron.db"))
+    await store.own(SPACE, "me")
+    await store.close()
+
+
+# --- accidents -----------------------------------------------------------------------------------
+
+
+async def test_a_locked_database_is_an_error_that_passes(store: SqliteStore, path: str) -> None:
+    ownership = await store.own(SPACE, "me")
+    (job,) = await stored(store, a_job())
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked"):
+            await store.settle(ownership, [a_change(job)], now=NOW)
+        assert [case.job for case in await store.cases(SPACE)] == [job]
+        other.execute("ROLLBACK")
+    assert await store.settle(ownership, [a_change(job)], now=NOW) == CLEAN
+
+
+async def test_a_full_disk_is_an_error_and_nothing_is_half_written(store: SqliteStore) -> None:
+    ownership = await store.own(SPACE, "me")
+    (job,) = await stored(store, a_job())
+
+    def set_room(pages: int) -> None:
+        connection = store._open()
+        (used,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {used + pages}")
+
+    await store._do(set_room, 2)
+    change = a_change(job)
+    change.inserts += [a_run(nominal_time=NOW // 1000 + n, error="x" * 1_000) for n in range(200)]
+    for _ in range(2):
+        with pytest.raises(StoreError, match="full"):
+            await store.settle(ownership, [change], now=NOW)
+    assert [case.job for case in await store.cases(SPACE)] == [job]
+    assert await store.runs(SPACE, "backup") == []
+    await store._do(set_room, 10_000)
+    assert await store.settle(ownership, [change], now=NOW) == CLEAN
+    assert len(await store.runs(SPACE, "backup", limit=1_000)) == 200
+
+
+async def test_a_row_that_cannot_be_read_is_an_error_that_names_it(store: SqliteStore, path: str) -> None:
+    ownership = await store.own(SPACE, "me")
+    await stored(store, a_job("bad"), a_job("good"))
+    await written(store, ownership, a_run("bad"), a_run("good"))
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("UPDATE runs SET status = 'WHAT' WHERE idempotency_key = ?", [a_run("bad").key])
+        other.commit()
+    with pytest.raises(StoreError) as caught:
+        await store.cases(SPACE)
+    assert a_run("bad").key in str(caught.value)
+    assert "WHAT" in str(caught.value)
+    (case,) = await store.cases(SPACE, ["good"])
+    assert list(case.runs) == [a_run("good")]
+
+
+def test_a_file_that_is_no_database_is_an_error_and_stays_as_it_is(path: str) -> None:
+    text = "this is not a database, and long enough to be taken for one " * 20
+    Path(path).write_text(text)
+
+    async def try_twice() -> None:
+        store = SqliteStore(path)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="not a database"):
+                await store.cases(SPACE)
+        await store.close()
+
+    asyncio.run(try_twice())
+    assert Path(path).read_text() == text
+
+
+async def test_a_path_that_is_a_folder_is_an_error(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path))
+    with pytest.raises(StoreError, match="The store cannot be used"):
+        await store.cases(SPACE)
+    await store.close()
+
+
+async def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    store = SqliteStore(str(tmp_path / "file" / "kron.db"))
+    with pytest.raises(StoreError, match="The store cannot be used"):
+        await store.own(SPACE, "me")
+    await store.close()
