@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 import psycopg
@@ -19,6 +20,8 @@ with warnings.catch_warnings():
 
 
 MAX_TRIES = 3
+# The name of a socket has about a hundred bytes; a project deep down in folders leaves too few of them.
+MAX_SOCKET_FOLDER, SHORT_FOLDER = 80, "/tmp"
 # No test cuts the power, so nothing has to wait for the disk.
 SETTINGS = "fsync = off\nmax_wal_size = 256MB\nshared_buffers = 32MB\n"
 
@@ -30,6 +33,7 @@ class Server:
         self._folder = folder
         self._server = PostgresServer(folder, cleanup_mode=None)
         self._numbers = count(1)
+        self._sockets: TemporaryDirectory[str] | None = None
 
     def start(self) -> None:
         """Start, also while another run of the tests closes the folder they have in common for a moment."""
@@ -53,12 +57,19 @@ class Server:
         """Start as the package would, but with the patience a busy machine needs."""
         folder, server = str(self._folder), self._server
         sockets = find_suitable_socket_dir(self._folder, server.runtime_path)
+        if len(str(sockets)) > MAX_SOCKET_FOLDER:
+            self._sockets = TemporaryDirectory(prefix="kron-", dir=SHORT_FOLDER)
+            sockets = Path(self._sockets.name)
+            sockets.chmod(0o777)
         options = f'-h "" -k {sockets}'
         words = ("-w", "-t", "60", "-o", options, "-l", f"{folder}/log", "-D", folder, "start")
         pgexec("pg_ctl", words, bin_path=server.bin_path, user=server.system_user, timeout=70)
 
     def stop(self) -> None:
         self._server.stop()
+        if self._sockets is not None:
+            self._sockets.cleanup()
+            self._sockets = None
 
     def crash(self) -> None:
         """Stop at once, as if the power had gone; the next start recovers."""
