@@ -58,7 +58,7 @@ class Server:
         folder, server = str(self._folder), self._server
         sockets = find_suitable_socket_dir(self._folder, server.runtime_path)
         if len(str(sockets)) > MAX_SOCKET_FOLDER:
-            self._sockets = TemporaryDirectory(prefix="kron-", dir=SHORT_FOLDER)
+            self._sockets = self._sockets or TemporaryDirectory(prefix="kron-", dir=SHORT_FOLDER)
             sockets = Path(self._sockets.name)
             sockets.chmod(0o777)
         options = f'-h "" -k {sockets}'
