@@ -129,11 +129,11 @@ def test_the_jobs_of_a_file_come_in_the_order_of_their_chosen_times(
     nowhere = "!                                 -                   "
     assert capsys.readouterr().out.splitlines() == [
         "jobs.yaml   4 jobs, 1 of them suspended",
-        "  Sun 2026-01-04 00:59:28  UTC    2026-01-04T00:59:28Z  prod/backup  Sun 2026-01-04 00:00  UTC",
-        f"{nowhere}  prod/never  Sun 2026-01-04 06:00  UTC: unschedulable",
-        "  Mon 2026-01-05 00:25:52  UTC    2026-01-05T00:25:52Z  prod/backup  Mon 2026-01-05 00:00  UTC",
-        f"{nowhere}  prod/never  Mon 2026-01-05 06:00  UTC: unschedulable",
-        "  Mon 2026-01-05 08:30:00  CET    2026-01-05T07:30:00Z  prod/report  Mon 2026-01-05 08:30  CET",
+        "  Sun 2026-01-04 00:59:28  UTC    2026-01-04T00:59:28Z  prod/backup  for Sun 2026-01-04 00:00  UTC",
+        f"{nowhere}  prod/never   for Sun 2026-01-04 06:00  UTC: unschedulable",
+        "  Mon 2026-01-05 00:25:52  UTC    2026-01-05T00:25:52Z  prod/backup  for Mon 2026-01-05 00:00  UTC",
+        f"{nowhere}  prod/never   for Mon 2026-01-05 06:00  UTC: unschedulable",
+        "  Mon 2026-01-05 08:30:00  CET    2026-01-05T07:30:00Z  prod/report  for Mon 2026-01-05 08:30  CET",
     ]
 
 

@@ -161,13 +161,15 @@ def _next_jobs(source: Source, options: Options, start: str | None, count: int, 
     suspended = len(jobs) - len(streams)
     asleep = f", {suspended} of them suspended" if suspended else ""
     print(one_line(f"{source.name}   {counted(len(jobs), 'job')}{asleep}"))
+    width = max((len(decision.job.identity) for decision in coming), default=0)
     for decision in coming:
         zone = decision.job.schedule.plan.zone
+        identity = f"{decision.job.identity:{width}}"
         nominal = both_times(decision.nominal_time, zone, seconds=False)[:27].rstrip()
         if decision.chosen_time is None:
-            row = f"! {'':31} {NOWHERE}  {decision.job.identity}  {nominal}: unschedulable"
+            row = f"! {'':31} {NOWHERE}  {identity}  for {nominal}: unschedulable"
         else:
             chosen = both_times(decision.chosen_time, zone, seconds=True)
-            row = f"  {chosen}  {decision.job.identity}  {nominal}"
+            row = f"  {chosen}  {identity}  for {nominal}"
         print(one_line(row))
     return None
