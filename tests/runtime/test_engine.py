@@ -613,3 +613,49 @@ async def test_the_key_and_the_attempt_reach_the_callback(rig: Rig) -> None:
     await rig.clock.advance_to(NOON + MINUTE)
     ((job, run),) = launches
     assert (job.identity, run.key, run.attempt, run.token) == ("job", key_of("job", NOON_S + 60), 1, 1)
+
+
+# --- what must not stop the loop -------------------------------------------------------------------
+
+
+async def test_a_job_whose_record_cannot_be_used_is_set_aside_and_the_others_run(rig: Rig) -> None:
+    await rig.add(job_of("good"), job_of("bad"))
+    (case,) = await rig.store.cases(SPACE, ["bad"])
+    broken = case.job._replace(definition='{"schedule": "nonsense"}', revision=case.job.revision + 1)
+    await rig.store.put(SPACE, created=[], changed=[Change(broken, case.job.revision)], now=0)
+    await rig.run()
+    await rig.clock.advance_to(NOON + 2 * MINUTE)
+    assert [name for _, name, *_ in rig.calls] == ["good", "good"]
+    (case,) = await rig.store.cases(SPACE, ["bad"])
+    assert case.job.paused
+    assert "nonsense" in (case.job.paused_because or "")
+    assert rig.journal.events() == ["quarantined"]
+    assert rig.engine.health.state == "running"
+
+
+async def test_a_launcher_that_raises_is_a_launch_that_failed(rig: Rig) -> None:
+    def refuse(launch: Launch, hear: object) -> None:
+        raise OSError("no more processes")
+
+    rig.launcher.start = refuse  # type: ignore[method-assign]
+    await rig.add(job_of())
+    await rig.run()
+    await rig.clock.advance_to(NOON + 2 * MINUTE)
+    runs = await rig.runs()
+    assert [(run.status, run.result) for run in runs] == [("FAILED", Result.LAUNCH_FAILED)] * 2
+    assert runs[0].error == "OSError: no more processes"
+    assert rig.engine.health.state == "running"
+
+
+async def test_an_engine_that_fails_by_its_own_mistake_says_so(rig: Rig) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise AssertionError("our own mistake")
+
+    await rig.add(job_of())
+    await rig.run()
+    rig.store.load = broken  # type: ignore[assignment, method-assign]
+    await rig.clock.advance_to(NOON + MINUTE)
+    assert (rig.engine.health.state, rig.engine.health.error) == ("failed", "AssertionError: our own mistake")
+    assert rig.journal.events() == ["engine_failed"]
+    with pytest.raises(AssertionError):
+        await rig.engine.stop()

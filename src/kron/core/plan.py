@@ -11,7 +11,18 @@ from kron.core.outcome import Reason
 from kron.core.overlap import judge_due
 from kron.core.policy import OnOrphan
 from kron.core.record import JobRecord, Kind, Result, RunRecord, Status, key_of
-from kron.core.turn import MILLISECOND, USUAL_TRAITS, Case, Change, Scope, Snapshot, Turn, catch_line_of
+from kron.core.turn import (
+    MILLISECOND,
+    NO_RANGES,
+    NO_RUNS,
+    USUAL_TRAITS,
+    Case,
+    Change,
+    Scope,
+    Snapshot,
+    Turn,
+    catch_line_of,
+)
 
 BY_TIMEOUT = "it did not end within its run timeout"
 
@@ -86,7 +97,9 @@ def _on_time(case: Case, snapshot: Snapshot, now: int) -> Change | None:
     after = JobRecord._make(
         (*job[:7], job.revision + 1, nominal_time, following, plan_at, *job[11:21], now, *job[22:])
     )
-    return Change(after, job.revision, Scope.START, inserts=[run], starts=[run])
+    begun = [run]
+    none = NO_RUNS
+    return Change(after, job.revision, Scope.START, begun, none, none, NO_RANGES, begun, none, none)
 
 
 def _ended_well(case: Case, now: int) -> Change | None:
@@ -101,7 +114,9 @@ def _ended_well(case: Case, now: int) -> Change | None:
         return None
     ended = reported(run, report, traits=USUAL_TRAITS)
     after = job._replace(failures=0, last_success_at=report.at, revision=job.revision + 1)
-    return Change(after, job.revision, Scope.END, updates=[ended], ended=[ended])
+    over = [ended]
+    none = NO_RUNS
+    return Change(after, job.revision, Scope.END, none, over, none, NO_RANGES, none, none, over)
 
 
 def take_turn(turn: Turn, case: Case, *, draining: bool) -> Change:

@@ -79,6 +79,24 @@ class Change:
     ended: list[RunRecord] = field(default_factory=list)
 
 
+class _NoRuns(list[RunRecord]):
+    """An empty list that stays empty."""
+
+    def append(self, run: RunRecord) -> None:
+        raise AssertionError("shared by all changes without such runs")
+
+
+class _NoRanges(list[RangeRecord]):
+    """An empty list that stays empty."""
+
+    def append(self, dropped: RangeRecord) -> None:
+        raise AssertionError("shared by all changes without counted records")
+
+
+# What most changes have of most things. A busy minute makes a hundred thousand changes, each with nine lists.
+NO_RUNS, NO_RANGES = _NoRuns(), _NoRanges()
+
+
 class Turn:
     """A job and its runs as they stand while the turn lasts."""
 

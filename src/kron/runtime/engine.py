@@ -215,6 +215,11 @@ class Engine:
         except OwnedError as error:
             self.health.state, self.health.error = "lost", str(error)
             self._journal.note("ownership_lost", {"namespace": self._namespace, "error": str(error)})
+        except Exception as error:
+            # Our own mistake: nobody may believe that the jobs are looked after.
+            self.health.state, self.health.error = "failed", f"{type(error).__name__}: {error}"
+            self._journal.note("engine_failed", {"namespace": self._namespace, "error": str(error)})
+            raise
         finally:
             self._end_work()
 
@@ -288,14 +293,14 @@ class Engine:
         would be another, and the store would refuse the change.
         """
         cases: list[Case] = []
-        further: dict[str, None] = {}
-        for report in reports:
-            case = self._alone.pop(report.identity, None)
-            if case is not None and case.runs[0].key == report.key and report.identity not in further:
-                cases.append(case._replace(reports=(report,)))
+        further: list[str] = []
+        for identity, heard in _by_identity(reports).items():
+            case = self._alone.pop(identity, None)
+            if case is not None and all(report.key == case.runs[0].key for report in heard):
+                cases.append(case._replace(reports=heard))
             else:
-                further[report.identity] = None
-        return cases, list(further)
+                further.append(identity)
+        return cases, further
 
     def _with_since(self, cases: list[Case]) -> list[Case]:
         """Say of each job since when it is looked after, where that is not the same for all."""
@@ -306,9 +311,7 @@ class Engine:
     def _with_reports(self, cases: list[Case], reports: list[Report]) -> list[Case]:
         if not reports:
             return cases
-        heard: dict[str, list[Report]] = {}
-        for report in reports:
-            heard.setdefault(report.identity, []).append(report)
+        heard = _by_identity(reports)
         return [case._replace(reports=heard.get(case.job.identity, ())) for case in cases]
 
     async def _settle(
@@ -349,6 +352,8 @@ class Engine:
                 begun += 1
                 if begun % STARTS_PER_TURN == 0:
                     await asyncio.sleep(0)
+        # A store that never waits would keep the last of them from their turn.
+        await asyncio.sleep(0)
 
     def _start(self, job: JobRecord, run: RunRecord) -> None:
         if self._clock.monotonic() >= self._lease_ends:
@@ -462,3 +467,10 @@ class Engine:
         work, self._work = self._work, None
         if work is not None:
             work.__exit__(None, None, None)
+
+
+def _by_identity(reports: Sequence[Report]) -> dict[str, list[Report]]:
+    heard: dict[str, list[Report]] = {}
+    for report in reports:
+        heard.setdefault(report.identity, []).append(report)
+    return heard

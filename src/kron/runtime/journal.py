@@ -13,7 +13,11 @@ from kron.ports import Journal, Settled
 
 LOGGER = logging.getLogger("kron.engine")
 # What happens to the engine itself and that somebody should know of; everything else is detail.
-WARNINGS = frozenset({"store_failed", "ownership_lost", "clock_jumped", "start_withheld"})
+WARNINGS = frozenset(
+    {"store_failed", "ownership_lost", "clock_jumped", "start_withheld", "engine_failed", "quarantined"}
+)
+    {"store_failed", "ownership_lost", "clock_jumped", "start_withheld", "engine_failed", "quarantined"}
+)
 
 
 class LogJournal:
