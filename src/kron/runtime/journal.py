@@ -16,8 +16,6 @@ LOGGER = logging.getLogger("kron.engine")
 WARNINGS = frozenset(
     {"store_failed", "ownership_lost", "clock_jumped", "start_withheld", "engine_failed", "quarantined"}
 )
-    {"store_failed", "ownership_lost", "clock_jumped", "start_withheld", "engine_failed", "quarantined"}
-)
 
 
 class LogJournal:

@@ -1,0 +1,83 @@
+"""Journals: counts, log lines, and the trace of what was committed."""
+
+import io
+import json
+import logging
+
+import pytest
+
+from kron.core.event import Happened
+from kron.core.job import Job
+from kron.core.outcome import Reason
+from kron.core.record import Status
+from kron.core.turn import Change
+from kron.ports import Settled
+from kron.runtime.journal import LogJournal, TraceJournal
+from tests.engine_world import World
+
+NOON = 1_780_315_200
+NOTHING = Settled(frozenset(), frozenset())
+
+
+class Heard(World):
+    """A world whose changes are told to a journal."""
+
+    journal: LogJournal | TraceJournal
+
+    def carry_out(self, changes: list[Change], handled: frozenset[str]) -> None:
+        self.journal.settled(changes, NOTHING, self.now)
+        super().carry_out(changes, handled)
+
+
+def a_world(journal: LogJournal | TraceJournal, **policy: object) -> Heard:
+    world = Heard(
+        Job.from_dict({"identity": "a", "schedule": "* * * * *", "policy": policy}), 1000 * NOON - 500
+    )
+    world.journal = journal
+    world.wake()
+    return world
+
+
+def test_every_outcome_is_counted_by_its_reason() -> None:
+    journal = LogJournal()
+    world = a_world(journal, catchup="none")
+    world.advance(61_000)
+    world.outage(86_400_000)
+    assert journal.counts[Status.STARTED, Reason.DUE] >= 1
+    assert journal.counts[Status.SKIPPED, Reason.ACTIVE] == 1
+    assert journal.counts[Status.MISSED, Reason.CATCHUP_NONE] == 1439
+
+
+def test_a_trace_has_starts_and_ends_in_order_after_its_header() -> None:
+    file = io.StringIO()
+    world = a_world(TraceJournal(file), retry_delay="10s", deadline=None)
+    world.advance(500)
+    world.now += 2_000
+    world.end_period(NOON, Happened.FAILED)
+    world.advance(10_000)
+    world.end_period(NOON)
+    header, *events = map(json.loads, file.getvalue().splitlines())
+    assert header == {"kron_trace": 1, "unit": "ms"}
+    assert [(event["t"] - 1000 * NOON, event["event"], event["task"]) for event in events] == [
+        (0, "RunStart", "a"),
+        (2_000, "RunFailure", "a"),
+        (12_000, "RunStart", "a"),
+        (12_000, "RunSuccess", "a"),
+    ]
+
+
+def test_a_clock_that_was_set_is_beyond_the_model() -> None:
+    file, further = io.StringIO(), LogJournal()
+    TraceJournal(file, further=further).note("clock_jumped", {"by_ms": 5})
+    assert json.loads(file.getvalue().splitlines()[1]) == {"t": 0, "event": "Supernatural", "kind": "clock"}
+
+
+def test_what_somebody_should_know_of_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kron.engine")
+    journal = LogJournal()
+    journal.note("store_failed", {"error": "disk full"})
+    journal.note("something_else", {"x": 1})
+    assert [(line.levelname, line.message) for line in caplog.records] == [
+        ("WARNING", 'store_failed {"error": "disk full"}'),
+        ("INFO", 'something_else {"x": 1}'),
+    ]
