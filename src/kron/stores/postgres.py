@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -14,9 +14,12 @@ from psycopg_pool import AsyncConnectionPool
 from kron.core.errors import OwnedError, StoreError
 from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.shard import SHARDS, shard_of
-from kron.core.turn import Case, Change, Scope
+from kron.core.turn import Case, Change
 from kron.ports import Loaded, Ownership, Settled
-from kron.stores.array import ATTEMPT, ENDED, JOB, arrays, numbers, texts
+from kron.stores.array import JOB, arrays, numbers, texts
+from kron.stores.postgres_change import chunks, refused, shards_of, write_changes
+from kron.stores.postgres_lease import MARGIN_MS, TTL_MS, PostgresLease
+from kron.stores.postgres_query import count_of, rows_of
 from kron.stores.postgres_schema import CONNECT_S, Connection, PostgresSchema, address_of
 from kron.stores.row import attempt_of, range_of, run_of
 from kron.stores.statement import statements
@@ -26,17 +29,12 @@ Answer = TypeVar("Answer")
 # The name of a job that has something to do, and when; a row may say more.
 Due = tuple[Any, ...]
 
-# How long a lease lasts unless it is renewed, and how much longer a take-over waits: clocks differ in speed.
-TTL_MS, MARGIN_MS = 30_000, 2_000
 MAX_CONNECTIONS = 8
-# Rows of one statement; more of them are several statements of the same transaction.
-CHUNK = 2_000
 # How often a transaction that lost against another one is begun again.
 MAX_TRIES = 5
 FOR_EVER = 1 << 62
 NOTHING: frozenset[str] = frozenset()
 CLEAN = Settled(NOTHING, NOTHING)
-UPDATES = {Scope.ANY: "update_jobs", Scope.START: "advance_jobs", Scope.END: "note_successes"}
 
 # Every statement is a number of look-ups by key, whatever the planner thinks of tables it does not know yet.
 # A worker that froze inside a transaction must not hold its locks against those who take over.
@@ -57,8 +55,7 @@ class PostgresStore:
     def __init__(self, url: str, *, ttl_ms: int = TTL_MS, margin_ms: int = MARGIN_MS) -> None:
         self._address = address_of(url)
         self._schema = PostgresSchema(url)
-        self._ttl_ms = ttl_ms
-        self._margin_ms = margin_ms
+        self._lease = PostgresLease(self._address.name, ttl_ms=ttl_ms, margin_ms=margin_ms)
         self._opening = asyncio.Lock()
         self._pool: AsyncConnectionPool[Connection] | None = None
 
@@ -71,8 +68,8 @@ class PostgresStore:
 
         Who wants to share is counted from now on, so that the others make room at their next renewal.
         """
-        wanted = Ownership(namespace, owner, {}, self._ttl_ms)
-        ownership = await self._write(self._renew, wanted, now, balance)
+        wanted = Ownership(namespace, owner, {}, self._lease.ttl_ms)
+        ownership = await self._write(self._lease.renew, wanted, now, balance)
         if not ownership.shards:
             raise OwnedError(namespace=namespace, owner=self._address.name)
         return ownership
@@ -81,55 +78,11 @@ class PostgresStore:
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
         """Return what is still owned, and what has become free meanwhile, for a new while."""
-        return await self._write(self._renew, ownership, now, balance)
-
-    async def _renew(
-        self, connection: Connection, ownership: Ownership, now: int | None, balance: bool
-    ) -> Ownership:
-        values = {**_lease_values(ownership), "ttl": self._ttl_ms, "margin": self._margin_ms}
-        await connection.execute(SQL["lock_namespace"], values)
-        ((values["now"],),) = await _rows(connection, SQL["moment"], {"now": now})
-        share = await self._share(connection, values) if balance else SHARDS
-        owned: dict[int, int] = {}
-        if ownership.shards:
-            owned = dict(sorted(await _rows(connection, SQL["keep_leases"], values)))
-        else:
-            await connection.execute(SQL["make_leases"], {**values, "shards": SHARDS})
-        if len(owned) > share:
-            given = dict(list(owned.items())[share:])
-            await connection.execute(SQL["free_leases"], _lease_values(ownership._replace(shards=given)))
-            owned = dict(list(owned.items())[:share])
-        elif len(owned) < share:
-            taken = await _rows(connection, SQL["take_leases"], {**values, "limit": share - len(owned)})
-            owned.update(taken)
-        return ownership._replace(shards=owned, ttl_ms=self._ttl_ms)
-
-    async def _share(self, connection: Connection, values: dict[str, Any]) -> int:
-        """Return how many shards are one worker's; all shares together are all shards."""
-        await connection.execute(SQL["note_worker"], values)
-        await connection.execute(SQL["drop_dead_workers"], values)
-        ((place, total),) = await _rows(connection, SQL["place"], values)
-        return int(SHARDS // total + (place <= SHARDS % total))
+        return await self._write(self._lease.renew, ownership, now, balance)
 
     async def release(self, ownership: Ownership) -> None:
         """Let another owner take over at once."""
-        await self._write(self._release, ownership)
-
-    async def _release(self, connection: Connection, ownership: Ownership) -> bool:
-        values = _lease_values(ownership)
-        await connection.execute(SQL["lock_namespace"], values)
-        await connection.execute(SQL["free_leases"], values)
-        await connection.execute(SQL["drop_worker"], values)
-        return True
-
-    async def _fence(self, connection: Connection, ownership: Ownership, changes: Sequence[Change]) -> None:
-        """Refuse to write for shards that are not owned; a take-over waits for this transaction."""
-        touched = sorted({shard_of(change.job.identity) for change in changes})
-        tokens = [ownership.shards.get(shard, -1) for shard in touched]
-        mine = ownership._replace(shards=dict(zip(touched, tokens, strict=True)))
-        ((held,),) = await _rows(connection, SQL["fence"], _lease_values(mine))
-        if held != len(touched):
-            raise OwnedError(namespace=ownership.namespace, owner=self._address.name)
+        await self._write(self._lease.release, ownership)
 
     # --- a wake ----------------------------------------------------------------------------------
 
@@ -147,7 +100,7 @@ class PostgresStore:
             names, next_at = _first([(row[0], row[10]) for row in jobs], runs, limit)
             if next_at is None:
                 statement = SQL["next_at_of_shards" if some else "next_at"]
-                ((next_at,),) = await _rows(connection, statement, values)
+                ((next_at,),) = await rows_of(connection, statement, values)
             names |= dict.fromkeys(name for name in named if shard_of(name) in shards)
             known = {row[0]: JobRecord(*row) for row in jobs if row[0] in names}
             cases = await self._cases(connection, namespace, list(names), known) if names else []
@@ -157,8 +110,8 @@ class PostgresStore:
         self, connection: Connection, values: dict[str, Any], some: str
     ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
         """Return the jobs to plan, and of the runs that are due their jobs' names, oldest first."""
-        jobs = await _rows(connection, f"{SQL['jobs']} {some} {SQL['due_jobs']}", values)
-        return jobs, await _rows(connection, f"{SQL['runs_with_due_at']} {some} {SQL['due_runs']}", values)
+        jobs = await rows_of(connection, f"{SQL['jobs']} {some} {SQL['due_jobs']}", values)
+        return jobs, await rows_of(connection, f"{SQL['runs_with_due_at']} {some} {SQL['due_runs']}", values)
 
     async def _cases(
         self, connection: Connection, namespace: str, names: list[str] | None, known: dict[str, JobRecord]
@@ -170,12 +123,12 @@ class PostgresStore:
         some = "" if names is None else SQL["named"]
         values = {"namespace": namespace, "names": texts([name for name in names or () if name not in known])}
         if names is None or len(known) < len(names):
-            rows = await _rows(connection, f"{SQL['jobs']} {some} {SQL['by_name']}", values)
+            rows = await rows_of(connection, f"{SQL['jobs']} {some} {SQL['by_name']}", values)
             known |= {row[0]: JobRecord(*row) for row in rows}
         values["names"] = texts(names or [])
         statement = f"{SQL['runs']} {SQL['open_runs']} {some} {SQL['by_time']}"
         runs: dict[str, list[RunRecord]] = {}
-        for row in await _rows(connection, statement, values):
+        for row in await rows_of(connection, statement, values):
             runs.setdefault(row[1], []).append(run_of(row))
         earlier = await self._earlier(connection, namespace, known, runs)
         order = known if names is None else [name for name in names if name in known]
@@ -196,7 +149,7 @@ class PostgresStore:
         found: dict[str, dict[int, str]] = {}
         if names:
             values = {"namespace": namespace, "names": texts(names)}
-            for name, epoch, _, definition in await _rows(connection, SQL["epochs"], values):
+            for name, epoch, _, definition in await rows_of(connection, SQL["epochs"], values):
                 found.setdefault(name, {})[epoch] = definition
         return found
 
@@ -206,7 +159,7 @@ class PostgresStore:
         some = "" if len(ownership.shards) == SHARDS else SQL["of_shards"]
         statement = f"{SQL['runs']} {SQL['open_runs']} {some} {SQL['by_time']}"
         async with self._reading() as connection:
-            rows = await _rows(connection, statement, values)
+            rows = await rows_of(connection, statement, values)
         return [run for run in map(run_of, rows) if run.in_flight]
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
@@ -224,84 +177,20 @@ class PostgresStore:
     async def _settle_all(
         self, connection: Connection, ownership: Ownership, changes: Sequence[Change], now: int
     ) -> bool | None:
-        await self._fence(connection, ownership, changes)
-        return await self._write_changes(connection, ownership.namespace, changes, now) or None
+        await self._lease.fence(connection, ownership, changes)
+        return await write_changes(connection, ownership.namespace, changes, now) or None
 
     async def _settle_rest(
         self, connection: Connection, ownership: Ownership, changes: Sequence[Change], now: int
     ) -> Settled | None:
         """Write what nobody else was quicker with."""
-        await self._fence(connection, ownership, changes)
-        settled = await self._refused(connection, ownership.namespace, changes)
+        await self._lease.fence(connection, ownership, changes)
+        settled = await refused(connection, ownership.namespace, changes)
         rest = [_without(change, settled.handled) for change in changes if not _is_in(change, settled)]
-        written = not rest or await self._write_changes(connection, ownership.namespace, rest, now)
+        written = not rest or await write_changes(connection, ownership.namespace, rest, now)
         return settled if written else None
 
-    async def _refused(
-        self, connection: Connection, namespace: str, changes: Sequence[Change], created: Iterable[str] = ()
-    ) -> Settled:
-        """Return which jobs were changed by somebody else, and which new runs exist already."""
-        expected: dict[str, int | None] = {change.job.identity: change.revision for change in changes}
-        expected |= dict.fromkeys(created)
-        values = {"namespace": namespace, "names": texts(list(expected))}
-        found = dict(await _rows(connection, SQL["revisions"], values))
-        changed = frozenset(name for name, revision in expected.items() if found.get(name) != revision)
-        keys = [run.key for change in changes for run in change.inserts]
-        values = {"namespace": namespace, "names": texts(keys)}
-        known = await _rows(connection, SQL["known_keys"], values) if keys else []
-        return Settled(changed, frozenset(key for (key,) in known))
-
     # --- writing ---------------------------------------------------------------------------------
-
-    async def _write_changes(
-        self, connection: Connection, namespace: str, changes: Sequence[Change], now: int
-    ) -> bool:
-        """Write all changes; say whether every job and every new run was as expected."""
-        common = {"namespace": namespace, "now": now}
-        # All who lock several jobs do it in the same order, so that none waits for the other.
-        changes = sorted(changes, key=lambda change: change.job.identity)
-        for some in _chunks(changes):
-            if await self._update_jobs(connection, common, some) != len(some):
-                return False
-        inserts = [run for change in changes for run in change.inserts]
-        for new in _chunks(inserts):
-            values = {**common, **arrays(RunRecord._fields, new, RunRecord._fields), "shard": _shards(new)}
-            if await _count(connection, SQL["insert_runs"], values) != len(new):
-                return False
-        for name, records, fields, wanted in (
-            ("update_runs", [run for change in changes for run in change.updates], RunRecord._fields, ENDED),
-            (
-                "insert_attempts",
-                [run for change in changes for run in change.attempts],
-                RunRecord._fields,
-                ATTEMPT,
-            ),
-            (
-                "insert_ranges",
-                [dropped for change in changes for dropped in change.ranges],
-                RangeRecord._fields,
-                RangeRecord._fields,
-            ),
-        ):
-            for part in _chunks(records):
-                namespaces = {"namespaces": texts([namespace] * len(part))}
-                await connection.execute(SQL[name], {**common, **namespaces, **arrays(fields, part, wanted)})
-        return True
-
-    async def _update_jobs(
-        self, connection: Connection, common: dict[str, object], changes: Sequence[Change]
-    ) -> int:
-        """Write the jobs' records; return how many still had the revision they were planned from."""
-        written = 0
-        for scope, statement in UPDATES.items():
-            some = [change for change in changes if change.scope is scope]
-            if some:
-                wanted = ("identity", *scope.value) if scope.value else JOB
-                values = {**common, **arrays(JobRecord._fields, [change.job for change in some], wanted)}
-                values["namespaces"] = texts([common["namespace"]] * len(some))
-                values["expected"] = numbers(change.revision for change in some)
-                written += await _count(connection, SQL[statement], values)
-        return written
 
     async def put(
         self, namespace: str, *, created: Sequence[JobRecord], changed: Sequence[Change], now: int
@@ -313,9 +202,9 @@ class PostgresStore:
             if await self._write(self._put, namespace, created, changed, now):
                 return CLEAN
             names = [job.identity for job in created]
-            refused = await self._write(self._refused, namespace, changed, names)
-            if refused.changed or refused.handled:
-                return refused
+            settled = await self._write(refused, namespace, changed, names)
+            if settled.changed or settled.handled:
+                return settled
         raise StoreError("The store cannot be used: others keep writing the same jobs")
 
     async def _put(
@@ -327,16 +216,16 @@ class PostgresStore:
         now: int,
     ) -> bool | None:
         common = {"namespace": namespace, "now": now}
-        for edited in _chunks(changed):
+        for edited in chunks(changed):
             jobs = [change.job for change in edited]
             values = {**common, **arrays(JobRecord._fields, jobs, ("identity", "epoch"))}
             values["namespaces"] = texts([namespace] * len(jobs))
             await connection.execute(SQL["keep_epochs"], values)
-        for new in _chunks(created):
-            values = {**common, **arrays(JobRecord._fields, new, JOB), "shard": _shards(new)}
-            if await _count(connection, SQL["insert_jobs"], values) != len(new):
+        for new in chunks(created):
+            values = {**common, **arrays(JobRecord._fields, new, JOB), "shard": shards_of(new)}
+            if await count_of(connection, SQL["insert_jobs"], values) != len(new):
                 return None
-        return await self._write_changes(connection, namespace, changed, now) or None
+        return await write_changes(connection, namespace, changed, now) or None
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
         """Remove jobs and everything remembered of them."""
@@ -344,7 +233,7 @@ class PostgresStore:
 
     async def _forget(self, connection: Connection, namespace: str, identities: Sequence[str]) -> bool:
         # The jobs first: whoever is just writing one is waited for, and nobody begins to.
-        for names in _chunks(sorted(identities)):
+        for names in chunks(sorted(identities)):
             values = {"namespace": namespace, "names": texts(names)}
             for what in ("jobs", "attempts", "runs", "ranges", "epochs"):
                 await connection.execute(SQL[f"forget_{what}"], values)
@@ -357,8 +246,8 @@ class PostgresStore:
     async def _prune(self, connection: Connection, namespace: str, before: int, limit: int) -> int:
         values = {"namespace": namespace, "before": before, "limit": limit}
         await connection.execute(BY_AGE)
-        ((runs,),) = await _rows(connection, SQL["prune_runs"], values)
-        ((ranges,),) = await _rows(connection, SQL["prune_ranges"], {**values, "limit": limit - runs})
+        ((runs,),) = await rows_of(connection, SQL["prune_runs"], values)
+        ((ranges,),) = await rows_of(connection, SQL["prune_ranges"], {**values, "limit": limit - runs})
         return int(runs + ranges)
 
     # --- reading ---------------------------------------------------------------------------------
@@ -376,19 +265,19 @@ class PostgresStore:
         before = FOR_EVER if before is None else before
         values = {"namespace": namespace, "name": identity, "before": before, "limit": limit}
         async with self._reading() as connection:
-            return list(map(run_of, await _rows(connection, f"{SQL['runs']} {SQL['run_history']}", values)))
+            return list(map(run_of, await rows_of(connection, f"{SQL['runs']} {SQL['run_history']}", values)))
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
         at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)
         values = {"namespace": namespace, "name": identity, "at": at, "since": since}
         async with self._reading() as connection:
-            return list(map(range_of, await _rows(connection, SQL["ranges"], values)))
+            return list(map(range_of, await rows_of(connection, SQL["ranges"], values)))
 
     async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
         """Return the earlier definitions of a job and when each began to hold, oldest first."""
         async with self._reading() as connection:
-            rows = await _rows(
+            rows = await rows_of(
                 connection, SQL["epochs"], {"namespace": namespace, "names": texts([identity])}
             )
         return [EpochRecord(*row) for row in rows]
@@ -396,7 +285,7 @@ class PostgresStore:
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a run that was started again, oldest first."""
         async with self._reading() as connection:
-            rows = await _rows(connection, SQL["attempts"], {"namespace": namespace, "key": key})
+            rows = await rows_of(connection, SQL["attempts"], {"namespace": namespace, "key": key})
         return list(map(attempt_of, rows))
 
     # --- connections -----------------------------------------------------------------------------
@@ -453,14 +342,6 @@ async def _configure(connection: Connection) -> None:
     await connection.execute(SESSION.encode())
 
 
-async def _rows(connection: Connection, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-    return await (await connection.execute(statement.encode(), values)).fetchall()
-
-
-async def _count(connection: Connection, statement: str, values: dict[str, Any]) -> int:
-    return (await connection.execute(statement.encode(), values)).rowcount
-
-
 def _first(jobs: Sequence[Due], runs: Sequence[Due], limit: int) -> tuple[dict[str, None], int | None]:
     """Return the names of so many jobs, oldest first, and when the first of those left over is due.
 
@@ -473,23 +354,6 @@ def _first(jobs: Sequence[Due], runs: Sequence[Due], limit: int) -> tuple[dict[s
         names[name] = None
     cut = [due[-1][1] for due in (jobs, runs) if len(due) > limit]
     return names, min(cut, default=None)
-
-
-def _lease_values(ownership: Ownership) -> dict[str, Any]:
-    return {
-        "namespace": ownership.namespace,
-        "owner": ownership.owner,
-        "shards": numbers(ownership.shards),
-        "tokens": numbers(ownership.shards.values()),
-    }
-
-
-def _shards(records: Iterable[JobRecord] | Iterable[RunRecord]) -> str:
-    return numbers(shard_of(record.identity) for record in records)
-
-
-def _chunks(rows: Sequence[Answer]) -> Iterable[Sequence[Answer]]:
-    return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
 
 
 def _is_in(change: Change, settled: Settled) -> bool:

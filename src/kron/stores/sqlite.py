@@ -1,15 +1,11 @@
 """The SQLite store: one file, one writer, one owner per namespace. In memory it is the same, fileless."""
 
 import asyncio
-import fcntl
 import json
-import os
-import re
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,13 +16,14 @@ from kron.core.record import (
     JobRecord,
     RangeRecord,
     RunRecord,
-    slot_of,
 )
 from kron.core.shard import SHARDS
-from kron.core.turn import Case, Change, Scope
+from kron.core.turn import Case, Change
 from kron.ports import Loaded, Ownership, Settled
+from kron.stores.lock import Lock
 from kron.stores.migration import bring_up
-from kron.stores.row import attempt_of, range_of, run_of, storable
+from kron.stores.row import attempt_of, range_of, run_of
+from kron.stores.sqlite_change import CLEAN, refused, write, write_or_refuse
 from kron.stores.statement import statements
 
 SQL = statements("sqlite")
@@ -34,9 +31,6 @@ MEMORY = ":memory:"
 # How long a statement waits for another process that is writing before it fails.
 BUSY_MS = 5_000
 FOR_EVER = 1 << 62
-# How much of a namespace's name a lock file shows; file names have an end.
-MAX_LOCK_NAME = 60
-NOTHING: frozenset[str] = frozenset()
 
 Answer = TypeVar("Answer")
 
@@ -48,7 +42,7 @@ class SqliteStore:
         self._path = path
         self._busy_ms = busy_ms
         self._thread = ThreadPoolExecutor(1, "kron-store") if path != MEMORY else None
-        self._locks: dict[str, int] = {}
+        self._lock = Lock(path, in_memory=path == MEMORY)
         self._numbers: dict[str, int] = {}
         self._connection: sqlite3.Connection | None = None
         self._is_closed = False
@@ -62,13 +56,13 @@ class SqliteStore:
         return await self._do(self._own, namespace, owner)
 
     def _own(self, namespace: str, owner: str) -> Ownership:
-        self._lock(namespace)
+        self._lock.take(namespace)
         try:
             values = {"namespace": self._number_of(namespace), "owner": owner}
             with self._writing() as connection:
                 (token,) = connection.execute(SQL["take_over"], values).fetchone()
         except BaseException:
-            self._unlock(namespace)
+            self._lock.let_go(namespace)
             raise
         return Ownership(namespace, owner, dict.fromkeys(range(SHARDS), token))
 
@@ -87,36 +81,11 @@ class SqliteStore:
         with self._writing() as connection:
             is_mine = connection.execute(SQL["let_go"], values).rowcount == 1
         if is_mine:
-            self._unlock(ownership.namespace)
+            self._lock.let_go(ownership.namespace)
 
     def drop_locks(self) -> None:
         """Let go of every lock without writing anything, as the death of the process would."""
-        for namespace in list(self._locks):
-            self._unlock(namespace)
-
-    def _lock(self, namespace: str) -> None:
-        """Take the operating system's lock, which death releases."""
-        if namespace in self._locks:
-            raise OwnedError(namespace=namespace, owner=self._path)
-        if self._path == MEMORY:
-            self._locks[namespace] = -1
-            return
-        # The readable part is for people; namespaces that differ only in other signs have the rest.
-        name = re.sub(r"[^A-Za-z0-9]+", "-", namespace)[:MAX_LOCK_NAME]
-        digest = sha256(namespace.encode()).hexdigest()[:8]
-        Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(f"{self._path}.{name}-{digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as cause:
-            os.close(handle)
-            raise OwnedError(namespace=namespace, owner=self._path) from cause
-        self._locks[namespace] = handle
-
-    def _unlock(self, namespace: str) -> None:
-        handle = self._locks.pop(namespace, -1)
-        if handle != -1:
-            os.close(handle)
+        self._lock.let_go_all()
 
     # --- a wake ----------------------------------------------------------------------------------
 
@@ -173,50 +142,7 @@ class SqliteStore:
             (token,) = connection.execute(SQL["token"], {"namespace": number}).fetchone() or (0,)
             if token != ownership.token:
                 raise OwnedError(namespace=ownership.namespace, owner="another owner")
-            return self._write_or_refuse(connection, number, changes, now)
-
-    def _write_or_refuse(
-        self, connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int
-    ) -> Settled:
-        """Write all changes; where some were overtaken, write the others and say which."""
-        connection.execute("SAVEPOINT changes")
-        if self._write(connection, namespace, changes, now):
-            connection.execute("RELEASE changes")
-            return Settled(NOTHING, NOTHING)
-        connection.execute("ROLLBACK TO changes")
-        settled = self._refused(connection, namespace, changes)
-        written = self._write(connection, namespace, list(_accepted(changes, settled)), now)
-        assert written, "nobody else writes inside this transaction"
-        return settled
-
-    def _write(
-        self, connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int
-    ) -> bool:
-        """Write all changes; say whether every job and every new run was as expected."""
-        if not _update_jobs(connection, changes, now):
-            return False
-        inserts = [
-            (*_plain(run), namespace, change.job.number, slot_of(run), now)
-            for change in changes
-            for run in change.inserts
-        ]
-        if inserts and connection.executemany(SQL["insert_run"], inserts).rowcount != len(inserts):
-            return False
-        for name, rows in _further_rows(changes, now).items():
-            if rows:
-                connection.executemany(SQL[name], rows)
-        return True
-
-    def _refused(self, connection: sqlite3.Connection, namespace: int, changes: Sequence[Change]) -> Settled:
-        """Return which jobs were changed by somebody else, and which new runs exist already."""
-        numbers = {"numbers": json.dumps([change.job.number for change in changes])}
-        found = dict(connection.execute(SQL["revisions"], numbers))
-        changed = [change for change in changes if found.get(change.job.number) != change.revision]
-        keys = json.dumps([run.key for change in changes for run in change.inserts])
-        known = connection.execute(SQL["known_keys"], {"namespace": namespace, "keys": keys})
-        return Settled(
-            frozenset(change.job.identity for change in changed), frozenset(key for (key,) in known)
-        )
+            return write_or_refuse(connection, number, changes, now)
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every execution that may be under way."""
@@ -244,12 +170,12 @@ class SqliteStore:
             connection.execute(SQL["keep_epochs"], {"edits": edits})
             jobs = [(*job[:-1], number, now) for job in created]
             new = connection.executemany(SQL["insert_job"], jobs).rowcount if jobs else 0
-            if new == len(jobs) and self._write(connection, number, changed, now):
-                return Settled(NOTHING, NOTHING)
+            if new == len(jobs) and write(connection, number, changed, now):
+                return CLEAN
             connection.execute("ROLLBACK TO put")
             names = {"namespace": number, "names": json.dumps([job.identity for job in created])}
             known = frozenset(name for (name,) in connection.execute(SQL["known_names"], names))
-            settled = self._refused(connection, number, changed)
+            settled = refused(connection, number, changed)
             return Settled(settled.changed | known, settled.handled)
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
@@ -407,68 +333,3 @@ def _translated(work: Callable[..., Answer], arguments: tuple[object, ...]) -> A
         return work(*arguments)
     except (sqlite3.Error, OSError) as cause:
         raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
-
-
-def _accepted(changes: Iterable[Change], settled: Settled) -> Iterable[Change]:
-    """Yield the changes without those of changed jobs and without runs that exist already."""
-    for change in changes:
-        if change.job.identity not in settled.changed:
-            change.inserts = [run for run in change.inserts if run.key not in settled.handled]
-            yield change
-
-
-_UPDATE_OF = {Scope.ANY: "update_job", Scope.START: "advance_job", Scope.END: "note_success"}
-
-
-def _plain(run: RunRecord) -> tuple[object, ...]:
-    """Return a run's fields with choices as plain texts; the database is slow to see that they are."""
-    result = run.result
-    return (
-        *run[:4],
-        run.status._value_,
-        run.reason._value_,
-        *run[6:10],
-        run.kind._value_,
-        *run[11:15],
-        None if result is None else result._value_,
-        None if run.error is None else storable(run.error),
-        None if run.run_id is None else storable(run.run_id),
-        run.acked,
-    )
-
-
-def _further_rows(changes: Sequence[Change], now: int) -> dict[str, list[tuple[object, ...]]]:
-    """Return what is to be written beside jobs and new runs, by statement."""
-    return {
-        "update_run": [
-            (*row[3:6], *row[7:10], *row[11:], now, change.job.number, run.nominal_time, slot_of(run))
-            for change in changes
-            for run in change.updates
-            for row in (_plain(run),)
-        ],
-        "insert_attempt": [
-            (change.job.number, run.key, *_plain(run)[11:18]) for change in changes for run in change.attempts
-        ],
-        "insert_range": [(*dropped, change.job.number) for change in changes for dropped in change.ranges],
-    }
-
-
-def _update_jobs(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:
-    """Write the jobs' records; say whether each still had the revision it was planned from."""
-    rows: dict[Scope, list[tuple[object, ...]]] = {scope: [] for scope in Scope}
-    for change in changes:
-        job = change.job
-        fields: tuple[object, ...]
-        match change.scope:
-            case Scope.START:
-                fields = (*job[7:11], job.last_start_at)
-            case Scope.END:
-                fields = (job.revision, job.last_success_at)
-            case Scope.ANY:
-                fields = job[1:-1]
-        rows[change.scope].append((*fields, now, job.number, change.revision))
-    return all(
-        connection.executemany(SQL[_UPDATE_OF[scope]], wanted).rowcount == len(wanted)
-        for scope, wanted in rows.items()
-        if wanted
-    )

@@ -1,11 +1,13 @@
 """Statements live in files, one file per database; here they are read, by name."""
 
 import re
+from functools import cache
 from importlib.resources import files
 
 _NAMED = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
 
 
+@cache
 def statements(database: str) -> dict[str, str]:
     """Return the statements of one database by name."""
     text = (files("kron.stores") / "sql" / database / "statements.sql").read_text(encoding="utf-8")

@@ -1,0 +1,79 @@
+"""Leases: who looks after which shards, how the shards are shared, and who may write."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kron.core.errors import OwnedError
+from kron.core.shard import SHARDS, shard_of
+from kron.core.turn import Change
+from kron.ports import Ownership
+from kron.stores.array import numbers
+from kron.stores.postgres_query import SQL, rows_of
+from kron.stores.postgres_schema import Connection
+
+# How long a lease lasts unless it is renewed, and how much longer a take-over waits: clocks differ in speed.
+TTL_MS, MARGIN_MS = 30_000, 2_000
+
+
+class PostgresLease:
+    """The leases of one store's shards; every call is part of the transaction of its connection."""
+
+    def __init__(self, store: str, *, ttl_ms: int, margin_ms: int) -> None:
+        self._store = store
+        self.ttl_ms = ttl_ms
+        self._margin_ms = margin_ms
+
+    async def renew(
+        self, connection: Connection, ownership: Ownership, now: int | None, balance: bool
+    ) -> Ownership:
+        """Return what is owned from now on: what is kept, less what others are due, and what is free."""
+        values = {**_lease_values(ownership), "ttl": self.ttl_ms, "margin": self._margin_ms}
+        await connection.execute(SQL["lock_namespace"], values)
+        ((values["now"],),) = await rows_of(connection, SQL["moment"], {"now": now})
+        share = await self._share(connection, values) if balance else SHARDS
+        owned: dict[int, int] = {}
+        if ownership.shards:
+            owned = dict(sorted(await rows_of(connection, SQL["keep_leases"], values)))
+        else:
+            await connection.execute(SQL["make_leases"], {**values, "shards": SHARDS})
+        if len(owned) > share:
+            given = dict(list(owned.items())[share:])
+            await connection.execute(SQL["free_leases"], _lease_values(ownership._replace(shards=given)))
+            owned = dict(list(owned.items())[:share])
+        elif len(owned) < share:
+            taken = await rows_of(connection, SQL["take_leases"], {**values, "limit": share - len(owned)})
+            owned.update(taken)
+        return ownership._replace(shards=owned, ttl_ms=self.ttl_ms)
+
+    async def _share(self, connection: Connection, values: dict[str, Any]) -> int:
+        """Return how many shards are one worker's; all shares together are all shards."""
+        await connection.execute(SQL["note_worker"], values)
+        await connection.execute(SQL["drop_dead_workers"], values)
+        ((place, total),) = await rows_of(connection, SQL["place"], values)
+        return int(SHARDS // total + (place <= SHARDS % total))
+
+    async def release(self, connection: Connection, ownership: Ownership) -> bool:
+        """Free all that is owned; whoever comes next need not wait."""
+        values = _lease_values(ownership)
+        await connection.execute(SQL["lock_namespace"], values)
+        await connection.execute(SQL["free_leases"], values)
+        await connection.execute(SQL["drop_worker"], values)
+        return True
+
+    async def fence(self, connection: Connection, ownership: Ownership, changes: Sequence[Change]) -> None:
+        """Refuse to write for shards that are not owned; a take-over waits for this transaction."""
+        touched = sorted({shard_of(change.job.identity) for change in changes})
+        tokens = [ownership.shards.get(shard, -1) for shard in touched]
+        mine = ownership._replace(shards=dict(zip(touched, tokens, strict=True)))
+        ((held,),) = await rows_of(connection, SQL["fence"], _lease_values(mine))
+        if held != len(touched):
+            raise OwnedError(namespace=ownership.namespace, owner=self._store)
+
+
+def _lease_values(ownership: Ownership) -> dict[str, Any]:
+    return {
+        "namespace": ownership.namespace,
+        "owner": ownership.owner,
+        "shards": numbers(ownership.shards),
+        "tokens": numbers(ownership.shards.values()),
+    }

@@ -1,0 +1,119 @@
+"""Changes into rows, and into the tables of SQLite, inside the transaction of whoever calls."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from kron.core.record import RunRecord, slot_of
+from kron.core.turn import Change, Scope
+from kron.ports import Settled
+from kron.stores.row import storable
+from kron.stores.statement import statements
+
+SQL = statements("sqlite")
+CLEAN = Settled(frozenset(), frozenset())
+_UPDATE_OF = {Scope.ANY: "update_job", Scope.START: "advance_job", Scope.END: "note_success"}
+
+
+def write_or_refuse(
+    connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int
+) -> Settled:
+    """Write all changes; where some were overtaken, write the others and say which."""
+    connection.execute("SAVEPOINT changes")
+    if write(connection, namespace, changes, now):
+        connection.execute("RELEASE changes")
+        return CLEAN
+    connection.execute("ROLLBACK TO changes")
+    settled = refused(connection, namespace, changes)
+    written = write(connection, namespace, list(_accepted(changes, settled)), now)
+    assert written, "nobody else writes inside this transaction"
+    return settled
+
+
+def write(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int) -> bool:
+    """Write all changes; say whether every job and every new run was as expected."""
+    if not _update_jobs(connection, changes, now):
+        return False
+    inserts = [
+        (*_plain(run), namespace, change.job.number, slot_of(run), now)
+        for change in changes
+        for run in change.inserts
+    ]
+    if inserts and connection.executemany(SQL["insert_run"], inserts).rowcount != len(inserts):
+        return False
+    for name, rows in _further_rows(changes, now).items():
+        if rows:
+            connection.executemany(SQL[name], rows)
+    return True
+
+
+def refused(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change]) -> Settled:
+    """Return which jobs were changed by somebody else, and which new runs exist already."""
+    numbers = {"numbers": json.dumps([change.job.number for change in changes])}
+    found = dict(connection.execute(SQL["revisions"], numbers))
+    changed = [change for change in changes if found.get(change.job.number) != change.revision]
+    keys = json.dumps([run.key for change in changes for run in change.inserts])
+    known = connection.execute(SQL["known_keys"], {"namespace": namespace, "keys": keys})
+    return Settled(frozenset(change.job.identity for change in changed), frozenset(key for (key,) in known))
+
+
+def _accepted(changes: Iterable[Change], settled: Settled) -> Iterable[Change]:
+    """Yield the changes without those of changed jobs and without runs that exist already."""
+    for change in changes:
+        if change.job.identity not in settled.changed:
+            change.inserts = [run for run in change.inserts if run.key not in settled.handled]
+            yield change
+
+
+def _plain(run: RunRecord) -> tuple[object, ...]:
+    """Return a run's fields with choices as plain texts; the database is slow to see that they are."""
+    result = run.result
+    return (
+        *run[:4],
+        run.status._value_,
+        run.reason._value_,
+        *run[6:10],
+        run.kind._value_,
+        *run[11:15],
+        None if result is None else result._value_,
+        None if run.error is None else storable(run.error),
+        None if run.run_id is None else storable(run.run_id),
+        run.acked,
+    )
+
+
+def _further_rows(changes: Sequence[Change], now: int) -> dict[str, list[tuple[object, ...]]]:
+    """Return what is to be written beside jobs and new runs, by statement."""
+    return {
+        "update_run": [
+            (*row[3:6], *row[7:10], *row[11:], now, change.job.number, run.nominal_time, slot_of(run))
+            for change in changes
+            for run in change.updates
+            for row in (_plain(run),)
+        ],
+        "insert_attempt": [
+            (change.job.number, run.key, *_plain(run)[11:18]) for change in changes for run in change.attempts
+        ],
+        "insert_range": [(*dropped, change.job.number) for change in changes for dropped in change.ranges],
+    }
+
+
+def _update_jobs(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:
+    """Write the jobs' records; say whether each still had the revision it was planned from."""
+    rows: dict[Scope, list[tuple[object, ...]]] = {scope: [] for scope in Scope}
+    for change in changes:
+        job = change.job
+        fields: tuple[object, ...]
+        match change.scope:
+            case Scope.START:
+                fields = (*job[7:11], job.last_start_at)
+            case Scope.END:
+                fields = (job.revision, job.last_success_at)
+            case Scope.ANY:
+                fields = job[1:-1]
+        rows[change.scope].append((*fields, now, job.number, change.revision))
+    return all(
+        connection.executemany(SQL[_UPDATE_OF[scope]], wanted).rowcount == len(wanted)
+        for scope, wanted in rows.items()
+        if wanted
+    )

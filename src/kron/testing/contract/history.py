@@ -1,0 +1,121 @@
+# ruff: noqa: D102 - the name of a test is its sentence
+"""The past is read, and pruned."""
+
+from kron.core.record import Status
+from kron.ports import Store
+from kron.testing.contract.sample import (
+    CLEAN,
+    MINUTE,
+    NOON,
+    NOW,
+    SPACE,
+    a_change,
+    a_job,
+    a_range,
+    a_run,
+    an_end,
+    keys_of,
+    stored,
+    written,
+)
+
+
+class HistoryContract:
+    """History is read newest first; what is open or newest stays."""
+
+    async def test_earlier_attempts_are_kept_oldest_first(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        run = a_run(attempt=4)
+        earlier = [run._replace(attempt=attempt, error=f"no {attempt}") for attempt in (2, 3, 1)]
+        await written(store, ownership, run, attempts=earlier)
+        found = await store.attempts(SPACE, run.key)
+        assert [(attempt.attempt, attempt.error) for attempt in found] == [
+            (1, "no 1"),
+            (2, "no 2"),
+            (3, "no 3"),
+        ]
+
+    async def test_counted_records_are_found_newest_first_and_by_a_time_they_cover(
+        self, store: Store
+    ) -> None:
+        ownership = await store.own(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        ranges = [a_range("backup", first, first + 9) for first in (100, 200, 300)]
+        change = a_change(job)
+        change.ranges += ranges
+        assert await store.settle(ownership, [change], now=NOW) == CLEAN
+        assert await store.ranges(SPACE, "backup") == ranges[::-1]
+        for at, covering in ((199, []), (200, [1]), (205, [1]), (209, [1]), (210, []), (309, [2])):
+            assert await store.ranges(SPACE, "backup", at=at) == [ranges[place] for place in covering]
+
+    async def test_runs_are_read_newest_first_and_page_by_page(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        runs = [a_run(nominal_time=NOON + n) for n in range(5)]
+        await written(store, ownership, *runs)
+        assert await store.runs(SPACE, "backup") == runs[::-1]
+        assert await store.runs(SPACE, "backup", limit=2) == [runs[4], runs[3]]
+        assert await store.runs(SPACE, "backup", before=NOON + 3, limit=2) == [runs[2], runs[1]]
+        assert await store.runs(SPACE, "backup", before=NOON) == []
+
+    async def test_open_runs_are_never_pruned(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        waiting = a_run(nominal_time=NOON, status=Status.PENDING)
+        closed = [an_end(a_run(nominal_time=NOON + n)) for n in (1, 2)]
+        await written(store, ownership, waiting, *closed)
+        assert await store.prune(SPACE, before=NOW + MINUTE, limit=100) == 1
+        assert await keys_of(store, "backup") == {waiting.key, closed[1].key}
+
+    async def test_the_newest_record_of_a_job_is_never_pruned(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job("often"), a_job("once"))
+        often = [an_end(a_run("often", NOON + n)) for n in range(3)]
+        once = an_end(a_run("once"))
+        await written(store, ownership, *often, once)
+        assert await store.prune(SPACE, before=NOW + MINUTE, limit=100) == 2
+        assert await keys_of(store, "often") == {often[2].key}
+        assert await keys_of(store, "once") == {once.key}
+        assert await store.prune(SPACE, before=NOW + MINUTE, limit=100) == 0
+
+    async def test_what_is_younger_is_not_pruned(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        runs = [an_end(a_run(nominal_time=NOON + n)) for n in range(4)]
+        for n, run in enumerate(runs):
+            await written(store, ownership, run, now=NOW + n)
+        assert await store.prune(SPACE, before=NOW + 2, limit=100) == 2
+        assert await keys_of(store, "backup") == {runs[2].key, runs[3].key}
+
+    async def test_a_counted_record_is_pruned_when_a_newer_run_exists(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        change = a_change(job)
+        change.ranges += [a_range("backup", NOON - 20, NOON - 10), a_range("backup", NOON + 10, NOON + 20)]
+        change.inserts.append(an_end(a_run()))
+        assert await store.settle(ownership, [change], now=NOW) == CLEAN
+        assert await store.prune(SPACE, before=NOW, limit=100) == 0
+        assert await store.prune(SPACE, before=NOW + 1, limit=100) == 1
+        assert await store.ranges(SPACE, "backup") == [change.ranges[1]]
+
+    async def test_pruning_is_bounded_and_comes_to_an_end(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        change = a_change(job)
+        change.ranges += [a_range("backup", NOON - 20 * n, NOON - 20 * n + 5) for n in range(1, 6)]
+        change.inserts += [an_end(a_run(nominal_time=NOON + n)) for n in range(11)]
+        assert await store.settle(ownership, [change], now=NOW) == CLEAN
+        removed = [await store.prune(SPACE, before=NOW + 1, limit=4) for _ in range(5)]
+        assert removed == [4, 4, 4, 3, 0]
+        assert len(await keys_of(store, "backup")) == 1
+
+    async def test_attempts_go_with_their_run(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        old, new = an_end(a_run(attempt=2)), an_end(a_run(nominal_time=NOON + 1, attempt=2))
+        earlier = [run._replace(attempt=1) for run in (old, new)]
+        await written(store, ownership, old, new, attempts=earlier)
+        assert await store.prune(SPACE, before=NOW + 1, limit=10) == 1
+        assert await store.attempts(SPACE, old.key) == []
+        assert len(await store.attempts(SPACE, new.key)) == 1

@@ -1,0 +1,171 @@
+# ruff: noqa: D102 - the name of a test is its sentence
+"""What goes in comes out."""
+
+from kron.core.outcome import Reason
+from kron.core.record import JobRecord, Kind, Result, RunRecord, Status, key_of
+from kron.ports import Store
+from kron.testing.contract.sample import (
+    DEFINITION,
+    NOON,
+    NOW,
+    SPACE,
+    a_job,
+    a_run,
+    names_due,
+    plain,
+    stored,
+    written,
+)
+
+STRANGE = (
+    "prod/db-backup",
+    "Sicherung für Öl",
+    "毎日のバックアップ",
+    "👩‍🚀 launch",
+    'say "hello"',
+    "it's",
+    "back\\slash\\",
+    "{a,b}",
+    "NULL",
+    "100%",
+    "%(name)s",
+    "a;b--c",
+    " edges ",
+    "e\u0301 and \u00e9",
+    "x" * 1_000,
+)
+
+
+class RecordContract:
+    """Every field of every record is kept, whatever it holds."""
+
+    async def test_a_new_store_is_empty(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        loaded = await store.load(ownership, until=NOW, limit=10)
+        assert (list(loaded.cases), loaded.next_at) == ([], None)
+        assert await store.cases(SPACE) == []
+        assert await store.cases(SPACE, ["nobody"]) == []
+        assert await store.runs(SPACE, "nobody") == []
+        assert await store.ranges(SPACE, "nobody") == []
+        assert await store.epochs(SPACE, "nobody") == []
+        assert await store.attempts(SPACE, "no key") == []
+        assert await store.in_flight(ownership) == []
+        assert await store.prune(SPACE, before=NOW, limit=10) == 0
+        await store.forget(SPACE, ["nobody"])
+
+    async def test_every_field_of_a_job_is_kept(self, store: Store) -> None:
+        job = JobRecord(
+            identity="backup",
+            definition=DEFINITION,
+            launcher='{"workflow_id":"w","version":3,"user_id":"u"}',
+            launcher_kind="http",
+            epoch=4,
+            edited_at=NOW - 1,
+            born_at=NOW - 2,
+            revision=5,
+            cursor=NOON - 3,
+            next_time=NOON,
+            plan_at=NOW - 4,
+            past='[[3,1,2,"{}"]]',
+            replay_until=NOON - 5,
+            replay_at=NOW - 6,
+            replay_count=7,
+            paused=1,
+            paused_because="8 failures in a row",
+            resumed_at=NOW - 9,
+            deleted_at=NOW - 10,
+            remaining=11,
+            failures=12,
+            last_start_at=NOW - 13,
+            last_success_at=NOW - 14,
+            last_failure_at=NOW - 15,
+        )
+        (found,) = await stored(store, job)
+        assert plain(found) == job
+
+    async def test_what_is_absent_stays_absent(self, store: Store) -> None:
+        job = a_job(plan_at=None, next_time=None)
+        (found,) = await stored(store, job)
+        assert plain(found) == job
+
+    async def test_identities_may_have_any_signs(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        jobs = await stored(store, *map(a_job, STRANGE))
+        assert [job.identity for job in jobs] == list(STRANGE)
+        await written(store, ownership, *map(a_run, STRANGE))
+        for name in STRANGE:
+            assert [run.identity for run in await store.runs(SPACE, name)] == [name]
+            (case,) = await store.cases(SPACE, [name])
+            assert [run.identity for run in case.runs] == [name]
+        assert set(await names_due(store, ownership)) == set(STRANGE)
+
+    async def test_a_definition_may_be_long(self, store: Store) -> None:
+        definition = '{"schedule":"* * * * *","note":"' + "ä\\u0000'" * 20_000 + '"}'
+        assert len(definition) > 100_000
+        (found,) = await stored(store, a_job(definition=definition, launcher=definition))
+        assert found.definition == definition
+        assert found.launcher == definition
+
+    async def test_instants_may_be_anywhere_in_the_calendar(self, store: Store) -> None:
+        far, early = 253_402_300_799, -62_135_596_800
+        job = a_job(cursor=early, next_time=far, plan_at=1000 * far, born_at=1000 * early)
+        (found,) = await stored(store, job)
+        assert plain(found) == job
+
+    async def test_every_field_of_a_run_is_kept(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        run = RunRecord(
+            key=key_of("backup", NOON),
+            identity="backup",
+            nominal_time=NOON,
+            fire_time=NOW + 1,
+            status=Status.FAILED,
+            reason=Reason.RETRY,
+            created_at=NOW + 2,
+            epoch=3,
+            due_at=NOW + 4,
+            is_open=1,
+            kind=Kind.BACKFILL,
+            attempt=5,
+            token=6,
+            started_at=NOW + 7,
+            ended_at=NOW + 8,
+            result=Result.LAUNCH_FAILED,
+            error='no "such" \\ thing: 100% für alle {NULL}',
+            run_id="run 9",
+            acked=1,
+        )
+        await written(store, ownership, run)
+        (found,) = await store.runs(SPACE, "backup")
+        assert found == run
+        assert isinstance(found.status, Status)
+        assert isinstance(found.reason, Reason)
+        assert isinstance(found.kind, Kind)
+        assert isinstance(found.result, Result)
+
+    async def test_every_status_reason_kind_and_result_is_kept(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        values: list[tuple[str, object]] = [
+            *(("status", status) for status in Status),
+            *(("reason", reason) for reason in Reason),
+            *(("kind", kind) for kind in Kind),
+            *(("result", result) for result in Result),
+        ]
+        runs = [
+            a_run(nominal_time=NOON + n)._replace(**{name: value})  # type: ignore[arg-type]
+            for n, (name, value) in enumerate(values)
+        ]
+        await written(store, ownership, *runs)
+        assert sorted(await store.runs(SPACE, "backup", limit=1_000)) == sorted(runs)
+
+    async def test_errors_may_hold_what_no_text_should(self, store: Store) -> None:
+        """A failing program says what it likes; that it failed must be written all the same."""
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        await written(store, ownership, a_run(error="zero \0 and half \ud800 a sign", run_id="\0\udfff"))
+        (found,) = await store.runs(SPACE, "backup")
+        assert found.error is not None
+        assert found.error.startswith("zero ")
+        assert found.error.endswith(" a sign")

@@ -1,0 +1,130 @@
+# ruff: noqa: D102 - the name of a test is its sentence
+"""Jobs come, are edited, and go."""
+
+import asyncio
+
+from kron.core.outcome import Reason
+from kron.core.record import Kind, Status, key_of, request_key_of
+from kron.ports import Store
+from kron.testing.contract.sample import (
+    CLEAN,
+    DEFINITION,
+    MINUTE,
+    NOON,
+    NOW,
+    SPACE,
+    a_change,
+    a_job,
+    a_range,
+    a_run,
+    stored,
+    written,
+)
+
+
+class RegistrationContract:
+    """A registration is written whole or not at all, and knows what it overtook."""
+
+    async def test_a_job_that_exists_is_not_created_again_nor_is_anything_else(self, store: Store) -> None:
+        (before,) = await stored(store, a_job("one"))
+        again = a_job("one", definition='{"schedule":"0 0 * * *"}')
+        settled = await store.put(SPACE, created=[a_job("two"), again], changed=[], now=NOW)
+        assert settled.changed == {"one"}
+        assert [case.job for case in await store.cases(SPACE)] == [before]
+
+    async def test_an_edit_of_what_somebody_else_changed_writes_nothing(self, store: Store) -> None:
+        one, two = await stored(store, a_job("one"), a_job("two"))
+        assert await store.put(SPACE, created=[], changed=[a_change(two, failures=1)], now=NOW) == CLEAN
+        edits = [a_change(one, failures=9), a_change(two, failures=9)]
+        settled = await store.put(SPACE, created=[a_job("three")], changed=edits, now=NOW)
+        assert settled.changed == {"two"}
+        assert {case.job.identity: case.job.failures for case in await store.cases(SPACE)} == {
+            "one": 0,
+            "two": 1,
+        }
+
+    async def test_a_run_that_exists_is_not_asked_for_again(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        asked = a_run(kind=Kind.MANUAL, key=request_key_of("backup", Kind.MANUAL, "r1"))
+        await written(store, ownership, asked)
+        (case,) = await store.cases(SPACE)
+        again = a_change(case.job)
+        again.inserts.append(asked._replace(nominal_time=NOON + 60))
+        settled = await store.put(SPACE, created=[], changed=[again], now=NOW)
+        assert settled.handled == {asked.key}
+        assert [after.job for after in await store.cases(SPACE)] == [case.job]
+        assert await store.runs(SPACE, "backup") == [asked]
+
+    async def test_an_edit_changes_a_job_and_its_runs_together(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        waiting = a_run(status=Status.PENDING, reason=Reason.PLANNED, due_at=NOW + 1)
+        await written(store, ownership, waiting)
+        (case,) = await store.cases(SPACE)
+        edit = a_change(
+            case.job, definition='{"schedule":"0 0 * * *"}', epoch=2, edited_at=NOW, launcher='{"a":1}'
+        )
+        cancelled = waiting._replace(status=Status.CANCELLED, reason=Reason.EDITED, due_at=None, is_open=0)
+        edit.updates.append(cancelled)
+        assert await store.put(SPACE, created=[], changed=[edit], now=NOW) == CLEAN
+        (after,) = await store.cases(SPACE)
+        assert after.job == edit.job
+        assert list(after.runs) == []
+        assert await store.runs(SPACE, "backup") == [cancelled]
+
+    async def test_each_edit_leaves_the_earlier_definition_behind(self, store: Store) -> None:
+        (job,) = await stored(store, a_job())
+        for epoch in (2, 3):
+            edit = a_change(job, definition=f'{{"epoch":{epoch}}}', epoch=epoch, edited_at=NOW + epoch)
+            assert await store.put(SPACE, created=[], changed=[edit], now=NOW) == CLEAN
+            job = edit.job
+        pause = a_change(job, paused=1)
+        assert await store.put(SPACE, created=[], changed=[pause], now=NOW) == CLEAN
+        assert [tuple(epoch) for epoch in await store.epochs(SPACE, "backup")] == [
+            ("backup", 1, NOW - MINUTE, DEFINITION),
+            ("backup", 2, NOW + 2, '{"epoch":2}'),
+        ]
+
+    async def test_a_refused_edit_leaves_no_definition_behind(self, store: Store) -> None:
+        (job,) = await stored(store, a_job())
+        assert await store.put(SPACE, created=[], changed=[a_change(job)], now=NOW) == CLEAN
+        late = a_change(job, definition="{}", epoch=2)
+        assert (await store.put(SPACE, created=[], changed=[late], now=NOW)).changed == {"backup"}
+        assert await store.epochs(SPACE, "backup") == []
+
+    async def test_of_racing_registrations_one_wins(self, store: Store) -> None:
+        puts = [store.put(SPACE, created=[a_job(failures=n)], changed=[], now=NOW) for n in range(8)]
+        settled = await asyncio.gather(*puts)
+        assert settled.count(CLEAN) == 1
+        (case,) = await store.cases(SPACE)
+        assert case.job.failures == settled.index(CLEAN)
+
+    async def test_what_is_forgotten_is_gone_with_everything_of_it(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        gone, kept = await stored(store, a_job("gone"), a_job("kept"))
+        for job in (gone, kept):
+            change = a_change(job)
+            run = a_run(job.identity)
+            change.inserts.append(run)
+            change.attempts.append(run)
+            change.ranges.append(a_range(job.identity, 1, 9))
+            assert await store.settle(ownership, [change], now=NOW) == CLEAN
+            edit = a_change(change.job, epoch=2)
+            assert await store.put(SPACE, created=[], changed=[edit], now=NOW) == CLEAN
+        await store.forget(SPACE, ["gone", "nobody"])
+        for name, left in (("gone", 0), ("kept", 1)):
+            assert len(await store.cases(SPACE, [name])) == left
+            assert len(await store.runs(SPACE, name)) == left
+            assert len(await store.ranges(SPACE, name)) == left
+            assert len(await store.epochs(SPACE, name)) == left
+            assert len(await store.attempts(SPACE, key_of(name, NOON))) == left
+        await stored(store, a_job("gone"))
+        await written(store, ownership, a_run("gone"))
+        assert await store.attempts(SPACE, key_of("gone", NOON)) == []
+
+    async def test_cases_are_those_named_or_all(self, store: Store) -> None:
+        await stored(store, *map(a_job, "abc"))
+        assert {case.job.identity for case in await store.cases(SPACE)} == set("abc")
+        assert {case.job.identity for case in await store.cases(SPACE, ["c", "a", "x", "a"])} == {"a", "c"}
+        assert await store.cases(SPACE, []) == []

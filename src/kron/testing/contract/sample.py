@@ -1,0 +1,105 @@
+"""Records to put into a store, and questions to ask it: what all parts of the contract begin with."""
+
+from collections.abc import Awaitable, Sequence
+
+from kron.core.errors import OwnedError
+from kron.core.outcome import Outcome, Reason
+from kron.core.record import JobRecord, RangeRecord, Result, RunRecord, Status, key_of
+from kron.core.turn import Change
+from kron.ports import Ownership, Settled, Store
+
+# An instant in milliseconds, and the same in seconds.
+NOW, NOON = 1_800_000_000_000, 1_800_000_000
+MINUTE = 60_000
+SPACE, ELSEWHERE = "embed:main", "embed:other"
+DEFINITION = '{"schedule":"* * * * *","timezone":"UTC"}'
+CLEAN = Settled(frozenset(), frozenset())
+
+
+def a_job(identity: str = "backup", *, plan_at: int | None = NOW, **fields: object) -> JobRecord:
+    """Return a job that is new and due."""
+    job = JobRecord(
+        identity, DEFINITION, "{}", "callback", 1, NOW - MINUTE, NOW - MINUTE, 1, NOON - 60, NOON, plan_at
+    )
+    return job._replace(**fields)  # type: ignore[arg-type]
+
+
+def a_run(identity: str = "backup", nominal_time: int = NOON, **fields: object) -> RunRecord:
+    """Return a period that is under way."""
+    run = RunRecord(
+        key_of(identity, nominal_time),
+        identity,
+        nominal_time,
+        1000 * nominal_time,
+        Status.STARTED,
+        Reason.DUE,
+        NOW,
+        1,
+        is_open=1,
+        attempt=1,
+        token=1,
+        started_at=NOW,
+    )
+    return run._replace(**fields)  # type: ignore[arg-type]
+
+
+def an_end(run: RunRecord) -> RunRecord:
+    """Return a run that has ended well."""
+    return run._replace(
+        status=Status.SUCCESS, ended_at=NOW + 5, result=Result.SUCCESS, is_open=0, due_at=None, acked=1
+    )
+
+
+def a_range(identity: str, first: int, last: int) -> RangeRecord:
+    """Return periods that were dropped together."""
+    return RangeRecord(identity, first, last, 7, Outcome.MISSED, Reason.CATCHUP_NONE, 1, NOW)
+
+
+def a_change(job: JobRecord, **fields: object) -> Change:
+    """Return a change that moves a job on by one revision."""
+    return Change(job._replace(revision=job.revision + 1, **fields), job.revision)  # type: ignore[arg-type]
+
+
+def plain(job: JobRecord) -> JobRecord:
+    """Return a job without the name the store has for it."""
+    return job._replace(number=0)
+
+
+async def stored(store: Store, *jobs: JobRecord, namespace: str = SPACE) -> list[JobRecord]:
+    """Write new jobs and return them as the store has them, in the same order."""
+    assert await store.put(namespace, created=jobs, changed=[], now=NOW) == CLEAN
+    found = {case.job.identity: case.job for case in await store.cases(namespace)}
+    return [found[job.identity] for job in jobs]
+
+
+async def written(
+    store: Store, ownership: Ownership, *runs: RunRecord, attempts: Sequence[RunRecord] = (), now: int = NOW
+) -> None:
+    """Insert runs of stored jobs."""
+    jobs = {case.job.identity: case.job for case in await store.cases(ownership.namespace)}
+    for run in runs:
+        change = a_change(jobs[run.identity])
+        change.inserts.append(run)
+        change.attempts += [attempt for attempt in attempts if attempt.key == run.key]
+        assert await store.settle(ownership, [change], now=now) == CLEAN
+        jobs[run.identity] = change.job
+
+
+async def refused(call: Awaitable[object]) -> None:
+    """Check that a call is refused because somebody else looks after the jobs."""
+    try:
+        await call
+    except OwnedError:
+        return
+    raise AssertionError("somebody else looks after the jobs, and the call went through")
+
+
+async def names_due(store: Store, ownership: Ownership, *, until: int = NOW, limit: int = 100) -> list[str]:
+    """Return the names of the jobs that have something to do."""
+    loaded = await store.load(ownership, until=until, limit=limit)
+    return [case.job.identity for case in loaded.cases]
+
+
+async def keys_of(store: Store, identity: str, namespace: str = SPACE) -> set[str]:
+    """Return the keys of all runs of a job."""
+    return {run.key for run in await store.runs(namespace, identity, limit=10_000)}

@@ -1,0 +1,189 @@
+# ruff: noqa: D102 - the name of a test is its sentence
+"""A wake writes what it decided."""
+
+import asyncio
+
+from kron.core.record import Kind, Result, Status, request_key_of
+from kron.core.turn import Scope
+from kron.ports import Settled, Store
+from kron.testing.contract.sample import (
+    CLEAN,
+    MINUTE,
+    NOON,
+    NOW,
+    SPACE,
+    a_change,
+    a_job,
+    a_range,
+    a_run,
+    an_end,
+    refused,
+    stored,
+    written,
+)
+
+
+class SettlementContract:
+    """Changes are written together, except where somebody else was quicker."""
+
+    async def test_a_turn_is_written_whole(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        first = a_run()
+        await written(store, ownership, first)
+        (case,) = await store.cases(SPACE)
+        again = first._replace(attempt=2, token=9, started_at=NOW + 50)
+        change = a_change(
+            case.job,
+            cursor=NOON + 60,
+            next_time=NOON + 120,
+            plan_at=NOW + 120,
+            failures=3,
+            last_start_at=NOW + 50,
+        )
+        change.inserts.append(a_run(nominal_time=NOON + 60))
+        change.updates.append(again)
+        change.attempts.append(
+            first._replace(status=Status.FAILED, result=Result.FAILED, error="no", ended_at=NOW)
+        )
+        change.ranges.append(a_range("backup", NOON - 600, NOON - 60))
+        assert await store.settle(ownership, [change], now=NOW + 50) == CLEAN
+        (after,) = await store.cases(SPACE)
+        assert after.job == change.job
+        assert await store.runs(SPACE, "backup") == [change.inserts[0], again]
+        assert [tuple(attempt) for attempt in await store.attempts(SPACE, first.key)] == [
+            (first.key, 1, 1, NOW, NOW, Result.FAILED, "no", None)
+        ]
+        assert await store.ranges(SPACE, "backup") == change.ranges
+
+    async def test_ordinary_starts_and_ends_are_written_beside_all_others(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        jobs = await stored(store, *(a_job(name, failures=4) for name in ("start", "end", "any")))
+        start = a_change(jobs[0], cursor=NOON, next_time=NOON + 60, plan_at=NOW + MINUTE, last_start_at=NOW)
+        end = a_change(jobs[1], failures=0, last_success_at=NOW)
+        other = a_change(jobs[2], paused=1, paused_because="a person", replay_count=2, remaining=3)
+        start.scope, end.scope = Scope.START, Scope.END
+        start.inserts.append(a_run("start"))
+        assert await store.settle(ownership, [start, end, other], now=NOW) == CLEAN
+        found = {case.job.identity: case.job for case in await store.cases(SPACE)}
+        assert found == {"start": start.job, "end": end.job, "any": other.job}
+        settled = await store.settle(ownership, [start, end, other], now=NOW)
+        assert settled.changed == {"start", "end", "any"}
+
+    async def test_nothing_to_settle_is_settled(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        assert await store.settle(ownership, [], now=NOW) == CLEAN
+
+    async def test_a_job_that_somebody_else_changed_is_left_alone_and_the_others_are_written(
+        self, store: Store
+    ) -> None:
+        ownership = await store.own(SPACE, "a")
+        jobs = await stored(store, *map(a_job, "abc"))
+        assert await store.put(SPACE, created=[], changed=[a_change(jobs[1], paused=1)], now=NOW) == CLEAN
+        changes = [a_change(job, failures=5) for job in jobs]
+        for change in changes:
+            change.inserts.append(a_run(change.job.identity))
+            change.ranges.append(a_range(change.job.identity, 1, 2))
+        settled = await store.settle(ownership, changes, now=NOW)
+        assert settled == Settled(frozenset("b"), frozenset())
+        after = {case.job.identity: case for case in await store.cases(SPACE)}
+        assert {name: (case.job.failures, len(case.runs)) for name, case in after.items()} == {
+            "a": (5, 1),
+            "b": (0, 0),
+            "c": (5, 1),
+        }
+        assert after["b"].job.paused == 1
+        assert await store.ranges(SPACE, "b") == []
+
+    async def test_a_job_that_is_gone_counts_as_changed(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        gone, kept = await stored(store, a_job("gone"), a_job("kept"))
+        await store.forget(SPACE, ["gone"])
+        changes = [a_change(gone), a_change(kept)]
+        changes[0].inserts.append(a_run("gone"))
+        settled = await store.settle(ownership, changes, now=NOW)
+        assert settled == Settled(frozenset({"gone"}), frozenset())
+        assert await store.runs(SPACE, "gone") == []
+        assert [case.job.revision for case in await store.cases(SPACE)] == [2]
+
+    async def test_a_period_that_has_a_record_keeps_it_and_its_job_moves_on(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job("a"), a_job("b"))
+        ended = an_end(a_run("a"))
+        await written(store, ownership, ended)
+        cases = {case.job.identity: case.job for case in await store.cases(SPACE)}
+        changes = [a_change(cases[name], cursor=NOON) for name in "ab"]
+        changes[0].inserts += [a_run("a"), a_run("a", NOON + 60)]
+        changes[1].inserts.append(a_run("b"))
+        settled = await store.settle(ownership, changes, now=NOW)
+        assert settled == Settled(frozenset(), frozenset({ended.key}))
+        assert await store.runs(SPACE, "a") == [a_run("a", NOON + 60), ended]
+        assert await store.runs(SPACE, "b") == [a_run("b")]
+        assert {case.job.cursor for case in await store.cases(SPACE)} == {NOON}
+
+    async def test_a_run_asked_for_stands_beside_the_period_of_its_time(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        period = a_run()
+        asked = [
+            a_run(kind=kind, key=request_key_of("backup", kind, request))
+            for kind in (Kind.MANUAL, Kind.BACKFILL)
+            for request in ("r1", "r2")
+        ]
+        await written(store, ownership, period, *asked)
+        (case,) = await store.cases(SPACE)
+        change = a_change(case.job)
+        change.updates.append(an_end(asked[0]))
+        assert await store.settle(ownership, [change], now=NOW) == CLEAN
+        found = {run.key: run for run in await store.runs(SPACE, "backup")}
+        assert found == {run.key: run for run in (period, an_end(asked[0]), *asked[1:])}
+
+    async def test_whoever_was_taken_over_from_writes_nothing(self, store: Store) -> None:
+        earlier = await store.own(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        await store.release(earlier)
+        later = await store.own(SPACE, "b")
+        change = a_change(job)
+        change.inserts.append(a_run())
+        await refused(store.settle(earlier, [change], now=NOW))
+        assert [case.job for case in await store.cases(SPACE)] == [job]
+        assert await store.runs(SPACE, "backup") == []
+        assert await store.settle(later, [change], now=NOW) == CLEAN
+
+    async def test_of_racing_turns_one_wins(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        jobs = await stored(store, *map(a_job, "abcd"))
+        turns = []
+        for failures in range(8):
+            changes = [a_change(job, failures=failures) for job in jobs]
+            for change in changes:
+                change.inserts.append(a_run(change.job.identity, attempt=failures))
+            turns.append(store.settle(ownership, changes, now=NOW))
+        settled = await asyncio.gather(*turns)
+        for name in "abcd":
+            winners = [turn for turn, answer in enumerate(settled) if name not in answer.changed]
+            assert len(winners) == 1
+            (case,) = await store.cases(SPACE, [name])
+            assert case.job.failures == winners[0]
+            assert [run.attempt for run in case.runs] == winners
+
+    async def test_thousands_of_jobs_are_one_call(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        count = 2_000
+        await stored(store, *(a_job(f"job {n:04}", plan_at=NOW - count + n) for n in range(count)))
+        loaded = await store.load(ownership, until=NOW, limit=count)
+        assert [case.job.identity for case in loaded.cases] == [f"job {n:04}" for n in range(count)]
+        changes = [a_change(case.job, plan_at=NOW + MINUTE) for case in loaded.cases]
+        for change in changes:
+            change.inserts.append(a_run(change.job.identity))
+        assert await store.settle(ownership, changes, now=NOW) == CLEAN
+        assert len(await store.in_flight(ownership)) == count
+        cases = await store.cases(SPACE)
+        ends = [a_change(case.job) for case in cases]
+        for end, case in zip(ends, cases, strict=True):
+            end.updates += [an_end(run) for run in case.runs]
+        assert await store.settle(ownership, ends, now=NOW) == CLEAN
+        assert await store.in_flight(ownership) == []
+        assert {case.job.revision for case in await store.cases(SPACE)} == {3}
+        await store.forget(SPACE, [case.job.identity for case in cases])
+        assert await store.cases(SPACE) == []
