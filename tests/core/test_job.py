@@ -449,3 +449,8 @@ def test_no_more_than_a_thousand_windows_may_be_open_at_once(
     assert Job.from_dict({**common, "window": {"mode": mode, "duration": longest}}).window.duration == longest
     with pytest.raises(InvalidJobError, match="too long for a schedule"):
         Job.from_dict({**common, "window": {"mode": mode, "duration": longest + timedelta(microseconds=1)}})
+
+
+def test_an_end_before_the_start_is_a_problem_of_the_policy() -> None:
+    policy = {"start_at": "2027-01-01T00:00:00Z", "end_at": "2026-01-01T00:00:00Z"}
+    assert problems_of(definition_of(policy=policy)) == {"policy.end_at": "lies before start_at"}

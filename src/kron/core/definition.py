@@ -1,137 +1,38 @@
 """Reading definitions: plain data in, checked values out, everything that is wrong said at once."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
-from math import isfinite
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from kron.core.constraint import Calendar, Clock, Constraints, Days, Rule
 from kron.core.cron.field import MONTH, WEEKDAY, Unit
 from kron.core.distribution import Dir, Distribution, Exponential, Mu, Normal, SkewEarly, SkewLate, Uniform
 from kron.core.duration import parse_duration
-from kron.core.errors import InputError, InvalidOptionError, Problem
-from kron.core.instant import EpochSeconds, seconds_of
-from kron.core.policy import (
-    CATCHUP_NAMES,
-    LOOKAHEAD_MS,
-    MAX_CATCHUP,
-    MAX_COUNT,
-    MAX_QUEUE,
-    ORPHAN_NAMES,
-    OVERLAP_NAMES,
-    Policy,
+from kron.core.errors import InputError, Problem
+from kron.core.policy import BOUNDS, CATCHUP_NAMES, ORPHAN_NAMES, OVERLAP_NAMES, Policy
+from kron.core.reading import (
+    Fields,
+    choice_of,
+    count_in,
+    optional,
+    parse_bool,
+    parse_instant,
+    parse_positive,
+    parse_text,
+    parse_utf8,
+    refuse,
+    suggestion,
 )
 from kron.core.seed import SeedStrategy
 from kron.core.window import MODE_NAMES, Window, WindowMode
 
 Calendars: TypeAlias = Mapping[str, tuple[Days, ...]]
-Value = TypeVar("Value")
 
 # An exponential this flat cannot be told from a uniform one, and below it the formula loses its digits.
 MIN_RATE = 1e-9
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])")
-
-
-class Fields:
-    """One object of a definition, read field by field; problems are collected, not raised."""
-
-    def __init__(self, value: object, path: str, problems: list[Problem], *, known: Iterable[str]) -> None:
-        self._path = path
-        self.problems = problems
-        self._values: Mapping[object, object] = {}
-        names = tuple(known)
-        if not isinstance(value, Mapping):
-            self.problem("", value, f"must be an object with {', '.join(names)}")
-            return
-        self._values = value
-        for name in value:
-            if name not in names:
-                self.problem(str(name), value[name], f"unknown field; {suggestion(name, names)}")
-
-    def path_of(self, name: str) -> str:
-        """Return the path of a field, e.g. ``policy.deadline``."""
-        return ".".join(filter(None, (self._path, name))) or "job"
-
-    def problem(self, name: str, value: object, reason: str) -> None:
-        """Note something that is wrong."""
-        self.problems.append(Problem(self.path_of(name), value, reason))
-
-    def has(self, name: str) -> bool:
-        """Say whether a field is present."""
-        return name in self._values
-
-    def get(self, name: str, default: object = None) -> object:
-        """Return a field as it stands."""
-        return self._values.get(name, default)
-
-    def read(self, name: str, parse: Callable[[object], Value], default: Value) -> Value:
-        """Return a field parsed, or the default where it is absent or wrong."""
-        if name not in self._values:
-            return default
-        value = self._values[name]
-        try:
-            return parse(value)
-        except InputError as error:
-            self.problem(name, value, str(error.details.get("reason", error)))
-            return default
-
-    def sub(self, name: str, known: Iterable[str]) -> "Fields":
-        """Return the object in a field; an absent one is empty."""
-        return Fields(self._values.get(name, {}), self.path_of(name), self.problems, known=known)
-
-
-def refuse(value: object, reason: str) -> InvalidOptionError:
-    """Return the error for a value, for the reader to place."""
-    return InvalidOptionError(option="value", value=value, reason=reason)
-
-
-def suggestion(name: object, names: Iterable[str]) -> str:
-    """Return the name that was probably meant, or all of them."""
-    from difflib import get_close_matches
-
-    known = tuple(names)
-    close = get_close_matches(str(name), known, n=1)
-    return f"did you mean {close[0]}?" if close else f"use {', '.join(known)}"
-
-
-def parse_text(value: object) -> str:
-    """Return a text, or refuse what is none."""
-    if not isinstance(value, str):
-        raise refuse(value, f"must be a text, got {type(value).__name__}")
-    return value
-
-
-def parse_bool(value: object) -> bool:
-    """Return true or false, or refuse what is neither."""
-    if not isinstance(value, bool):
-        raise refuse(value, "must be true or false")
-    return value
-
-
-def parse_positive(value: object) -> float:
-    """Return a finite number greater than 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise refuse(value, "must be a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        raise refuse(value, "must be a finite number") from None
-    if not isfinite(number) or number <= 0:
-        raise refuse(value, "must be greater than 0 and finite")
-    return number
-
-
-def choice_of(choices: Mapping[str, Value]) -> Callable[[object], Value]:
-    """Return a parser that takes one of a few names."""
-
-    def parse(value: object) -> Value:
-        if not isinstance(value, str) or value not in choices:
-            raise refuse(value, suggestion(value, choices))
-        return choices[value]
-
-    return parse
 
 
 def read_window(fields: Fields) -> Window:
@@ -199,16 +100,6 @@ def read_seed(fields: Fields) -> tuple[SeedStrategy, str]:
     """Return the seed strategy, by default stable, and the salt, by default empty."""
     names = {strategy.value: strategy for strategy in SeedStrategy}
     return fields.read("strategy", choice_of(names), SeedStrategy.STABLE), fields.read("salt", parse_utf8, "")
-
-
-def parse_utf8(value: object) -> str:
-    """Return a text that can be hashed, which a lone surrogate cannot."""
-    text = parse_text(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise refuse(ascii(value), "must be valid Unicode") from None
-    return text
 
 
 KINDS = ("hours", "dow", "dom", "months", "between", "dates", "calendars")
@@ -352,56 +243,29 @@ def read_policy(fields: Fields) -> Policy:
     if fields.has("overlap") and fields.has("concurrency"):
         fields.problem("overlap", fields.get("overlap"), "stands beside concurrency; use one of the two")
     name = "overlap" if fields.has("overlap") else "concurrency"
-    start_at = fields.read("start_at", _optional(parse_instant), usual.start_at)
-    end_at = fields.read("end_at", _optional(parse_instant), usual.end_at)
+    start_at = fields.read("start_at", optional(parse_instant), usual.start_at)
+    end_at = fields.read("end_at", optional(parse_instant), usual.end_at)
     if start_at is not None and end_at is not None and start_at > end_at:
         fields.problem("end_at", fields.get("end_at"), "lies before start_at")
+        end_at = None
     return Policy(
         overlap=fields.read(name, choice_of(OVERLAP_NAMES), usual.overlap),
-        deadline=fields.read("deadline", _optional(parse_duration), usual.deadline),
+        deadline=fields.read("deadline", optional(parse_duration), usual.deadline),
         suspend=fields.read("suspend", parse_bool, usual.suspend),
         catchup=fields.read("catchup", choice_of(CATCHUP_NAMES), usual.catchup),
         on_orphan=fields.read("on_orphan", choice_of(ORPHAN_NAMES), usual.on_orphan),
-        jitter_ms=fields.read("jitter_ms", _count(0, LOOKAHEAD_MS), usual.jitter_ms),
-        retry_delay=fields.read("retry_delay", _optional(parse_duration), usual.retry_delay),
-        run_timeout=fields.read("run_timeout", _optional(parse_duration), usual.run_timeout),
+        jitter_ms=fields.read("jitter_ms", count_in(*BOUNDS["jitter_ms"]), usual.jitter_ms),
+        retry_delay=fields.read("retry_delay", optional(parse_duration), usual.retry_delay),
+        run_timeout=fields.read("run_timeout", optional(parse_duration), usual.run_timeout),
         replace_grace=fields.read("replace_grace", parse_duration, usual.replace_grace),
-        queue_max=fields.read("queue_max", _count(1, MAX_QUEUE), usual.queue_max),
-        max_catchup=fields.read("max_catchup", _count(1, MAX_CATCHUP), usual.max_catchup),
+        queue_max=fields.read("queue_max", count_in(*BOUNDS["queue_max"]), usual.queue_max),
+        max_catchup=fields.read("max_catchup", count_in(*BOUNDS["max_catchup"]), usual.max_catchup),
         start_at=start_at,
         end_at=end_at,
-        remaining=fields.read("remaining", _optional(_count(1, MAX_COUNT)), usual.remaining),
+        remaining=fields.read("remaining", optional(count_in(*BOUNDS["remaining"])), usual.remaining),
         pause_after_failures=fields.read(
-            "pause_after_failures", _optional(_count(1, MAX_COUNT)), usual.pause_after_failures
+            "pause_after_failures",
+            optional(count_in(*BOUNDS["pause_after_failures"])),
+            usual.pause_after_failures,
         ),
     )
-
-
-def _optional(parse: Callable[[object], Value]) -> Callable[[object], Value | None]:
-    """Return a reader that also takes nothing."""
-    return lambda value: None if value is None else parse(value)
-
-
-def _count(low: int, high: int) -> Callable[[object], int]:
-    """Return a reader of whole numbers within bounds."""
-
-    def parse(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise refuse(value, f"must be a whole number, got {type(value).__name__}")
-        if not low <= value <= high:
-            raise refuse(value, f"outside {low}-{high}")
-        return value
-
-    return parse
-
-
-def parse_instant(value: object) -> EpochSeconds:
-    """Return a whole second from an aware datetime or an RFC 3339 text."""
-    try:
-        instant = value if isinstance(value, datetime) else datetime.fromisoformat(parse_text(value))
-    except ValueError as cause:
-        raise refuse(value, "write an instant such as 2026-03-29T01:00:00Z") from cause
-    try:
-        return seconds_of(instant)
-    except InputError as cause:
-        raise refuse(value, str(cause.details["reason"])) from cause

@@ -8,17 +8,12 @@ from kron.core.constraint import Constraints
 from kron.core.cron.dialect import EXTENDED, POSIX
 from kron.core.definition import (
     Calendars,
-    Fields,
-    choice_of,
-    parse_text,
-    parse_utf8,
     read_calendars,
     read_constraints,
     read_distribution,
     read_policy,
     read_seed,
     read_window,
-    refuse,
 )
 from kron.core.distribution import Distribution, Uniform
 from kron.core.duration import MICROSECOND, format_duration
@@ -26,6 +21,7 @@ from kron.core.errors import InputError, InvalidJobError, Problem
 from kron.core.identity import identity_fault
 from kron.core.instant import DAY
 from kron.core.policy import POLICY_FIELDS, Policy
+from kron.core.reading import Fields, choice_of, parse_text, parse_utf8, refuse
 from kron.core.schedule import Schedule
 from kron.core.seed import SeedStrategy
 from kron.core.timeline import GAP_CHOICES, REPEAT_CHOICES

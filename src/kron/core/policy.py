@@ -56,7 +56,7 @@ _CHOICES: dict[str, dict[str, StrEnum]] = {
     "on_orphan": {**ORPHAN_NAMES},
 }
 _DURATIONS = {"deadline": True, "retry_delay": True, "run_timeout": True, "replace_grace": False}
-_NUMBERS = {
+BOUNDS = {
     "jitter_ms": (0, LOOKAHEAD_MS),
     "queue_max": (1, MAX_QUEUE),
     "max_catchup": (1, MAX_CATCHUP),
@@ -105,7 +105,7 @@ class Policy:
             if not ((value is None and optional) or (isinstance(value, timedelta) and value >= timedelta(0))):
                 reason = f"must be {'None or ' if optional else ''}a timedelta that is not negative"
                 raise InvalidOptionError(option=name, value=value, reason=reason)
-        for name, (low, high) in _NUMBERS.items():
+        for name, (low, high) in BOUNDS.items():
             value = getattr(self, name)
             if value is None and name in _OPTIONAL_NUMBERS:
                 continue

@@ -10,15 +10,7 @@ from kron.core.cron.dialect import DIALECTS
 from kron.core.cron.field import MONTH, WEEKDAY, Unit
 from kron.core.definition import DOM, HOURS, MIN_RATE, PARAMETERS
 from kron.core.distribution import Dir, Mu
-from kron.core.policy import (
-    CATCHUP_NAMES,
-    LOOKAHEAD_MS,
-    MAX_CATCHUP,
-    MAX_COUNT,
-    MAX_QUEUE,
-    ORPHAN_NAMES,
-    OVERLAP_NAMES,
-)
+from kron.core.policy import BOUNDS, CATCHUP_NAMES, ORPHAN_NAMES, OVERLAP_NAMES
 from kron.core.seed import SeedStrategy
 from kron.core.timeline import GAP_CHOICES, REPEAT_CHOICES
 from kron.core.window import MODE_NAMES
@@ -68,6 +60,12 @@ def _number_or_name(unit: Unit, high: int) -> Schema:
             {"type": "string", "pattern": rf"^\s*({word})\s*(-\s*({word})\s*)?$"},
         ]
     }
+
+
+def _whole(name: str) -> Schema:
+    """Return a whole number of a policy, within its bounds."""
+    low, high = BOUNDS[name]
+    return {"type": "integer", "minimum": low, "maximum": high}
 
 
 def _any_case(name: str) -> str:
@@ -136,16 +134,16 @@ _JOB_FIELDS: dict[str, Schema] = {
             "suspend": {"type": "boolean", "default": False},
             "catchup": {"enum": list(CATCHUP_NAMES), "default": "all"},
             "on_orphan": {"enum": list(ORPHAN_NAMES), "default": "fail"},
-            "jitter_ms": {"type": "integer", "minimum": 0, "maximum": LOOKAHEAD_MS, "default": 0},
+            "jitter_ms": {**_whole("jitter_ms"), "default": 0},
             "retry_delay": {"oneOf": [DURATION, {"type": "null"}]},
             "run_timeout": {"oneOf": [DURATION, {"type": "null"}]},
             "replace_grace": {**DURATION, "default": "10s"},
-            "queue_max": {"type": "integer", "minimum": 1, "maximum": MAX_QUEUE, "default": 100},
-            "max_catchup": {"type": "integer", "minimum": 1, "maximum": MAX_CATCHUP, "default": 1000},
+            "queue_max": {**_whole("queue_max"), "default": 100},
+            "max_catchup": {**_whole("max_catchup"), "default": 1000},
             "start_at": INSTANT,
             "end_at": INSTANT,
-            "remaining": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_COUNT},
-            "pause_after_failures": {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_COUNT},
+            "remaining": {**_whole("remaining"), "type": ["integer", "null"]},
+            "pause_after_failures": {**_whole("pause_after_failures"), "type": ["integer", "null"]},
         }
     )
     | {"not": {"required": ["concurrency", "overlap"]}},

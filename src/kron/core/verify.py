@@ -8,18 +8,10 @@ from enum import StrEnum
 from functools import lru_cache
 
 from kron.core.decision import FORMAT, decide
-from kron.core.definition import (
-    Fields,
-    choice_of,
-    parse_text,
-    parse_utf8,
-    read_constraints,
-    read_distribution,
-    read_window,
-    refuse,
-)
+from kron.core.definition import read_constraints, read_distribution, read_window
 from kron.core.errors import InputError, InvalidJobError, Problem
 from kron.core.job import Job, check_identity
+from kron.core.reading import Fields, choice_of, parse_text, parse_utf8, refuse
 from kron.core.schedule import Schedule
 from kron.core.seed import SeedStrategy
 

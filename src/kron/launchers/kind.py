@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from kron.core.definition import Fields, parse_bool, parse_text, parse_utf8, refuse, suggestion
 from kron.core.duration import format_duration, parse_duration
 from kron.core.errors import InputError, Problem
+from kron.core.reading import Fields, parse_bool, parse_text, parse_utf8, refuse, suggestion
 
 # What is kept of a process's output: by default, and the bounds of what may be asked for.
 MAX_OUTPUT, LEAST_OUTPUT, MOST_OUTPUT = 65_536, 1_024, 16 * 1024 * 1024
