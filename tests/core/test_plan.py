@@ -17,13 +17,11 @@ from kron.core.registration import create
 from kron.core.schedule import Schedule
 from kron.core.turn import Case, Snapshot, Turn
 from kron.core.window import Window, WindowMode
+from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth, seen, started
 from tests.engine_model import fire_time_of
 from tests.engine_world import SPACE, World, at_once, with_policy
 from tests.strategies import law
 
-NOON = 1_767_268_800
-MINUTE = 60_000
-EVERY_MINUTE = Job(identity="world/job", schedule=Schedule("* * * * *"))
 TRAITS = {"callback": Traits()}
 
 
@@ -32,18 +30,6 @@ def world(job: Job = EVERY_MINUTE, *, at: int = 1000 * NOON + 1, **policy: objec
     made = World(with_policy(job, **{"deadline": None, "overlap": Overlap.ALLOW, **policy}), at)
     made.wake()
     return made
-
-
-def nth(number: int) -> int:
-    return NOON + 60 * number
-
-
-def seen(world: World) -> list[str]:
-    return [" ".join(record) for _, record in sorted(world.records().items())]
-
-
-def started(world: World) -> list[int]:
-    return [(nominal - NOON) // 60 for _, nominal, _ in world.starts]
 
 
 def at(text: str) -> int:
@@ -375,6 +361,7 @@ def test_a_target_that_does_not_report_is_not_in_flight_and_never_times_out() ->
 
 def test_a_start_nobody_acknowledged_is_launched_again_under_the_same_key_and_attempt() -> None:
     made = world(overlap=Overlap.SKIP)
+    made.traits = {"callback": Traits(idempotent=True)}
     made.advance(MINUTE)
     made.crash()
     made.launched.clear()
@@ -382,7 +369,7 @@ def test_a_start_nobody_acknowledged_is_launched_again_under_the_same_key_and_at
     made.now += 1_000
     before = made.ownership.token
     made.ownership = at_once(made.store.own(SPACE, "other"))
-    made.wake(Report("world/job", run.key, 1, Happened.UNACKNOWLEDGED, made.now))
+    made.wake(Report("world/job", run.key, 1, Happened.ORPHANED, made.now))
     assert made.starts[-1] == (made.now, nth(1), 1)
     assert made.rows()[nth(1)].token == before + 1
 

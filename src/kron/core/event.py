@@ -14,7 +14,6 @@ class Happened(StrEnum):
     LAUNCH_FAILED = "launch_failed"
     CANCELLED = "cancelled"
     ORPHANED = "orphaned"
-    UNACKNOWLEDGED = "unacknowledged"
 
 
 class Report(NamedTuple):

@@ -82,8 +82,6 @@ def reported(run: RunRecord, report: Report, *, traits: Traits) -> RunRecord:
         case Happened.STARTED:
             run = run._replace(acked=1, run_id=report.run_id or run.run_id)
             return moved(run, Status.STARTED) if run.status is Status.ENQUEUED else run
-        case Happened.UNACKNOWLEDGED:
-            return run
         case happened:
             return _ended(run, report, happened)
 

@@ -5,6 +5,7 @@
 
 from kron.core.backlog import plan_backlog
 from kron.core.catchup import end_of_oldest, segment_of, without_oldest
+from kron.core.errors import KronError
 from kron.core.event import Happened, Report
 from kron.core.lifecycle import reported
 from kron.core.outcome import Reason
@@ -24,6 +25,8 @@ from kron.core.turn import (
     catch_line_of,
 )
 
+# What a record that somebody damaged makes the core raise; anything else is our own mistake.
+UNUSABLE = (KronError, ValueError, LookupError, TypeError)
 BY_TIMEOUT = "it did not end within its run timeout"
 
 
@@ -32,16 +35,28 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
     changes = []
     wake_at = snapshot.next_at
     for case in snapshot.cases:
-        change = (
-            _on_time(case, snapshot, now)
-            or _ended_well(case, now)
-            or take_turn(Turn(case, snapshot, now), case, draining=snapshot.draining)
-        )
+        try:
+            change = (
+                _on_time(case, snapshot, now)
+                or _ended_well(case, now)
+                or take_turn(Turn(case, snapshot, now), case, draining=snapshot.draining)
+            )
+        except UNUSABLE as fault:
+            change = _set_aside(case, str(fault))
         changes.append(change)
         at = _next_of(change)
         if at is not None and (wake_at is None or at < wake_at):
             wake_at = at
     return changes, wake_at
+
+
+def _set_aside(case: Case, fault: str) -> Change:
+    """Return a job that is paused because what is remembered of it cannot be used; the others go on."""
+    job = case.job
+    because = f"its record cannot be used: {fault}"
+    paused = job._replace(paused=1, paused_because=because, plan_at=None, revision=job.revision + 1)
+    held = [run._replace(due_at=None) for run in case.runs if run.due_at is not None]
+    return Change(paused, job.revision, updates=held, fault=fault)
 
 
 def _next_of(change: Change) -> int | None:
@@ -135,16 +150,23 @@ def _hear(turn: Turn, report: Report, *, draining: bool) -> None:
     run = turn.runs.get(report.key)
     if run is None:
         return
+    if _may_not_have_begun(turn, run, report):
+        if not draining:
+            # The same key and attempt once more; whoever honours the key runs it once.
+            again = run._replace(token=turn.token)
+            turn.put(again)
+            turn.change.starts.append(again)
+        return
     heard = reported(run, report, traits=turn.traits)
     if heard is not run:
         turn.put(_after_end(turn, heard) if heard.ended_at is not None else heard)
-    elif report.happened is Happened.UNACKNOWLEDGED and not draining:
-        if report.attempt != run.attempt or not run.in_flight:
-            return
-        # The same key and attempt once more; whoever honours the key runs it once.
-        again = run._replace(token=turn.token)
-        turn.put(again)
-        turn.change.starts.append(again)
+
+
+def _may_not_have_begun(turn: Turn, run: RunRecord, report: Report) -> bool:
+    """Say whether what was left behind on record was never acknowledged, and may be repeated."""
+    if report.happened is not Happened.ORPHANED or not turn.traits.idempotent:
+        return False
+    return run.in_flight and not run.acked and report.attempt == run.attempt
 
 
 def _after_end(turn: Turn, run: RunRecord) -> RunRecord:

@@ -64,7 +64,7 @@ class Change:
     """What one job's turn comes to: its new record, its runs, and what to start and to end after that.
 
     `revision` is the one the job must still have; `attempts` are earlier attempts of runs that start again,
-    `ended` the runs whose end became known.
+    `ended` the runs whose end became known. `fault` says why the job's record cannot be used.
     """
 
     job: JobRecord
@@ -77,6 +77,7 @@ class Change:
     starts: list[RunRecord] = field(default_factory=list)
     ends: list[RunRecord] = field(default_factory=list)
     ended: list[RunRecord] = field(default_factory=list)
+    fault: str | None = None
 
 
 class _NoRuns(list[RunRecord]):

@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from datetime import timedelta
 from math import inf
 
-from kron.core.errors import KronError, OwnedError, StoreError
+from kron.core.errors import OwnedError, StoreError
 from kron.core.event import Happened, Report, Traits
 from kron.core.instant import EPOCH
 from kron.core.outcome import Reason
@@ -17,6 +16,9 @@ from kron.core.record import JobRecord, RunRecord
 from kron.core.shard import shard_of
 from kron.core.turn import Case, Change, Scope, Snapshot
 from kron.ports import Clock, Journal, Launch, Launcher, Ownership, Store
+from kron.runtime.health import Health
+from kron.runtime.inbox import Inbox, by_identity, with_reports
+from kron.runtime.takeover import orphans_of
 from kron.runtime.timekeeper import TimeKeeper
 
 # The first chunk of a wake is small so that the first start comes soon; later ones make good use of a commit.
@@ -31,30 +33,6 @@ STARTS_PER_TURN = 100
 LEASE_MARGIN_S = 1.0
 # How long an owner waits before it asks a store that failed again: at first, and at most.
 BACKOFF_MS, MAX_BACKOFF_MS = 100, 5_000
-
-
-@dataclass(slots=True)
-class Health:
-    """How the engine is doing."""
-
-    state: str = "stopped"
-    error: str | None = None
-    failures: int = 0
-    jumps: int = 0
-
-
-@dataclass(slots=True)
-class _Inbox:
-    """What was reported and not yet written."""
-
-    reports: list[Report] = field(default_factory=list)
-
-    def take(self, limit: int) -> list[Report]:
-        taken, self.reports = self.reports[:limit], self.reports[limit:]
-        return taken
-
-    def put_back(self, reports: Sequence[Report]) -> None:
-        self.reports = [*reports, *self.reports]
 
 
 class Engine:
@@ -84,7 +62,7 @@ class Engine:
         self._lease_ends = inf
         # When each shard was taken over, in milliseconds.
         self._since: dict[int, int] = {}
-        self._inbox = _Inbox()
+        self._inbox = Inbox()
         # Jobs as they were written when their only open run was started.
         self._alone: dict[str, Case] = {}
         # What was to be started and ended when a store's answer was lost.
@@ -119,7 +97,10 @@ class Engine:
         self._since = {shard: self._since.get(shard, now) for shard in ownership.shards}
         self._ownership = ownership
         if new:
-            await self._recover(ownership, frozenset(new), now)
+            orphans = await orphans_of(
+                self._store, self._launchers, ownership, shards=frozenset(new), hear=self.hear, now=now
+            )
+            self._inbox.reports += orphans
 
     def run(self) -> None:
         """Begin to look after the jobs."""
@@ -250,41 +231,15 @@ class Engine:
             known, further = self._known_cases(reports)
             until = now if limit else NEVER
             loaded = await self._store.load(ownership, until=until, limit=limit, named=further)
-            cases = self._with_since(known) + self._with_reports(self._with_since(loaded.cases), reports)
+            cases = self._with_since(known) + with_reports(self._with_since(loaded.cases), reports)
             since = min(self._since.values(), default=now)
             snapshot = Snapshot(cases, since, ownership.token, self._traits, loaded.next_at, self._draining)
-            changes, wake_at = self._plan(snapshot, now)
+            changes, wake_at = plan(snapshot, now)
             await self._settle(ownership, changes, reports, now)
         except StoreError:
             self._inbox.put_back(reports)
             raise
         return len(loaded.cases), wake_at
-
-    def _plan(self, snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
-        """Plan; a job whose record cannot be used is set aside, so that the others go on."""
-        try:
-            return plan(snapshot, now)
-        except (KronError, ValueError, LookupError, TypeError):
-            changes: list[Change] = []
-            wake_at = snapshot.next_at
-            for case in snapshot.cases:
-                try:
-                    planned, at = plan(snapshot._replace(cases=[case], next_at=None), now)
-                except (KronError, ValueError, LookupError, TypeError) as error:
-                    planned, at = [self._quarantined(case, error)], None
-                changes += planned
-                wake_at = min((each for each in (wake_at, at) if each is not None), default=None)
-            return changes, wake_at
-
-    def _quarantined(self, case: Case, error: Exception) -> Change:
-        """Return a job that is paused because what is remembered of it cannot be used."""
-        because = f"its record cannot be used: {error}"
-        self._journal.note("quarantined", {"identity": case.job.identity, "error": str(error)})
-        job = case.job._replace(
-            paused=1, paused_because=because, plan_at=None, revision=case.job.revision + 1
-        )
-        held = [run._replace(due_at=None) for run in case.runs if run.due_at is not None]
-        return Change(job, case.job.revision, updates=held)
 
     def _known_cases(self, reports: list[Report]) -> tuple[list[Case], list[str]]:
         """Return what is known of jobs whose only open run has ended, and the names of all others.
@@ -294,7 +249,7 @@ class Engine:
         """
         cases: list[Case] = []
         further: list[str] = []
-        for identity, heard in _by_identity(reports).items():
+        for identity, heard in by_identity(reports).items():
             case = self._alone.pop(identity, None)
             if case is not None and all(report.key == case.runs[0].key for report in heard):
                 cases.append(case._replace(reports=heard))
@@ -307,12 +262,6 @@ class Engine:
         if len(set(self._since.values())) <= 1:
             return cases
         return [case._replace(taken_over_at=self._since.get(shard_of(case.job.identity))) for case in cases]
-
-    def _with_reports(self, cases: list[Case], reports: list[Report]) -> list[Case]:
-        if not reports:
-            return cases
-        heard = _by_identity(reports)
-        return [case._replace(reports=heard.get(case.job.identity, ())) for case in cases]
 
     async def _settle(
         self, ownership: Ownership, changes: list[Change], reports: list[Report], now: int
@@ -341,6 +290,8 @@ class Engine:
         for change in changes:
             if change.job.identity in changed:
                 continue
+            if change.fault is not None:
+                self._journal.note("quarantined", {"identity": change.job.identity, "error": change.fault})
             for run in change.ends:
                 self._end(change.job, run)
             for run in change.starts:
@@ -398,29 +349,6 @@ class Engine:
                 if found is None or (found.attempt, found.reason) == (run.attempt, Reason.REPLACED):
                     self._end(change.job, run)
 
-    # --- taking over -----------------------------------------------------------------------------
-
-    async def _recover(self, ownership: Ownership, shards: frozenset[int], now: int) -> None:
-        """Find the executions an earlier owner left behind; what cannot be found is an orphan."""
-        left = [run for run in await self._store.in_flight(ownership) if shard_of(run.identity) in shards]
-        if not left:
-            return
-        jobs = {
-            case.job.identity: case.job
-            for case in await self._store.cases(ownership.namespace, [run.identity for run in left])
-        }
-        for kind in {job.launcher_kind for job in jobs.values()}:
-            launcher = self._launchers.get(kind)
-            mine = [
-                Launch(jobs[run.identity], run) for run in left if jobs[run.identity].launcher_kind == kind
-            ]
-            found = await launcher.adopt(mine, self.hear) if launcher else frozenset()
-            for _, run in mine:
-                if run.key not in found:
-                    again = launcher is not None and launcher.traits.idempotent and not run.acked
-                    happened = Happened.UNACKNOWLEDGED if again else Happened.ORPHANED
-                    self._inbox.reports.append(Report(run.identity, run.key, run.attempt, happened, now))
-
     # --- time and work ---------------------------------------------------------------------------
 
     def _read_time(self) -> int:
@@ -467,10 +395,3 @@ class Engine:
         work, self._work = self._work, None
         if work is not None:
             work.__exit__(None, None, None)
-
-
-def _by_identity(reports: Sequence[Report]) -> dict[str, list[Report]]:
-    heard: dict[str, list[Report]] = {}
-    for report in reports:
-        heard.setdefault(report.identity, []).append(report)
-    return heard
