@@ -73,7 +73,7 @@ def differing(c: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    read = json.load(sys.stdin)
+    read = json.load(open(sys.argv[1]) if sys.argv[1:] else sys.stdin)  # noqa: SIM115
     wrong = [differing(item.get("decision", item)) for item in (read if isinstance(read, list) else [read])]
     print(*(f"does not follow: {', '.join(names)}" if names else "ok" for names in wrong), sep="\n")
     sys.exit(any(wrong))

@@ -133,12 +133,12 @@ def test_every_problem_has_its_file_its_line_and_its_path(write: Write) -> None:
     assert [line.partition(" ")[:3:2] for line in found] == [
         ("3:", found[0][3:]),
         ("6:", 'jobs[0].window.duration "-1h": must not be negative'),
-        ("11:", found[2][4:]),
         ("10:", 'jobs[1].policy.deadline "soon": write 90s, 1h30m, PT90M or a number of seconds'),
+        ("11:", found[3][4:]),
         ("12:", "jobs[2].identity: is missing"),
     ]
     assert found[0].startswith('3: jobs[0].schedule "61 * * * *": Invalid cron expression')
-    assert found[2].startswith('11: jobs[1].colour "red": unknown field; use identity, schedule')
+    assert found[3].startswith('11: jobs[1].colour "red": unknown field; use identity, schedule')
 
 
 def test_json_problems_have_their_line_and_their_path_too(write: Write) -> None:
@@ -241,8 +241,8 @@ def test_a_calendar_file_that_cannot_be_read_is_named(
     job = f'{{"identity": "a", "schedule": "x",\n"calendars": {{"closed": {{"file": "{name}"}}}}}}'
     first, second = lines_of(write("jobs.json", f"[{job}]"))
     path = str(tmp_path / shown) if not shown.startswith("/") else shown
-    assert first == f"2: [0].calendars.closed: cannot read {path}: {reason}"
-    assert second.startswith("1: [0].schedule")
+    assert first.startswith("1: [0].schedule")
+    assert second == f"2: [0].calendars.closed: cannot read {path}: {reason}"
 
 
 @pytest.mark.parametrize("content", ["[]", '{"jobs": []}'])

@@ -15,12 +15,11 @@ from kron.core.record import key_of
 from kron.core.schedule import Schedule
 from kron.core.turn import Snapshot
 from kron.core.window import Window, WindowMode
+from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth, seen, started
 from tests.engine_world import SPACE, World, at_once, with_policy
 from tests.strategies import law
 
-NOON = 1_767_268_800
-MINUTE, HOUR = 60_000, 3_600_000
-EVERY_MINUTE = Job(identity="world/job", schedule=Schedule("* * * * *"))
+HOUR = 3_600_000
 EVERY_SECOND = Job(identity="world/job", schedule=Schedule("* * * * * *"))
 USUAL: Mapping[str, object] = {"deadline": None, "overlap": Overlap.ALLOW}
 
@@ -30,18 +29,6 @@ def world(catchup: Catchup, job: Job = EVERY_MINUTE, **policy: object) -> World:
     made = World(with_policy(job, **{**USUAL, "catchup": catchup, **policy}), 1000 * NOON + 1)
     made.wake()
     return made
-
-
-def nth(number: int) -> int:
-    return NOON + 60 * number
-
-
-def seen(world: World) -> list[str]:
-    return [" ".join(record) for _, record in sorted(world.records().items())]
-
-
-def started(world: World) -> list[int]:
-    return [(nominal - NOON) // 60 for _, nominal, _ in world.starts]
 
 
 # Away from 12:00 to 12:06:30: 12:01 to 12:05 were missed, 12:06 is within the minute of grace.

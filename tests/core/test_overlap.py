@@ -5,16 +5,11 @@ from datetime import timedelta
 import pytest
 
 from kron.core.event import Happened
-from kron.core.job import Job
 from kron.core.overlap import DID_NOT_END, REPLACED_RUNS_ON
 from kron.core.policy import OnOrphan, Overlap
 from kron.core.record import Result, key_of
-from kron.core.schedule import Schedule
+from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth, seen, started
 from tests.engine_world import World, with_policy
-
-NOON = 1_767_268_800
-MINUTE = 60_000
-EVERY_MINUTE = Job(identity="world/job", schedule=Schedule("* * * * *"))
 
 
 def world(overlap: Overlap, **policy: object) -> World:
@@ -23,21 +18,6 @@ def world(overlap: Overlap, **policy: object) -> World:
     made = World(with_policy(EVERY_MINUTE, **fields), 1000 * NOON + 1)
     made.wake()
     return made
-
-
-def nth(number: int) -> int:
-    """Return the nominal time of 12:01, 12:02 and so on."""
-    return NOON + 60 * number
-
-
-def seen(world: World) -> list[str]:
-    """Return every period's status and reason, oldest first."""
-    return [" ".join(record) for _, record in sorted(world.records().items())]
-
-
-def started(world: World) -> list[int]:
-    """Return which periods were started, in the order of their starts."""
-    return [(nominal - NOON) // 60 for _, nominal, _ in world.starts]
 
 
 @pytest.mark.parametrize(

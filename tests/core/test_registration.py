@@ -15,12 +15,11 @@ from kron.core.registration import ask_for, create, edit, is_period
 from kron.core.schedule import Schedule
 from kron.core.terms import definition_of, terms_of
 from kron.core.window import Window, WindowMode
+from tests.engine_case import MINUTE, NOON, nth
 from tests.engine_model import fire_time_of
 from tests.engine_world import SPACE, World, at_once, with_policy
 from tests.strategies import law
 
-NOON = 1_767_268_800
-MINUTE = 60_000
 HOUR = 60 * MINUTE
 
 
@@ -33,10 +32,6 @@ def world(job: Job, at: int = 1000 * NOON + 1) -> World:
     made = World(job, at)
     made.wake()
     return made
-
-
-def nth(number: int) -> int:
-    return NOON + 60 * number
 
 
 def seen(world: World) -> dict[int, str]:

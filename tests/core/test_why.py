@@ -130,3 +130,39 @@ def test_a_period_before_an_edit_follows_the_old_definition() -> None:
     assert found.outcome is Outcome.EXECUTED
     assert '"* * * * *"' in found.facts[0].sentence
     assert answer(world, NOON + MINUTE).facts[-1].code == "no_period"
+
+
+def test_a_period_in_the_instant_of_an_edit_follows_the_old_definition() -> None:
+    world = world_of(NOON)
+    world.edit(Job.from_dict({"identity": "a", "schedule": "*/2 * * * *"}))
+    asked = [
+        why(Memory(world.job, at_once(world.store.epochs(SPACE, "a"))), at, now=world.now)
+        for at in (NOON, NOON + 2 * MINUTE)
+    ]
+    old, new = (found.facts[0].sentence for found in asked)
+    assert old == 'the schedule is "* * * * *" in UTC, as defined before edit 1'
+    assert new == 'the schedule is "*/2 * * * *" in UTC'
+
+
+def test_a_period_that_was_replaced_says_so_after_its_end() -> None:
+    world = world_of(policy={"overlap": "replace"})
+    world.advance(30_000 + 60_000)
+    world.end_period(NOON, Happened.CANCELLED)
+    assert codes(answer(world, NOON))[-3:] == ["started", "ended", "replaced"]
+
+
+def test_a_period_whose_time_has_just_come_is_overdue_until_somebody_looks() -> None:
+    world = world_of()
+    world.now = 1000 * NOON - 1
+    assert answer(world, NOON).facts[-1].code == "to_come"
+    world.now += 1
+    assert answer(world, NOON).facts[-1].code == "overdue"
+
+
+def test_of_a_deleted_job_old_periods_are_forgotten_and_later_ones_are_deleted() -> None:
+    world = world_of()
+    world.advance(30_000)
+    world.end_period(NOON)
+    world.delete()
+    found = [why(Memory(world.job), at, now=world.now).facts[-1].code for at in (NOON, NOON + MINUTE)]
+    assert found == ["forgotten", "deleted"]

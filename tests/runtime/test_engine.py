@@ -132,6 +132,12 @@ class Rig:
         self.launcher.callbacks = callbacks
         self.engine = self.make_engine()
 
+    async def spoil(self, name: str) -> None:
+        """Leave a job with a definition that cannot be used."""
+        (case,) = await self.store.cases(SPACE, [name])
+        broken = case.job._replace(definition='{"schedule": "nonsense"}', revision=case.job.revision + 1)
+        await self.store.put(SPACE, created=[], changed=[Change(broken, case.job.revision)], now=0)
+
     async def runs(self, name: str = "job") -> list[RunRecord]:
         return (await self.store.runs(SPACE, name, limit=10_000))[::-1]
 
@@ -167,6 +173,19 @@ async def fails(launch: Launch) -> None:
 
 async def hangs(launch: Launch) -> None:
     await asyncio.Event().wait()
+
+
+async def first_call_waits(rig: Rig, job: Job, *, after: timedelta = MINUTE) -> asyncio.Event:
+    """Run until the job's first period was called, and return the gate at which its calls wait."""
+    gate = asyncio.Event()
+
+    async def waits(launch: Launch) -> None:
+        await gate.wait()
+
+    await rig.add(job, callback=waits)
+    await rig.run()
+    await rig.clock.advance_to(NOON + after)
+    return gate
 
 
 # --- starts and ends -------------------------------------------------------------------------------
@@ -338,15 +357,22 @@ async def test_an_execution_that_died_with_its_owner(
     assert (run.status, run.attempt, [attempt for *_, attempt in rig.calls]) == expected
 
 
-async def test_a_killed_engine_writes_nothing_more(rig: Rig) -> None:
-    gate = asyncio.Event()
-
-    async def waits(launch: Launch) -> None:
-        await gate.wait()
-
-    await rig.add(job_of(), callback=waits)
+async def test_a_period_that_is_on_record_is_not_started_again_although_the_job_forgot_it(rig: Rig) -> None:
+    await rig.add(job_of())
+    (before,) = await rig.store.cases(SPACE, ["job"])
     await rig.run()
     await rig.clock.advance_to(NOON + MINUTE)
+    (after,) = await rig.store.cases(SPACE, ["job"])
+    forgetful = before.job._replace(revision=after.job.revision + 1)
+    await rig.store.put(SPACE, created=[], changed=[Change(forgetful, after.job.revision)], now=0)
+    rig.engine.call()
+    await rig.clock.advance_to(NOON + 2 * MINUTE)
+    assert rig.starts() == [(60, 60), (120, 120)]
+    assert await rig.seen() == ["SUCCESS due"] * 2
+
+
+async def test_a_killed_engine_writes_nothing_more(rig: Rig) -> None:
+    gate = await first_call_waits(rig, job_of())
     rig.engine.kill()
     gate.set()
     await rig.clock.advance_to(NOON + 5 * MINUTE)
@@ -358,14 +384,7 @@ async def test_a_killed_engine_writes_nothing_more(rig: Rig) -> None:
 
 
 async def test_stop_waits_for_callbacks_notes_their_ends_and_starts_nothing(rig: Rig) -> None:
-    gate = asyncio.Event()
-
-    async def waits(launch: Launch) -> None:
-        await gate.wait()
-
-    await rig.add(job_of(), callback=waits)
-    await rig.run()
-    await rig.clock.advance_to(NOON + MINUTE)
+    gate = await first_call_waits(rig, job_of())
     stopping = asyncio.create_task(rig.engine.stop())
     await rig.clock.advance_to(NOON + 3 * MINUTE)
     assert not stopping.done()
@@ -497,14 +516,7 @@ async def test_a_failing_store_loses_nothing_and_doubles_nothing(rig: Rig, fault
 
 @pytest.mark.parametrize("fault", ["before", "after", "load"])
 async def test_an_end_is_not_lost_when_the_store_fails(rig: Rig, fault: str) -> None:
-    gate = asyncio.Event()
-
-    async def waits(launch: Launch) -> None:
-        await gate.wait()
-
-    await rig.add(job_of(text="0 * * * *"), callback=waits)
-    await rig.run()
-    await rig.clock.advance_to(NOON + timedelta(hours=1))
+    gate = await first_call_waits(rig, job_of(text="0 * * * *"), after=timedelta(hours=1))
     rig.store.faults = [fault]
     gate.set()
     await rig.clock.advance_to(NOON + timedelta(hours=1, minutes=1))
@@ -536,6 +548,17 @@ async def test_a_store_that_stays_away_is_asked_again_and_again_but_not_without_
     assert [nominal for _, nominal in rig.starts()] == [60 * number for number in range(1, 12)]
 
 
+async def test_a_store_that_came_back_is_asked_again_soon_when_it_fails_the_next_time(rig: Rig) -> None:
+    await rig.add(job_of())
+    await rig.run()
+    rig.store.faults = ["before"] * 6
+    await rig.clock.advance_to(NOON + 2 * MINUTE)
+    assert rig.store.faults == []
+    rig.store.faults = ["before"]
+    await rig.clock.advance_to(NOON + 3 * MINUTE + SECOND)
+    assert rig.calls[-1][0] - (NOON + 3 * MINUTE) == timedelta(milliseconds=100)
+
+
 # --- ownership -------------------------------------------------------------------------------------
 
 
@@ -554,14 +577,7 @@ async def test_whoever_lost_ownership_starts_nothing_more(rig: Rig) -> None:
 
 
 async def test_a_call_that_ends_after_ownership_was_lost_does_not_hold_up_time(rig: Rig) -> None:
-    gate = asyncio.Event()
-
-    async def waits(launch: Launch) -> None:
-        await gate.wait()
-
-    await rig.add(job_of(), callback=waits)
-    await rig.run()
-    await rig.clock.advance_to(NOON + MINUTE)
+    gate = await first_call_waits(rig, job_of())
     rig.store.drop_locks()
     await rig.store.own(SPACE, "thief")
     await rig.clock.advance_to(NOON + 2 * MINUTE)
@@ -620,9 +636,7 @@ async def test_the_key_and_the_attempt_reach_the_callback(rig: Rig) -> None:
 
 async def test_a_job_whose_record_cannot_be_used_is_set_aside_and_the_others_run(rig: Rig) -> None:
     await rig.add(job_of("good"), job_of("bad"))
-    (case,) = await rig.store.cases(SPACE, ["bad"])
-    broken = case.job._replace(definition='{"schedule": "nonsense"}', revision=case.job.revision + 1)
-    await rig.store.put(SPACE, created=[], changed=[Change(broken, case.job.revision)], now=0)
+    await rig.spoil("bad")
     await rig.run()
     await rig.clock.advance_to(NOON + 2 * MINUTE)
     assert [name for _, name, *_ in rig.calls] == ["good", "good"]
@@ -631,6 +645,28 @@ async def test_a_job_whose_record_cannot_be_used_is_set_aside_and_the_others_run
     assert "nonsense" in (case.job.paused_because or "")
     assert rig.journal.events() == ["quarantined"]
     assert rig.engine.health.state == "running"
+
+
+async def test_after_a_job_was_set_aside_the_others_are_still_woken_for(rig: Rig) -> None:
+    await rig.add(job_of("good", "0 * * * *"), job_of("bad"))
+    await rig.spoil("bad")
+    await rig.run()
+    await rig.clock.advance_to(NOON + timedelta(hours=2))
+    assert [(at, name) for at, name, *_ in rig.calls] == [
+        (NOON + timedelta(hours=number), "good") for number in (1, 2)
+    ]
+
+
+async def test_a_retry_of_a_job_that_was_set_aside_does_not_come_up_again(rig: Rig) -> None:
+    await rig.add(job_of("bad", "0 * * * *", retry_delay=MINUTE), callback=fails)
+    await rig.run()
+    await rig.clock.advance_to(NOON + timedelta(hours=1))
+    await rig.spoil("bad")
+    await rig.clock.advance_to(NOON + timedelta(hours=3))
+    assert len(rig.calls) == 1
+    assert rig.journal.events() == ["quarantined"]
+    (run,) = await rig.runs("bad")
+    assert (run.is_open, run.due_at) == (1, None)
 
 
 async def test_a_launcher_that_raises_is_a_launch_that_failed(rig: Rig) -> None:

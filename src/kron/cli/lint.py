@@ -17,7 +17,7 @@ from kron.core.cron.dialect import DIALECTS
 from kron.core.crontab import Entry
 from kron.core.errors import InputError, InvalidJobFileError
 from kron.core.finding import RULES, Code, Finding, Remark, Severity, finding_of, in_order
-from kron.core.instant import seconds_of
+from kron.core.instant import EpochSeconds, seconds_of
 from kron.core.lint import Setting, lint_entries, lint_job, lint_schedule
 from kron.core.schedule import UTC
 from kron.core.timeline import GAP_CHOICES, REPEAT_CHOICES
@@ -80,9 +80,8 @@ def lint_command(
         return GOOD
     if not sources:
         raise InputError("Nothing to check: give a FILE or an EXPR (see kron lint --help)")
-    zone = zone_of(UTC if tz is None else tz)
     setting = Setting(
-        now=seconds_of(SystemClock().now()) if start is None else parse_instant("--from", start, zone.key),
+        now=_since(start, tz),
         timezone=tz,
         dialect=dialect,
         identity=identity,
@@ -97,6 +96,12 @@ def lint_command(
         _show(reports)
     found = {finding.severity for report in reports for finding in report.findings}
     return NO if found - (set() if strict else {Severity.INFO}) else GOOD
+
+
+def _since(start: str | None, tz: str | None) -> EpochSeconds:
+    """Return the first second to look at; a wrong zone is an error also where no time is read in it."""
+    zone = zone_of(UTC if tz is None else tz)
+    return seconds_of(SystemClock().now()) if start is None else parse_instant("--from", start, zone.key)
 
 
 def _examine(argument: str, setting: Setting, *, system: bool) -> Report:

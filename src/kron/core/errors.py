@@ -205,13 +205,17 @@ class InvalidJobFileError(InputError):
 
     def lines(self) -> list[str]:
         """Return one line for each problem."""
-        return [f"{self._place(getattr(problem, 'path', ''))}{problem}" for problem in self.problems]
+        found = [(self._line(getattr(problem, "path", "")), problem) for problem in self.problems]
+        ordered = sorted(found, key=lambda pair: pair[0] or 0)
+        return [f"{self._place(line)}{problem}" for line, problem in ordered]
 
-    def _place(self, path: str) -> str:
-        """Return the file and the line of a path, or of the nearest that has one."""
+    def _line(self, path: str) -> int | None:
+        """Return the line of a path, or of the nearest that has one."""
         while path and path not in self._line_of:
             path = path.rpartition(".")[0] or path.rpartition("[")[0]
-        line = self._line_of.get(path)
+        return self._line_of.get(path)
+
+    def _place(self, line: int | None) -> str:
         return ":".join(str(part) for part in (self._file, line) if part) + ": " if self._file else ""
 
 
