@@ -163,7 +163,8 @@ class World:
     def resume(self) -> None:
         """Resume the job."""
         case = self.case
-        self._put(resume(case.job, list(case.runs), now=self.now))
+        change = resume(case.job, list(case.runs), now=self.now, definitions=case.definitions)
+        self._put(change)
 
     def edit(self, job: Job) -> None:
         """Give the job a new definition; a deleted one is created again."""

@@ -15,7 +15,7 @@ from kron.core.registration import ask_for, create, edit, is_period
 from kron.core.schedule import Schedule
 from kron.core.terms import definition_of, terms_of
 from kron.core.window import Window, WindowMode
-from tests.engine_case import MINUTE, NOON, nth
+from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth
 from tests.engine_model import fire_time_of
 from tests.engine_world import SPACE, World, at_once, with_policy
 from tests.strategies import law
@@ -405,3 +405,19 @@ def test_the_same_request_has_the_same_key() -> None:
 def test_which_times_are_periods(nominal_time: int, expected: bool) -> None:
     terms = terms_of(definition_of(every("*/5 * * * *", start_at=nth(1), end_at=nth(9))), "world/job")
     assert is_period(terms, nominal_time) is expected
+
+
+def test_a_retry_that_waits_keeps_its_delay_through_a_pause_and_an_edit() -> None:
+    def job(delay: timedelta | None) -> Job:
+        return with_policy(EVERY_MINUTE, deadline=None, retry_delay=delay)
+
+    made = World(job(timedelta(seconds=30)), 1000 * NOON + 1)
+    made.wake()
+    made.advance(60_000)
+    made.end_period(NOON + 60, Happened.FAILED)
+    ended = made.now
+    made.pause()
+    made.edit(job(None))
+    made.resume()
+    (run,) = made.case.runs
+    assert (run.attempt, run.due_at) == (1, ended + 30_000)

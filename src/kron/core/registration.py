@@ -1,5 +1,6 @@
 """Registration: what creating, changing, pausing and deleting a job does to what is remembered of it."""
 
+from collections.abc import Mapping
 from itertools import islice
 
 from kron.core.catchup import segment_of, with_newest
@@ -12,7 +13,7 @@ from kron.core.policy import Policy
 from kron.core.record import JobRecord, Kind, RunRecord, Status, key_of, request_key_of
 from kron.core.schedule import seconds_between
 from kron.core.terms import Terms, definition_of, terms_of
-from kron.core.turn import MILLISECOND, Change
+from kron.core.turn import MILLISECOND, NO_DEFINITIONS, Change
 
 # How many periods one edit brings in at once; a denser schedule gets the rest at the next wake.
 MAX_BROUGHT_IN = 1_000
@@ -104,12 +105,24 @@ def pause(record: JobRecord, runs: list[RunRecord], *, because: str) -> Change:
     return Change(paused, record.revision, updates=held)
 
 
-def resume(record: JobRecord, runs: list[RunRecord], *, now: int) -> Change:
-    """Return what resuming changes: catch-up and deadline judge what passed meanwhile."""
+def resume(
+    record: JobRecord,
+    runs: list[RunRecord],
+    *,
+    now: int,
+    definitions: Mapping[int, str] = NO_DEFINITIONS,
+) -> Change:
+    """Return what resuming changes: catch-up and deadline judge what passed meanwhile.
+
+    `definitions` are the earlier ones, by epoch, that open runs still follow.
+    """
     if not record.paused:
         return Change(record._replace(revision=record.revision + 1), record.revision)
-    terms = terms_of(record.definition, record.identity)
-    woken = [run._replace(due_at=_due_at(run, terms.policy)) for run in runs if not run.in_flight]
+    woken = []
+    for run in runs:
+        if not run.in_flight:
+            terms = terms_of(definitions.get(run.epoch, record.definition), record.identity)
+            woken.append(run._replace(due_at=_due_at(run, terms.policy)))
     resumed = record._replace(
         paused=0,
         paused_because=None,
