@@ -293,7 +293,7 @@ class Model:
             policy, later = entry.job.policy, len(missed) - number
             if policy.catchup is Catchup.NONE:
                 entry.status, entry.reason = "MISSED", "catchup_none"
-            elif policy.catchup is Catchup.ONCE and later:
+            elif policy.catchup is Catchup.ONCE and any(e.job is entry.job for e in missed[number:]):
                 entry.status, entry.reason = "MISSED", "superseded"
             elif policy.catchup is not Catchup.ONCE and later >= policy.max_catchup:
                 entry.status, entry.reason = "MISSED", "catchup_limit"

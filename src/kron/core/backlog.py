@@ -139,12 +139,14 @@ def _was_missed(turn: Turn, run: RunRecord) -> bool:
 
 
 def _judge_missed(turn: Turn, missed: list[RunRecord]) -> None:
-    """Let the catch-up policy judge single periods that were missed."""
-    for number, run in enumerate(sorted(missed, key=lambda run: run.nominal_time), 1):
+    """Let the catch-up policy judge single periods that were missed: each definition judges its own."""
+    missed.sort(key=lambda run: run.nominal_time)
+    newest = {run.epoch: run for run in missed}
+    for number, run in enumerate(missed, 1):
         match turn.terms_of(run).policy.catchup:
             case Catchup.NONE:
                 turn.drop(run, Status.MISSED, Reason.CATCHUP_NONE)
-            case Catchup.ONCE if number < len(missed):
+            case Catchup.ONCE if run is not newest[run.epoch]:
                 turn.drop(run, Status.MISSED, Reason.SUPERSEDED)
             case Catchup.ONCE | Catchup.ALL:
                 turn.put(run._replace(reason=Reason.CAUGHT_UP))

@@ -4,26 +4,16 @@
 """
 
 from kron.core.backlog import plan_backlog
-from kron.core.catchup import end_of_oldest, segment_of, without_oldest
+from kron.core.catchup import end_of_oldest, without_oldest
 from kron.core.errors import KronError
 from kron.core.event import Happened, Report
 from kron.core.lifecycle import reported
 from kron.core.outcome import Reason
 from kron.core.overlap import judge_due
 from kron.core.policy import OnOrphan
-from kron.core.record import JobRecord, Kind, Result, RunRecord, Status, key_of
-from kron.core.turn import (
-    MILLISECOND,
-    NO_RANGES,
-    NO_RUNS,
-    USUAL_TRAITS,
-    Case,
-    Change,
-    Scope,
-    Snapshot,
-    Turn,
-    catch_line_of,
-)
+from kron.core.record import Kind, Result, RunRecord, Status
+from kron.core.turn import MILLISECOND, Case, Change, Snapshot, Turn
+from kron.core.usual import Usual
 
 # What a record that somebody damaged makes the core raise; anything else is our own mistake.
 UNUSABLE = (KronError, ValueError, LookupError, TypeError)
@@ -34,11 +24,12 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
     """Return what to write and do, job by job, and when to look again; `now` is in milliseconds."""
     changes = []
     wake_at = snapshot.next_at
+    usual = Usual(snapshot, now)
     for case in snapshot.cases:
         try:
             change = (
-                _on_time(case, snapshot, now)
-                or _ended_well(case, now)
+                usual.start(case)
+                or usual.end(case)
                 or take_turn(Turn(case, snapshot, now), case, draining=snapshot.draining)
             )
         except UNUSABLE as fault:
@@ -67,71 +58,6 @@ def _next_of(change: Change) -> int | None:
             if run.due_at is not None and (at is None or run.due_at < at):
                 at = run.due_at
     return at
-
-
-def _on_time(case: Case, snapshot: Snapshot, now: int) -> Change | None:
-    """Return what most turns come to, at once: one plain period, on time, with nothing else open."""
-    job = case.job
-    nominal_time = job.next_time
-    if case.runs or case.reports or nominal_time is None or job.past or job.paused or job.deleted_at:
-        return None
-    if snapshot.draining:
-        return None
-    if job.replay_until is not None or job.remaining is not None:
-        return None
-    segment = segment_of(job)
-    terms = segment.terms
-    fire_time = 1000 * nominal_time
-    if not terms.plain or fire_time > now or fire_time < catch_line_of(case, snapshot):
-        return None
-    if terms.deadline_s is not None and now // 1000 - nominal_time > terms.deadline_s:
-        return None
-    following = segment.next_after(nominal_time)
-    if following is not None and 1000 * following <= now:
-        return None
-    traits = snapshot.traits.get(job.launcher_kind, USUAL_TRAITS)
-    timeout = terms.policy.run_timeout
-    run = RunRecord(
-        key_of(job.identity, nominal_time),
-        job.identity,
-        nominal_time,
-        fire_time,
-        Status.ENQUEUED if traits.enqueues else Status.STARTED,
-        Reason.DUE,
-        now,
-        job.epoch,
-        None if timeout is None else now + timeout // MILLISECOND,
-        1,
-        Kind.PERIOD,
-        1,
-        snapshot.token,
-        now,
-    )
-    plan_at = None if following is None else 1000 * following
-    # The same as `_replace` with these five fields, and three times as fast.
-    after = JobRecord._make(
-        (*job[:7], job.revision + 1, nominal_time, following, plan_at, *job[11:21], now, *job[22:])
-    )
-    begun = [run]
-    none = NO_RUNS
-    return Change(after, job.revision, Scope.START, begun, none, none, NO_RANGES, begun, none, none)
-
-
-def _ended_well(case: Case, now: int) -> Change | None:
-    """Return what most ends come to, at once: the one open run succeeded and nothing else is to do."""
-    job, runs, reports = case.job, case.runs, case.reports
-    if len(runs) != 1 or len(reports) != 1 or (job.plan_at is not None and job.plan_at <= now):
-        return None
-    run, report = runs[0], reports[0]
-    if report.happened is not Happened.SUCCESS or not run.in_flight:
-        return None
-    if (report.key, report.attempt) != (run.key, run.attempt):
-        return None
-    ended = reported(run, report, traits=USUAL_TRAITS)
-    after = job._replace(failures=0, last_success_at=report.at, revision=job.revision + 1)
-    over = [ended]
-    none = NO_RUNS
-    return Change(after, job.revision, Scope.END, none, over, none, NO_RANGES, none, none, over)
 
 
 def take_turn(turn: Turn, case: Case, *, draining: bool) -> Change:

@@ -31,6 +31,11 @@ class Terms:
     deadline_s: float | None
     plain: bool
 
+    @property
+    def is_shared(self) -> bool:
+        """Say whether all jobs with the same definition have the same times; `H` tells them apart."""
+        return self.job.identity == ANYONE
+
     def for_job(self, identity: str) -> Job:
         """Return the definition as a job of this name."""
         return self.job if self.job.identity == identity else replace(self.job, identity=identity)

@@ -219,7 +219,7 @@ class Engine:
         limit = 0 if self._draining else FIRST_CHUNK
         for _ in range(MAX_DUE_CHUNKS if limit else 0):
             loaded, wake_at = await self._chunk(ownership, now, limit=limit)
-            if loaded < limit and (wake_at is None or wake_at > now):
+            if self._draining or (loaded < limit and (wake_at is None or wake_at > now)):
                 break
             limit = CHUNK
         return wake_at
