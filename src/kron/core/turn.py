@@ -52,11 +52,25 @@ class Snapshot(NamedTuple):
 
 
 class Scope(Enum):
-    """Which fields of a job's record a change touches: any, or those of an ordinary start or end."""
+    """Which fields of a job's record a change touches: any, or those of an ordinary start or end.
+
+    An ordinary end touches one run, which is over: its status, result, error, `run_id` and `ended_at`.
+    """
 
     ANY = ()
     START = ("revision", "cursor", "next_time", "plan_at", "last_start_at")
     END = ("revision", "failures", "last_success_at")
+
+
+class Cohort(NamedTuple):
+    """Jobs of one definition whose period starts at once: all that their changes have in common.
+
+    `run` are a run's fields after its key and its job's name; `ahead` are a job's `cursor`, `next_time` and
+    `plan_at`. With the job, the key and the revision, that is the whole change.
+    """
+
+    run: tuple[str | int | None, ...]
+    ahead: tuple[int | None, ...]
 
 
 @dataclass(slots=True)
@@ -64,7 +78,8 @@ class Change:
     """What one job's turn comes to: its new record, its runs, and what to start and to end after that.
 
     `revision` is the one the job must still have; `attempts` are earlier attempts of runs that start again,
-    `ended` the runs whose end became known. `fault` says why the job's record cannot be used.
+    `ended` the runs whose end became known. `fault` says why the job's record cannot be used. A change with
+    a `cohort` is like all others of it, so that a store can write them together.
     """
 
     job: JobRecord
@@ -77,6 +92,7 @@ class Change:
     starts: list[RunRecord] = field(default_factory=list)
     ends: list[RunRecord] = field(default_factory=list)
     ended: list[RunRecord] = field(default_factory=list)
+    cohort: Cohort | None = None
     fault: str | None = None
 
 

@@ -3,8 +3,6 @@
 Everything else takes the whole turn. What is the same for all jobs of one definition is found once a wake.
 """
 
-from typing import NamedTuple
-
 from kron.core.catchup import segment_of
 from kron.core.event import Happened
 from kron.core.outcome import Reason
@@ -17,24 +15,14 @@ from kron.core.turn import (
     USUAL_TRAITS,
     Case,
     Change,
+    Cohort,
     Scope,
     Snapshot,
     catch_line_of,
 )
 
-
-class Start(NamedTuple):
-    """The start of one period, as far as it is the same for all jobs of one definition.
-
-    `run` are a run's fields after its key and its job's name; `ahead` are a job's cursor, `next_time` and
-    `plan_at`.
-    """
-
-    run: tuple[object, ...]
-    ahead: tuple[int | None, ...]
-
-
-UNUSUAL = Start((), ())
+# Stands for a start that takes the whole turn.
+UNUSUAL = Cohort((), ())
 
 
 class Usual:
@@ -43,7 +31,7 @@ class Usual:
     def __init__(self, snapshot: Snapshot, now: int) -> None:
         self._snapshot = snapshot
         self._now = now
-        self._starts: dict[tuple[str, str, int, int], Start] = {}
+        self._cohorts: dict[tuple[str, str, int, int], Cohort] = {}
 
     def start(self, case: Case) -> Change | None:
         """Return the start of one plain period, on time, with nothing else open; None for anything else."""
@@ -56,24 +44,28 @@ class Usual:
         if 1000 * nominal_time < catch_line_of(case, self._snapshot):
             return None
         sort = (job.definition, job.launcher_kind, job.epoch, nominal_time)
-        found = self._starts.get(sort) or self._found(job, nominal_time)
-        if found is UNUSUAL:
+        cohort = self._cohorts.get(sort) or self._found(job, nominal_time)
+        if cohort is UNUSUAL:
             return None
         identity = job.identity
-        begun = [RunRecord._make((key_of(identity, nominal_time), identity, *found.run))]
+        begun = [RunRecord._make((key_of(identity, nominal_time), identity, *cohort.run))]
         # The same as `_replace` with these five fields, and three times as fast.
-        after = JobRecord._make((*job[:7], job.revision + 1, *found.ahead, *job[11:21], self._now, *job[22:]))
+        after = JobRecord._make(
+            (*job[:7], job.revision + 1, *cohort.ahead, *job[11:21], self._now, *job[22:])
+        )
         none = NO_RUNS
-        return Change(after, job.revision, Scope.START, begun, none, none, NO_RANGES, begun, none, none)
+        return Change(
+            after, job.revision, Scope.START, begun, none, none, NO_RANGES, begun, none, none, cohort
+        )
 
-    def _found(self, job: JobRecord, nominal_time: int) -> Start:
+    def _found(self, job: JobRecord, nominal_time: int) -> Cohort:
         terms = terms_of(job.definition, job.identity)
-        start = self._start_of(job, terms, nominal_time)
+        cohort = self._cohort_of(job, terms, nominal_time)
         if terms.is_shared:
-            self._starts[job.definition, job.launcher_kind, job.epoch, nominal_time] = start
-        return start
+            self._cohorts[job.definition, job.launcher_kind, job.epoch, nominal_time] = cohort
+        return cohort
 
-    def _start_of(self, job: JobRecord, terms: Terms, nominal_time: int) -> Start:
+    def _cohort_of(self, job: JobRecord, terms: Terms, nominal_time: int) -> Cohort:
         """Return what jobs of one definition have in common when they start together."""
         now, fire_time = self._now, 1000 * nominal_time
         if self._snapshot.draining or not terms.plain or fire_time > now:
@@ -90,7 +82,7 @@ class Usual:
         before = (nominal_time, fire_time, status, Reason.DUE, now, job.epoch)
         since = (due_at, 1, Kind.PERIOD, 1, self._snapshot.token, now, None, None, None, None, 0)
         plan_at = None if following is None else 1000 * following
-        return Start((*before, *since), (nominal_time, following, plan_at))
+        return Cohort((*before, *since), (nominal_time, following, plan_at))
 
     def end(self, case: Case) -> Change | None:
         """Return the end of the one open run, which succeeded; None if anything else is to do."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from inspect import CORO_CREATED, getcoroutinestate
 
 from kron.core.errors import InvalidOptionError
@@ -27,9 +26,7 @@ class CallbackLauncher:
         if max_calls is not None and max_calls < 1:
             raise InvalidOptionError(option="max_calls", value=max_calls, reason="must be at least 1")
         self._clock = clock
-        self._room: AbstractAsyncContextManager[object] = (
-            nullcontext() if max_calls is None else asyncio.Semaphore(max_calls)
-        )
+        self._room = None if max_calls is None else asyncio.Semaphore(max_calls)
         self._calls: dict[tuple[str, int], tuple[asyncio.Task[None], Launch, Hear]] = {}
         self.callbacks: dict[str, Callable[[Launch], Awaitable[object]]] = {}
 
@@ -47,7 +44,11 @@ class CallbackLauncher:
         # What leaves neither a result nor an error, such as SystemExit, has ended all the same.
         happened, error = Happened.FAILED, "the call was broken off"
         try:
-            happened, error = await self._outcome(launch)
+            if self._room is None:
+                happened, error = await self._outcome(launch)
+            else:
+                async with self._room:
+                    happened, error = await self._outcome(launch)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -59,16 +60,15 @@ class CallbackLauncher:
 
     async def _outcome(self, launch: Launch) -> tuple[Happened, str]:
         """Call the function and return how that ended."""
-        async with self._room:
-            callback = self.callbacks.get(launch.job.identity)
-            if callback is None:
-                return Happened.LAUNCH_FAILED, "no function is registered for the job"
-            try:
-                await callback(launch)
-            except Exception as cause:  # noqa: BLE001 - whatever a callback raises is a failed execution
-                run = launch.run
-                _log.exception("job %r failed (attempt %d of %s)", run.identity, run.attempt, run.key)
-                return Happened.FAILED, f"{type(cause).__name__}: {cause}"
+        callback = self.callbacks.get(launch.job.identity)
+        if callback is None:
+            return Happened.LAUNCH_FAILED, "no function is registered for the job"
+        try:
+            await callback(launch)
+        except Exception as cause:  # noqa: BLE001 - whatever a callback raises is a failed execution
+            run = launch.run
+            _log.exception("job %r failed (attempt %d of %s)", run.identity, run.attempt, run.key)
+            return Happened.FAILED, f"{type(cause).__name__}: {cause}"
         return Happened.SUCCESS, ""
 
     def _tell(self, launch: Launch, hear: Hear, happened: Happened, error: str) -> None:

@@ -4,18 +4,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from math import inf
 
 from kron.core.errors import OwnedError, StoreError
-from kron.core.event import Happened, Report, Traits
+from kron.core.event import Report, Traits
 from kron.core.instant import EPOCH
-from kron.core.outcome import Reason
 from kron.core.plan import plan
 from kron.core.policy import LOOKAHEAD_MS
-from kron.core.record import JobRecord, RunRecord
 from kron.core.shard import shard_of
-from kron.core.turn import Case, Change, Scope, Snapshot
-from kron.ports import Clock, Journal, Launch, Launcher, Ownership, Store
+from kron.core.turn import Case, Change, Snapshot
+from kron.ports import Clock, Journal, Launcher, Ownership, Settled, Store
+from kron.runtime.carrier import NOTHING, Carrier, Written
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, by_identity, with_reports
 from kron.runtime.takeover import orphans_of
@@ -27,8 +25,6 @@ FIRST_CHUNK, CHUNK = 64, 1_000
 MAX_REPORT_CHUNKS, MAX_DUE_CHUNKS = 20, 100_000
 # Earlier than anything is due.
 NEVER = -1
-# How many executions are started before others get their turn in the event loop.
-STARTS_PER_TURN = 100
 # How long before its end a lease no longer counts: clocks run at slightly different speeds.
 LEASE_MARGIN_S = 1.0
 # How long an owner waits before it asks a store that failed again: at first, and at most.
@@ -59,14 +55,10 @@ class Engine:
         self._balance = balance
         self._time = TimeKeeper(clock)
         self._ownership: Ownership | None = None
-        self._lease_ends = inf
         # When each shard was taken over, in milliseconds.
         self._since: dict[int, int] = {}
         self._inbox = Inbox()
-        # Jobs as they were written when their only open run was started.
-        self._alone: dict[str, Case] = {}
-        # What was to be started and ended when a store's answer was lost.
-        self._unsure: list[Change] = []
+        self._carrier = Carrier(clock, launchers, journal, self.hear)
         self._called = asyncio.Event()
         self._work: AbstractContextManager[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -91,7 +83,7 @@ class Engine:
     async def _take(self, ownership: Ownership, asked: float) -> None:
         """Look after what is owned from now on; what is new is recovered first."""
         if ownership.ttl_ms is not None:
-            self._lease_ends = asked + ownership.ttl_ms / 1000 - LEASE_MARGIN_S
+            self._carrier.lease_ends = asked + ownership.ttl_ms / 1000 - LEASE_MARGIN_S
         now = self.now()
         new = [shard for shard in ownership.shards if shard not in self._since]
         self._since = {shard: self._since.get(shard, now) for shard in ownership.shards}
@@ -210,36 +202,69 @@ class Engine:
         Everything is judged by the instant the wake began, so that no burst makes itself late.
         """
         now = self._read_time()
-        await self._carry_out_unsure(ownership)
+        await self._carrier.carry_out_unsure(self._store, ownership.namespace)
         for _ in range(MAX_REPORT_CHUNKS):
             if not self._inbox.reports:
                 break
-            await self._chunk(ownership, now, limit=0)
-        wake_at: int | None = None
-        limit = 0 if self._draining else FIRST_CHUNK
-        for _ in range(MAX_DUE_CHUNKS if limit else 0):
-            loaded, wake_at = await self._chunk(ownership, now, limit=limit)
-            if self._draining or (loaded < limit and (wake_at is None or wake_at > now)):
-                break
-            limit = CHUNK
-        return wake_at
+            await self._take_note(ownership, now)
+        return None if self._draining else await self._do_due(ownership, now)
 
-    async def _chunk(self, ownership: Ownership, now: int, *, limit: int) -> tuple[int, int | None]:
-        """Load, plan, settle and carry out: some reports, or some of what is due."""
-        reports = [] if limit else self._inbox.take(CHUNK)
+    async def _take_note(self, ownership: Ownership, now: int) -> None:
+        """Plan, settle and carry out what some reports come to."""
+        reports = self._inbox.take(CHUNK)
         try:
             known, further = self._known_cases(reports)
-            until = now if limit else NEVER
-            loaded = await self._store.load(ownership, until=until, limit=limit, named=further)
+            loaded = await self._store.load(ownership, until=NEVER, limit=0, named=further)
             cases = self._with_since(known) + with_reports(self._with_since(loaded.cases), reports)
-            since = min(self._since.values(), default=now)
-            snapshot = Snapshot(cases, since, ownership.token, self._traits, loaded.next_at, self._draining)
-            changes, wake_at = plan(snapshot, now)
-            await self._settle(ownership, changes, reports, now)
+            changes, _ = plan(self._snapshot(ownership, cases, loaded.next_at, now), now)
+            settled = await self._settle(ownership, changes, now)
         except StoreError:
             self._inbox.put_back(reports)
             raise
-        return len(loaded.cases), wake_at
+        await self._carrier.carry_out(changes, settled)
+        if settled.changed:
+            # What was heard of these jobs is heard again, with what the store knows of them now.
+            self._inbox.put_back([report for report in reports if report.identity in settled.changed])
+
+    async def _do_due(self, ownership: Ownership, now: int) -> int | None:
+        """Do what is due, chunk by chunk: while one is being written, the one before it is started."""
+        wake_at: int | None = None
+        limit, written = FIRST_CHUNK, NOTHING
+        try:
+            for _ in range(MAX_DUE_CHUNKS):
+                loaded = await self._store.load(ownership, until=now, limit=limit)
+                cases = self._with_since(loaded.cases)
+                changes, wake_at = plan(self._snapshot(ownership, cases, loaded.next_at, now), now)
+                before, written = written, NOTHING
+                written = changes, await self._settle_while_starting(ownership, changes, now, before)
+                if self._draining or (len(cases) < limit and (wake_at is None or wake_at > now)):
+                    break
+                if limit == FIRST_CHUNK:
+                    # The first of all do not wait for the second chunk.
+                    before, written = written, NOTHING
+                    await self._carrier.carry_out(*before)
+                limit = CHUNK
+        except Exception:
+            # It is on record, and nobody else will start it.
+            await self._carrier.carry_out(*written)
+            raise
+        await self._carrier.carry_out(*written)
+        return wake_at
+
+    async def _settle_while_starting(
+        self, ownership: Ownership, changes: Sequence[Change], now: int, before: Written
+    ) -> Settled:
+        """Write changes; meanwhile carry out what was written before them."""
+        settling = asyncio.create_task(self._settle(ownership, changes, now))
+        try:
+            await self._carrier.carry_out(*before)
+            return await settling
+        finally:
+            settling.cancel()
+
+    def _snapshot(self, ownership: Ownership, cases: list[Case], next_at: int | None, now: int) -> Snapshot:
+        since = min(self._since.values(), default=now)
+        return Snapshot(cases, since, ownership.token, self._traits, next_at, self._draining)
 
     def _known_cases(self, reports: list[Report]) -> tuple[list[Case], list[str]]:
         """Return what is known of jobs whose only open run has ended, and the names of all others.
@@ -250,9 +275,9 @@ class Engine:
         cases: list[Case] = []
         further: list[str] = []
         for identity, heard in by_identity(reports).items():
-            case = self._alone.pop(identity, None)
-            if case is not None and all(report.key == case.runs[0].key for report in heard):
-                cases.append(case._replace(reports=heard))
+            launch = self._carrier.alone.pop(identity, None)
+            if launch is not None and all(report.key == launch.run.key for report in heard):
+                cases.append(Case(launch.job, (launch.run,), heard))
             else:
                 further.append(identity)
         return cases, further
@@ -263,91 +288,19 @@ class Engine:
             return cases
         return [case._replace(taken_over_at=self._since.get(shard_of(case.job.identity))) for case in cases]
 
-    async def _settle(
-        self, ownership: Ownership, changes: list[Change], reports: list[Report], now: int
-    ) -> None:
+    async def _settle(self, ownership: Ownership, changes: Sequence[Change], now: int) -> Settled:
         """Write first, then start: what is not on record does not happen."""
         if not changes:
-            return
+            return NOTHING[1]
         try:
             settled = await self._store.settle(ownership, changes, now=now)
         except StoreError:
-            self._unsure += [change for change in changes if change.starts or change.ends]
+            self._carrier.unsure += [change for change in changes if change.starts or change.ends]
             raise
         self._journal.settled(changes, settled, now)
-        await self._carry_out(changes, settled.changed, settled.handled)
         if settled.changed:
-            # What was heard of these jobs is heard again, with what the store knows of them now.
-            again = [report for report in reports if report.identity in settled.changed]
-            self._inbox.put_back(again)
             self._called.set()
-
-    async def _carry_out(
-        self, changes: Sequence[Change], changed: frozenset[str], handled: frozenset[str]
-    ) -> None:
-        """Start and end what the changes say, except where somebody else was quicker."""
-        begun = 0
-        for change in changes:
-            if change.job.identity in changed:
-                continue
-            if change.fault is not None:
-                self._journal.note("quarantined", {"identity": change.job.identity, "error": change.fault})
-            for run in change.ends:
-                self._end(change.job, run)
-            for run in change.starts:
-                if run.key in handled:
-                    continue
-                self._start(change.job, run)
-                if change.scope is Scope.START:
-                    self._alone[run.identity] = Case(change.job, (run,))
-                begun += 1
-                if begun % STARTS_PER_TURN == 0:
-                    await asyncio.sleep(0)
-        # A store that never waits would keep the last of them from their turn.
-        await asyncio.sleep(0)
-
-    def _start(self, job: JobRecord, run: RunRecord) -> None:
-        if self._clock.monotonic() >= self._lease_ends:
-            # Somebody else may look after it by now. If nobody does when the lease is renewed, it starts.
-            self._journal.note("start_withheld", {"identity": run.identity, "key": run.key})
-            self._unsure.append(Change(job, job.revision, starts=[run]))
-            return
-        launcher = self._launchers.get(job.launcher_kind)
-        try:
-            if launcher is None:
-                raise LookupError(f'no launcher of the kind "{job.launcher_kind}"')
-            launcher.start(Launch(job, run), self.hear)
-        except Exception as cause:  # noqa: BLE001 - one launch that fails must not end the loop
-            error = f"{type(cause).__name__}: {cause}"
-            failed = Happened.LAUNCH_FAILED
-            self.hear(Report(run.identity, run.key, run.attempt, failed, self._time.high, error))
-
-    def _end(self, job: JobRecord, run: RunRecord) -> None:
-        launcher = self._launchers.get(job.launcher_kind)
-        if launcher is not None:
-            launcher.end(run)
-
-    async def _carry_out_unsure(self, ownership: Ownership) -> None:
-        """Carry out what a store wrote although its answer was lost: it is on record, and nobody did it."""
-        if not self._unsure or self._clock.monotonic() >= self._lease_ends:
-            return
-        names = list({change.job.identity for change in self._unsure})
-        cases = await self._store.cases(ownership.namespace, names)
-        written = {run.key: run for case in cases for run in case.runs}
-        unsure, self._unsure = self._unsure, []
-        for change in unsure:
-            for run in change.starts:
-                found = written.get(run.key)
-                if found is not None and (found.attempt, found.token, found.acked) == (
-                    run.attempt,
-                    run.token,
-                    0,
-                ):
-                    self._start(change.job, run)
-            for run in change.ends:
-                found = written.get(run.key)
-                if found is None or (found.attempt, found.reason) == (run.attempt, Reason.REPLACED):
-                    self._end(change.job, run)
+        return settled
 
     # --- time and work ---------------------------------------------------------------------------
 

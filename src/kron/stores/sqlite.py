@@ -3,9 +3,10 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -99,11 +100,11 @@ class SqliteStore:
         connection = self._open()
         number = self._number_of(namespace)
         values = {"namespace": number, "until": until, "limit": limit}
-        jobs = {job.number: job for job in map(JobRecord._make, connection.execute(SQL["due_jobs"], values))}
+        jobs = {job.number: job for job in map(JobRecord._make, self._at_once("due_jobs", values))}
         further = {job for (job,) in connection.execute(SQL["due_runs"], values)} - jobs.keys()
         if further:
             numbers = {"numbers": json.dumps(list(further))}
-            rows = connection.execute(SQL["numbered_jobs"], numbers)
+            rows = self._at_once("numbered_jobs", numbers)
             jobs.update((job.number, job) for job in map(JobRecord._make, rows))
         if named:
             jobs.update((job.number, job) for job in self._jobs(namespace, named))
@@ -114,7 +115,7 @@ class SqliteStore:
         """Return jobs with their open runs and the earlier definitions these still follow."""
         numbers = json.dumps([job.number for job in jobs])
         runs: dict[str, list[RunRecord]] = {}
-        for row in self._open().execute(SQL["open_runs"], {"numbers": numbers}) if jobs else ():
+        for row in self._at_once("open_runs", {"numbers": numbers}) if jobs else ():
             runs.setdefault(row[1], []).append(run_of(row))
         if not runs:
             return [Case(job) for job in jobs]
@@ -200,8 +201,12 @@ class SqliteStore:
     def _jobs(self, namespace: str, identities: Sequence[str] | None) -> list[JobRecord]:
         names = None if identities is None else json.dumps(list(identities))
         values = {"namespace": self._number_of(namespace), "names": names}
-        statement = SQL["all_jobs"] if identities is None else SQL["named_jobs"]
-        return list(map(JobRecord._make, self._open().execute(statement, values)))
+        rows = (
+            self._open().execute(SQL["all_jobs"], values)
+            if identities is None
+            else self._at_once("named_jobs", values)
+        )
+        return list(map(JobRecord._make, rows))
 
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
@@ -237,6 +242,19 @@ class SqliteStore:
 
     def _all(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
         return self._open().execute(statement, values).fetchall()
+
+    def _at_once(self, name: str, values: dict[str, Any]) -> Iterable[Sequence[Any]]:
+        """Return rows that the database hands over in one piece.
+
+        Row by row, its thread would have to wait its turn for each of them in a program that is busy.
+        """
+        try:
+            ((text,),) = self._open().execute(_in_one_piece(name), values)
+            rows: list[list[Any]] = json.loads(text)
+        except (sqlite3.OperationalError, ValueError):
+            # A damaged row may hold what JSON cannot.
+            return self._open().execute(SQL[name], values).fetchall()
+        return rows
 
     async def prune(self, namespace: str, *, before: int, limit: int) -> int:
         """Remove old history, at most so many records; return how many were removed."""
@@ -326,6 +344,13 @@ def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+@cache
+def _in_one_piece(name: str) -> str:
+    """Return a statement whose answer is one text; its columns stand between SELECT and FROM."""
+    columns = SQL[name].partition("FROM")[0].removeprefix("SELECT")
+    return f"SELECT json_group_array(json_array({columns})) FROM ({SQL[name]})"
 
 
 def _translated(work: Callable[..., Answer], arguments: tuple[object, ...]) -> Answer:

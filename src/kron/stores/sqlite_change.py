@@ -32,6 +32,64 @@ def write_or_refuse(
 
 def write(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int) -> bool:
     """Write all changes; say whether every job and every new run was as expected."""
+    cohorts, ended, others = _sorted_out(changes)
+    return (
+        all(_start_together(connection, group, now) for group in cohorts)
+        and _end_together(connection, ended, now)
+        and _write_each(connection, namespace, others, now)
+    )
+
+
+def _sorted_out(
+    changes: Sequence[Change],
+) -> tuple[list[Sequence[Change]], Sequence[Change], Sequence[Change]]:
+    """Return changes that are alike, group by group, ordinary ends, and all others.
+
+    Groups are written by one statement: the work is the database's alone, and other threads go on meanwhile.
+    """
+    groups: dict[int, list[Change]] = {}
+    ended: list[Change] = []
+    others: list[Change] = []
+    for change in changes:
+        if change.cohort is not None:
+            groups.setdefault(id(change.cohort), []).append(change)
+        elif change.scope is Scope.END and len(change.updates) == 1:
+            ended.append(change)
+        else:
+            others.append(change)
+    return list(groups.values()), ended, others
+
+
+def _start_together(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:
+    """Write the starts of one cohort; say whether all jobs were as expected and all runs new."""
+    cohort = changes[0].cohort
+    assert cohort is not None
+    # The database takes choices for plain texts, but not by name.
+    fields = [getattr(value, "_value_", value) for value in cohort.run]
+    rows = json.dumps([(change.job.number, change.revision, change.starts[0].key) for change in changes])
+    begun = connection.execute(SQL["start_together"], (*fields, now, rows)).rowcount
+    ahead = (*cohort.ahead, changes[0].job.last_start_at, now, rows)
+    return begun == len(changes) == connection.execute(SQL["advance_together"], ahead).rowcount
+
+
+def _end_together(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:
+    """Write ordinary ends; say whether all jobs were as expected."""
+    if not changes:
+        return True
+    rows = json.dumps([_end_of(change) for change in changes])
+    connection.execute(SQL["end_together"], (now, rows))
+    return connection.execute(SQL["succeed_together"], (now, rows)).rowcount == len(changes)
+
+
+def _end_of(change: Change) -> tuple[object, ...]:
+    (run,) = change.updates
+    error, run_id = run.error and storable(run.error), run.run_id and storable(run.run_id)
+    key = (change.job.number, change.revision, run.nominal_time, slot_of(run))
+    return (*key, run.status, run.ended_at, run.result, error, run_id, change.job.last_success_at)
+
+
+def _write_each(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int) -> bool:
+    """Write changes one by one; say whether every job and every new run was as expected."""
     if not _update_jobs(connection, changes, now):
         return False
     inserts = [
@@ -61,6 +119,7 @@ def _accepted(changes: Iterable[Change], settled: Settled) -> Iterable[Change]:
     """Yield the changes without those of changed jobs and without runs that exist already."""
     for change in changes:
         if change.job.identity not in settled.changed:
+            change.cohort = None
             change.inserts = [run for run in change.inserts if run.key not in settled.handled]
             yield change
 

@@ -3,9 +3,11 @@
 from collections.abc import Awaitable, Sequence
 
 from kron.core.errors import OwnedError
+from kron.core.event import Happened, Report
 from kron.core.outcome import Outcome, Reason
+from kron.core.plan import plan
 from kron.core.record import JobRecord, RangeRecord, Result, RunRecord, Status, key_of
-from kron.core.turn import Change
+from kron.core.turn import Case, Change, Snapshot
 from kron.ports import Ownership, Settled, Store
 
 # An instant in milliseconds, and the same in seconds.
@@ -58,6 +60,23 @@ def a_range(identity: str, first: int, last: int) -> RangeRecord:
 def a_change(job: JobRecord, **fields: object) -> Change:
     """Return a change that moves a job on by one revision."""
     return Change(job._replace(revision=job.revision + 1, **fields), job.revision)  # type: ignore[arg-type]
+
+
+def cohort_of(jobs: Sequence[JobRecord]) -> list[Change]:
+    """Return the starts of jobs that are due at once."""
+    changes, _ = plan(Snapshot([Case(job) for job in jobs], NOW, 1, {}), NOW)
+    assert all(change.cohort is changes[0].cohort is not None for change in changes)
+    return changes
+
+
+def ends_of(started: Sequence[Change], error: str | None = None, run_id: str | None = None) -> list[Change]:
+    """Return the ends of runs that were just started and succeeded."""
+    cases = []
+    for change in started:
+        (run,) = change.starts
+        report = Report(run.identity, run.key, run.attempt, Happened.SUCCESS, NOW + 5, error, run_id)
+        cases.append(Case(change.job, [run], [report]))
+    return plan(Snapshot(cases, NOW, 1, {}), NOW)[0]
 
 
 def plain(job: JobRecord) -> JobRecord:

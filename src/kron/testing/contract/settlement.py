@@ -4,7 +4,7 @@
 import asyncio
 
 from kron.core.record import Kind, Result, Status, request_key_of
-from kron.core.turn import Scope
+from kron.core.turn import Case, Scope
 from kron.ports import Settled, Store
 from kron.testing.contract.sample import (
     CLEAN,
@@ -17,6 +17,8 @@ from kron.testing.contract.sample import (
     a_range,
     a_run,
     an_end,
+    cohort_of,
+    ends_of,
     refused,
     stored,
     written,
@@ -69,6 +71,34 @@ class SettlementContract:
         assert found == {"start": start.job, "end": end.job, "any": other.job}
         settled = await store.settle(ownership, [start, end, other], now=NOW)
         assert settled.changed == {"start", "end", "any"}
+
+    async def test_starts_of_a_cohort_are_written_like_any_others(self, store: Store) -> None:
+        """Of one job the period is on record already, one was changed meanwhile; the rest is written."""
+        ownership = await store.own(SPACE, "a")
+        jobs = await stored(store, *map(a_job, "abcd"))
+        await written(store, ownership, a_run("c"))
+        jobs[2] = (await store.cases(SPACE, ["c"]))[0].job
+        assert await store.put(SPACE, created=[], changed=[a_change(jobs[3], paused=1)], now=NOW) == CLEAN
+        changes = cohort_of(jobs)
+        settled = await store.settle(ownership, changes, now=NOW)
+        assert settled == Settled(frozenset("d"), frozenset({changes[2].starts[0].key}))
+        found = {case.job.identity: case for case in await store.cases(SPACE)}
+        assert [found[name].job for name in "abc"] == [change.job for change in changes[:3]]
+        assert [list(found[name].runs) for name in "ab"] == [change.starts for change in changes[:2]]
+        assert [list(found[name].runs) for name in "cd"] == [[a_run("c")], []]
+
+    async def test_a_whole_cohort_and_its_ends_are_written(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        started = cohort_of(await stored(store, *(a_job(name, failures=2) for name in "abc")))
+        assert await store.settle(ownership, started, now=NOW) == CLEAN
+        found = {case.job.identity: list(case.runs) for case in await store.cases(SPACE)}
+        assert found == {change.job.identity: change.starts for change in started}
+        ended = ends_of(started, error="odd \u2713", run_id="7:8")[:1] + ends_of(started)[1:]
+        assert {change.scope for change in ended} == {Scope.END}
+        assert await store.settle(ownership, ended, now=NOW) == CLEAN
+        assert [await store.runs(SPACE, name) for name in "abc"] == [change.updates for change in ended]
+        cases = {case.job.identity: case for case in await store.cases(SPACE)}
+        assert [cases[name] for name in "abc"] == [Case(change.job) for change in ended]
 
     async def test_nothing_to_settle_is_settled(self, store: Store) -> None:
         ownership = await store.own(SPACE, "a")

@@ -83,6 +83,27 @@ INSERT INTO runs (idempotency_key, schedule_id, nominal_time, fire_time, status,
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 
+-- name: start_together
+INSERT INTO runs (idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
+    attempt, token, began_at, over_at, result, error, run_id, acked,
+    namespace, job, slot, changed_at)
+SELECT value ->> 2, schedule_id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, namespace, number, 0, ?
+FROM json_each(?) CROSS JOIN jobs ON number = value ->> 0 AND revision = value ->> 1
+WHERE true ON CONFLICT DO NOTHING
+
+-- name: advance_together
+UPDATE jobs SET revision = revision + 1, cursor = ?, next_time = ?, plan_at = ?, last_start_at = ?, changed_at = ?
+FROM json_each(?) WHERE number = value ->> 0 AND revision = value ->> 1
+
+-- name: end_together
+UPDATE runs SET status = value ->> 4, due_at = NULL, is_open = 0, over_at = value ->> 5, result = value ->> 6,
+    error = value ->> 7, run_id = value ->> 8, acked = 1, changed_at = ?
+FROM json_each(?) WHERE job = value ->> 0 AND nominal_time = value ->> 2 AND slot = value ->> 3
+
+-- name: succeed_together
+UPDATE jobs SET revision = revision + 1, failures = 0, last_success_at = value ->> 9, changed_at = ?
+FROM json_each(?) WHERE number = value ->> 0 AND revision = value ->> 1
+
 -- name: update_run
 UPDATE runs SET fire_time = ?, status = ?, reason = ?, epoch = ?, due_at = ?, is_open = ?, attempt = ?,
     token = ?, began_at = ?, over_at = ?, result = ?, error = ?, run_id = ?, acked = ?, changed_at = ?

@@ -1,0 +1,105 @@
+"""Carrying out: what was decided and written is started and ended. Nothing is decided here."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from kron.core.event import Happened, Report
+from kron.core.instant import EPOCH
+from kron.core.outcome import Reason
+from kron.core.record import JobRecord, RunRecord
+from kron.core.turn import MILLISECOND, Change, Scope
+from kron.ports import Clock, Hear, Journal, Launch, Launcher, Settled, Store
+
+# How many executions are started before others get their turn in the event loop.
+STARTS_PER_TURN = 100
+
+# Changes, and what a store said when it wrote them.
+Written = tuple[Sequence[Change], Settled]
+NOTHING: Written = ((), Settled(frozenset(), frozenset()))
+
+
+@dataclass(slots=True)
+class Carrier:
+    """Hands executions to launchers as long as the lease holds.
+
+    `alone` are jobs as they were written when their only open run was started, and that run; `unsure` is
+    what was to be started and ended when a store's answer was lost.
+    """
+
+    clock: Clock
+    launchers: Mapping[str, Launcher]
+    journal: Journal
+    hear: Hear
+    lease_ends: float = inf
+    alone: dict[str, Launch] = field(default_factory=dict)
+    unsure: list[Change] = field(default_factory=list)
+
+    async def carry_out(self, changes: Sequence[Change], settled: Settled) -> None:
+        """Start and end what the changes say, except where somebody else was quicker."""
+        changed, handled = settled
+        begun = 0
+        for change in changes:
+            if change.job.identity in changed:
+                continue
+            if change.fault is not None:
+                self.journal.note("quarantined", {"identity": change.job.identity, "error": change.fault})
+            for run in change.ends:
+                self._end(change.job, run)
+            for run in change.starts:
+                if run.key in handled:
+                    continue
+                self._start(change.job, run, alone=change.scope is Scope.START)
+                begun += 1
+                if begun % STARTS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        if changes:
+            # A store that never waits would keep the last of them from their turn.
+            await asyncio.sleep(0)
+
+    async def carry_out_unsure(self, store: Store, namespace: str) -> None:
+        """Carry out what a store wrote although its answer was lost: it is on record, and nobody did it."""
+        if not self.unsure or self.clock.monotonic() >= self.lease_ends:
+            return
+        cases = await store.cases(namespace, list({change.job.identity for change in self.unsure}))
+        written = {run.key: run for case in cases for run in case.runs}
+        unsure, self.unsure = self.unsure, []
+        for change in unsure:
+            for run in change.starts:
+                found = written.get(run.key)
+                if found is not None and not found.acked and _same_attempt(found, run):
+                    self._start(change.job, run)
+            for run in change.ends:
+                found = written.get(run.key)
+                if found is None or (found.attempt, found.reason) == (run.attempt, Reason.REPLACED):
+                    self._end(change.job, run)
+
+    def _start(self, job: JobRecord, run: RunRecord, *, alone: bool = False) -> None:
+        """Start a run; one that is `alone` is the only open one of its job."""
+        if self.clock.monotonic() >= self.lease_ends:
+            # Somebody else may look after it by now. If nobody does when the lease is renewed, it starts.
+            self.journal.note("start_withheld", {"identity": run.identity, "key": run.key})
+            self.unsure.append(Change(job, job.revision, starts=[run]))
+            return
+        launch = Launch(job, run)
+        if alone:
+            self.alone[run.identity] = launch
+        launcher = self.launchers.get(job.launcher_kind)
+        try:
+            if launcher is None:
+                raise LookupError(f'no launcher of the kind "{job.launcher_kind}"')
+            launcher.start(launch, self.hear)
+        except Exception as cause:  # noqa: BLE001 - one launch that fails must not end the loop
+            at = (self.clock.now() - EPOCH) // MILLISECOND
+            error = f"{type(cause).__name__}: {cause}"
+            self.hear(Report(run.identity, run.key, run.attempt, Happened.LAUNCH_FAILED, at, error))
+
+    def _end(self, job: JobRecord, run: RunRecord) -> None:
+        launcher = self.launchers.get(job.launcher_kind)
+        if launcher is not None:
+            launcher.end(run)
+
+
+def _same_attempt(found: RunRecord, run: RunRecord) -> bool:
+    return (found.attempt, found.token) == (run.attempt, run.token)
