@@ -1,8 +1,9 @@
 """Reading definitions: plain data in, checked values out, everything that is wrong said at once."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
+from functools import lru_cache
 from typing import TypeAlias
 
 from kron.core.constraint import Calendar, Clock, Constraints, Days, Rule
@@ -10,7 +11,7 @@ from kron.core.cron.field import MONTH, WEEKDAY, Unit
 from kron.core.distribution import Dir, Distribution, Exponential, Mu, Normal, SkewEarly, SkewLate, Uniform
 from kron.core.duration import parse_duration
 from kron.core.errors import InputError, Problem
-from kron.core.policy import BOUNDS, CATCHUP_NAMES, ORPHAN_NAMES, OVERLAP_NAMES, Policy
+from kron.core.policy import BOUNDS, CATCHUP_NAMES, ORPHAN_NAMES, OVERLAP_NAMES, USUAL, Policy
 from kron.core.reading import (
     Fields,
     choice_of,
@@ -54,7 +55,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 def read_distribution(parent: Fields, mode: WindowMode) -> Distribution:
     """Return the distribution, by default uniform; its parameters stand flat beside its name."""
     every = {parameter for parameters in PARAMETERS.values() for parameter in parameters}
-    value = parent.get("distribution", {"name": "uniform"})
+    value = parent.get("distribution")
     if isinstance(value, str):
         value = {"name": value}
     given = value.get("name") if isinstance(value, Mapping) else None
@@ -237,35 +238,42 @@ def read_calendars(value: object, problems: list[Problem]) -> Calendars:
     return found
 
 
+_READERS: dict[str, Callable[[object], object]] = {
+    "deadline": optional(parse_duration),
+    "suspend": parse_bool,
+    "catchup": choice_of(CATCHUP_NAMES),
+    "on_orphan": choice_of(ORPHAN_NAMES),
+    "retry_delay": optional(parse_duration),
+    "run_timeout": optional(parse_duration),
+    "replace_grace": parse_duration,
+    "jitter_ms": count_in(*BOUNDS["jitter_ms"]),
+    "queue_max": count_in(*BOUNDS["queue_max"]),
+    "max_catchup": count_in(*BOUNDS["max_catchup"]),
+    "remaining": optional(count_in(*BOUNDS["remaining"])),
+    "pause_after_failures": optional(count_in(*BOUNDS["pause_after_failures"])),
+    "start_at": optional(parse_instant),
+    "end_at": optional(parse_instant),
+}
+# Policies kept ready; many jobs share few.
+MAX_POLICIES = 1_000
+
+
 def read_policy(fields: Fields) -> Policy:
     """Return the policy; `overlap` and `concurrency` are two words for one thing."""
-    usual = Policy()
     if fields.has("overlap") and fields.has("concurrency"):
         fields.problem("overlap", fields.get("overlap"), "stands beside concurrency; use one of the two")
     name = "overlap" if fields.has("overlap") else "concurrency"
-    start_at = fields.read("start_at", optional(parse_instant), usual.start_at)
-    end_at = fields.read("end_at", optional(parse_instant), usual.end_at)
-    if start_at is not None and end_at is not None and start_at > end_at:
+    said: dict[str, object] = {"overlap": fields.read(name, choice_of(OVERLAP_NAMES), USUAL.overlap)}
+    for name, reader in _READERS.items():
+        if fields.has(name):
+            said[name] = fields.read(name, reader, getattr(USUAL, name))
+    start_at, end_at = said.get("start_at"), said.get("end_at")
+    if isinstance(start_at, int) and isinstance(end_at, int) and start_at > end_at:
         fields.problem("end_at", fields.get("end_at"), "lies before start_at")
-        end_at = None
-    return Policy(
-        overlap=fields.read(name, choice_of(OVERLAP_NAMES), usual.overlap),
-        deadline=fields.read("deadline", optional(parse_duration), usual.deadline),
-        suspend=fields.read("suspend", parse_bool, usual.suspend),
-        catchup=fields.read("catchup", choice_of(CATCHUP_NAMES), usual.catchup),
-        on_orphan=fields.read("on_orphan", choice_of(ORPHAN_NAMES), usual.on_orphan),
-        jitter_ms=fields.read("jitter_ms", count_in(*BOUNDS["jitter_ms"]), usual.jitter_ms),
-        retry_delay=fields.read("retry_delay", optional(parse_duration), usual.retry_delay),
-        run_timeout=fields.read("run_timeout", optional(parse_duration), usual.run_timeout),
-        replace_grace=fields.read("replace_grace", parse_duration, usual.replace_grace),
-        queue_max=fields.read("queue_max", count_in(*BOUNDS["queue_max"]), usual.queue_max),
-        max_catchup=fields.read("max_catchup", count_in(*BOUNDS["max_catchup"]), usual.max_catchup),
-        start_at=start_at,
-        end_at=end_at,
-        remaining=fields.read("remaining", optional(count_in(*BOUNDS["remaining"])), usual.remaining),
-        pause_after_failures=fields.read(
-            "pause_after_failures",
-            optional(count_in(*BOUNDS["pause_after_failures"])),
-            usual.pause_after_failures,
-        ),
-    )
+        del said["end_at"]
+    return _policy(tuple(said.items()))
+
+
+@lru_cache(maxsize=MAX_POLICIES)
+def _policy(said: tuple[tuple[str, object], ...]) -> Policy:
+    return Policy(**dict(said))  # type: ignore[arg-type]

@@ -50,6 +50,8 @@ class Distribution(Protocol):
         """Return the name and the parameters beside it."""
         ...
 
+    def __hash__(self) -> int: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Uniform:

@@ -85,14 +85,23 @@ class Job:
         else:
             identity = fields.read("identity", check_identity, "")
         schedule = _read_schedule(fields, identity)
-        window = read_window(fields.sub("window", ("mode", "duration")))
-        own = read_calendars(fields.get("calendars", {}), problems)
-        strategy, salt = read_seed(fields.sub("seed", ("strategy", "salt")))
-        distribution = read_distribution(fields, window.mode)
-        constraints = read_constraints(
-            fields.sub("constraints", ("only", "avoid")), {**(calendars or {}), **own}
+        window = (
+            read_window(fields.sub("window", ("mode", "duration"))) if fields.has("window") else NO_WINDOW
         )
-        policy = read_policy(fields.sub("policy", POLICY_FIELDS))
+        own = read_calendars(fields.get("calendars", {}), problems)
+        strategy, salt = SeedStrategy.STABLE, ""
+        if fields.has("seed"):
+            strategy, salt = read_seed(fields.sub("seed", ("strategy", "salt")))
+        distribution: Distribution = UNIFORM
+        if fields.has("distribution"):
+            distribution = read_distribution(fields, window.mode)
+        constraints = UNCONSTRAINED
+        if fields.has("constraints"):
+            sides = fields.sub("constraints", ("only", "avoid"))
+            constraints = read_constraints(sides, {**(calendars or {}), **own})
+        policy = USUAL_POLICY
+        if fields.has("policy"):
+            policy = read_policy(fields.sub("policy", POLICY_FIELDS))
         if schedule is not None and (fault := _window_fault(schedule, window)):
             problems.append(Problem("window.duration", format_duration(window.duration), fault))
         if problems or schedule is None:
@@ -135,6 +144,8 @@ def check_identity(value: object) -> str:
 
 def _window_fault(schedule: Schedule, window: Window) -> str | None:
     """Return why a window is too long for its schedule, or None if it is not."""
+    if not window.duration:
+        return None
     expression = schedule.expression
     daily = len(expression.hour.values) * len(expression.minute.values) * len(expression.second.values)
     if window.duration // MICROSECOND * daily <= MAX_OPEN_WINDOWS * DAY * 1_000_000:

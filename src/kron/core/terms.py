@@ -4,16 +4,20 @@ import json
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from kron.core.constraint import Constraints
 from kron.core.cron.dialect import needs_identity
 from kron.core.decision import decide_at
+from kron.core.distribution import Distribution
 from kron.core.instant import EpochSeconds, rfc3339
 from kron.core.job import Job
 from kron.core.policy import Policy
-from kron.core.schedule import Plan
-from kron.core.seed import jitter_of
+from kron.core.schedule import Plan, Schedule
+from kron.core.seed import SeedStrategy, jitter_of
+from kron.core.window import Window
 
 # Definitions kept ready; beyond it the least used is read again from its text.
 MAX_TERMS = 100_000
+How = tuple[Window, SeedStrategy, str, Constraints, Policy]
 # Stands for the identity of jobs that share their terms, because nothing in them depends on it.
 ANYONE = "*"
 
@@ -60,7 +64,30 @@ def definition_of(job: Job) -> str:
 
     Its name is left out, what is as usual too, and `suspend`: pausing a job does not change what it is.
     """
-    fields = replace(job, policy=replace(job.policy, suspend=False)).to_dict()
+    schedule = job.schedule
+    # Without names, so that jobs that differ in nothing else are written out once.
+    when = (schedule.text, schedule.timezone, schedule.dialect, schedule.dst_gap, schedule.dst_repeat)
+    how = (job.window, job.seed_strategy, job.salt, job.constraints, job.policy)
+    return _text_of(when, how, job.distribution)
+
+
+@lru_cache(maxsize=MAX_TERMS)
+def _text_of(when: tuple[str, str, str, str, str], how: How, distribution: Distribution) -> str:
+    text, timezone, dialect, dst_gap, dst_repeat = when
+    window, strategy, salt, constraints, policy = how
+    job = Job(
+        identity=ANYONE,
+        schedule=Schedule(
+            text, timezone, dialect=dialect, identity=ANYONE, dst_gap=dst_gap, dst_repeat=dst_repeat
+        ),
+        window=window,
+        distribution=distribution,
+        seed_strategy=strategy,
+        salt=salt,
+        constraints=constraints,
+        policy=replace(policy, suspend=False),
+    )
+    fields = job.to_dict()
     del fields["identity"]
     usual = _usual()
     fields = {name: value for name, value in fields.items() if value != usual.get(name)}
