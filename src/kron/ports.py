@@ -118,6 +118,10 @@ class Store(Protocol):
         """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
         ...
 
+    async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
+        """Return the runs with these keys, open or over."""
+        ...
+
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
         ...

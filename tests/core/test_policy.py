@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import kron
+from kron.core.policy import LOOKAHEAD_MS, Catchup
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,17 @@ def test_an_overlap_may_be_given_by_its_name(name: Any, overlap: kron.Overlap) -
     policy = kron.Policy(overlap=name)
     assert policy == kron.Policy(overlap=overlap)
     assert policy.overlap is overlap
+
+
+def test_fire_immediately_is_another_name_for_all() -> None:
+    alias: Any = "fire_immediately"
+    assert kron.Policy(catchup=alias).catchup is Catchup.ALL
+
+
+def test_jitter_may_be_as_large_as_the_lookahead_and_no_larger() -> None:
+    assert kron.Policy(jitter_ms=LOOKAHEAD_MS).jitter_ms == LOOKAHEAD_MS
+    with pytest.raises(kron.InvalidOptionError, match="from 0 to 60000"):
+        kron.Policy(jitter_ms=LOOKAHEAD_MS + 1)
 
 
 def test_a_policy_given_by_name_is_obeyed() -> None:

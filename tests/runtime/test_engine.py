@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kron.core.errors import OwnedError, StoreError
+from kron.core.errors import OwnedError
 from kron.core.instant import EPOCH
 from kron.core.job import Job
 from kron.core.policy import Catchup, OnOrphan, Overlap
@@ -17,10 +17,10 @@ from kron.core.registration import create, pause
 from kron.core.schedule import Schedule
 from kron.core.turn import Change
 from kron.launchers.callback import CallbackLauncher
-from kron.ports import Launch, Loaded, Ownership, Settled
+from kron.ports import Launch, Settled
 from kron.runtime.engine import Engine
 from kron.stores.sqlite import SqliteStore
-from kron.testing.clock import SimulatedClock
+from kron.testing import Fault, FaultyStore, SimulatedClock
 from tests.engine_world import with_policy
 
 SPACE = "runner:test"
@@ -29,6 +29,8 @@ NOON_S = int(NOON.timestamp())
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 Callback = Callable[[Launch], Awaitable[object]]
+# Which call fails, and how.
+LOAD, BEFORE, AFTER = ("load", Fault.BEFORE), ("settle", Fault.BEFORE), ("settle", Fault.AFTER)
 
 
 def job_of(name: str = "job", text: str = "* * * * *", **policy: object) -> Job:
@@ -52,38 +54,12 @@ class Lines:
         return [event for event, _ in self.lines]
 
 
-class FaultyStore(SqliteStore):
-    """A store that fails when told to: before it writes, or after, so that only its answer is lost."""
-
-    def __init__(self, path: str = ":memory:") -> None:
-        super().__init__(path)
-        self.faults: list[str] = []
-        self.settled = 0
-
-    def _fault(self, name: str) -> None:
-        if self.faults and self.faults[0] == name:
-            self.faults.pop(0)
-            raise StoreError(f"the store fails: {name}")
-
-    async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
-    ) -> Loaded:
-        self._fault("load")
-        return await super().load(ownership, until=until, limit=limit, named=named)
-
-    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
-        self._fault("before")
-        settled = await super().settle(ownership, changes, now=now)
-        self.settled += 1
-        self._fault("after")
-        return settled
-
-
 class Rig:
     """An engine and everything around it; `again` makes another one after a crash."""
 
-    def __init__(self, store: FaultyStore, clock: SimulatedClock) -> None:
-        self.store = store
+    def __init__(self, path: str, clock: SimulatedClock) -> None:
+        self.file = SqliteStore(path)
+        self.store = FaultyStore(self.file, clock)
         self.clock = clock
         self.journal = Lines()
         self.launcher = CallbackLauncher(clock)
@@ -127,10 +103,15 @@ class Rig:
         callbacks = self.launcher.callbacks
         with suppress(asyncio.CancelledError):
             await self.launcher.close(wait=False)
-        self.store.drop_locks()
+        self.file.drop_locks()
         self.launcher = CallbackLauncher(self.clock)
         self.launcher.callbacks = callbacks
         self.engine = self.make_engine()
+
+    def fail(self, *faults: tuple[str, Fault]) -> None:
+        """Have the next calls of these names fail, in this order."""
+        for call, fault in faults:
+            self.store.then(call, fault)
 
     async def spoil(self, name: str) -> None:
         """Leave a job with a definition that cannot be used."""
@@ -151,7 +132,7 @@ class Rig:
 
 @asynccontextmanager
 async def rig_on(path: str) -> AsyncIterator[Rig]:
-    made = Rig(FaultyStore(path), SimulatedClock(NOON + timedelta(milliseconds=1)))
+    made = Rig(path, SimulatedClock(NOON + timedelta(milliseconds=1)))
     try:
         yield made
     finally:
@@ -485,27 +466,29 @@ async def test_whoever_asks_the_engine_for_the_time_does_not_hide_a_jump(rig: Ri
 @pytest.mark.parametrize(
     "faults",
     [
-        pytest.param(["load"], id="reading"),
-        pytest.param(["before"], id="before the commit"),
-        pytest.param(["after"], id="after the commit"),
-        pytest.param(["before", "after"], id="before, then after"),
-        pytest.param(["after", "load", "load"], id="after, then reading"),
-        pytest.param(["after", "after"], id="after, and again"),
-        pytest.param(["before"] * 6, id="for a while"),
+        pytest.param([LOAD], id="reading"),
+        pytest.param([BEFORE], id="before the commit"),
+        pytest.param([AFTER], id="after the commit"),
+        pytest.param([BEFORE, AFTER], id="before, then after"),
+        pytest.param([AFTER, LOAD, LOAD], id="after, then reading"),
+        pytest.param([AFTER, AFTER], id="after, and again"),
+        pytest.param([BEFORE] * 6, id="for a while"),
     ],
 )
-async def test_a_failing_store_loses_nothing_and_doubles_nothing(rig: Rig, faults: list[str]) -> None:
+async def test_a_failing_store_loses_nothing_and_doubles_nothing(
+    rig: Rig, faults: list[tuple[str, Fault]]
+) -> None:
     await rig.add(
         job_of("one"), job_of("two", retry_delay=timedelta(0)), job_of("three", overlap=Overlap.SKIP)
     )
     await rig.run()
     await rig.clock.advance_to(NOON + MINUTE + 30 * SECOND)
-    rig.store.faults = list(faults)
+    rig.fail(*faults)
     await rig.clock.advance_to(NOON + 2 * MINUTE)
     assert rig.engine.health.state == "degraded"
     assert rig.engine.health.error is not None
     await rig.clock.advance_to(NOON + 3 * MINUTE)
-    assert rig.store.faults == []
+    assert rig.store.waiting == 0
     assert (rig.engine.health.state, rig.engine.health.failures) == ("running", len(faults))
     assert rig.journal.events() == ["store_failed"] * len(faults)
     for name in ("one", "two", "three"):
@@ -514,13 +497,13 @@ async def test_a_failing_store_loses_nothing_and_doubles_nothing(rig: Rig, fault
         assert await rig.seen(name) == ["SUCCESS due"] * 3
 
 
-@pytest.mark.parametrize("fault", ["before", "after", "load"])
-async def test_an_end_is_not_lost_when_the_store_fails(rig: Rig, fault: str) -> None:
+@pytest.mark.parametrize("fault", [BEFORE, AFTER, LOAD], ids=str)
+async def test_an_end_is_not_lost_when_the_store_fails(rig: Rig, fault: tuple[str, Fault]) -> None:
     gate = await first_call_waits(rig, job_of(text="0 * * * *"), after=timedelta(hours=1))
-    rig.store.faults = [fault]
+    rig.fail(fault)
     gate.set()
     await rig.clock.advance_to(NOON + timedelta(hours=1, minutes=1))
-    assert rig.store.faults == []
+    assert rig.store.waiting == 0
     assert await rig.seen() == ["SUCCESS due"]
     assert len(rig.calls) == 1
 
@@ -529,7 +512,7 @@ async def test_an_execution_is_asked_to_end_although_the_answer_was_lost(rig: Ri
     await rig.add(job_of(overlap=Overlap.REPLACE), callback=hangs)
     await rig.run()
     await rig.clock.advance_to(NOON + MINUTE + 30 * SECOND)
-    rig.store.faults = ["after"]
+    rig.fail(AFTER)
     await rig.clock.advance_to(NOON + 2 * MINUTE + 5 * SECOND)
     assert await rig.seen() == ["CANCELLED replaced", "STARTED due"]
 
@@ -538,12 +521,12 @@ async def test_a_store_that_stays_away_is_asked_again_and_again_but_not_without_
     await rig.add(job_of())
     await rig.run()
     await rig.clock.advance_to(NOON + 30 * SECOND)
-    rig.store.faults = ["before"] * 1_000
+    rig.fail(*[BEFORE] * 1_000)
     await rig.clock.advance_to(NOON + 10 * MINUTE)
     failures = rig.engine.health.failures
     # Every five seconds after the first ones, for nine minutes.
     assert 100 < failures < 130
-    rig.store.faults = []
+    rig.store.heal()
     await rig.clock.advance_to(NOON + 11 * MINUTE)
     assert [nominal for _, nominal in rig.starts()] == [60 * number for number in range(1, 12)]
 
@@ -551,10 +534,10 @@ async def test_a_store_that_stays_away_is_asked_again_and_again_but_not_without_
 async def test_a_store_that_came_back_is_asked_again_soon_when_it_fails_the_next_time(rig: Rig) -> None:
     await rig.add(job_of())
     await rig.run()
-    rig.store.faults = ["before"] * 6
+    rig.fail(*[BEFORE] * 6)
     await rig.clock.advance_to(NOON + 2 * MINUTE)
-    assert rig.store.faults == []
-    rig.store.faults = ["before"]
+    assert rig.store.waiting == 0
+    rig.fail(BEFORE)
     await rig.clock.advance_to(NOON + 3 * MINUTE + SECOND)
     assert rig.calls[-1][0] - (NOON + 3 * MINUTE) == timedelta(milliseconds=100)
 
@@ -566,7 +549,7 @@ async def test_whoever_lost_ownership_starts_nothing_more(rig: Rig) -> None:
     await rig.add(job_of())
     await rig.run()
     await rig.clock.advance_to(NOON + MINUTE)
-    rig.store.drop_locks()
+    rig.file.drop_locks()
     await rig.store.own(SPACE, "thief")
     await rig.clock.advance_to(NOON + 5 * MINUTE)
     assert rig.starts() == [(60, 60)]
@@ -578,7 +561,7 @@ async def test_whoever_lost_ownership_starts_nothing_more(rig: Rig) -> None:
 
 async def test_a_call_that_ends_after_ownership_was_lost_does_not_hold_up_time(rig: Rig) -> None:
     gate = await first_call_waits(rig, job_of())
-    rig.store.drop_locks()
+    rig.file.drop_locks()
     await rig.store.own(SPACE, "thief")
     await rig.clock.advance_to(NOON + 2 * MINUTE)
     gate.set()
@@ -609,7 +592,7 @@ async def _story(rig: Rig) -> tuple[Iterable[object], ...]:
     await rig.crash()
     await rig.clock.advance_to(NOON + 17 * MINUTE)
     await rig.run()
-    rig.store.faults = ["before", "after", "load"]
+    rig.fail(BEFORE, AFTER, LOAD)
     await rig.clock.advance_to(NOON + 20 * MINUTE)
     rig.clock.jump_to(NOON + 40 * MINUTE)
     await rig.clock.advance_to(NOON + 50 * MINUTE)

@@ -87,13 +87,23 @@ def _drop_until(turn: Turn, last: EpochSeconds, reason: Reason) -> None:
     if first is None or newest is None:
         return
     if first == newest:
-        turn.drop(turn.new_run(first, _fire_time(turn, first)), Status.MISSED, reason)
+        _drop_one(turn, first, reason)
     else:
         count = segment.count_until(newest)
         identity, outcome = turn.job.identity, Outcome.MISSED
         dropped = RangeRecord(identity, first, newest, count, outcome, reason, segment.epoch, turn.now)
         turn.change.ranges.append(dropped)
     turn.advance(newest)
+
+
+def _drop_one(turn: Turn, nominal_time: EpochSeconds, reason: Reason) -> None:
+    """Write one period off; where no time could be chosen, that is why it did not run."""
+    fire_time = _fire_time(turn, nominal_time)
+    run = turn.new_run(nominal_time, fire_time)
+    if fire_time is None:
+        turn.drop(run, Status.UNSCHEDULABLE, Reason.NO_CANDIDATE)
+    else:
+        turn.drop(run, Status.MISSED, reason)
 
 
 def _plan_period(turn: Turn, nominal_time: EpochSeconds, missed: list[RunRecord]) -> None:

@@ -12,6 +12,7 @@ KronError
 │   ├── InvalidJobFileError
 │   ├── UnreadableFileError
 │   ├── NoCandidateError
+│   ├── UnknownJobError
 │   └── InvalidInstantError
 ├── ConflictError                    valid input, wrong moment
 │   └── OwnedError
@@ -239,6 +240,19 @@ class NoCandidateError(InputError):
             identity=identity,
             count=count,
             since=since,
+        )
+
+
+class UnknownJobError(InputError):
+    """A job is asked about that nobody has created."""
+
+    code = "unknown_job"
+
+    def __init__(self, *, namespace: str, identity: str) -> None:
+        super().__init__(
+            f'There is no job "{identity}" in the namespace "{namespace}"',
+            namespace=namespace,
+            identity=identity,
         )
 
 

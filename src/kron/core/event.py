@@ -32,9 +32,11 @@ class Traits(NamedTuple):
     """What the engine must know of a kind of launcher.
 
     `reports`: the end of an execution becomes known. `idempotent`: the same key may be launched
-    again without a second effect. `enqueues`: accepted work starts later, by itself.
+    again without a second effect. `enqueues`: accepted work starts later, by itself. `remote`: only
+    who executes it can say that an execution has ended, and may never do so.
     """
 
     reports: bool = True
     idempotent: bool = False
     enqueues: bool = False
+    remote: bool = False

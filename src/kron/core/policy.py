@@ -10,6 +10,8 @@ from kron.core.instant import FIRST_SECOND, LAST_SECOND, EpochSeconds, rfc3339
 
 # How far ahead due schedules are loaded, how wide `spread` is, and how late a take-over may be unnoticed.
 LOOKAHEAD_MS = 60_000
+# How long an execution that only others can see may stay silent, where its policy does not say.
+REMOTE_TIMEOUT = timedelta(hours=24)
 
 
 class Overlap(StrEnum):

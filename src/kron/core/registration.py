@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from itertools import islice
 
 from kron.core.catchup import segment_of, with_newest
-from kron.core.errors import ConflictError
-from kron.core.instant import EpochSeconds
+from kron.core.errors import ConflictError, InvalidOptionError
+from kron.core.instant import EpochSeconds, rfc3339
 from kron.core.job import Job
 from kron.core.lifecycle import settle
 from kron.core.outcome import Reason
 from kron.core.policy import Policy
-from kron.core.record import JobRecord, Kind, RunRecord, Status, key_of, request_key_of
+from kron.core.record import JobRecord, Kind, RangeRecord, RunRecord, Status, key_of, request_key_of
 from kron.core.schedule import seconds_between
 from kron.core.terms import Terms, definition_of, terms_of
 from kron.core.turn import MILLISECOND, NO_DEFINITIONS, Change
@@ -174,6 +174,42 @@ def ask_for(
         kind,
     )
     return Change(record._replace(revision=record.revision + 1), record.revision, inserts=[run])
+
+
+def backfill(
+    record: JobRecord,
+    nominal_time: EpochSeconds,
+    *,
+    run: RunRecord | None,
+    dropped: RangeRecord | None,
+    request: str,
+    now: int,
+) -> Change:
+    """Return a run of a past period that somebody asks for; `run` and `dropped` are what is on record of it.
+
+    A handled period keeps its outcome, and the run is one of its own. A period from before the job's
+    creation has no record, so it gets its own one and its own key, and cannot be run twice. One that is
+    still to be judged is refused: it will have its outcome.
+    """
+    handled = run is not None or dropped is not None
+    terms = terms_of(record.definition, record.identity)
+    if not handled and not is_period(terms, nominal_time):
+        text = rfc3339(nominal_time)
+        raise InvalidOptionError(option="nominal_time", value=text, reason="the job has no such period")
+    if not handled and nominal_time > record.cursor:
+        message = f'The period {rfc3339(nominal_time)} of job "{record.identity}" is still to be judged'
+        raise ConflictError(message, identity=record.identity, period_id=rfc3339(nominal_time))
+    change = ask_for(record, request=request, now=now, kind=Kind.BACKFILL, nominal_time=nominal_time)
+    if not handled and _is_unborn(record, terms, nominal_time):
+        key = key_of(record.identity, nominal_time)
+        change.inserts = [change.inserts[0]._replace(key=key, kind=Kind.PERIOD)]
+    return change
+
+
+def _is_unborn(record: JobRecord, terms: Terms, nominal_time: EpochSeconds) -> bool:
+    """Say whether a period's time had passed when its job was created."""
+    fire_time = terms.fire_time(record.identity, nominal_time)
+    return (1000 * nominal_time if fire_time is None else fire_time) < record.born_at
 
 
 def is_period(terms: Terms, nominal_time: EpochSeconds) -> bool:

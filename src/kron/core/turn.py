@@ -11,7 +11,7 @@ from kron.core.event import Report, Traits
 from kron.core.instant import EpochSeconds
 from kron.core.lifecycle import settle, start
 from kron.core.outcome import Reason
-from kron.core.policy import LOOKAHEAD_MS
+from kron.core.policy import LOOKAHEAD_MS, REMOTE_TIMEOUT, Policy
 from kron.core.record import OUTCOME_OF, JobRecord, Kind, RangeRecord, RunRecord, Status, key_of
 from kron.core.terms import Terms, terms_of
 
@@ -152,8 +152,7 @@ class Turn:
             self.change.attempts.append(run)
         kept = run.reason if run.reason in KEPT_REASONS else reason
         begun = start(run, reason=kept, now=self.now, token=self.token, traits=self.traits)
-        if self.policy.run_timeout is not None:
-            begun = begun._replace(due_at=self.now + self.policy.run_timeout // MILLISECOND)
+        begun = begun._replace(due_at=overdue_at(self.policy, self.traits, self.now))
         self.put(begun)
         self.change.starts.append(begun)
         self.job = self.job._replace(last_start_at=self.now)
@@ -243,6 +242,16 @@ class Turn:
                 self.now,
             )
         )
+
+
+def overdue_at(policy: Policy, traits: Traits, now: int) -> int | None:
+    """Return when an execution that starts now counts as lost; None if it may take for ever (DESIGN 7)."""
+    timeout = policy.run_timeout
+    if timeout is None:
+        if not (traits.remote and traits.reports):
+            return None
+        timeout = REMOTE_TIMEOUT
+    return now + timeout // MILLISECOND
 
 
 def catch_line_of(case: Case, snapshot: Snapshot) -> int:

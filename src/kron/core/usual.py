@@ -9,7 +9,6 @@ from kron.core.outcome import Reason
 from kron.core.record import JobRecord, Kind, Result, RunRecord, Status, key_of
 from kron.core.terms import Terms, terms_of
 from kron.core.turn import (
-    MILLISECOND,
     NO_RANGES,
     NO_RUNS,
     USUAL_TRAITS,
@@ -19,6 +18,7 @@ from kron.core.turn import (
     Scope,
     Snapshot,
     catch_line_of,
+    overdue_at,
 )
 
 # Stands for a start that takes the whole turn.
@@ -76,8 +76,7 @@ class Usual:
         if following is not None and 1000 * following <= now:
             return UNUSUAL
         traits = self._snapshot.traits.get(job.launcher_kind, USUAL_TRAITS)
-        timeout = terms.policy.run_timeout
-        due_at = None if timeout is None else now + timeout // MILLISECOND
+        due_at = overdue_at(terms.policy, traits, now)
         status = Status.ENQUEUED if traits.enqueues else Status.STARTED
         before = (nominal_time, fire_time, status, Reason.DUE, now, job.epoch)
         since = (due_at, 1, Kind.PERIOD, 1, self._snapshot.token, now, None, None, None, None, 0)

@@ -10,6 +10,11 @@ from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord,
 from kron.core.registration import is_period
 from kron.core.terms import Terms, terms_of
 
+FORGOTTEN = "no record of it is left: old history was removed, or the job was deleted or finished at its time"
+# Reasons a run gets after its start; before that its reason says why it was started.
+AFTER_START = frozenset({Reason.RETRY_PREEMPTED, Reason.REPLACED, Reason.BY_HAND})
+DEFINITION_GONE = "neither a record of it nor the definition of that time is left: old history was removed"
+
 
 class Fact(NamedTuple):
     """One link of the chain: a stable code, a sentence for people, and when it became so, if it did."""
@@ -17,6 +22,11 @@ class Fact(NamedTuple):
     code: str
     sentence: str
     at: int | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the link for programs, its instant in UTC with milliseconds."""
+        at = None if self.at is None else f"{rfc3339(self.at // 1000)[:-1]}.{self.at % 1000:03}Z"
+        return {"code": str(self.code), "sentence": self.sentence, "at": at}
 
 
 class Memory(NamedTuple):
@@ -33,51 +43,101 @@ class Memory(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The chain, and what it comes to: an outcome, or None while the period is open or is none."""
+    """The chain, and what it comes to: an outcome, or None while the period is open or is none.
 
+    Without a nominal time, the wall time asked for does not exist.
+    """
+
+    identity: str
+    nominal_time: EpochSeconds | None
     outcome: Outcome | None
     facts: list[Fact]
+
+    @property
+    def code(self) -> str:
+        """Return the code of the last link, which says where the period stands."""
+        return self.facts[-1].code
+
+    @property
+    def sentences(self) -> list[str]:
+        """Return the chain for people, one sentence for each link."""
+        return [fact.sentence for fact in self.facts]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the answer for programs, instants in UTC."""
+        return {
+            "identity": self.identity,
+            "period_id": None if self.nominal_time is None else rfc3339(self.nominal_time),
+            "outcome": None if self.outcome is None else self.outcome.value,
+            "code": self.code,
+            "facts": [fact.to_dict() for fact in self.facts],
+        }
 
 
 def why(memory: Memory, nominal_time: EpochSeconds, *, now: int) -> Answer:
     """Return why a period ended as it did, or where it stands."""
-    epoch, definition = _definition_at(memory, nominal_time)
-    terms = terms_of(definition, memory.job.identity)
-    facts = [_followed(memory, epoch, terms)]
+    followed = definition_at(memory, nominal_time)
+    identity = memory.job.identity
+    if followed is None:
+        return Answer(identity, nominal_time, None, [Fact("forgotten", DEFINITION_GONE)])
+    terms = terms_of(followed.definition, identity)
+    facts = [schedule_of(memory, followed)]
     if memory.run is None and not is_period(terms, nominal_time):
-        return Answer(None, [*facts, _no_period(terms, nominal_time)])
+        return Answer(identity, nominal_time, None, [*facts, _no_period(terms, nominal_time)])
     facts += _decided(memory.job, terms, nominal_time)
+    outcome = None
     if memory.run is not None:
-        return Answer(memory.run.outcome, [*facts, *_recorded(memory.run, memory.attempts)])
-    if memory.dropped is not None:
-        return _shared(memory.dropped, terms, memory.job.identity, nominal_time, facts)
-    return Answer(None, [*facts, _unrecorded(memory.job, terms, nominal_time, now)])
+        outcome = memory.run.outcome
+        facts += _recorded(memory.run, memory.attempts)
+    elif memory.dropped is not None:
+        outcome, further = _shared(memory.dropped, terms, identity, nominal_time)
+        facts += further
+    else:
+        facts.append(_unrecorded(memory.job, terms, nominal_time, now))
+    return Answer(identity, nominal_time, outcome, facts)
 
 
-def _definition_at(memory: Memory, nominal_time: EpochSeconds) -> tuple[int, str]:
-    """Return the definition a period follows: an edit leaves those up to its instant to the old one."""
-    definitions = [(epoch.epoch, epoch.edited_at, epoch.definition) for epoch in memory.epochs]
-    definitions.append((memory.job.epoch, memory.job.edited_at, memory.job.definition))
+def definition_at(memory: Memory, nominal_time: EpochSeconds) -> EpochRecord | None:
+    """Return the definition a period follows: an edit leaves those up to its instant to the old one.
+
+    None, if it was removed with old history.
+    """
+    definitions = [*memory.epochs, present_definition(memory.job)]
+    oldest = definitions[0]
     if memory.run is not None:
-        return next((e, text) for e, _, text in reversed(definitions) if e <= memory.run.epoch)
-    found = definitions[0]
-    for definition in definitions[1:]:
-        if 1000 * nominal_time > definition[1]:
-            found = definition
-    return found[0], found[2]
+        return next((known for known in reversed(definitions) if known.epoch <= memory.run.epoch), None)
+    if oldest.epoch > 1 and 1000 * nominal_time <= oldest.edited_at:
+        return None
+    later = [known for known in definitions[1:] if 1000 * nominal_time > known.edited_at]
+    return later[-1] if later else oldest
 
 
-def _followed(memory: Memory, epoch: int, terms: Terms) -> Fact:
-    schedule = terms.job.schedule
-    changed = "" if epoch == memory.job.epoch else f", as defined before edit {epoch}"
+def present_definition(job: JobRecord) -> EpochRecord:
+    """Return a job's own definition, and since when it holds."""
+    return EpochRecord(job.identity, job.epoch, job.edited_at, job.definition)
+
+
+def schedule_of(memory: Memory, followed: EpochRecord) -> Fact:
+    """Say which schedule a period follows."""
+    schedule = terms_of(followed.definition, memory.job.identity).job.schedule
+    changed = "" if followed.epoch == memory.job.epoch else f", as defined before edit {followed.epoch}"
     return Fact("schedule", f'the schedule is "{schedule.text}" in {schedule.timezone}{changed}')
 
 
 def _no_period(terms: Terms, nominal_time: EpochSeconds) -> Fact:
-    before = terms.plan.prev_at_or_before(nominal_time)
-    after = terms.plan.next_after(nominal_time)
-    near = " and ".join(rfc3339(instant) for instant in (before, after) if instant is not None)
-    return Fact("no_period", f"{rfc3339(nominal_time)} is no nominal time; the nearest are {near}")
+    """Say that a definition has no period with this nominal time, and which are the nearest."""
+    text, policy = rfc3339(nominal_time), terms.policy
+    if policy.start_at is not None and nominal_time < policy.start_at:
+        return Fact("no_period", f"{text} lies before the job's start_at, {rfc3339(policy.start_at)}")
+    if policy.end_at is not None and nominal_time > policy.end_at:
+        return Fact("no_period", f"{text} lies after the job's end_at, {rfc3339(policy.end_at)}")
+    return Fact("no_period", f"{text} is no nominal time; {neighbours(terms, nominal_time)}")
+
+
+def neighbours(terms: Terms, instant: EpochSeconds) -> str:
+    """Name the nominal times before and after an instant."""
+    near = (terms.plan.prev_at_or_before(instant), terms.plan.next_after(instant))
+    return f"the nearest are {' and '.join(rfc3339(time) for time in near if time is not None)}"
 
 
 def _decided(job: JobRecord, terms: Terms, nominal_time: EpochSeconds) -> Iterator[Fact]:
@@ -103,36 +163,38 @@ def _recorded(run: RunRecord, attempts: Sequence[AttemptRecord]) -> Iterator[Fac
     for attempt in attempts:
         ended = f"ended {attempt.result}" + (f": {attempt.error}" if attempt.error else "")
         yield Fact("attempt", f"attempt {attempt.attempt} {ended}", attempt.ended_at)
+    since_then = run.reason in AFTER_START or (run.status is Status.FAILED and run.is_open == 1)
     if run.started_at is not None:
-        yield Fact("started", f"attempt {run.attempt} was started: {run.reason.sentence}", run.started_at)
+        because = "" if since_then else f": {run.reason.sentence}"
+        yield Fact("started", f"attempt {run.attempt} was started{because}", run.started_at)
     if run.ended_at is not None:
         ended = f"it ended {run.result}" + (f": {run.error}" if run.error else "")
         yield Fact("ended", ended, run.ended_at)
-    if run.started_at is None or run.status in (Status.FAILED, Status.CANCELLED):
+    if run.started_at is None or since_then:
         yield Fact(run.reason, run.reason.sentence, run.due_at)
 
 
 def _shared(
-    dropped: RangeRecord, terms: Terms, identity: str, nominal_time: EpochSeconds, facts: list[Fact]
-) -> Answer:
+    dropped: RangeRecord, terms: Terms, identity: str, nominal_time: EpochSeconds
+) -> tuple[Outcome, list[Fact]]:
     """Return the share of a period in a record of many; one that had no time to choose is unschedulable."""
     first, last = rfc3339(dropped.first), rfc3339(dropped.last)
     together = f"it is one of {dropped.periods} periods from {first} to {last} with one record"
-    facts = [*facts, Fact("recorded_together", together, dropped.created_at)]
+    facts = [Fact("recorded_together", together, dropped.created_at)]
     if terms.fire_time(identity, nominal_time) is None:
-        return Answer(Outcome.UNSCHEDULABLE, facts)
-    return Answer(dropped.outcome, [*facts, Fact(dropped.reason, dropped.reason.sentence)])
+        return Outcome.UNSCHEDULABLE, facts
+    return dropped.outcome, [*facts, Fact(dropped.reason, dropped.reason.sentence)]
 
 
 def _unrecorded(job: JobRecord, terms: Terms, nominal_time: EpochSeconds, now: int) -> Fact:
     """Say why a period has no record."""
     fire_time = terms.fire_time(job.identity, nominal_time)
-    if fire_time is not None and fire_time < job.born_at:
+    if (1000 * nominal_time if fire_time is None else fire_time) < job.born_at:
         return Fact("before_creation", "its time had passed when the job was created", job.born_at)
     if job.deleted_at is not None and nominal_time > job.cursor:
         return Fact("deleted", Reason.DELETED.sentence, job.deleted_at)
-    if nominal_time <= job.cursor and (job.replay_until is None or nominal_time > job.replay_until):
-        return Fact("forgotten", "its record was removed with old history")
+    if nominal_time <= job.cursor:
+        return Fact("forgotten", FORGOTTEN)
     if job.paused:
         because = f": {job.paused_because}" if job.paused_because else ""
         return Fact("paused", f"the job is paused{because}; it is judged when the job resumes")

@@ -52,7 +52,7 @@ class HttpLauncher:
         except ModuleNotFoundError as cause:
             message = 'the http launcher needs httpx: pip install "kron-scheduler[service]"'
             raise MissingExtraError(message, extra="service") from cause
-        self.traits = Traits(reports=reports, idempotent=True)
+        self.traits = Traits(reports=reports, idempotent=True, remote=True)
         self._clock = clock
         self._backoff = backoff
         self._room = asyncio.Semaphore(max_requests)

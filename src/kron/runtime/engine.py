@@ -215,7 +215,8 @@ class Engine:
         try:
             known, further = self._known_cases(reports)
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=further)
-            cases = self._with_since(known) + with_reports(self._with_since(loaded.cases), reports)
+            heard = await with_reports(self._store, self._namespace, loaded.cases, reports)
+            cases = self._with_since([*known, *heard])
             changes, _ = plan(self._snapshot(ownership, cases, loaded.next_at, now), now)
             settled = await self._settle(ownership, changes, now)
         except StoreError:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kron.core.event import Report
+from kron.core.record import IN_FLIGHT, RunRecord
 from kron.core.turn import Case
+from kron.ports import Store
 
 
 @dataclass(slots=True)
@@ -31,9 +33,23 @@ def by_identity(reports: Sequence[Report]) -> dict[str, list[Report]]:
     return heard
 
 
-def with_reports(cases: list[Case], reports: Sequence[Report]) -> list[Case]:
-    """Return jobs with what was reported of them."""
+async def with_reports(
+    store: Store, namespace: str, cases: list[Case], reports: Sequence[Report]
+) -> list[Case]:
+    """Return jobs with what was reported of them, and with the runs it was reported of.
+
+    A run whose end nobody waits for is not open, and what is reported of it still moves it (DESIGN 7).
+    """
     if not reports:
         return cases
     heard = by_identity(reports)
-    return [case._replace(reports=heard.get(case.job.identity, ())) for case in cases]
+    cases = [case._replace(reports=heard.get(case.job.identity, ())) for case in cases]
+    known = {run.key for case in cases for run in case.runs}
+    further = {report.key for case in cases for report in case.reports} - known
+    if not further:
+        return cases
+    unwaited: dict[str, list[RunRecord]] = {}
+    for run in await store.find_runs(namespace, sorted(further)):
+        if run.status in IN_FLIGHT:
+            unwaited.setdefault(run.identity, []).append(run)
+    return [case._replace(runs=[*case.runs, *unwaited.get(case.job.identity, ())]) for case in cases]

@@ -244,11 +244,14 @@ class PostgresStore:
         return await self._write(self._prune, namespace, before, limit)
 
     async def _prune(self, connection: Connection, namespace: str, before: int, limit: int) -> int:
-        values = {"namespace": namespace, "before": before, "limit": limit}
+        values = {"namespace": namespace, "before": before}
         await connection.execute(BY_AGE)
-        ((runs,),) = await rows_of(connection, SQL["prune_runs"], values)
-        ((ranges,),) = await rows_of(connection, SQL["prune_ranges"], {**values, "limit": limit - runs})
-        return int(runs + ranges)
+        removed = 0
+        for what in ("prune_runs", "prune_ranges", "prune_epochs"):
+            if removed < limit:
+                ((more,),) = await rows_of(connection, SQL[what], {**values, "limit": limit - removed})
+                removed += more
+        return removed
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -266,6 +269,12 @@ class PostgresStore:
         values = {"namespace": namespace, "name": identity, "before": before, "limit": limit}
         async with self._reading() as connection:
             return list(map(run_of, await rows_of(connection, f"{SQL['runs']} {SQL['run_history']}", values)))
+
+    async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
+        """Return the runs with these keys, open or over."""
+        values = {"namespace": namespace, "names": texts(list(keys))}
+        async with self._reading() as connection:
+            return list(map(run_of, await rows_of(connection, f"{SQL['runs']} {SQL['with_keys']}", values)))
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""

@@ -216,6 +216,14 @@ class SqliteStore:
         rows = await self._do(self._of_job, SQL["run_history"], namespace, identity, values)
         return list(map(run_of, rows))
 
+    async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
+        """Return the runs with these keys, open or over."""
+        return await self._do(self._find_runs, namespace, keys)
+
+    def _find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
+        values = {"namespace": self._number_of(namespace), "keys": json.dumps(list(dict.fromkeys(keys)))}
+        return list(map(run_of, self._all(SQL["runs_by_key"], values)))
+
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
         at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)
@@ -265,8 +273,12 @@ class SqliteStore:
         with self._writing() as connection:
             runs = connection.execute(SQL["prune_runs"], values).fetchall()
             connection.executemany(SQL["prune_attempts"], runs)
-            values["limit"] = limit - len(runs)
-            return len(runs) + connection.execute(SQL["prune_ranges"], values).rowcount
+            removed = len(runs)
+            for what in ("prune_ranges", "prune_epochs"):
+                if removed < limit:
+                    values["limit"] = limit - removed
+                    removed += connection.execute(SQL[what], values).rowcount
+            return removed
 
     # --- the connection --------------------------------------------------------------------------
 

@@ -1,5 +1,31 @@
-"""For tests of Kron and of what is built on it: virtual time, crashes, and the contract every store keeps."""
+"""For tests of Kron and of what is built on it: virtual time, crashes, and the contract every store keeps.
 
-from kron.testing.clock import SimulatedClock
+Names are loaded when they are first asked for (PEP 562), and none of them needs pytest or Hypothesis.
+"""
 
-__all__ = ["SimulatedClock"]
+from importlib import import_module
+
+_HOME = {
+    "SimulatedClock": "kron.testing.clock",
+    "ScriptedLauncher": "kron.testing.launcher",
+    "Step": "kron.testing.launcher",
+    "FaultyStore": "kron.testing.fault",
+    "Fault": "kron.testing.fault",
+    "Chance": "kron.testing.fault",
+    "Injected": "kron.testing.fault",
+    "StoreContract": "kron.testing.store_contract",
+}
+
+__all__ = [*_HOME]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        value: object = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'kron.testing' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

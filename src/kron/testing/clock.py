@@ -66,14 +66,28 @@ class SimulatedClock:
     @contextmanager
     def working(self) -> Iterator[None]:
         """Hold time still while something works."""
-        self._works += 1
-        self._rest.clear()
+        self._count(1)
         try:
             yield
         finally:
-            self._works -= 1
-            if self._works == 0:
-                self._rest.set()
+            self._count(-1)
+
+    @contextmanager
+    def standing_by(self) -> Iterator[None]:
+        """Let time pass although something works: what works is itself waiting for time."""
+        stands = min(self._works, 1)
+        self._count(-stands)
+        try:
+            yield
+        finally:
+            self._count(stands)
+
+    def _count(self, works: int) -> None:
+        self._works += works
+        if self._works > 0:
+            self._rest.clear()
+        else:
+            self._rest.set()
 
     def _pass_to(self, instant: datetime) -> None:
         if instant > self._now:
@@ -91,7 +105,7 @@ class SimulatedClock:
         """Wait until nothing works and nothing is left that could begin to."""
         quiet = 0
         while quiet < QUIET_TURNS:
-            if self._works:
+            if self._works > 0:
                 quiet = 0
                 await asyncio.wait_for(self._rest.wait(), MAX_WORK_S)
             else:

@@ -116,6 +116,9 @@ AND shard = ANY (%(shards)s::smallint[])
 AND schedule_id = %(name)s AND nominal_time < %(before)s
 ORDER BY nominal_time DESC, idempotency_key LIMIT %(limit)s
 
+-- name: with_keys
+AND idempotency_key = ANY (%(names)s::text[])
+
 -- name: ranges
 SELECT schedule_id, first, last, periods, outcome, reason, epoch, made_at FROM schedule_ranges
 WHERE namespace = %(namespace)s AND schedule_id = %(name)s AND first <= %(at)s AND last >= %(since)s
@@ -251,9 +254,16 @@ DELETE FROM schedules WHERE namespace = %(namespace)s AND schedule_id = ANY (%(n
 WITH gone AS (
     DELETE FROM schedule_runs WHERE namespace = %(namespace)s AND idempotency_key = ANY (ARRAY(
         SELECT idempotency_key FROM schedule_runs AS old
-        WHERE namespace = %(namespace)s AND is_open = 0 AND changed_at < %(before)s AND nominal_time < (
-            SELECT max(nominal_time) FROM schedule_runs AS newer
-            WHERE newer.namespace = old.namespace AND newer.schedule_id = old.schedule_id)
+        WHERE namespace = %(namespace)s AND is_open = 0 AND changed_at < %(before)s AND (
+            kind <> 'period'
+            OR EXISTS (
+                SELECT 1 FROM schedule_runs AS newer
+                WHERE newer.namespace = old.namespace AND newer.schedule_id = old.schedule_id
+                    AND newer.nominal_time > old.nominal_time AND newer.kind = 'period' AND newer.status <> 'PENDING')
+            OR EXISTS (
+                SELECT 1 FROM schedule_ranges AS newer
+                WHERE newer.namespace = old.namespace AND newer.schedule_id = old.schedule_id
+                    AND newer.first > old.nominal_time))
         LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
     RETURNING idempotency_key
 ), further AS (
@@ -265,11 +275,45 @@ SELECT count(*) FROM gone
 -- name: prune_ranges
 WITH old AS MATERIALIZED (
     SELECT ctid FROM schedule_ranges AS past
-    WHERE namespace = %(namespace)s AND made_at < %(before)s AND last < (
-        SELECT max(nominal_time) FROM schedule_runs AS newer
-        WHERE newer.namespace = past.namespace AND newer.schedule_id = past.schedule_id)
+    WHERE namespace = %(namespace)s AND made_at < %(before)s AND (
+        EXISTS (
+            SELECT 1 FROM schedule_runs AS newer
+            WHERE newer.namespace = past.namespace AND newer.schedule_id = past.schedule_id
+                AND newer.nominal_time > past.last AND newer.kind = 'period' AND newer.status <> 'PENDING')
+        OR EXISTS (
+            SELECT 1 FROM schedule_ranges AS newer
+            WHERE newer.namespace = past.namespace AND newer.schedule_id = past.schedule_id
+                AND newer.first > past.last))
     ORDER BY made_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM schedule_ranges WHERE ctid = ANY (ARRAY(SELECT ctid FROM old)) RETURNING 1
+)
+SELECT count(*) FROM gone
+
+-- name: prune_epochs
+-- A definition goes when nothing on record follows it or an older one, and it was replaced long ago.
+WITH used AS MATERIALIZED (
+    SELECT namespace, schedule_id, edited_at, least(
+        epoch,
+        (SELECT min(epoch) FROM schedule_runs AS runs
+            WHERE runs.namespace = jobs.namespace AND runs.schedule_id = jobs.schedule_id),
+        (SELECT min(epoch) FROM schedule_ranges AS ranges
+            WHERE ranges.namespace = jobs.namespace AND ranges.schedule_id = jobs.schedule_id)) AS epoch
+    FROM schedules AS jobs WHERE namespace = %(namespace)s AND past IS NULL
+        AND schedule_id = ANY (ARRAY(
+            SELECT DISTINCT schedule_id FROM schedule_epochs
+            WHERE namespace = %(namespace)s AND made_at < %(before)s))
+), old AS MATERIALIZED (
+    SELECT past.schedule_id, past.epoch FROM used JOIN schedule_epochs AS past
+        ON past.namespace = used.namespace AND past.schedule_id = used.schedule_id AND past.epoch < used.epoch
+    WHERE %(before)s > coalesce((
+        SELECT next.made_at FROM schedule_epochs AS next
+        WHERE next.namespace = past.namespace AND next.schedule_id = past.schedule_id AND next.epoch = past.epoch + 1),
+        used.edited_at)
+    ORDER BY past.schedule_id, past.epoch LIMIT %(limit)s
+), gone AS (
+    DELETE FROM schedule_epochs WHERE namespace = %(namespace)s
+        AND (schedule_id, epoch) IN (SELECT schedule_id, epoch FROM old)
+    RETURNING 1
 )
 SELECT count(*) FROM gone

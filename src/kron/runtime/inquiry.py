@@ -1,0 +1,72 @@
+"""Inquiries: why a period ended as it did, asked of a store and of nothing else."""
+
+from datetime import datetime
+
+from kron.core import why as chain
+from kron.core.errors import InvalidInstantError, UnknownJobError
+from kron.core.instant import EpochSeconds, seconds_of
+from kron.core.record import EpochRecord, key_of
+from kron.core.terms import terms_of
+from kron.core.walltime import meant_by
+from kron.core.why import Answer, Memory, definition_at, present_definition, schedule_of
+from kron.ports import Store
+
+
+async def why(store: Store, namespace: str, identity: str, when: str | datetime, *, now: int) -> Answer:
+    """Return the chain of facts behind one period of a job, which may be deleted.
+
+    `when` is its period id or any other text or datetime of the same instant. Without an offset it is a wall
+    time in the job's zone: one that a change of the clocks skips is answered too. `now` is in milliseconds.
+    """
+    moment = _moment_of(when)
+    memory = await recall_job(store, namespace, identity)
+    if moment.tzinfo is not None:
+        return await _answer(store, namespace, memory, seconds_of(moment), now)
+    followed = _definition_on(memory, moment)
+    meant = meant_by(terms_of(followed.definition, identity), moment)
+    if meant.instant is None:
+        return Answer(identity, None, None, [schedule_of(memory, followed), *meant.facts])
+    answer = await _answer(store, namespace, memory, meant.instant, now)
+    return answer._replace(facts=[*meant.facts, *answer.facts])
+
+
+async def recall_job(store: Store, namespace: str, identity: str) -> Memory:
+    """Return a job with its earlier definitions, or raise UnknownJobError."""
+    cases = await store.cases(namespace, [identity])
+    if not cases:
+        raise UnknownJobError(namespace=namespace, identity=identity)
+    return Memory(cases[0].job, await store.epochs(namespace, identity))
+
+
+async def recall_period(store: Store, namespace: str, memory: Memory, nominal_time: EpochSeconds) -> Memory:
+    """Return what is remembered of one period of a job: its own record with its attempts, or a shared one."""
+    found = await store.find_runs(namespace, [key_of(memory.job.identity, nominal_time)])
+    if found:
+        attempts = await store.attempts(namespace, found[0].key) if found[0].attempt > 1 else []
+        return memory._replace(run=found[0], attempts=attempts)
+    shared = await store.ranges(namespace, memory.job.identity, at=nominal_time)
+    return memory._replace(dropped=shared[0] if shared else None)
+
+
+async def _answer(
+    store: Store, namespace: str, memory: Memory, nominal_time: EpochSeconds, now: int
+) -> Answer:
+    memory = await recall_period(store, namespace, memory, nominal_time)
+    return chain.why(memory, nominal_time, now=now)
+
+
+def _moment_of(when: str | datetime) -> datetime:
+    try:
+        moment = when if isinstance(when, datetime) else datetime.fromisoformat(when)
+    except ValueError as cause:
+        raise InvalidInstantError(value=when, reason="write 2026-03-29T01:00:00Z, or a wall time") from cause
+    if moment.microsecond:
+        raise InvalidInstantError(value=when, reason="a nominal time is a whole second")
+    return moment
+
+
+def _definition_on(memory: Memory, wall: datetime) -> EpochRecord:
+    """Return the definition a wall time is asked of: the one that held then, by the present one's zone."""
+    present = present_definition(memory.job)
+    zone = terms_of(present.definition, present.identity).plan.zone
+    return definition_at(memory, seconds_of(wall.replace(tzinfo=zone.tzinfo))) or present

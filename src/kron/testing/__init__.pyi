@@ -1,0 +1,12 @@
+"""The names for tests with their types: what `__init__.py` loads when it is asked."""
+
+from kron.testing.clock import SimulatedClock as SimulatedClock
+from kron.testing.fault import Chance as Chance
+from kron.testing.fault import Fault as Fault
+from kron.testing.fault import FaultyStore as FaultyStore
+from kron.testing.fault import Injected as Injected
+from kron.testing.launcher import ScriptedLauncher as ScriptedLauncher
+from kron.testing.launcher import Step as Step
+from kron.testing.store_contract import StoreContract as StoreContract
+
+__all__: list[str]
