@@ -377,6 +377,30 @@ async def test_stop_waits_for_callbacks_notes_their_ends_and_starts_nothing(rig:
     assert rig.engine.health.state == "stopped"
 
 
+async def test_stop_in_the_middle_of_a_burst_comes_to_an_end_and_loses_nothing(rig: Rig) -> None:
+    """What is on record starts; what is not is left to the next owner."""
+    stops: list[asyncio.Task[None]] = []
+
+    async def stop_at_once(launch: Launch) -> None:
+        if not stops:
+            stops.append(asyncio.create_task(rig.engine.stop()))
+
+    names = [f"job-{number:04}" for number in range(2_500)]
+    await rig.add(*map(job_of, names), callback=stop_at_once)
+    await rig.run()
+    await rig.clock.advance_to(NOON + MINUTE)
+    await asyncio.wait_for(stops[0], 30)
+    assert rig.engine.health.state == "stopped"
+    begun = [name for _, name, *_ in rig.calls]
+    assert 0 < len(begun) < len(names)
+    rig.engine = rig.make_engine()
+    await rig.run()
+    await rig.clock.advance_to(NOON + MINUTE + SECOND)
+    assert sorted(name for _, name, *_ in rig.calls) == names
+    for name in (begun[0], begun[-1], names[-1]):
+        assert await rig.seen(name) == ["SUCCESS due"]
+
+
 async def test_what_came_while_it_was_stopped_is_found_by_the_next(rig: Rig) -> None:
     await rig.add(job_of(catchup=Catchup.NONE))
     await rig.run()
@@ -495,6 +519,23 @@ async def test_a_failing_store_loses_nothing_and_doubles_nothing(
         called = [(nominal - NOON_S, attempt) for _, who, nominal, attempt in rig.calls if who == name]
         assert called == [(60, 1), (120, 1), (180, 1)]
         assert await rig.seen(name) == ["SUCCESS due"] * 3
+
+
+@pytest.mark.parametrize("fault", [BEFORE, AFTER, LOAD], ids=str)
+@pytest.mark.parametrize("chunks", [1, 2])
+async def test_a_store_that_fails_in_the_middle_of_a_burst_loses_nothing_and_doubles_nothing(
+    rig: Rig, fault: tuple[str, Fault], chunks: int
+) -> None:
+    """While one chunk is being written, the one before it starts; neither may be forgotten."""
+    names = [f"job-{number:04}" for number in range(2_500)]
+    await rig.add(*(job_of(name, text="1 * * * *") for name in names))
+    await rig.run()
+    await rig.clock.advance_to(NOON + MINUTE - SECOND)
+    rig.fail(*[(fault[0], Fault.YIELD)] * chunks, fault)
+    await rig.clock.advance_to(NOON + MINUTE + SECOND)
+    assert rig.store.waiting == 0
+    assert sorted(name for _, name, *_ in rig.calls) == names
+    assert (rig.engine.health.state, rig.engine.health.failures) == ("running", 1)
 
 
 @pytest.mark.parametrize("fault", [BEFORE, AFTER, LOAD], ids=str)
