@@ -1,1 +1,1 @@
-"""Kron measured beside its peers: `python -m bench [--only PART ...] [--quick] [--json FILE]`."""
+"""Kron measured beside its peers: `python -m bench [--only PART ...] [--quick] [--full] [--json FILE]`."""

@@ -1,4 +1,4 @@
-"""Run the benchmark: `python -m bench [--only PART ...] [--quick] [--json FILE]`."""
+"""Run the benchmark: `python -m bench [--only PART ...] [--quick] [--full] [--json FILE]`."""
 
 import argparse
 import sys
@@ -6,11 +6,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from bench import cron, decisions, machine, report
+from bench import cron, decisions, engine, machine, million, process, report
 from bench.row import Findings
 
 # A part is a module with `run(say, *, quick) -> Findings`; a new one is added here and nowhere else.
-PARTS: dict[str, Callable[..., Findings]] = {"cron": cron.run, "decisions": decisions.run}
+PARTS: dict[str, Callable[..., Findings]] = {
+    "cron": cron.run,
+    "decisions": decisions.run,
+    "engine": engine.run,
+    "process": process.run,
+    "million": million.run,
+}
+# What is measured only when it is asked for, by its name or with --full.
+EXTRA = ("million",)
 
 PROJECT = Path(__file__).resolve().parent.parent
 LATEST = Path(".bench", "latest.json")
@@ -43,10 +51,12 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         nargs="+",
         metavar="PART",
         choices=PARTS,
-        default=list(PARTS),
         help=f"measure these parts only; there are: {', '.join(PARTS)}",
     )
-    parser.add_argument("--quick", action="store_true", help="ask less, in about half a minute")
+    parser.add_argument("--quick", action="store_true", help="ask less, in a few minutes")
+    parser.add_argument(
+        "--full", action="store_true", help=f"measure also what takes long: {', '.join(EXTRA)}"
+    )
     parser.add_argument(
         "--json",
         type=Path,
@@ -54,7 +64,10 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         default=PROJECT / LATEST,
         help=f"where to write all figures (default: {LATEST})",
     )
-    return parser.parse_args(arguments)
+    chosen = parser.parse_args(arguments)
+    if chosen.only is None:
+        chosen.only = [part for part in PARTS if chosen.full or part not in EXTRA]
+    return chosen
 
 
 def _short(path: Path) -> Path:

@@ -245,7 +245,7 @@ def _worst_row(name: str, worst: Mapping[str, tuple[float, Case]], failures: Map
         title=WORST,
         contender=name,
         kind=Kind.TIME,
-        seconds=seconds,
+        cost=seconds,
         ratio=seconds / worst[Kron.name][0],
         note=f"{case.text} in {case.zone}",
         details={"expression": case.text, "zone": case.zone, "after": datetime_of(case.start).isoformat()},

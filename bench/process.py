@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from bench.row import Findings, Goal, Kind, Row, Say, shown
+from bench.goal import at_least
+from bench.row import Findings, Goal, Kind, Row, Say
 from bench.timing import ALL, Sample, round_robin, rows_of, seconds_of
 from kron.clocks.system import SystemClock
 from kron.core.event import Happened, Report
@@ -29,6 +30,7 @@ COMMANDS: Mapping[str, list[str]] = {
 SIZES = {QUIET: 6, NOISY: 65_536}
 KRON, LARGE, SURVIVOR, DISK = "kron", "kron, 1 GiB parent", "kron, survivors", "kron, outputs on disk"
 POPEN, ASYNCIO = "subprocess.Popen", "asyncio with pipes"
+NOTES = {SURVIVOR: "a shell writes each exit status down, for an owner that is not the parent"}
 
 REPETITIONS = 5
 AT_ONCE = 32
@@ -42,26 +44,32 @@ START = 1_772_323_200  # 2026-03-01T00:00:00Z
 
 def run(say: Say, *, quick: bool) -> Findings:
     """Measure starts beside what Python's own library does."""
-    count = 100 if quick else 500
+    return measure(say, count=100 if quick else 500, rounds=REPETITIONS, ballast=GIB)
+
+
+def measure(say: Say, *, count: int, rounds: int, ballast: int) -> Findings:
+    """Measure in a given size; `ballast` is the memory of the large parent."""
     rows: list[Row] = []
-    for title, command in COMMANDS.items():
-        rows += _rows(title, command, count, say)
+    for title in COMMANDS:
+        series = round_robin(_measures(title, count, ballast), repetitions=rounds, say=_under(title, say))
+        rows += rows_of(title, Kind.RATE, series, reference=KRON, notes=NOTES)
     return Findings(rows=tuple(rows), goals=tuple(_goals(rows)))
 
 
-def _rows(title: str, command: Sequence[str], count: int, say: Say) -> list[Row]:
-    size = SIZES[title]
-    measures: dict[str, Callable[[], Sample]] = {
+def _under(title: str, say: Say) -> Say:
+    return lambda text: say(f"{title}: {text}")
+
+
+def _measures(title: str, count: int, ballast: int) -> dict[str, Callable[[], Sample]]:
+    command, size = COMMANDS[title], SIZES[title]
+    return {
         KRON: partial(_kron, command, count, size),
-        LARGE: partial(_kron, command, count, size, large=True),
+        LARGE: partial(_kron, command, count, size, ballast=ballast),
         SURVIVOR: partial(_kron, command, count, size, survive=True),
         DISK: partial(_kron, command, count, size, folder=None),
         POPEN: partial(_popen, command, count, size),
         ASYNCIO: partial(_asyncio, command, count, size),
     }
-    series = round_robin(measures, repetitions=REPETITIONS, say=lambda text: say(f"{title}: {text}"))
-    notes = {SURVIVOR: "a shell writes each exit status down, for an owner that is not the parent"}
-    return rows_of(title, Kind.RATE, series, reference=KRON, notes=notes)
 
 
 def _kron(
@@ -69,18 +77,18 @@ def _kron(
     count: int,
     size: int,
     *,
-    large: bool = False,
+    ballast: int = 0,
     survive: bool = False,
     folder: str | None = MEMORY,
 ) -> Sample:
     settings = read_launcher({"kind": "process", "command": list(command), "survive": survive})
     launches = [_launch(launcher_text_of(settings), number) for number in range(count)]
-    ballast = bytearray(GIB) if large else bytearray()
+    held = bytearray(ballast)
     # A page counts only when something was written to it.
-    ballast[::4096] = b"x" * len(ballast[::4096])
+    held[::4096] = b"x" * len(held[::4096])
     with TemporaryDirectory(dir=folder) as state:
         seconds = seconds_of(lambda: asyncio.run(_start_all(launches, Path(state), size)))
-    del ballast
+    del held
     return {ALL: seconds / count}
 
 
@@ -163,15 +171,10 @@ def _asyncio(command: Sequence[str], count: int, size: int) -> Sample:
 
 
 def _goals(rows: Sequence[Row]) -> Iterator[Goal]:
-    costs = {(row.title, row.contender): row.seconds for row in rows}
+    costs = {(row.title, row.contender): row.cost for row in rows}
     ratios = {(row.title, row.contender): row.ratio for row in rows}
     quiet = costs.get((QUIET, KRON))
-    yield Goal(
-        what=QUIET,
-        wanted=f">= {shown(Kind.RATE, 1 / LEAST_RATE)}",
-        measured="not measured" if quiet is None else shown(Kind.RATE, quiet),
-        met=None if quiet is None else 1 / quiet >= LEAST_RATE,
-    )
+    yield at_least(QUIET, LEAST_RATE, quiet)
     slower = [ratio for title in COMMANDS if (ratio := ratios.get((title, LARGE))) is not None]
     yield Goal(
         what="the same with a 1 GiB parent",

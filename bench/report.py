@@ -46,8 +46,8 @@ def write(path: Path, found: Mapping[str, Findings], *, machine: Mapping[str, ob
 
 
 def _row_value(row: Row) -> dict[str, object]:
-    rate = 1 / row.seconds if row.seconds and row.kind is Kind.RATE else None
-    return asdict(row) | {"rate": rate}
+    rate = 1 / row.cost if row.cost and row.kind is Kind.RATE else None
+    return asdict(row) | {"rate": rate, "shown": shown(row.kind, row.cost)}
 
 
 def _measurements(part: str, rows: Sequence[Row]) -> Table:
@@ -59,7 +59,7 @@ def _measurements(part: str, rows: Sequence[Row]) -> Table:
         table.add_row(f"[bold]{title}[/bold]")
         for row in group:
             ratio = "-" if row.ratio is None else f"{row.ratio:.3g} x"
-            table.add_row(f"  {row.contender}", shown(row.kind, row.seconds), ratio, row.note)
+            table.add_row(f"  {row.contender}", shown(row.kind, row.cost), ratio, row.note)
     return table
 
 

@@ -10,24 +10,30 @@ Say: TypeAlias = Callable[[str], None]
 
 
 class Kind(StrEnum):
-    """How a cost is shown: calls per second, or the time one call takes."""
+    """How a cost is shown.
+
+    Calls per second, the time one call takes, the bytes one thing takes, or the share of one processor.
+    """
 
     RATE = "rate"
     TIME = "time"
+    SIZE = "size"
+    SHARE = "share"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One contender in one comparison.
 
-    `seconds` is the cost of one call, None where there is none and the note says why. `ratio` says how
-    many times as long as the reference (Kron) it took, so more than one means that Kron is quicker.
+    `cost` is what one call takes, in seconds (or in bytes, or in seconds of a processor per second), None
+    where there is none and the note says why. `ratio` says how many times as much as the reference (Kron)
+    it took, so more than one means that Kron is quicker, or smaller.
     """
 
     title: str
     contender: str
     kind: Kind
-    seconds: float | None = None
+    cost: float | None = None
     ratio: float | None = None
     note: str = ""
     details: Mapping[str, float | int | str] = field(default_factory=dict)
@@ -51,13 +57,19 @@ class Findings:
     goals: tuple[Goal, ...]
 
 
-def shown(kind: Kind, seconds: float | None) -> str:
-    """Write a cost for people: as a rate with k or M, or as a time in the unit that fits."""
-    if seconds is None:
+UNITS: Mapping[Kind, tuple[tuple[float, str], ...]] = {
+    Kind.RATE: ((1e6, " M/s"), (1e3, " k/s"), (1, " /s")),
+    Kind.TIME: ((1, " s"), (1e-3, " ms"), (1e-6, " us"), (1e-9, " ns")),
+    Kind.SIZE: ((1e6, " MB"), (1e3, " kB"), (1, " bytes")),
+    Kind.SHARE: ((1e-2, " %"),),
+}
+
+
+def shown(kind: Kind, cost: float | None) -> str:
+    """Write a cost for people, in the unit that fits."""
+    if cost is None:
         return "-"
-    if kind is Kind.RATE:
-        return _scaled(1 / seconds, ((1e6, " M/s"), (1e3, " k/s"), (1, " /s")))
-    return _scaled(seconds, ((1, " s"), (1e-3, " ms"), (1e-6, " us"), (1e-9, " ns")))
+    return _scaled(1 / cost if kind is Kind.RATE else cost, UNITS[kind])
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:

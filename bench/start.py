@@ -61,13 +61,13 @@ def _time_command(command: Sequence[str]) -> Sample:
 
 
 def _beyond_bare(rows: Sequence[Row]) -> list[Row]:
-    bare = next(row.seconds for row in rows if row.contender == BARE)
+    bare = next(row.cost for row in rows if row.contender == BARE)
     return [row if row is rows[0] else _beyond(row, bare) for row in rows]
 
 
 def _beyond(row: Row, bare: float | None) -> Row:
-    if row.seconds is None or bare is None:
+    if row.cost is None or bare is None:
         return row
-    beyond = max(row.seconds - bare, 0.0)
+    beyond = max(row.cost - bare, 0.0)
     note = f"{shown(Kind.TIME, beyond)} beyond bare Python"
     return replace(row, note=note, details={**row.details, BEYOND: beyond})

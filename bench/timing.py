@@ -54,11 +54,11 @@ def repeated(measure: Callable[[], Sample], *, least: float) -> Sample:
 
 
 def round_robin(
-    contenders: Mapping[str, Callable[[], Sample]], *, repetitions: int, say: Say
+    contenders: Mapping[str, Callable[[], Sample]], *, repetitions: int, say: Say, warm_up: bool = True
 ) -> dict[str, Series]:
-    """Measure all contenders in turn, so that noise hits them alike; the first round only warms up."""
+    """Measure all contenders in turn, so that noise hits them alike; the first round may only warm up."""
     series = {name: Series() for name in contenders}
-    for repetition in range(repetitions + 1):
+    for repetition in range(0 if warm_up else 1, repetitions + 1):
         say(f"round {repetition} of {repetitions}" if repetition else "warming up")
         for name, measure in contenders.items():
             found = series[name]
@@ -122,7 +122,7 @@ def _row_of(title: str, kind: Kind, name: str, found: Series, *, against: Series
         title=title,
         contender=name,
         kind=kind,
-        seconds=median(costs),
+        cost=median(costs),
         ratio=None if against.failure else ratio_of(found.samples, against.samples, ALL),
         note=note,
         details=details | {"least seconds": min(costs), "most seconds": max(costs)},

@@ -29,8 +29,9 @@ SETTINGS = "fsync = off\nmax_wal_size = 256MB\nshared_buffers = 32MB\n"
 class Server:
     """A PostgreSQL server, and as many empty places in it as tests want."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: str = SETTINGS) -> None:
         self._folder = folder
+        self._settings = settings
         self._server = PostgresServer(folder, cleanup_mode=None)
         self._numbers = count(1)
         self._sockets: TemporaryDirectory[str] | None = None
@@ -47,7 +48,7 @@ class Server:
     def _try_to_start(self) -> None:
         with self._server._lock:
             self._server.ensure_pgdata_inited()
-            (self._folder / "postgresql.auto.conf").write_text(SETTINGS)
+            (self._folder / "postgresql.auto.conf").write_text(self._settings)
             found = PostmasterInfo.read_from_pgdata(self._folder)
             if found is None or not found.is_running():
                 self._start()
@@ -100,9 +101,9 @@ class Server:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Server]:
+def running(folder: Path, settings: str = SETTINGS) -> Iterator[Server]:
     """Run a server whose files are in a folder."""
-    server = Server(folder)
+    server = Server(folder, settings)
     server.start()
     try:
         yield server

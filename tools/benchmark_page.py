@@ -15,19 +15,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
 FIGURES = ROOT / ".bench" / "latest.json"
 VERDICTS = {True: "met", False: "**not met**", None: "not measured"}
-UNITS = {
-    "rate": ((1e6, " M/s"), (1e3, " k/s"), (1, " /s")),
-    "time": ((1, " s"), (1e-3, " ms"), (1e-6, " us")),
-}
-
-
-def shown(row: dict[str, Any]) -> str:
-    """Write a cost as the benchmark itself does."""
-    if row["seconds"] is None:
-        return "-"
-    value = 1 / row["seconds"] if row["kind"] == "rate" else row["seconds"]
-    size, name = next((unit for unit in UNITS[row["kind"]] if value >= unit[0]), UNITS[row["kind"]][-1])
-    return f"{value / size:.3g}{name}"
 
 
 def goals(found: dict[str, Any]) -> str:
@@ -53,7 +40,7 @@ def figures(found: dict[str, Any]) -> str:
             lines += ["| contender | measured | Kron is | note |", "|---|---:|---:|---|"]
             for row in rows:
                 ratio = "-" if row["ratio"] is None else f"{row['ratio']:,.3g} x"
-                lines.append(f"| {row['contender']} | {shown(row)} | {ratio} | {row['note']} |")
+                lines.append(f"| {row['contender']} | {row['shown']} | {ratio} | {row['note']} |")
     return "\n".join(lines)
 
 

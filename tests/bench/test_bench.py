@@ -49,11 +49,11 @@ def test_all_that_is_promised_is_measured(found: Findings, said: list[str]) -> N
 
 def test_each_contender_has_a_figure_or_a_reason(found: Findings) -> None:
     for row in found.rows:
-        assert row.seconds is not None or row.note, row
+        assert row.cost is not None or row.note, row
         assert ("failed" in row.note) == is_of_missing_peer(row), row
-    able = {row.contender for row in found.rows if row.title == PREVIOUS and row.seconds}
+    able = {row.contender for row in found.rows if row.title == PREVIOUS and row.cost}
     assert able == {"kron", "croniter", "cronsim", "cronstable"} - MISSING
-    assert [row.contender for row in found.rows if row.title == BULK and row.seconds] == [
+    assert [row.contender for row in found.rows if row.title == BULK and row.cost] == [
         "kron",
         "kron, datetimes",
     ]
@@ -99,8 +99,8 @@ def test_the_report_can_be_read_by_machines_and_people(
 
 
 def test_a_goal_is_met_or_not_or_unknown() -> None:
-    kron = Row(title=INTEGERS, contender="kron", kind=Kind.RATE, seconds=1e-6, ratio=1.0)
-    slow = Row(title=INTEGERS, contender="croniter", kind=Kind.RATE, seconds=5e-5, ratio=50.0)
+    kron = Row(title=INTEGERS, contender="kron", kind=Kind.RATE, cost=1e-6, ratio=1.0)
+    slow = Row(title=INTEGERS, contender="croniter", kind=Kind.RATE, cost=5e-5, ratio=50.0)
     verdicts = {(goal.what, goal.wanted): goal.met for goal in goals([kron, slow])}
     assert verdicts[INTEGERS, ">= 50 x croniter"] is True
     assert verdicts[INTEGERS, ">= 25 x cronsim"] is None
@@ -114,8 +114,8 @@ def test_a_contender_that_fails_costs_its_own_row_only() -> None:
 
     series = round_robin({"good": lambda: {ALL: 2.0}, "bad": fails}, repetitions=3, say=lambda _: None)
     good, bad = rows_of("title", Kind.TIME, series, reference="good")
-    assert (good.seconds, good.ratio) == (2.0, 1.0)
-    assert (bad.seconds, bad.note) == (None, "failed: ValueError: cannot read ...")
+    assert (good.cost, good.ratio) == (2.0, 1.0)
+    assert (bad.cost, bad.note) == (None, "failed: ValueError: cannot read ...")
 
 
 def test_zones_weigh_the_same_however_long_they_take() -> None:
@@ -162,6 +162,7 @@ def test_costs_are_written_in_the_unit_that_fits(kind: Kind, seconds: float | No
 
 def test_parts_are_chosen_by_name() -> None:
     assert __main__.options(["--only", "cron", "--quick"]).only == ["cron"]
-    assert __main__.options([]).only == list(__main__.PARTS)
+    assert __main__.options([]).only == ["cron", "decisions", "engine", "process"]
+    assert __main__.options(["--full"]).only == list(__main__.PARTS)
     with pytest.raises(SystemExit):
         __main__.options(["--only", "everything"])

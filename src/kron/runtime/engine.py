@@ -116,6 +116,8 @@ class Engine:
             self._task = None
         if self._keeper is not None:
             self._keeper.cancel()
+            # A renewal that is broken off lets go of its connection first.
+            await asyncio.wait([self._keeper])
             self._keeper = None
         if self._ownership is not None and self.health.state != "lost":
             await self._store.release(self._ownership)

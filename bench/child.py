@@ -1,0 +1,33 @@
+"""Measurements in new processes, so that none inherits the memory, the caches or the threads of another."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+# Far more than any of these takes; one that hangs must not stop the benchmark.
+MAX_SECONDS = 600
+
+
+class ChildError(Exception):
+    """A process did not measure what it was to measure."""
+
+
+def ask(module: str, *words: object) -> dict[str, float]:
+    """Run a module of the benchmark in a new process and return the figures it prints."""
+    command = [sys.executable, "-m", f"bench.{module}", *map(str, words)]
+    done = subprocess.run(
+        command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=MAX_SECONDS
+    )
+    if done.returncode:
+        raise ChildError((done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1])
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def answer(questions: Mapping[str, Callable[..., Mapping[str, float]]]) -> None:
+    """Be such a process: the first word names the measurement, the others are its arguments."""
+    _, name, *words = sys.argv
+    print(json.dumps(questions[name](*words)))

@@ -1,0 +1,110 @@
+"""Many jobs due at one instant: `python -m bench.engine_due memory|sqlite|postgres|URL COUNT`.
+
+Prints when the first and the last execution started, counted from the instant, and when all had ended and
+that was on record. The jobs are written and the engine waits for the instant before anything is timed.
+"""
+
+import asyncio
+import gc
+import sys
+from dataclasses import asdict, dataclass
+from math import ceil
+from time import perf_counter, time
+
+from bench.child import answer
+from bench.engine_job import daily_at, names, put, records, rig_of
+from bench.place import url_of
+from kron.core.outcome import Reason
+from kron.core.record import Status
+from kron.ports import Launch, Store
+from kron.stores.url import open_store
+
+# How long before the instant everything must stand ready, and how long it takes to write a job, roughly.
+READY_S, WRITE_S = 0.3, 50e-6
+MAX_TRIES = 4
+# How long to wait for the last start: far longer than any.
+MAX_SECONDS = 300.0
+
+
+class TooLateError(Exception):
+    """The instant came before everything stood ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Seconds from the instant to the first start, the last one, and the last end on record."""
+
+    count: int
+    first: float
+    last: float
+    ended: float
+
+    @property
+    def rate(self) -> float:
+        """Return starts per second, counted from the instant."""
+        return self.count / self.last
+
+    def figures(self) -> dict[str, float]:
+        """Return everything as plain data."""
+        return asdict(self)
+
+
+async def burst(place: str, count: int) -> Burst:
+    """Measure one burst; where the machine was too slow to be ready in time, once more with more of it."""
+    with url_of(place) as url:
+        for number in range(MAX_TRIES):
+            ahead = READY_S + (0.3 + WRITE_S * count) * 2**number
+            store = open_store(url)
+            try:
+                return await _burst(store, f"runner:bench-{number}", count, ceil(time() + ahead))
+            except TooLateError:
+                continue
+            finally:
+                await store.close()
+    raise TooLateError(f"{count} jobs could not be written in time")
+
+
+async def _burst(store: Store, namespace: str, count: int, second: int) -> Burst:
+    now, identities = int(1000 * time()), names(count)
+    await put(store, records(identities, daily_at(second), now), now, namespace=namespace)
+    starts: list[float] = []
+    done = asyncio.Event()
+
+    async def callback(_: Launch) -> None:
+        starts.append(perf_counter())
+        if len(starts) == count:
+            done.set()
+
+    engine, launcher, journal = rig_of(store, namespace=namespace)
+    launcher.callbacks.update(dict.fromkeys(identities, callback))
+    gc.collect()
+    await engine.own()
+    engine.run()
+    instant = perf_counter() + second - time()
+    if instant - perf_counter() < READY_S:
+        engine.kill()
+        raise TooLateError
+    await asyncio.wait_for(done.wait(), MAX_SECONDS)
+    await engine.stop()
+    ended = perf_counter()
+    assert len(starts) == journal.counts[Status.SUCCESS, Reason.DUE] == count, journal.counts
+    return Burst(count, min(starts) - instant, max(starts) - instant, ended - instant)
+
+
+def main() -> None:
+    """Measure one burst and print it for people."""
+    _, place, count = sys.argv
+    found = asyncio.run(burst(place, int(count)))
+    print(f"{found.count:,} due at one instant: first start {1000 * found.first:.1f} ms, ", end="")
+    print(f"last {1000 * found.last:,.0f} ms, {found.rate:,.0f}/s; all ended {1000 * found.ended:,.0f} ms")
+
+
+def _kron(place: str, count: str) -> dict[str, float]:
+    return asyncio.run(burst(place, int(count))).figures()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["kron"]:
+        answer({"kron": _kron})
+    else:
+        main()

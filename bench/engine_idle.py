@@ -1,0 +1,72 @@
+"""Idle jobs: what each takes of the memory, and all of the processor, as `python -m bench.engine_idle`."""
+
+import asyncio
+import gc
+import resource
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from time import perf_counter, process_time, time
+
+from bench.child import answer
+from bench.engine_job import NAMESPACE, definitions, rig_of
+from kron.core.job import Job
+from kron.core.registration import create
+from kron.ports import Launch
+from kron.stores.url import open_store
+
+STATM = Path("/proc/self/statm")
+# So many are made and handed over at a time, so that what is needed for a moment only stays small.
+BATCH = 1_000
+# How long the first wake and whatever loading left behind may take before the processor is looked at.
+SETTLE_S = 1.0
+
+
+def resident() -> int:
+    """Return the bytes of this process that are in memory."""
+    gc.collect()
+    return int(STATM.read_text().split()[1]) * resource.getpagesize()
+
+
+def days_far_off() -> str:
+    """Return a day of the month and a month that are half a year away."""
+    day = datetime.fromtimestamp(time(), UTC) + timedelta(days=180)
+    return f"{day.day} {day.month}"
+
+
+async def share_of_processor(seconds: float) -> float:
+    """Return the seconds of a processor that this process takes per second while it only waits."""
+    await asyncio.sleep(SETTLE_S)
+    begin, used = perf_counter(), process_time()
+    await asyncio.sleep(seconds)
+    return (process_time() - used) / (perf_counter() - begin)
+
+
+async def kron(count: int, seconds: float) -> dict[str, float]:
+    """Measure jobs in memory of which none is due before half a year has passed."""
+    store, now = open_store("memory://"), int(1000 * time())
+    engine, launcher, journal = rig_of(store)
+
+    async def callback(_: Launch) -> None:
+        raise AssertionError("nothing is due")
+
+    await engine.own()
+    engine.run()
+    before = resident()
+    rest = definitions(count, days_far_off())
+    while batch := [create(Job.from_dict(one), now=now) for one in islice(rest, BATCH)]:
+        launcher.callbacks.update((job.identity, callback) for job in batch)
+        await store.put(NAMESPACE, created=batch, changed=[], now=now)
+    engine.call()
+    found = {"bytes": (resident() - before) / count, "share": await share_of_processor(seconds)}
+    await engine.stop()
+    assert not journal.counts, "something was due"
+    return found
+
+
+def _kron(count: str, seconds: str) -> dict[str, float]:
+    return asyncio.run(kron(int(count), float(seconds)))
+
+
+if __name__ == "__main__":
+    answer({"kron": _kron})
