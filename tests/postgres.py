@@ -2,7 +2,7 @@
 
 import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -37,17 +37,22 @@ class Server:
         self._sockets: TemporaryDirectory[str] | None = None
 
     def start(self) -> None:
-        """Start, also while another run of the tests closes the folder they have in common for a moment."""
+        """Start and wait until it answers."""
+        self._insist(self._try_to_start)
+
+    def _insist(self, work: Callable[[], None]) -> None:
+        """Do something, also while another run of the tests closes the folder they have in common."""
         for tries_left in reversed(range(MAX_TRIES)):
             try:
-                return self._try_to_start()
+                # This opens the folder to the server's user again.
+                self._server.ensure_pgdata_inited()
+                return work()
             except subprocess.SubprocessError:
                 if not tries_left:
                     raise
 
     def _try_to_start(self) -> None:
         with self._server._lock:
-            self._server.ensure_pgdata_inited()
             (self._folder / "postgresql.auto.conf").write_text(self._settings)
             found = PostmasterInfo.read_from_pgdata(self._folder)
             if found is None or not found.is_running():
@@ -74,8 +79,20 @@ class Server:
 
     def crash(self) -> None:
         """Stop at once, as if the power had gone; the next start recovers."""
-        words = ("-w", "-t", "60", "-m", "immediate", "-D", str(self._folder), "stop")
-        pgexec("pg_ctl", words, bin_path=self._server.bin_path, user=self._server.system_user)
+        self._stop("immediate")
+
+    def halt(self) -> None:
+        """Stop in order, but without waiting for those who are connected."""
+        self._stop("fast")
+
+    def _stop(self, mode: str) -> None:
+        words = ("-w", "-t", "60", "-m", mode, "-D", str(self._folder), "stop")
+        path, user = self._server.bin_path, self._server.system_user
+
+        def stop() -> None:
+            pgexec("pg_ctl", words, bin_path=path, user=user)
+
+        self._insist(stop)
 
     @property
     def url(self) -> str:

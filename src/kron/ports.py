@@ -33,13 +33,15 @@ class Clock(Protocol):
 class Ownership(NamedTuple):
     """Who looks after which shards of a namespace, each with the token that fences every write to it.
 
-    It ends after `ttl_ms` unless it is renewed; without one it lasts as long as its owner lives.
+    It ends after `ttl_ms` unless it is renewed; without one it lasts as long as its owner lives. What is
+    under way in `busy` shards only this owner can look after, so they are not given to others.
     """
 
     namespace: str
     owner: str
     shards: Mapping[int, int]
     ttl_ms: int | None = None
+    busy: frozenset[int] = frozenset()
 
     @property
     def token(self) -> int:

@@ -8,8 +8,9 @@ from kron.core.event import Happened
 from kron.core.overlap import DID_NOT_END, REPLACED_RUNS_ON
 from kron.core.policy import OnOrphan, Overlap
 from kron.core.record import Result, key_of
+from kron.core.registration import edit
 from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth, seen, started
-from tests.engine_world import World, with_policy
+from tests.engine_world import SPACE, World, at_once, with_policy
 
 
 def world(overlap: Overlap, **policy: object) -> World:
@@ -331,3 +332,22 @@ def test_an_orphan_is_not_retried_when_the_policy_is_fail() -> None:
     assert seen(made) == ["FAILED due"]
     made.advance(30_000)
     assert started(made) == [1]
+
+
+def test_a_retry_gives_way_to_a_period_that_only_the_new_definition_has() -> None:
+    """What an edit left over is looked at first; the period that follows at the same instant counts too."""
+    made = world(Overlap.ALLOW, deadline=timedelta(0), retry_delay=timedelta(minutes=1))
+    made.advance(MINUTE)
+    made.end_period(nth(1), Happened.FAILED)
+    # Nobody looks until 12:03. At 12:02:30 the job is changed; the period of 12:02 is left over, and late.
+    case, edited_at = made.case, 1000 * NOON + 5 * MINUTE // 2
+    job = with_policy(
+        EVERY_MINUTE, deadline=timedelta(0), overlap=Overlap.ALLOW, retry_delay=timedelta(seconds=59)
+    )
+    change = edit(case.job, list(case.runs), job, now=edited_at)
+    assert change.job.past is not None
+    at_once(made.store.put(SPACE, created=[], changed=[change], now=edited_at))
+    made.now = 1000 * nth(3)
+    made.wake()
+    assert seen(made) == ["FAILED retry_preempted", "MISSED deadline", "STARTED due"]
+    assert started(made) == [1, 3]

@@ -179,8 +179,7 @@ async def test_the_next_owner_finds_what_outlived_the_first(
     first.run()
     await clock.advance_to(START + timedelta(seconds=10))
     (running,) = launcher.running
-    ownership = first._ownership
-    assert ownership is not None
+    ownership = first._tenure.granted
     first.kill()
     await store.release(ownership)
     second = an_engine(store, clock, launcher, "b")

@@ -1,5 +1,6 @@
 """The backlog: periods whose time may have come. Each gets a record of its own, or a share in one."""
 
+from kron.core.errors import StoreError
 from kron.core.instant import EpochSeconds
 from kron.core.outcome import Outcome, Reason
 from kron.core.policy import LOOKAHEAD_MS, Catchup
@@ -130,8 +131,8 @@ def _replayed(turn: Turn, run: RunRecord) -> RunRecord:
     if turn.segment.terms.policy.catchup is not Catchup.SPREAD:
         return run._replace(reason=Reason.CAUGHT_UP)
     job = turn.job
-    assert job.replay_at is not None
-    assert job.replay_until is not None
+    if job.replay_at is None or job.replay_until is None:
+        raise StoreError("a replay is under way and nobody knows since when")
     rest = turn.segment._replace(after=run.nominal_time).count_until(job.replay_until)
     return _spread(run, job.replay_at, job.replay_count - rest, job.replay_count)
 

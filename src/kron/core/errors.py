@@ -263,7 +263,8 @@ class OwnedError(ConflictError):
 
     def __init__(self, *, namespace: str, owner: str) -> None:
         super().__init__(
-            f'The jobs of "{namespace}" in {owner} are looked after by another process',
+            f'The jobs of "{namespace}" in {owner} are looked after by another process: '
+            "stop it first, or wait until it has ended",
             namespace=namespace,
             owner=owner,
         )

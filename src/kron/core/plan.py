@@ -5,7 +5,7 @@
 
 from kron.core.backlog import plan_backlog
 from kron.core.catchup import end_of_oldest, without_oldest
-from kron.core.errors import KronError
+from kron.core.errors import KronError, StoreError
 from kron.core.event import Happened, Report
 from kron.core.lifecycle import reported
 from kron.core.outcome import Reason
@@ -16,7 +16,7 @@ from kron.core.turn import MILLISECOND, Case, Change, Snapshot, Turn
 from kron.core.usual import Usual
 
 # What a record that somebody damaged makes the core raise; anything else is our own mistake.
-UNUSABLE = (KronError, ValueError, LookupError, TypeError)
+UNUSABLE = (KronError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 BY_TIMEOUT = "it did not end within its run timeout"
 
 
@@ -27,17 +27,19 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
     usual = Usual(snapshot, now)
     for case in snapshot.cases:
         try:
+            if case.fault is not None:
+                raise StoreError(case.fault)
             change = (
                 usual.start(case)
                 or usual.end(case)
                 or take_turn(Turn(case, snapshot, now), case, draining=snapshot.draining)
             )
+            at = _next_of(change)
+            if at is not None and (wake_at is None or at < wake_at):
+                wake_at = at
         except UNUSABLE as fault:
-            change = _set_aside(case, str(fault))
+            change = _set_aside(case, f"{type(fault).__name__}: {fault}")
         changes.append(change)
-        at = _next_of(change)
-        if at is not None and (wake_at is None or at < wake_at):
-            wake_at = at
     return changes, wake_at
 
 
@@ -45,7 +47,12 @@ def _set_aside(case: Case, fault: str) -> Change:
     """Return a job that is paused because what is remembered of it cannot be used; the others go on."""
     job = case.job
     because = f"its record cannot be used: {fault}"
-    paused = job._replace(paused=1, paused_because=because, plan_at=None, revision=job.revision + 1)
+    try:
+        revision = job.revision + 1
+    except TypeError:
+        # The store compares it as it is, whatever it is; the next one is a number again.
+        revision = 1
+    paused = job._replace(paused=1, paused_because=because, plan_at=None, revision=revision)
     held = [run._replace(due_at=None) for run in case.runs if run.due_at is not None]
     return Change(paused, job.revision, updates=held, fault=fault)
 

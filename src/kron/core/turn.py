@@ -26,7 +26,8 @@ class Case(NamedTuple):
     """One job, its open runs, and what was reported of them since the last wake.
 
     `definitions` are the earlier ones, by epoch, that open runs still follow; `taken_over_at` is when
-    this owner began to look after this job, where that differs from the others'.
+    this owner began to look after this job, where that differs from the others'. `fault` says what of it
+    cannot be read.
     """
 
     job: JobRecord
@@ -34,6 +35,7 @@ class Case(NamedTuple):
     reports: Sequence[Report] = ()
     definitions: Mapping[int, str] = NO_DEFINITIONS
     taken_over_at: int | None = None
+    fault: str | None = None
 
 
 class Snapshot(NamedTuple):
@@ -78,8 +80,9 @@ class Change:
     """What one job's turn comes to: its new record, its runs, and what to start and to end after that.
 
     `revision` is the one the job must still have; `attempts` are earlier attempts of runs that start again,
-    `ended` the runs whose end became known. `fault` says why the job's record cannot be used. A change with
-    a `cohort` is like all others of it, so that a store can write them together.
+    `ended` the runs whose end became known. `fault` says why the job's record cannot be used; then none of
+    its runs, readable or not, comes up by itself. A change with a `cohort` is like all others of it, so that
+    a store can write them together.
     """
 
     job: JobRecord

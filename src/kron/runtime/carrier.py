@@ -1,7 +1,7 @@
 """Carrying out: what was decided and written is started and ended. Nothing is decided here."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -9,15 +9,18 @@ from kron.core.event import Happened, Report
 from kron.core.instant import EPOCH
 from kron.core.outcome import Reason
 from kron.core.record import JobRecord, RunRecord
-from kron.core.turn import MILLISECOND, Change, Scope
+from kron.core.shard import shard_of
+from kron.core.turn import MILLISECOND, Case, Change, Scope
 from kron.ports import Clock, Hear, Journal, Launch, Launcher, Settled, Store
+from kron.runtime.hand import Hand
 
 # How many executions are started before others get their turn in the event loop.
 STARTS_PER_TURN = 100
 
-# Changes, and what a store said when it wrote them.
-Written = tuple[Sequence[Change], Settled]
-NOTHING: Written = ((), Settled(frozenset(), frozenset()))
+Shards = Mapping[int, int]
+# Changes, what a store said when it wrote them, and the shards that were owned then.
+Written = tuple[Sequence[Change], Settled, Shards]
+NOTHING: Written = ((), Settled(frozenset(), frozenset()), {})
 
 
 @dataclass(slots=True)
@@ -25,18 +28,51 @@ class Carrier:
     """Hands executions to launchers as long as the lease holds.
 
     `alone` are jobs as they were written when their only open run was started, and that run; `unsure` is
-    what was to be started and ended when a store's answer was lost.
+    what was to be started and ended when a store's answer was lost. `owned` are the shards looked after, each
+    with its token. Only an owner that shares its work has to know what it has in `hand`.
     """
 
     clock: Clock
     launchers: Mapping[str, Launcher]
     journal: Journal
     hear: Hear
+    hand: Hand | None = None
     lease_ends: float = inf
+    owned: Shards = field(default_factory=dict)
     alone: dict[str, Launch] = field(default_factory=dict)
     unsure: list[Change] = field(default_factory=list)
 
-    async def carry_out(self, changes: Sequence[Change], settled: Settled) -> None:
+    def take_note(self, changes: Sequence[Change], settled: Settled) -> None:
+        """Note what was written, so that nothing that is about to start is given to others."""
+        if self.hand is not None:
+            mine = [change for change in changes if change.job.identity not in settled.changed]
+            self.hand.let_go(mine)
+            for change in mine:
+                for run in change.starts:
+                    if run.key not in settled.handled:
+                        self.hand.take(run)
+
+    def forget(self, reports: Sequence[Report], cases: Sequence[Case]) -> None:
+        """Note what was said of jobs that are gone."""
+        if self.hand is not None:
+            self.hand.forget(reports, (case.job.identity for case in cases))
+
+    def _was_lost(self, run: RunRecord, shards: Shards) -> bool:
+        """Say whether somebody else may have taken a run over since it was written."""
+        shard = shard_of(run.identity)
+        return self.owned.get(shard) != shards.get(shard)
+
+    def keep_only(self, is_mine: Callable[[str], bool]) -> None:
+        """Forget jobs that others look after by now."""
+        self.alone = {name: launch for name, launch in self.alone.items() if is_mine(name)}
+        self.unsure = [change for change in self.unsure if is_mine(change.job.identity)]
+
+    def busy_shards(self) -> frozenset[int]:
+        """Return the shards in which something is under way that nobody else could look after."""
+        unsure = frozenset(shard_of(change.job.identity) for change in self.unsure)
+        return unsure if self.hand is None else unsure | self.hand.shards()
+
+    async def carry_out(self, changes: Sequence[Change], settled: Settled, shards: Shards) -> None:
         """Start and end what the changes say, except where somebody else was quicker."""
         changed, handled = settled
         begun = 0
@@ -48,7 +84,7 @@ class Carrier:
             for run in change.ends:
                 self._end(change.job, run)
             for run in change.starts:
-                if run.key in handled:
+                if run.key in handled or (shards is not self.owned and self._was_lost(run, shards)):
                     continue
                 self._start(change.job, run, alone=change.scope is Scope.START)
                 begun += 1
@@ -89,6 +125,8 @@ class Carrier:
         try:
             if launcher is None:
                 raise LookupError(f'no launcher of the kind "{job.launcher_kind}"')
+            if self.hand is not None:
+                self.hand.take(run)
             launcher.start(launch, self.hear)
         except Exception as cause:  # noqa: BLE001 - one launch that fails must not end the loop
             at = (self.clock.now() - EPOCH) // MILLISECOND

@@ -10,13 +10,14 @@ from kron.core.event import Report, Traits
 from kron.core.instant import EPOCH
 from kron.core.plan import plan
 from kron.core.policy import LOOKAHEAD_MS
-from kron.core.shard import shard_of
 from kron.core.turn import Case, Change, Snapshot
 from kron.ports import Clock, Journal, Launcher, Ownership, Settled, Store
 from kron.runtime.carrier import NOTHING, Carrier, Written
+from kron.runtime.hand import Hand
 from kron.runtime.health import Health
-from kron.runtime.inbox import Inbox, by_identity, with_reports
+from kron.runtime.inbox import Inbox, known_cases, with_reports
 from kron.runtime.takeover import orphans_of
+from kron.runtime.tenure import no_tenure
 from kron.runtime.timekeeper import TimeKeeper
 
 # The first chunk of a wake is small so that the first start comes soon; later ones make good use of a commit.
@@ -25,8 +26,6 @@ FIRST_CHUNK, CHUNK = 64, 1_000
 MAX_REPORT_CHUNKS, MAX_DUE_CHUNKS = 20, 100_000
 # Earlier than anything is due.
 NEVER = -1
-# How long before its end a lease no longer counts: clocks run at slightly different speeds.
-LEASE_MARGIN_S = 1.0
 # How long an owner waits before it asks a store that failed again: at first, and at most.
 BACKOFF_MS, MAX_BACKOFF_MS = 100, 5_000
 
@@ -54,11 +53,11 @@ class Engine:
         self._journal = journal
         self._balance = balance
         self._time = TimeKeeper(clock)
-        self._ownership: Ownership | None = None
-        # When each shard was taken over, in milliseconds.
-        self._since: dict[int, int] = {}
+        self._tenure = no_tenure(namespace, owner)
         self._inbox = Inbox()
-        self._carrier = Carrier(clock, launchers, journal, self.hear)
+        self._carrier = Carrier(clock, launchers, journal, self.hear, Hand() if balance else None)
+        # Held until what was written is known to be under way here: no shard is given back before.
+        self._writing = asyncio.Lock()
         self._called = asyncio.Event()
         self._work: AbstractContextManager[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -75,6 +74,7 @@ class Engine:
     async def own(self, *, not_before: int = 0) -> None:
         """Take over: from now on every write of anybody else is refused."""
         self._time.high = max(self._time.high, not_before)
+        self._time.read()  # from here on a jump is noticed, also before the first wake
         asked = self._clock.monotonic()
         ownership = await self._store.own(self._namespace, self._owner, balance=self._balance)
         await self._take(ownership, asked)
@@ -82,27 +82,32 @@ class Engine:
 
     async def _take(self, ownership: Ownership, asked: float) -> None:
         """Look after what is owned from now on; what is new is recovered first."""
-        if ownership.ttl_ms is not None:
-            self._carrier.lease_ends = asked + ownership.ttl_ms / 1000 - LEASE_MARGIN_S
-        now = self.now()
-        new = [shard for shard in ownership.shards if shard not in self._since]
-        self._since = {shard: self._since.get(shard, now) for shard in ownership.shards}
-        self._ownership = ownership
+        now, tenure = self.now(), self._tenure
+        had = len(tenure.owned.shards)
+        new = tenure.renewed(ownership, asked)
+        self._carrier.lease_ends, self._carrier.owned = tenure.ends, tenure.owned.shards
+        if len(tenure.owned.shards) < had:
+            # Whoever has the others now finds what was left behind.
+            self._carrier.keep_only(tenure.has)
         if new:
+            # Should this fail, they are still new when the lease is renewed the next time.
             orphans = await orphans_of(
-                self._store, self._launchers, ownership, shards=frozenset(new), hear=self.hear, now=now
+                self._store, self._launchers, ownership, shards=new, hear=self.hear, now=now
             )
             self._inbox.reports += orphans
+            tenure.recovered(new, now)
+            self._carrier.owned = tenure.owned.shards
 
     def run(self) -> None:
         """Begin to look after the jobs."""
-        assert self._ownership is not None, "own first"
+        granted = self._tenure.granted
+        assert granted.shards, "own first"
         self._draining = False
         self.health.state = "running"
         self._begin_work()
         self._task = asyncio.create_task(self._loop(), name=f"kron {self._namespace}")
-        if self._ownership.ttl_ms is not None:
-            self._keeper = asyncio.create_task(self._keep(self._ownership.ttl_ms / 3000))
+        if granted.ttl_ms is not None:
+            self._keeper = asyncio.create_task(self._keep(granted.ttl_ms / 3000))
 
     async def stop(self) -> None:
         """Start nothing more, wait for what runs, note how it ended, and let others take over."""
@@ -119,9 +124,9 @@ class Engine:
             # A renewal that is broken off lets go of its connection first.
             await asyncio.wait([self._keeper])
             self._keeper = None
-        if self._ownership is not None and self.health.state != "lost":
-            await self._store.release(self._ownership)
-        self._ownership, self._since = None, {}
+        if self._tenure.granted.shards and self.health.state != "lost":
+            await self._store.release(self._tenure.granted)
+        self._tenure = no_tenure(self._namespace, self._owner)
         self.health.state = "stopped"
 
     def kill(self) -> None:
@@ -131,12 +136,12 @@ class Engine:
                 task.cancel()
         self._task = self._keeper = None
         self._end_work()
-        self._ownership, self._since = None, {}
+        self._tenure = no_tenure(self._namespace, self._owner)
         self.health.state = "killed"
 
     def hear(self, report: Report) -> None:
-        """Take note of what happened to an execution."""
-        self._inbox.reports.append(report)
+        """Take note of what happened to an execution; not before now, whatever the wall clock was set to."""
+        self._inbox.reports.append(report._replace(at=max(report.at, self._time.high)))
         self.call()
 
     def call(self) -> None:
@@ -151,15 +156,22 @@ class Engine:
         """Renew the lease in good time, whatever the loop is doing; without it nothing starts."""
         while True:
             await self._clock.sleep_until(self._clock.now() + timedelta(seconds=every_s))
-            asked = self._clock.monotonic()
             try:
-                assert self._ownership is not None
-                with self._clock.working():
-                    ownership = await self._store.renew(self._ownership, balance=self._balance)
-                    await self._take(ownership, asked)
+                await self._renew()
             except StoreError as error:
                 self._degrade(error)
+            except Exception as error:
+                self._fail(error)
+                raise
             self.call()
+
+    async def _renew(self) -> None:
+        """Ask for another while; what is under way here is not given to others."""
+        with self._clock.working():
+            async with self._writing:
+                asked = self._clock.monotonic()
+                mine = self._tenure.granted._replace(busy=self._carrier.busy_shards())
+                await self._take(await self._store.renew(mine, balance=self._balance), asked)
 
     async def _loop(self) -> None:
         backoff_ms = BACKOFF_MS
@@ -167,21 +179,15 @@ class Engine:
             while True:
                 self._begin_work()
                 self._called.clear()
-                ownership = self._ownership
-                assert ownership is not None
                 try:
-                    wake_at = await self._wake(ownership)
-                except OwnedError:
-                    if self._ownership is ownership:
-                        raise
-                    # A renewal gave some shards back meanwhile; the others are still looked after.
-                    continue
+                    wake_at = await self._wake_as_owner(self._tenure.owned)
                 except StoreError as error:
                     self._degrade(error)
                     await self._wait(self._time.high + backoff_ms)
                     backoff_ms = min(2 * backoff_ms, MAX_BACKOFF_MS)
                     continue
                 backoff_ms = BACKOFF_MS
+                self.health.recover()
                 if self._inbox.reports:
                     continue
                 if self._draining and not self._in_hand():
@@ -191,12 +197,26 @@ class Engine:
             self.health.state, self.health.error = "lost", str(error)
             self._journal.note("ownership_lost", {"namespace": self._namespace, "error": str(error)})
         except Exception as error:
-            # Our own mistake: nobody may believe that the jobs are looked after.
-            self.health.state, self.health.error = "failed", f"{type(error).__name__}: {error}"
-            self._journal.note("engine_failed", {"namespace": self._namespace, "error": str(error)})
+            self._fail(error)
             raise
         finally:
+            if self._keeper is not None:
+                # A lease that nobody works under is for somebody else.
+                self._keeper.cancel()
             self._end_work()
+
+    async def _wake_as_owner(self, ownership: Ownership) -> int | None:
+        """Wake; where somebody else has taken over some shards, the others are still looked after."""
+        try:
+            return await self._wake(ownership)
+        except OwnedError:
+            if self._tenure.owned.shards == ownership.shards and ownership.ttl_ms is not None:
+                await self._renew()
+            if self._tenure.owned.shards == ownership.shards:
+                raise
+            self._journal.note("ownership_lost", {"namespace": self._namespace})
+            self._called.set()
+            return None
 
     async def _wake(self, ownership: Ownership) -> int | None:
         """Note what has ended, then do all that is due; return when to look again.
@@ -215,16 +235,17 @@ class Engine:
         """Plan, settle and carry out what some reports come to."""
         reports = self._inbox.take(CHUNK)
         try:
-            known, further = self._known_cases(reports)
+            known, further = known_cases(self._carrier.alone, reports)
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=further)
             heard = await with_reports(self._store, self._namespace, loaded.cases, reports)
-            cases = self._with_since([*known, *heard])
+            cases = self._tenure.with_since([*known, *heard])
             changes, _ = plan(self._snapshot(ownership, cases, loaded.next_at, now), now)
             settled = await self._settle(ownership, changes, now)
-        except StoreError:
+        except (StoreError, OwnedError):
             self._inbox.put_back(reports)
             raise
-        await self._carrier.carry_out(changes, settled)
+        await self._carrier.carry_out(changes, settled, ownership.shards)
+        self._carrier.forget(reports, cases)
         if settled.changed:
             # What was heard of these jobs is heard again, with what the store knows of them now.
             self._inbox.put_back([report for report in reports if report.identity in settled.changed])
@@ -236,10 +257,11 @@ class Engine:
         try:
             for _ in range(MAX_DUE_CHUNKS):
                 loaded = await self._store.load(ownership, until=now, limit=limit)
-                cases = self._with_since(loaded.cases)
+                cases = self._tenure.with_since(loaded.cases)
                 changes, wake_at = plan(self._snapshot(ownership, cases, loaded.next_at, now), now)
                 before, written = written, NOTHING
-                written = changes, await self._settle_while_starting(ownership, changes, now, before)
+                settled = await self._settle_while_starting(ownership, changes, now, before)
+                written = changes, settled, ownership.shards
                 if self._draining or (len(cases) < limit and (wake_at is None or wake_at > now)):
                     break
                 if limit == FIRST_CHUNK:
@@ -266,40 +288,20 @@ class Engine:
             settling.cancel()
 
     def _snapshot(self, ownership: Ownership, cases: list[Case], next_at: int | None, now: int) -> Snapshot:
-        since = min(self._since.values(), default=now)
+        since = min(self._tenure.since.values(), default=now)
         return Snapshot(cases, since, ownership.token, self._traits, next_at, self._draining)
-
-    def _known_cases(self, reports: list[Report]) -> tuple[list[Case], list[str]]:
-        """Return what is known of jobs whose only open run has ended, and the names of all others.
-
-        Nobody needs to read what was just written: had anybody changed it since, the job's revision
-        would be another, and the store would refuse the change.
-        """
-        cases: list[Case] = []
-        further: list[str] = []
-        for identity, heard in by_identity(reports).items():
-            launch = self._carrier.alone.pop(identity, None)
-            if launch is not None and all(report.key == launch.run.key for report in heard):
-                cases.append(Case(launch.job, (launch.run,), heard))
-            else:
-                further.append(identity)
-        return cases, further
-
-    def _with_since(self, cases: list[Case]) -> list[Case]:
-        """Say of each job since when it is looked after, where that is not the same for all."""
-        if len(set(self._since.values())) <= 1:
-            return cases
-        return [case._replace(taken_over_at=self._since.get(shard_of(case.job.identity))) for case in cases]
 
     async def _settle(self, ownership: Ownership, changes: Sequence[Change], now: int) -> Settled:
         """Write first, then start: what is not on record does not happen."""
         if not changes:
             return NOTHING[1]
-        try:
-            settled = await self._store.settle(ownership, changes, now=now)
-        except StoreError:
-            self._carrier.unsure += [change for change in changes if change.starts or change.ends]
-            raise
+        async with self._writing:
+            try:
+                settled = await self._store.settle(ownership, changes, now=now)
+            except StoreError:
+                self._carrier.unsure += [change for change in changes if change.starts or change.ends]
+                raise
+            self._carrier.take_note(changes, settled)
         self._journal.settled(changes, settled, now)
         if settled.changed:
             self._called.set()
@@ -313,14 +315,15 @@ class Engine:
             self.health.jumps += 1
             self._journal.note("clock_jumped", {"namespace": self._namespace, "by_ms": jump, "now": now})
             if jump > LOOKAHEAD_MS:
-                self._since = dict.fromkeys(self._since, now)
-        if self.health.state == "degraded":
-            self.health.state, self.health.error = "running", None
+                self._tenure.since = dict.fromkeys(self._tenure.since, now)
         return now
 
+    def _fail(self, error: Exception) -> None:
+        self.health.fail(error)
+        self._journal.note("engine_failed", {"namespace": self._namespace, "error": str(error)})
+
     def _degrade(self, error: StoreError) -> None:
-        self.health.state, self.health.error = "degraded", str(error)
-        self.health.failures += 1
+        self.health.degrade(error)
         self._journal.note("store_failed", {"namespace": self._namespace, "error": str(error)})
 
     async def _wait(self, wake_at: int | None) -> None:

@@ -11,3 +11,17 @@ class Health:
     error: str | None = None
     failures: int = 0
     jumps: int = 0
+
+    def degrade(self, error: Exception) -> None:
+        """Note that the store failed."""
+        self.state, self.error = "degraded", str(error)
+        self.failures += 1
+
+    def recover(self) -> None:
+        """Note that a whole wake went well."""
+        if self.state == "degraded":
+            self.state, self.error = "running", None
+
+    def fail(self, error: Exception) -> None:
+        """Note our own mistake: nobody may believe that the jobs are looked after."""
+        self.state, self.error = "failed", f"{type(error).__name__}: {error}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from kron.core.event import Report
 from kron.core.record import IN_FLIGHT, RunRecord
 from kron.core.turn import Case
-from kron.ports import Store
+from kron.ports import Launch, Store
 
 
 @dataclass(slots=True)
@@ -53,3 +53,20 @@ async def with_reports(
         if run.status in IN_FLIGHT:
             unwaited.setdefault(run.identity, []).append(run)
     return [case._replace(runs=[*case.runs, *unwaited.get(case.job.identity, ())]) for case in cases]
+
+
+def known_cases(alone: dict[str, Launch], reports: Sequence[Report]) -> tuple[list[Case], list[str]]:
+    """Take out what is known of jobs whose only open run has ended; return it, and the names of all others.
+
+    Nobody needs to read what was just written: had anybody changed it since, the job's revision
+    would be another, and the store would refuse the change.
+    """
+    cases: list[Case] = []
+    further: list[str] = []
+    for identity, heard in by_identity(reports).items():
+        launch = alone.pop(identity, None)
+        if launch is not None and all(report.key == launch.run.key for report in heard):
+            cases.append(Case(launch.job, (launch.run,), heard))
+        else:
+            further.append(identity)
+    return cases, further

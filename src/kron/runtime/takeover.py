@@ -22,6 +22,7 @@ async def orphans_of(
         return []
     cases = await store.cases(ownership.namespace, [run.identity for run in left])
     jobs = {case.job.identity: case.job for case in cases}
+    left = [run for run in left if run.identity in jobs]
     reports: list[Report] = []
     for kind in {job.launcher_kind for job in jobs.values()}:
         launcher = launchers.get(kind)

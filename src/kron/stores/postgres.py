@@ -21,7 +21,7 @@ from kron.stores.postgres_change import chunks, refused, shards_of, write_change
 from kron.stores.postgres_lease import MARGIN_MS, TTL_MS, PostgresLease
 from kron.stores.postgres_query import count_of, rows_of
 from kron.stores.postgres_schema import CONNECT_S, Connection, PostgresSchema, address_of
-from kron.stores.row import attempt_of, range_of, run_of
+from kron.stores.row import attempt_of, range_of, run_of, runs_of
 from kron.stores.statement import statements
 
 SQL = statements("postgres")
@@ -127,12 +127,13 @@ class PostgresStore:
             known |= {row[0]: JobRecord(*row) for row in rows}
         values["names"] = texts(names or [])
         statement = f"{SQL['runs']} {SQL['open_runs']} {some} {SQL['by_time']}"
-        runs: dict[str, list[RunRecord]] = {}
-        for row in await rows_of(connection, statement, values):
-            runs.setdefault(row[1], []).append(run_of(row))
+        runs, faults = runs_of(await rows_of(connection, statement, values))
         earlier = await self._earlier(connection, namespace, known, runs)
         order = known if names is None else [name for name in names if name in known]
-        return [Case(known[name], runs.get(name, ()), (), earlier.get(name, {})) for name in order]
+        return [
+            Case(known[name], runs.get(name, ()), (), earlier.get(name, {}), fault=faults.get(name))
+            for name in order
+        ]
 
     async def _earlier(
         self,
@@ -160,7 +161,8 @@ class PostgresStore:
         statement = f"{SQL['runs']} {SQL['open_runs']} {some} {SQL['by_time']}"
         async with self._reading() as connection:
             rows = await rows_of(connection, statement, values)
-        return [run for run in map(run_of, rows) if run.in_flight]
+        runs, _ = runs_of(rows)
+        return [run for theirs in runs.values() for run in theirs if run.in_flight]
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
         """Write changes in one transaction that is fenced by ownership and by each job's revision."""

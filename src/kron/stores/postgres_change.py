@@ -49,6 +49,9 @@ async def write_changes(connection: Connection, namespace: str, changes: Sequenc
         for part in chunks(records):
             namespaces = {"namespaces": texts([namespace] * len(part))}
             await connection.execute(SQL[name], {**common, **namespaces, **arrays(fields, part, wanted)})
+    faulty = [change.job.identity for change in changes if change.fault is not None]
+    if faulty:
+        await connection.execute(SQL["hold_runs"], {**common, "names": texts(faulty)})
     return True
 
 

@@ -37,13 +37,13 @@ class PostgresLease:
         else:
             await connection.execute(SQL["make_leases"], {**values, "shards": SHARDS})
         if len(owned) > share:
-            given = dict(list(owned.items())[share:])
+            spare = [shard for shard in owned if shard not in ownership.busy]
+            given = {shard: owned.pop(shard) for shard in spare[share - len(owned) :]}
             await connection.execute(SQL["free_leases"], _lease_values(ownership._replace(shards=given)))
-            owned = dict(list(owned.items())[:share])
         elif len(owned) < share:
             taken = await rows_of(connection, SQL["take_leases"], {**values, "limit": share - len(owned)})
             owned.update(taken)
-        return ownership._replace(shards=owned, ttl_ms=self.ttl_ms)
+        return ownership._replace(shards=owned, ttl_ms=self.ttl_ms, busy=frozenset())
 
     async def _share(self, connection: Connection, values: dict[str, Any]) -> int:
         """Return how many shards are one worker's; all shares together are all shards."""

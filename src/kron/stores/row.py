@@ -1,6 +1,6 @@
 """Rows into records: a status or reason that no version of Kron wrote is an error that names its row."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kron.core.errors import StoreError
@@ -14,6 +14,7 @@ _REASON = {reason.value: reason for reason in Reason}
 _RESULT: dict[str | None, Result | None] = {result.value: result for result in Result} | {None: None}
 _KIND = {kind.value: kind for kind in Kind}
 _OUTCOME = {outcome.value: outcome for outcome in Outcome}
+_NUMBERS = frozenset({int, type(None)})
 
 
 def run_of(row: Row) -> RunRecord:
@@ -22,7 +23,21 @@ def run_of(row: Row) -> RunRecord:
         status, reason, kind, result = _STATUS[row[4]], _REASON[row[5]], _KIND[row[10]], _RESULT[row[15]]
     except KeyError as cause:
         raise _unreadable("run", row, cause) from cause
+    if not _NUMBERS.issuperset(map(type, (*row[2:4], *row[6:10], *row[11:15], row[18]))):
+        raise StoreError(f'The run "{row[0]}" cannot be read: a number is none', row=row[0])
     return RunRecord._make((*row[:4], status, reason, *row[6:10], kind, *row[11:15], result, *row[16:]))
+
+
+def runs_of(rows: Iterable[Row]) -> tuple[dict[str, list[RunRecord]], dict[str, str]]:
+    """Return the runs of each job, and of jobs with a run that cannot be read, why."""
+    runs: dict[str, list[RunRecord]] = {}
+    faults: dict[str, str] = {}
+    for row in rows:
+        try:
+            runs.setdefault(row[1], []).append(run_of(row))
+        except StoreError as error:
+            faults[row[1]] = str(error)
+    return runs, faults
 
 
 def range_of(row: Row) -> RangeRecord:

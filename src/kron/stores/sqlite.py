@@ -23,7 +23,7 @@ from kron.core.turn import Case, Change
 from kron.ports import Loaded, Ownership, Settled
 from kron.stores.lock import Lock
 from kron.stores.migration import bring_up
-from kron.stores.row import attempt_of, range_of, run_of
+from kron.stores.row import attempt_of, range_of, run_of, runs_of
 from kron.stores.sqlite_change import CLEAN, refused, write, write_or_refuse
 from kron.stores.statement import statements
 
@@ -101,7 +101,9 @@ class SqliteStore:
         number = self._number_of(namespace)
         values = {"namespace": number, "until": until, "limit": limit}
         jobs = {job.number: job for job in map(JobRecord._make, self._at_once("due_jobs", values))}
-        further = {job for (job,) in connection.execute(SQL["due_runs"], values)} - jobs.keys()
+        further = {job for (job,) in connection.execute(SQL["due_runs"], values)}
+        further |= {job for (job,) in connection.execute(SQL["odd"], values)}
+        further -= jobs.keys()
         if further:
             numbers = {"numbers": json.dumps(list(further))}
             rows = self._at_once("numbered_jobs", numbers)
@@ -109,18 +111,25 @@ class SqliteStore:
         if named:
             jobs.update((job.number, job) for job in self._jobs(namespace, named))
         (next_at,) = connection.execute(SQL["next_at"], values).fetchone()
-        return Loaded(self._with_runs(list(jobs.values())), next_at)
+        return Loaded(self._with_runs(list(jobs.values())), next_at if isinstance(next_at, int) else None)
 
     def _with_runs(self, jobs: list[JobRecord]) -> list[Case]:
         """Return jobs with their open runs and the earlier definitions these still follow."""
         numbers = json.dumps([job.number for job in jobs])
-        runs: dict[str, list[RunRecord]] = {}
-        for row in self._at_once("open_runs", {"numbers": numbers}) if jobs else ():
-            runs.setdefault(row[1], []).append(run_of(row))
+        runs, faults = runs_of(self._at_once("open_runs", {"numbers": numbers}) if jobs else ())
         if not runs:
             return [Case(job) for job in jobs]
         earlier = self._earlier([job for job in jobs if job.identity in runs], runs)
-        return [Case(job, runs.get(job.identity, ()), (), earlier.get(job.identity, {})) for job in jobs]
+        return [
+            Case(
+                job,
+                runs.get(job.identity, ()),
+                (),
+                earlier.get(job.identity, {}),
+                fault=faults.get(job.identity),
+            )
+            for job in jobs
+        ]
 
     def _earlier(self, jobs: list[JobRecord], runs: dict[str, list[RunRecord]]) -> dict[str, dict[int, str]]:
         numbers = [job.number for job in jobs if any(run.epoch < job.epoch for run in runs[job.identity])]
@@ -151,7 +160,8 @@ class SqliteStore:
 
     def _in_flight(self, namespace: str) -> list[RunRecord]:
         rows = self._open().execute(SQL["all_open_runs"], {"namespace": self._number_of(namespace)})
-        return [run for run in map(run_of, rows) if run.in_flight]
+        runs, _ = runs_of(rows)
+        return [run for theirs in runs.values() for run in theirs if run.in_flight]
 
     # --- registration ----------------------------------------------------------------------------
 

@@ -206,6 +206,10 @@ FROM unnest(%(namespaces)s::text[], %(key)s::text[], %(fire_time)s::bigint[], %(
     run_id, acked)
 WHERE schedule_runs.namespace = new.namespace AND schedule_runs.idempotency_key = new.key
 
+-- name: hold_runs
+UPDATE schedule_runs SET due_at = NULL, changed_at = %(now)s
+WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[]) AND due_at IS NOT NULL
+
 -- name: insert_attempts
 INSERT INTO schedule_attempts (namespace, idempotency_key, attempt, token, began_at, over_at, result, error, run_id)
 SELECT %(namespace)s, * FROM unnest(%(key)s::text[], %(attempt)s::bigint[], %(token)s::bigint[],

@@ -18,6 +18,14 @@ ORDER BY plan_at LIMIT :limit
 SELECT DISTINCT job FROM runs WHERE namespace = :namespace AND due_at <= :until
 ORDER BY due_at LIMIT :limit
 
+-- What is no number comes after all numbers; nobody would ever look at it.
+-- name: odd
+SELECT job FROM (
+    SELECT number AS job FROM jobs WHERE namespace = :namespace AND plan_at >= ''
+    UNION ALL
+    SELECT job FROM runs WHERE namespace = :namespace AND due_at >= ''
+) LIMIT :limit
+
 -- name: next_at
 SELECT min(at) FROM (
     SELECT min(plan_at) AS at FROM jobs WHERE namespace = :namespace AND plan_at > :until
@@ -108,6 +116,9 @@ FROM json_each(?) WHERE number = value ->> 0 AND revision = value ->> 1
 UPDATE runs SET fire_time = ?, status = ?, reason = ?, epoch = ?, due_at = ?, is_open = ?, attempt = ?,
     token = ?, began_at = ?, over_at = ?, result = ?, error = ?, run_id = ?, acked = ?, changed_at = ?
 WHERE job = ? AND nominal_time = ? AND slot = ?
+
+-- name: hold_runs
+UPDATE runs SET due_at = NULL WHERE job = ? AND due_at IS NOT NULL
 
 -- name: insert_attempt
 INSERT INTO attempts (job, idempotency_key, attempt, token, began_at, over_at, result, error, run_id)

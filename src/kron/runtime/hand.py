@@ -1,0 +1,37 @@
+"""The hand: executions that are under way in this program, and that nobody else could look after."""
+
+from collections.abc import Iterable, Sequence
+
+from kron.core.event import Report
+from kron.core.record import RunRecord
+from kron.core.shard import shard_of
+from kron.core.turn import Change
+
+
+class Hand:
+    """What was started here and whose end is not on record yet. Its shards are not given to others."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, str] = {}
+
+    def take(self, run: RunRecord) -> None:
+        """Note a start."""
+        self._held[run.key] = run.identity
+
+    def let_go(self, changes: Iterable[Change]) -> None:
+        """Note what was written: what is no longer in flight is over."""
+        for change in changes:
+            for run in change.updates:
+                if not run.in_flight:
+                    self._held.pop(run.key, None)
+
+    def forget(self, reports: Sequence[Report], known: Iterable[str]) -> None:
+        """Note what is said of jobs that are gone."""
+        names = frozenset(known)
+        for report in reports:
+            if report.identity not in names:
+                self._held.pop(report.key, None)
+
+    def shards(self) -> frozenset[int]:
+        """Return the shards that something is held of."""
+        return frozenset(map(shard_of, set(self._held.values())))

@@ -1,0 +1,42 @@
+"""The ledger: a line before and after the work of every real execution, whoever dies meanwhile."""
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """What was done: `asked`, `owned`, `delivered`, `begin`, `end` or `raise`; `at` is -1 if nobody knows."""
+
+    what: str
+    identity: str
+    key: str
+    attempt: int
+    token: int
+    at: int
+
+
+class Ledger:
+    """An append-only file. Every line is one write, so lines of several processes never mix."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._lines: list[Line] = []
+        self._read = 0
+
+    def write(self, line: Line) -> None:
+        """Append one line."""
+        os.write(self._handle, f"{json.dumps(line)}\n".encode())
+
+    def lines(self) -> list[Line]:
+        """Return all lines, in the order in which they were written."""
+        new = os.pread(self._handle, os.fstat(self._handle).st_size - self._read, self._read)
+        self._read += len(new)
+        self._lines += [Line._make(json.loads(text)) for text in new.splitlines()]
+        return self._lines
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._handle)

@@ -1,0 +1,88 @@
+"""The nursery: starts real workers quickly, kills them, stops them for a while; all by their numbers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import kron
+from tests.faults.worker import Setting, text_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(kron.__file__).resolve().parents[1]
+# How long anything may take that takes a moment; only a hopeless test waits so long.
+PATIENCE_S = 60.0
+LOOK_S = 0.005
+
+
+class Nursery:
+    """A process that has imported everything and forks workers."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join([str(ROOT), str(SOURCE)])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.worker"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._alive: set[int] = set()
+
+    def start(self, setting: Setting) -> int:
+        """Start a worker; return its number."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(text_of(setting) + "\n")
+        self._process.stdin.flush()
+        pid = int(self._process.stdout.readline())
+        self._alive.add(pid)
+        return pid
+
+    def kill(self, pid: int) -> None:
+        """Kill a worker, and see it gone."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        self.wait(pid)
+
+    def wait(self, pid: int) -> None:
+        """Wait until a worker is gone."""
+        wait_for(lambda: not is_there(pid))
+        self._alive.discard(pid)
+
+    def close(self) -> None:
+        """End all workers, and the nursery."""
+        for pid in list(self._alive):
+            self.kill(pid)
+        self._process.kill()
+        self._process.communicate()
+
+
+def is_there(pid: int) -> bool:
+    """Say whether a process is there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_for(is_so: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> None:
+    """Wait until something is so."""
+    until = time.monotonic() + patience_s
+    while not is_so():
+        if time.monotonic() > until:
+            raise AssertionError("it never came to be")
+        time.sleep(LOOK_S)
+
+
+def seed_of(name: str) -> str:
+    """Return a seed, and say with a failure how to have the same again."""
+    seed = os.environ.get("KRON_FAULT_SEED") or str(time.time_ns() % 1_000_000)
+    print(f"{name}: KRON_FAULT_SEED={seed}")  # noqa: T201 - pytest shows it with a failure
+    return seed

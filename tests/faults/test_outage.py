@@ -1,0 +1,164 @@
+"""Databases that go away, fill up or are locked under a running engine: degraded, then well by itself."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from kron.clocks.system import SystemClock
+from kron.core.policy import Overlap
+from kron.stores.postgres import PostgresStore
+from kron.stores.sqlite import SqliteStore
+from tests.faults.comparison import faults_of
+from tests.faults.rig import SPACE, Rig, evidence_of, job_of, rig_of, until
+from tests.postgres import Server
+
+EVERY_SECOND = "* * * * * *"
+SHORT_TTL_MS = 600
+
+
+async def check_every_period(rig: Rig, *names: str) -> None:
+    """Each second since the jobs began has one outcome; what is on record was called once, and succeeded."""
+    for name in names:
+        assert faults_of(await evidence_of(rig.store, name, rig.lines)) == []
+        (case,) = await rig.store.cases(SPACE, [name])
+        assert 1000 * case.job.cursor > rig.now() - 3_000
+        assert {run.status for run in await rig.runs(name)} <= {"SUCCESS", "SKIPPED"}
+
+
+async def goes_on(rig: Rig, periods: int = 2) -> None:
+    """Wait until the engine is well and some more periods have run."""
+    await until(lambda: rig.engine.health.state == "running")
+    so_far = len(rig.calls)
+    await until(lambda: len(rig.calls) >= so_far + periods)
+
+
+@asynccontextmanager
+async def on_postgres(url: str) -> AsyncIterator[Rig]:
+    store = PostgresStore(url, ttl_ms=SHORT_TTL_MS, margin_ms=200)
+    async with rig_of(store, SystemClock()) as rig:
+        await rig.add(job_of("allow", EVERY_SECOND), job_of("skip", EVERY_SECOND, overlap=Overlap.SKIP))
+        await rig.run()
+        await until(lambda: len(rig.calls) >= 2)
+        yield rig
+
+
+@pytest.mark.parametrize("how", ["fast", "crash"])
+async def test_a_server_that_goes_away_and_comes_back_costs_no_period(
+    postgres: Server, postgres_url: str, how: str
+) -> None:
+    async with on_postgres(postgres_url) as rig:
+        await asyncio.to_thread(postgres.halt if how == "fast" else postgres.crash)
+        try:
+            await until(lambda: rig.engine.health.state == "degraded")
+            # Due work piles up meanwhile.
+            await asyncio.sleep(1.2)
+            assert rig.engine.health.state == "degraded"
+            assert "store_failed" in rig.journal.events()
+        finally:
+            await asyncio.to_thread(postgres.start)
+        await goes_on(rig)
+        await rig.engine.stop()
+        await check_every_period(rig, "allow", "skip")
+
+
+async def test_connections_that_are_cut_again_and_again_cost_no_period(
+    postgres: Server, postgres_url: str
+) -> None:
+    cut = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'kron' AND pid <> pg_backend_pid()"
+    )
+    async with on_postgres(postgres_url) as rig:
+        ends_at = time.monotonic() + 1.5
+        while time.monotonic() < ends_at:
+            await asyncio.to_thread(postgres.execute, cut)
+            await asyncio.sleep(0.05)
+        await goes_on(rig)
+        await rig.engine.stop()
+        await check_every_period(rig, "allow", "skip")
+
+
+# --- SQLite ----------------------------------------------------------------------------------------
+
+
+class BoundedStore(SqliteStore):
+    """A store whose file may not grow beyond so many pages: a disk that is full."""
+
+    async def allow(self, pages: int | None) -> None:
+        """Leave room for so many more pages; None for as many as there can be."""
+        await self._do(self._allow, pages)
+
+    def _allow(self, pages: int | None) -> None:
+        connection = self._open()
+        (now,) = connection.execute("PRAGMA page_count").fetchone()
+        (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+        most = 1 << 30 if pages is None else now + pages - free
+        connection.execute(f"PRAGMA max_page_count = {most}").fetchone()
+
+
+async def test_a_full_disk_costs_no_period(tmp_path: Path) -> None:
+    store = BoundedStore(str(tmp_path / "kron.db"))
+    # Many jobs, so that every second needs new pages.
+    names = [f"job-{number}" for number in range(60)]
+    async with rig_of(store, SystemClock()) as rig:
+        await rig.add(*(job_of(name, EVERY_SECOND) for name in names))
+        await rig.run()
+        await until(lambda: len(rig.calls) >= len(names))
+        await store.allow(0)
+        await until(lambda: rig.engine.health.state == "degraded")
+        assert "full" in str(rig.engine.health.error)
+        await asyncio.sleep(1.2)
+        assert rig.engine.health.state == "degraded"
+        await store.allow(None)
+        await goes_on(rig, len(names))
+        await rig.engine.stop()
+        await check_every_period(rig, *names)
+
+
+async def test_a_locked_file_costs_no_period(tmp_path: Path) -> None:
+    path = str(tmp_path / "kron.db")
+    async with rig_of(SqliteStore(path, busy_ms=100), SystemClock()) as rig:
+        await rig.add(job_of("allow", EVERY_SECOND), job_of("skip", EVERY_SECOND, overlap=Overlap.SKIP))
+        await rig.run()
+        await until(lambda: len(rig.calls) >= 2)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        await until(lambda: rig.engine.health.state == "degraded")
+        assert "locked" in str(rig.engine.health.error)
+        await asyncio.sleep(1.2)
+        other.execute("ROLLBACK")
+        other.close()
+        await goes_on(rig)
+        await rig.engine.stop()
+        await check_every_period(rig, "allow", "skip")
+
+
+async def test_an_end_during_an_outage_is_on_record_afterwards(tmp_path: Path) -> None:
+    """Retries wait for their delay as counted from the end itself, not from the end of the outage."""
+    path = str(tmp_path / "kron.db")
+
+    async def fails_once(launch: object) -> None:
+        await asyncio.sleep(0.3)
+        if len(rig.calls) == 1:
+            raise ValueError("broken")
+
+    async with rig_of(SqliteStore(path, busy_ms=20), SystemClock()) as rig:
+        await rig.add(job_of("job", EVERY_SECOND, retry_delay=timedelta(0), remaining=1), callback=fails_once)
+        await rig.run()
+        await until(lambda: len(rig.calls) == 1)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        await until(lambda: rig.engine.health.failures >= 2)
+        other.execute("ROLLBACK")
+        other.close()
+        await until(lambda: len(rig.calls) == 2)
+        await until(lambda: not rig.launcher.busy)
+        await rig.engine.stop()
+        (run,) = await rig.runs()
+        assert (run.status, run.attempt) == ("SUCCESS", 2)

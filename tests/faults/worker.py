@@ -1,0 +1,257 @@
+"""A worker: a real engine in a process of its own, whose callbacks write each execution into a ledger.
+
+Run as a program it is a nursery: everything is imported once, and each line of its input, a `Setting` as
+JSON, makes it fork a worker. It answers with the worker's number, so that a restart costs milliseconds.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from kron.clocks.system import SystemClock
+from kron.core.errors import OwnedError, StoreError
+from kron.core.event import Traits
+from kron.core.instant import EPOCH
+from kron.core.registration import edit
+from kron.core.terms import terms_of
+from kron.core.turn import Change
+from kron.launchers.callback import CallbackLauncher
+from kron.launchers.http import HttpLauncher
+from kron.launchers.process import ProcessLauncher
+from kron.ports import Launch, Launcher, Ownership, Settled
+from kron.runtime.engine import Engine
+from kron.runtime.journal import LogJournal
+from kron.stores.postgres import PostgresStore
+from kron.stores.sqlite import SqliteStore
+from tests.faults.ledger import Ledger, Line
+
+MILLISECOND = timedelta(milliseconds=1)
+ASK_AGAIN_S = 0.02
+# How long a call takes, in seconds: some end at once, some outlive their owner, some the next period.
+DURATIONS_S = (0.0, 0.0, 0.01, 0.05, 0.2, 0.5, 1.3)
+# How slowly the store answers, so that some owners die between a commit and the start that follows.
+ANSWERS_S = (0.0, 0.0, 0.002, 0.01, 0.03)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Everything a worker is told. `ahead_ms` is how far its clock is ahead of the machine's.
+
+    With `last`, the jobs end a moment later; the worker stops when nothing is left to do.
+    """
+
+    store: str
+    ledger: str
+    space: str
+    owner: str
+    state: str
+    ahead_ms: int = 0
+    last: bool = False
+    ttl_ms: int = 300
+    margin_ms: int = 100
+    balance: bool = False
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, some time ahead: the machine was off that long."""
+
+    def __init__(self, ahead: timedelta) -> None:
+        self._ahead = ahead
+
+    def now(self) -> datetime:
+        """Return the present instant, shifted."""
+        return super().now() + self._ahead
+
+    async def sleep_until(self, instant: datetime) -> None:
+        """Sleep until a shifted instant."""
+        await super().sleep_until(instant - self._ahead)
+
+
+class SlowSqlite(SqliteStore):
+    """A store in a file whose answers take a moment; it remembers its owner's token."""
+
+    token = 0
+
+    async def own(
+        self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        ownership = await super().own(namespace, owner, now=now, balance=balance)
+        self.token = ownership.token
+        return ownership
+
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
+        settled = await super().settle(ownership, changes, now=now)
+        await asyncio.sleep(ANSWERS_S[now % len(ANSWERS_S)])
+        return settled
+
+
+class SlowPostgres(PostgresStore):
+    """A store in a database whose answers take a moment; it remembers its owner's token."""
+
+    token = 0
+
+    async def own(
+        self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        ownership = await super().own(namespace, owner, now=now, balance=balance)
+        self.token = ownership.token
+        return ownership
+
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
+        settled = await super().settle(ownership, changes, now=now)
+        await asyncio.sleep(ANSWERS_S[now % len(ANSWERS_S)])
+        return settled
+
+
+class KeyedLauncher(CallbackLauncher):
+    """Calls that may be delivered twice: whoever is called looks the key up in the ledger first."""
+
+    traits = Traits(reports=True, idempotent=True)
+
+
+def open_store(setting: Setting) -> SlowSqlite | SlowPostgres:
+    """Return the store a worker uses."""
+    if not setting.store.startswith("postgresql:"):
+        return SlowSqlite(setting.store)
+    return SlowPostgres(setting.store, ttl_ms=setting.ttl_ms, margin_ms=setting.margin_ms)
+
+
+def work_of(key: str, attempt: int) -> tuple[float, bool]:
+    """Return how long an attempt takes, and whether it fails: always the same for the same attempt."""
+    number = int(key[:8], 16) + 7 * attempt
+    return DURATIONS_S[number % len(DURATIONS_S)], number % 4 == 0 and attempt < 3
+
+
+class Worker:
+    """One engine, its launchers and its ledger."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._clock = ShiftedClock(timedelta(milliseconds=setting.ahead_ms))
+        self._ledger = Ledger(Path(setting.ledger))
+        self.store = open_store(setting)
+        self._calls = CallbackLauncher(self._clock)
+        self._keyed = KeyedLauncher(self._clock)
+        launchers: dict[str, Launcher] = {
+            "callback": self._calls,
+            "keyed": self._keyed,
+            "process": ProcessLauncher(self._clock, setting.state),
+            "http": HttpLauncher(self._clock),
+        }
+        self.engine = Engine(
+            self.store,
+            self._clock,
+            launchers,
+            namespace=setting.space,
+            owner=setting.owner,
+            journal=LogJournal(),
+            balance=setting.balance,
+        )
+
+    def now(self) -> int:
+        """Return the worker's time in milliseconds."""
+        return (self._clock.now() - EPOCH) // MILLISECOND
+
+    def _write(self, what: str, launch: Launch) -> None:
+        run = launch.run
+        self._ledger.write(Line(what, run.identity, run.key, run.attempt, run.token, self.now()))
+
+    async def _call(self, launch: Launch) -> None:
+        self._write("begin", launch)
+        duration_s, fails = work_of(launch.run.key, launch.run.attempt)
+        await asyncio.sleep(duration_s)
+        self._write("raise" if fails else "end", launch)
+        if fails:
+            raise ValueError("as planned")
+
+    async def _call_once(self, launch: Launch) -> None:
+        self._write("delivered", launch)
+        known = {(line.key, line.attempt) for line in self._ledger.lines() if line.what == "begin"}
+        if (launch.run.key, launch.run.attempt) not in known:
+            self._write("begin", launch)
+            self._write("end", launch)
+
+    async def begin(self) -> None:
+        """Take over as soon as it is possible, and look after the jobs."""
+        for case in await self.store.cases(self._setting.space):
+            self._calls.callbacks[case.job.identity] = self._call
+            self._keyed.callbacks[case.job.identity] = self._call_once
+        while True:
+            asked_at = self.now()
+            with suppress(OwnedError, StoreError):
+                await self.engine.own()
+                break
+            await asyncio.sleep(ASK_AGAIN_S)
+        token = self.store.token
+        self._ledger.write(Line("asked", "", "", os.getpid(), token, asked_at))
+        self._ledger.write(Line("owned", "", "", os.getpid(), token, self.now()))
+        self.engine.run()
+
+    async def run(self) -> None:
+        """Live until killed; the last one ends the jobs and stops when nothing is left to do."""
+        if self._setting.last:
+            await self._end_jobs()
+        await self.begin()
+        if self._setting.last:
+            await self._wait_for_the_end()
+        else:
+            await asyncio.Event().wait()
+        await self.engine.stop()
+        await self.store.close()
+
+    async def _end_jobs(self) -> None:
+        """Let every job end two seconds from now, by an edit."""
+        space, now = self._setting.space, self.now()
+        for case in await self.store.cases(space):
+            job = terms_of(case.job.definition, case.job.identity).for_job(case.job.identity)
+            ending = replace(job, policy=replace(job.policy, end_at=now // 1000 + 2))
+            record, kind = case.job, case.job.launcher_kind
+            change = edit(record, list(case.runs), ending, now=now, launcher=record.launcher, kind=kind)
+            settled = await self.store.put(space, created=[], changed=[change], now=now)
+            assert not settled.changed
+
+    async def _wait_for_the_end(self) -> None:
+        while True:
+            cases = await self.store.cases(self._setting.space)
+            if all(case.job.plan_at is None and not case.runs for case in cases):
+                return
+            await asyncio.sleep(0.1)
+
+
+def text_of(setting: Setting) -> str:
+    """Return a setting as one line."""
+    return json.dumps(asdict(setting))
+
+
+def _be_worker(text: str) -> None:
+    """Never returns: a fork must not go on as its parent would."""
+    code = 1
+    try:
+        asyncio.run(Worker(Setting(**json.loads(text))).run())
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - whoever reads the standard error sees why
+        print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+    finally:
+        os._exit(code)
+
+
+def main() -> None:
+    """Fork a worker for each line; those that died are no concern of anybody's here."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _be_worker(line)
+        print(pid, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What was written is started, unless somebody else may have it by now."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from kron.core.event import Report
+from kron.core.shard import shard_of
+from kron.runtime.carrier import Carrier
+from kron.runtime.hand import Hand
+from kron.runtime.journal import LogJournal
+from kron.testing import ScriptedLauncher, SimulatedClock, Step
+from kron.testing.contract.sample import CLEAN, a_job, cohort_of
+from tests.engine_stage import NOON
+
+SHARD = shard_of("backup")
+
+
+def ignore(report: Report) -> None:
+    """Take no note of what happens."""
+
+
+@pytest.mark.parametrize(
+    ("owned", "begun"),
+    [
+        pytest.param({SHARD: 7}, 1, id="renewed"),
+        pytest.param({}, 0, id="lost"),
+        pytest.param({SHARD: 8}, 0, id="lost and taken over again"),
+        pytest.param({SHARD: 7, SHARD + 1: 8}, 1, id="more than before"),
+    ],
+)
+async def test_what_was_written_before_a_shard_was_lost_does_not_start(
+    owned: Mapping[int, int], begun: int
+) -> None:
+    clock = SimulatedClock(NOON)
+    launcher = ScriptedLauncher(clock, {"backup": [Step.HANG]})
+    carrier = Carrier(clock, {"callback": launcher}, LogJournal(), ignore, Hand(), owned=owned)
+    await carrier.carry_out(cohort_of([a_job()]), CLEAN, {SHARD: 7})
+    assert len(launcher.started) == begun
+
+
+async def test_what_is_written_keeps_its_shard_from_being_given_away() -> None:
+    clock = SimulatedClock(NOON)
+    carrier = Carrier(clock, {}, LogJournal(), ignore, Hand())
+    changes = cohort_of([a_job()])
+    carrier.take_note(changes, CLEAN)
+    assert carrier.busy_shards() == {SHARD}
+    carrier.take_note(changes, CLEAN._replace(changed=frozenset({"backup"})))
+    assert carrier.busy_shards() == {SHARD}
