@@ -211,21 +211,35 @@ class Model:
                 self.end(entry, "lost", now)
         if self.paused or self.deleted:
             return
+        more = False
         while self.editions:
             edition = self.editions[0]
-            missed, due = self._listed(edition, now)
-            later = edition.job.policy.catchup in (Catchup.ALL, Catchup.SPREAD)
-            self._judge_missed(missed, now)
-            if missed and later:
-                # What is replayed goes first; what is simply due follows in a wake of its own.
-                self._judge(now)
-            for entry in due if self.remaining != 0 else ():
-                self.entries[entry.nominal] = entry
-            self._judge(now)
+            more = self._take(edition, now)
             if edition.until is None:
                 break
             self.editions.pop(0)
+        while more:
+            more = self._judge(now)
         self._start_retries(now)
+
+    def _take(self, edition: Edition, now: int) -> bool:
+        """Judge the periods of one definition; say whether one more look at the same instant is needed."""
+        missed, due = self._listed(edition, now)
+        self._judge_missed(missed, now)
+        if missed and edition.job.policy.catchup in (Catchup.ALL, Catchup.SPREAD):
+            # What is replayed goes first; what is simply due follows in a wake of its own.
+            more = self._judge(now)
+            if self._is_over(edition, missed[-1].nominal):
+                return more
+        for entry in due if self.remaining != 0 else ():
+            self.entries[entry.nominal] = entry
+        return self._judge(now)
+
+    def _is_over(self, edition: Edition, last: int) -> bool:
+        """Say whether an earlier definition has nothing after a nominal time."""
+        if edition.until is None:
+            return False
+        return self.remaining == 0 or not any(periods_of(edition.job, last, edition.until))
 
     def _has_work(self, now: int) -> bool:
         if any(e.in_flight and e.timeout_at is not None and e.timeout_at <= now for e in self._all()):
@@ -234,12 +248,11 @@ class Model:
             return False
         first, *later = self.editions
         missed, due = self._listed(first, now, look=True)
-        waiting = ("queued", "replacing")
         return bool(
             later
             or missed
             or due
-            or any(e.status == "PENDING" and e.fire <= now and e.reason not in waiting for e in self._all())
+            or any(e.status == "PENDING" and e.fire <= now and not e.waits for e in self._all())
             or any(e.retry_at is not None and e.retry_at <= now and not e.waits for e in self._all())
             or any(
                 e.status == "PENDING" and e.grace_until is not None and e.grace_until <= now
@@ -287,24 +300,27 @@ class Model:
         return missed, due
 
     def _judge_missed(self, missed: list[Entry], now: int) -> None:
+        """Let each definition judge its own periods."""
         missed.sort(key=lambda entry: entry.nominal)
-        for number, entry in enumerate(missed, 1):
+        for entry in missed:
             self.entries[entry.nominal] = entry
-            policy, later = entry.job.policy, len(missed) - number
+            policy, own = entry.job.policy, [e for e in missed if e.job is entry.job]
+            later = len([e for e in own if e.nominal > entry.nominal])
             if policy.catchup is Catchup.NONE:
                 entry.status, entry.reason = "MISSED", "catchup_none"
-            elif policy.catchup is Catchup.ONCE and any(e.job is entry.job for e in missed[number:]):
+            elif policy.catchup is Catchup.ONCE and later:
                 entry.status, entry.reason = "MISSED", "superseded"
             elif policy.catchup is not Catchup.ONCE and later >= policy.max_catchup:
                 entry.status, entry.reason = "MISSED", "catchup_limit"
             elif policy.catchup is Catchup.SPREAD:
-                count = min(len(missed), policy.max_catchup)
+                count = min(len(own), policy.max_catchup)
                 entry.fire = now + (count - later) * MINUTE_MS // (count + 1)
                 entry.reason = "spread"
             else:
                 entry.reason = "caught_up"
 
-    def _judge(self, now: int) -> None:
+    def _judge(self, now: int) -> bool:
+        """Judge what is due; say whether one more look at the same instant is needed."""
         for entry in self.asked:
             if entry.status == "PENDING":
                 self._start(entry, now)
@@ -313,7 +329,7 @@ class Model:
             for entry in self._all():
                 if entry.retry_at is not None:
                     entry.reason, entry.retry_at = "retry_preempted", None
-        self._overlap(line, now)
+        return self._overlap(line, now)
 
     def _start_retries(self, now: int) -> None:
         for entry in sorted(self._all(), key=lambda e: (e.fire, e.nominal)):
@@ -339,15 +355,14 @@ class Model:
     def _active(self) -> list[Entry]:
         return [entry for entry in self._all() if entry.in_flight]
 
-    def _overlap(self, line: list[Entry], now: int) -> None:
+    def _overlap(self, line: list[Entry], now: int) -> bool:
         overlap, waiting = self.job.policy.overlap, 0
         if overlap is Overlap.BUFFER_ONE:
             for entry in line[:-1]:
                 entry.status, entry.reason = "SKIPPED", "coalesced"
             line = line[-1:]
         if overlap is Overlap.REPLACE:
-            self._replace(line, now)
-            return
+            return self._replace(line, now)
         for entry in line:
             if overlap is Overlap.ALLOW or not self._active():
                 self._start(entry, now)
@@ -356,27 +371,28 @@ class Model:
             elif overlap is Overlap.QUEUE and waiting >= self.job.policy.queue_max:
                 entry.status, entry.reason = "SKIPPED", "queue_full"
             else:
-                entry.reason, waiting, entry.grace_until = "queued", waiting + 1, None
+                waiting, entry.grace_until, entry.waits = waiting + 1, None, True
+                # What is spread stays exempt from the deadline while it waits.
+                entry.reason = entry.reason if entry.reason == "spread" else "queued"
+        return False
 
-    def _replace(self, line: list[Entry], now: int) -> None:
-        """Start one after the other, each as soon as what runs has ended or its grace is over."""
-        while line:
-            first = line[0]
-            grace_over = first.grace_until is not None and first.grace_until <= now
-            if self._active() and not grace_over:
-                for entry in self._active():
-                    entry.reason = "replaced"
-                for entry in line:
-                    entry.reason = "replacing"
-                if first.grace_until is None:
-                    first.grace_until = now + self.job.policy.replace_grace // MS
-                if first.grace_until > now:
-                    return
-                continue
+    def _replace(self, line: list[Entry], now: int) -> bool:
+        """Ask what runs to end, or start the first in line; say whether the next step is for now, too."""
+        if not line:
+            return False
+        first, *rest = line
+        for entry in rest:
+            entry.reason, entry.waits = "replacing", True
+        grace_over = first.grace_until is not None and first.grace_until <= now
+        if not self._active() or grace_over:
             self._start(first, now)
-            line = line[1:]
-            for entry in line:
-                entry.reason = "replacing"
+            return bool(rest)
+        for entry in self._active():
+            entry.reason = "replaced"
+        first.reason, first.waits = "replacing", True
+        if first.grace_until is None:
+            first.grace_until = now + self.job.policy.replace_grace // MS
+        return first.grace_until <= now
 
     def _start(self, entry: Entry, now: int) -> None:
         if entry.attempt == 0 and not entry.manual and self.remaining is not None:
@@ -386,6 +402,6 @@ class Model:
             self.remaining -= 1
         if entry.retry_at is None and entry.reason not in ("caught_up", "spread", "asked"):
             entry.reason = "due"
-        entry.status, entry.attempt, entry.retry_at = "STARTED", entry.attempt + 1, None
+        entry.status, entry.attempt, entry.retry_at, entry.waits = "STARTED", entry.attempt + 1, None, False
         timeout = self.job.policy.run_timeout
         entry.timeout_at = None if timeout is None else now + timeout // MS

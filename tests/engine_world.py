@@ -163,8 +163,7 @@ class World:
     def resume(self) -> None:
         """Resume the job."""
         case = self.case
-        change = resume(case.job, list(case.runs), now=self.now, definitions=case.definitions)
-        self._put(change)
+        self._put(resume(case.job, list(case.runs), now=self.now))
 
     def edit(self, job: Job) -> None:
         """Give the job a new definition; a deleted one is created again."""

@@ -44,20 +44,20 @@ class Server:
         """Do something, also while another run of the tests closes the folder they have in common."""
         for tries_left in reversed(range(MAX_TRIES)):
             try:
-                # This opens the folder to the server's user again.
-                self._server.ensure_pgdata_inited()
-                return work()
+                with self._server._lock:
+                    # This opens the folder to the server's user again.
+                    self._server.ensure_pgdata_inited()
+                    return work()
             except subprocess.SubprocessError:
                 if not tries_left:
                     raise
 
     def _try_to_start(self) -> None:
-        with self._server._lock:
-            (self._folder / "postgresql.auto.conf").write_text(self._settings)
-            found = PostmasterInfo.read_from_pgdata(self._folder)
-            if found is None or not found.is_running():
-                self._start()
-            self._server.ensure_postgres_running()
+        (self._folder / "postgresql.auto.conf").write_text(self._settings)
+        found = PostmasterInfo.read_from_pgdata(self._folder)
+        if found is None or not found.is_running():
+            self._start()
+        self._server.ensure_postgres_running()
 
     def _start(self) -> None:
         """Start as the package would, but with the patience a busy machine needs."""

@@ -47,7 +47,7 @@ def policies(catchups: list[Catchup], overlaps: list[Overlap], jitter_ms: int) -
         run_timeout=st.sampled_from([None, timedelta(seconds=200)]),
         replace_grace=st.sampled_from([timedelta(0), timedelta(seconds=10)]),
         queue_max=st.integers(1, 3),
-        max_catchup=st.integers(1, 5) if limited else st.just(1000),
+        max_catchup=st.integers(1, 5),
         start_at=st.sampled_from([None, None, START // 1000 + 100]),
         end_at=st.sampled_from([None, None, None, START // 1000 + 900]),
         remaining=st.sampled_from([None, None, 1, 3] if limited else [None]),

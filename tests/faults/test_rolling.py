@@ -97,7 +97,7 @@ class Hands:
         return pause(case.job, list(case.runs), because="by hand")
 
     def _resume(self, case: Case, now: int) -> Change:
-        return resume(case.job, list(case.runs), now=now, definitions=case.definitions)
+        return resume(case.job, list(case.runs), now=now)
 
     def _delete(self, case: Case, now: int) -> Change:
         return delete(case.job, list(case.runs), now=now)

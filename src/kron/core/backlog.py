@@ -17,10 +17,9 @@ def plan_backlog(turn: Turn) -> None:
     """Give every period whose window is near a record; a job that has run often enough has no more."""
     missed = [run for run in turn.runs.values() if _was_missed(turn, run)]
     if turn.job.remaining == 0:
-        _judge_missed(turn, missed)
+        _judge_missed(turn, missed, 0)
         return
-    if turn.job.replay_until is None:
-        _drop_missed(turn)
+    newer = _drop_missed(turn) if turn.job.replay_until is None else 0
     replay = turn.job.replay_until
     terms = turn.segment.terms
     last = replay if replay is not None else (turn.now + terms.jitter_ms) // 1000 - terms.early
@@ -32,19 +31,22 @@ def plan_backlog(turn: Turn) -> None:
             break
         _plan_period(turn, nominal_time, missed)
         turn.job = turn.job._replace(cursor=nominal_time)
-    _judge_missed(turn, missed)
+    _judge_missed(turn, missed, newer)
     if replay is not None and not turn.more:
         # What came after the replay's range gets its own wake, at once.
         turn.job = turn.job._replace(replay_until=None, replay_at=None, replay_count=0)
         turn.more = True
 
 
-def _drop_missed(turn: Turn) -> None:
-    """Let the catch-up policy judge what was certainly missed: by arithmetic, however much it is."""
+def _drop_missed(turn: Turn) -> int:
+    """Let the catch-up policy judge what was certainly missed: by arithmetic, however much it is.
+
+    Return how many missed periods will run that are newer than all that are planned already.
+    """
     terms = turn.segment.terms
     newest = turn.segment.last_until((turn.catch_line - 1 - terms.jitter_ms) // 1000 - terms.late)
     if newest is None:
-        return
+        return 0
     match terms.policy.catchup:
         case Catchup.NONE:
             _drop_until(turn, newest, Reason.CATCHUP_NONE)
@@ -53,16 +55,31 @@ def _drop_missed(turn: Turn) -> None:
             possible = turn.segment.newest_possible(turn.job.identity, newest)
             _drop_until(turn, newest if possible is None else possible - 1, Reason.SUPERSEDED)
         case Catchup.ALL | Catchup.SPREAD:
-            _begin_replay(turn, newest)
+            return _begin_replay(turn, newest)
+    return 0
 
 
-def _begin_replay(turn: Turn, newest: EpochSeconds) -> None:
-    """Fix which missed periods run, and drop the older ones."""
+def _begin_replay(turn: Turn, newest: EpochSeconds) -> int:
+    """Fix which missed periods run, drop the older ones, and return how many run."""
+    later = _count_missed_after(turn, newest)
     count = turn.segment.count_until(newest)
-    kept = min(count, turn.segment.terms.policy.max_catchup)
+    kept = min(count, max(0, turn.segment.terms.policy.max_catchup - later))
     if kept < count:
         _drop_until(turn, turn.segment.nth_last(kept, newest) - 1, Reason.CATCHUP_LIMIT)
+    if kept == 0:
+        # Those that may have been missed are enough; they are judged in this very wake.
+        return 0
     turn.job = turn.job._replace(replay_until=newest, replay_at=turn.now, replay_count=kept)
+    return kept + later
+
+
+def _count_missed_after(turn: Turn, newest: EpochSeconds) -> int:
+    """Return how many were missed of those whose windows were still open: no more than windows can be."""
+    terms, since = turn.segment.terms, turn.catch_line
+    rest = turn.segment._replace(after=max(turn.segment.after, newest))
+    times = rest.times_until((since + terms.jitter_ms) // 1000 - terms.early)
+    fire_times = (_fire_time(turn, nominal_time) for nominal_time in times)
+    return sum(1 for fire_time in fire_times if fire_time is not None and fire_time < since)
 
 
 def _drop_late(turn: Turn, last: EpochSeconds) -> None:
@@ -149,20 +166,32 @@ def _was_missed(turn: Turn, run: RunRecord) -> bool:
     return planned and run.fire_time < turn.catch_line
 
 
-def _judge_missed(turn: Turn, missed: list[RunRecord]) -> None:
-    """Let the catch-up policy judge single periods that were missed: each definition judges its own."""
+def _judge_missed(turn: Turn, missed: list[RunRecord], newer: int) -> None:
+    """Let the catch-up policy judge single periods that were missed: each definition judges its own.
+
+    Of the present segment so many newer ones run besides.
+    """
     missed.sort(key=lambda run: run.nominal_time)
-    newest = {run.epoch: run for run in missed}
-    for number, run in enumerate(missed, 1):
-        match turn.terms_of(run).policy.catchup:
+    for epoch in dict.fromkeys(run.epoch for run in missed):
+        own = [run for run in missed if run.epoch == epoch]
+        _judge_own(turn, own, newer if epoch == turn.segment.epoch else 0)
+
+
+def _judge_own(turn: Turn, missed: list[RunRecord], newer: int) -> None:
+    policy = turn.terms_of(missed[0]).policy
+    kept = min(len(missed), max(0, policy.max_catchup - newer))
+    for number, run in enumerate(missed, 1 + kept - len(missed)):
+        match policy.catchup:
             case Catchup.NONE:
                 turn.drop(run, Status.MISSED, Reason.CATCHUP_NONE)
-            case Catchup.ONCE if run is not newest[run.epoch]:
+            case Catchup.ONCE if run is not missed[-1]:
                 turn.drop(run, Status.MISSED, Reason.SUPERSEDED)
+            case Catchup.ALL | Catchup.SPREAD if number < 1:
+                turn.drop(run, Status.MISSED, Reason.CATCHUP_LIMIT)
             case Catchup.ONCE | Catchup.ALL:
                 turn.put(run._replace(reason=Reason.CAUGHT_UP))
             case Catchup.SPREAD:
-                turn.put(_spread(run, turn.now, number, len(missed)))
+                turn.put(_spread(run, turn.now, number, kept))
 
 
 def _fire_time(turn: Turn, nominal_time: EpochSeconds) -> int | None:

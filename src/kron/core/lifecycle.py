@@ -70,6 +70,11 @@ def settle(run: RunRecord, status: Status, reason: Reason) -> RunRecord:
     return moved(run, status, reason=reason, due_at=None, is_open=0)
 
 
+def is_tried_again_later(run: RunRecord, now: int) -> bool:
+    """Say whether the time of a run's next attempt is fixed and still to come."""
+    return run.status is Status.FAILED and run.due_at is not None and run.due_at > now
+
+
 def reported(run: RunRecord, report: Report, *, traits: Traits) -> RunRecord:
     """Return what a report makes of a run; one about another attempt changes nothing."""
     if report.attempt != run.attempt or run.status not in IN_FLIGHT:

@@ -70,7 +70,7 @@ def _start_or_queue(turn: Turn, line: list[RunRecord]) -> None:
         if not active:
             active = turn.start(run)
         elif waiting < turn.policy.queue_max:
-            turn.put(run._replace(reason=Reason.QUEUED, due_at=None))
+            turn.put(_queued(run))
             waiting += 1
         else:
             turn.drop(run, Status.SKIPPED, Reason.QUEUE_FULL)
@@ -81,9 +81,14 @@ def _start_or_keep_newest(turn: Turn, line: list[RunRecord]) -> None:
         turn.drop(run, Status.SKIPPED, Reason.COALESCED)
     for run in line[-1:]:
         if turn.active():
-            turn.put(run._replace(reason=Reason.QUEUED, due_at=None))
+            turn.put(_queued(run))
         else:
             turn.start(run)
+
+
+def _queued(run: RunRecord) -> RunRecord:
+    """Return a run that waits for an end; what is spread stays so, and exempt from the deadline."""
+    return run._replace(reason=run.reason if run.reason is Reason.SPREAD else Reason.QUEUED, due_at=None)
 
 
 def _replace_active(turn: Turn, line: list[RunRecord]) -> None:

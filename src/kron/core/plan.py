@@ -7,7 +7,7 @@ from kron.core.backlog import plan_backlog
 from kron.core.catchup import end_of_oldest, without_oldest
 from kron.core.errors import KronError, StoreError
 from kron.core.event import Happened, Report
-from kron.core.lifecycle import reported
+from kron.core.lifecycle import is_tried_again_later, reported
 from kron.core.outcome import Reason
 from kron.core.overlap import judge_due
 from kron.core.policy import OnOrphan
@@ -38,12 +38,12 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
             if at is not None and (wake_at is None or at < wake_at):
                 wake_at = at
         except UNUSABLE as fault:
-            change = _set_aside(case, f"{type(fault).__name__}: {fault}")
+            change = _set_aside(case, f"{type(fault).__name__}: {fault}", now)
         changes.append(change)
     return changes, wake_at
 
 
-def _set_aside(case: Case, fault: str) -> Change:
+def _set_aside(case: Case, fault: str, now: int) -> Change:
     """Return a job that is paused because what is remembered of it cannot be used; the others go on."""
     job = case.job
     because = f"its record cannot be used: {fault}"
@@ -53,7 +53,11 @@ def _set_aside(case: Case, fault: str) -> Change:
         # The store compares it as it is, whatever it is; the next one is a number again.
         revision = 1
     paused = job._replace(paused=1, paused_because=because, plan_at=None, revision=revision)
-    held = [run._replace(due_at=None) for run in case.runs if run.due_at is not None]
+    held = [
+        run._replace(due_at=None)
+        for run in case.runs
+        if run.due_at is not None and not is_tried_again_later(run, now)
+    ]
     return Change(paused, job.revision, updates=held, fault=fault)
 
 

@@ -1,6 +1,5 @@
 """Registration: what creating, changing, pausing and deleting a job does to what is remembered of it."""
 
-from collections.abc import Mapping
 from itertools import islice
 
 from kron.core.catchup import segment_of, with_newest
@@ -13,7 +12,7 @@ from kron.core.policy import Policy
 from kron.core.record import JobRecord, Kind, RangeRecord, RunRecord, Status, key_of, request_key_of
 from kron.core.schedule import seconds_between
 from kron.core.terms import Terms, definition_of, terms_of
-from kron.core.turn import MILLISECOND, NO_DEFINITIONS, Change
+from kron.core.turn import Change
 
 # How many periods one edit brings in at once; a denser schedule gets the rest at the next wake.
 MAX_BROUGHT_IN = 1_000
@@ -99,30 +98,22 @@ def edit(
 
 
 def pause(record: JobRecord, runs: list[RunRecord], *, because: str) -> Change:
-    """Return what pausing changes: nothing comes up by itself any more, and no period is handled."""
-    held = [run._replace(due_at=None) for run in runs if run.due_at is not None and not run.in_flight]
+    """Return what pausing changes: no period is handled, and nothing starts by itself any more.
+
+    A retry that waits keeps its time; if that comes while the job is paused, a wake notes that it has come.
+    """
+    held = [
+        run._replace(due_at=None) for run in runs if run.due_at is not None and run.status is Status.PENDING
+    ]
     paused = record._replace(paused=1, paused_because=because, plan_at=None, revision=record.revision + 1)
     return Change(paused, record.revision, updates=held)
 
 
-def resume(
-    record: JobRecord,
-    runs: list[RunRecord],
-    *,
-    now: int,
-    definitions: Mapping[int, str] = NO_DEFINITIONS,
-) -> Change:
-    """Return what resuming changes: catch-up and deadline judge what passed meanwhile.
-
-    `definitions` are the earlier ones, by epoch, that open runs still follow.
-    """
+def resume(record: JobRecord, runs: list[RunRecord], *, now: int) -> Change:
+    """Return what resuming changes: catch-up and deadline judge what passed meanwhile."""
     if not record.paused:
         return Change(record._replace(revision=record.revision + 1), record.revision)
-    woken = []
-    for run in runs:
-        if not run.in_flight:
-            terms = terms_of(definitions.get(run.epoch, record.definition), record.identity)
-            woken.append(run._replace(due_at=_due_at(run, terms.policy)))
+    woken = [run._replace(due_at=_due_at(run)) for run in runs if not run.in_flight]
     resumed = record._replace(
         paused=0,
         paused_because=None,
@@ -283,11 +274,8 @@ def _remaining(record: JobRecord, policy: Policy) -> int | None:
     return record.remaining if before == policy.remaining else policy.remaining
 
 
-def _due_at(run: RunRecord, policy: Policy) -> int | None:
-    """Return when a held run comes up again by itself."""
+def _due_at(run: RunRecord) -> int | None:
+    """Return when a held run comes up again by itself; a retry without a time is one whose time has come."""
     if run.status is Status.PENDING:
         return None if run.reason in (Reason.QUEUED, Reason.REPLACING) else run.fire_time
-    if run.reason is Reason.RETRY and policy.retry_delay is not None:
-        assert run.ended_at is not None
-        return run.ended_at - (-policy.retry_delay // MILLISECOND)
-    return run.ended_at
+    return run.ended_at if run.due_at is None else run.due_at

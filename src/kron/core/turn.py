@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kron.core.catchup import segment_of
 from kron.core.event import Report, Traits
 from kron.core.instant import EpochSeconds
-from kron.core.lifecycle import settle, start
+from kron.core.lifecycle import is_tried_again_later, settle, start
 from kron.core.outcome import Reason
 from kron.core.policy import LOOKAHEAD_MS, REMOTE_TIMEOUT, Policy
 from kron.core.record import OUTCOME_OF, JobRecord, Kind, RangeRecord, RunRecord, Status, key_of
@@ -81,8 +81,8 @@ class Change:
 
     `revision` is the one the job must still have; `attempts` are earlier attempts of runs that start again,
     `ended` the runs whose end became known. `fault` says why the job's record cannot be used; then none of
-    its runs, readable or not, comes up by itself. A change with a `cohort` is like all others of it, so that
-    a store can write them together.
+    its runs, readable or not, comes up by itself, except a retry at its time. A change with a `cohort` is
+    like all others of it, so that a store can write them together.
     """
 
     job: JobRecord
@@ -208,9 +208,9 @@ class Turn:
         return change
 
     def _hold(self) -> None:
-        """Let nothing of a paused job come up by itself, except the end of what runs."""
+        """Let nothing of a paused job start by itself; a retry that waits keeps its time until that comes."""
         for key, run in self.runs.items():
-            if run.due_at is not None and not run.in_flight:
+            if run.due_at is not None and not run.in_flight and not is_tried_again_later(run, self.now):
                 self.runs[key] = run._replace(due_at=None)
 
     def _together(self, dropped: list[RunRecord]) -> list[list[RunRecord]]:

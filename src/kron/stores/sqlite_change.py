@@ -153,7 +153,7 @@ def _further_rows(changes: Sequence[Change], now: int) -> dict[str, list[tuple[o
         "insert_attempt": [
             (change.job.number, run.key, *_plain(run)[11:18]) for change in changes for run in change.attempts
         ],
-        "hold_runs": [(change.job.number,) for change in changes if change.fault is not None],
+        "hold_runs": [(change.job.number, now) for change in changes if change.fault is not None],
         "insert_range": [(*dropped, change.job.number) for change in changes for dropped in change.ranges],
     }
 

@@ -209,6 +209,7 @@ WHERE schedule_runs.namespace = new.namespace AND schedule_runs.idempotency_key 
 -- name: hold_runs
 UPDATE schedule_runs SET due_at = NULL, changed_at = %(now)s
 WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[]) AND due_at IS NOT NULL
+    AND NOT (status = 'FAILED' AND due_at > %(now)s)
 
 -- name: insert_attempts
 INSERT INTO schedule_attempts (namespace, idempotency_key, attempt, token, began_at, over_at, result, error, run_id)

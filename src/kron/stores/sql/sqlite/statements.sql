@@ -119,6 +119,7 @@ WHERE job = ? AND nominal_time = ? AND slot = ?
 
 -- name: hold_runs
 UPDATE runs SET due_at = NULL WHERE job = ? AND due_at IS NOT NULL
+    AND NOT (status = 'FAILED' AND typeof(due_at) = 'integer' AND due_at > ?)
 
 -- name: insert_attempt
 INSERT INTO attempts (job, idempotency_key, attempt, token, began_at, over_at, result, error, run_id)
