@@ -117,11 +117,14 @@ class Store(Protocol):
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:
-        """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
+        """Return a job's runs, newest first, those with an earlier nominal time than `before`.
+
+        A period comes before what was asked for with the same nominal time.
+        """
         ...
 
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
-        """Return the runs with these keys, open or over."""
+        """Return the runs with these keys, open or over, at least those that were enqueued elsewhere."""
         ...
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:

@@ -34,7 +34,7 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
                 or usual.end(case)
                 or take_turn(Turn(case, snapshot, now), case, draining=snapshot.draining)
             )
-            at = _next_of(change)
+            at = _next_of(change) if change.cohort is None else change.cohort.next_at
             if at is not None and (wake_at is None or at < wake_at):
                 wake_at = at
         except UNUSABLE as fault:

@@ -68,11 +68,13 @@ class Cohort(NamedTuple):
     """Jobs of one definition whose period starts at once: all that their changes have in common.
 
     `run` are a run's fields after its key and its job's name; `ahead` are a job's `cursor`, `next_time` and
-    `plan_at`. With the job, the key and the revision, that is the whole change.
+    `plan_at`. With the job, the key and the revision, that is the whole change. `next_at` is when such a job
+    has something to do again by itself.
     """
 
     run: tuple[str | int | None, ...]
     ahead: tuple[int | None, ...]
+    next_at: int | None
 
 
 @dataclass(slots=True)

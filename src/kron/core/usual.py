@@ -6,6 +6,7 @@ Everything else takes the whole turn. What is the same for all jobs of one defin
 from kron.core.catchup import segment_of
 from kron.core.event import Happened
 from kron.core.outcome import Reason
+from kron.core.policy import LOOKAHEAD_MS
 from kron.core.record import JobRecord, Kind, Result, RunRecord, Status, key_of
 from kron.core.terms import Terms, terms_of
 from kron.core.turn import (
@@ -22,7 +23,7 @@ from kron.core.turn import (
 )
 
 # Stands for a start that takes the whole turn.
-UNUSUAL = Cohort((), ())
+UNUSUAL = Cohort((), (), None)
 
 
 class Usual:
@@ -31,6 +32,7 @@ class Usual:
     def __init__(self, snapshot: Snapshot, now: int) -> None:
         self._snapshot = snapshot
         self._now = now
+        self._since = snapshot.taken_over_at - LOOKAHEAD_MS
         self._cohorts: dict[tuple[str, str, int, int], Cohort] = {}
 
     def start(self, case: Case) -> Change | None:
@@ -41,7 +43,10 @@ class Usual:
             return None
         if job.replay_until is not None or job.remaining is not None:
             return None
-        if 1000 * nominal_time < catch_line_of(case, self._snapshot):
+        since = self._since
+        if job.resumed_at or case.taken_over_at is not None:
+            since = catch_line_of(case, self._snapshot)
+        if 1000 * nominal_time < since:
             return None
         sort = (job.definition, job.launcher_kind, job.epoch, nominal_time)
         cohort = self._cohorts.get(sort) or self._found(job, nominal_time)
@@ -81,7 +86,8 @@ class Usual:
         before = (nominal_time, fire_time, status, Reason.DUE, now, job.epoch)
         since = (due_at, 1, Kind.PERIOD, 1, self._snapshot.token, now, None, None, None, None, 0)
         plan_at = None if following is None else 1000 * following
-        return Cohort((*before, *since), (nominal_time, following, plan_at))
+        next_at = min((at for at in (plan_at, due_at) if at is not None), default=None)
+        return Cohort((*before, *since), (nominal_time, following, plan_at), next_at)
 
     def end(self, case: Case) -> Change | None:
         """Return the end of the one open run, which succeeded; None if anything else is to do."""

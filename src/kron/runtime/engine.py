@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 
 from kron.core.errors import OwnedError, StoreError
@@ -16,6 +16,7 @@ from kron.runtime.carrier import NOTHING, Carrier, Written
 from kron.runtime.hand import Hand
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, known_cases, with_reports
+from kron.runtime.rest import collector_at_rest
 from kron.runtime.takeover import orphans_of
 from kron.runtime.tenure import no_tenure
 from kron.runtime.timekeeper import TimeKeeper
@@ -141,7 +142,8 @@ class Engine:
 
     def hear(self, report: Report) -> None:
         """Take note of what happened to an execution; not before now, whatever the wall clock was set to."""
-        self._inbox.reports.append(report._replace(at=max(report.at, self._time.high)))
+        late = report if report.at >= self._time.high else report._replace(at=self._time.high)
+        self._inbox.reports.append(late)
         self.call()
 
     def call(self) -> None:
@@ -225,10 +227,11 @@ class Engine:
         """
         now = self._read_time()
         await self._carrier.carry_out_unsure(self._store, ownership.namespace)
-        for _ in range(MAX_REPORT_CHUNKS):
-            if not self._inbox.reports:
-                break
-            await self._take_note(ownership, now)
+        with collector_at_rest() if len(self._inbox.reports) > CHUNK else nullcontext():
+            for _ in range(MAX_REPORT_CHUNKS):
+                if not self._inbox.reports:
+                    break
+                await self._take_note(ownership, now)
         return None if self._draining else await self._do_due(ownership, now)
 
     async def _take_note(self, ownership: Ownership, now: int) -> None:
@@ -251,30 +254,45 @@ class Engine:
             self._inbox.put_back([report for report in reports if report.identity in settled.changed])
 
     async def _do_due(self, ownership: Ownership, now: int) -> int | None:
-        """Do what is due, chunk by chunk: while one is being written, the one before it is started."""
+        """Do what is due: a first few at once, and if there is more, the rest as a burst."""
+        loaded, wake_at, written = await self._do_chunk(ownership, now, FIRST_CHUNK, NOTHING)
+        await self._carrier.carry_out(*written)
+        if self._is_done(now, wake_at, was_all=loaded < FIRST_CHUNK):
+            return wake_at
+        with collector_at_rest():
+            return await self._do_burst(ownership, now)
+
+    async def _do_burst(self, ownership: Ownership, now: int) -> int | None:
+        """Do what is due chunk by chunk: while one is being written, the one before it is started."""
         wake_at: int | None = None
-        limit, written = FIRST_CHUNK, NOTHING
-        try:
-            for _ in range(MAX_DUE_CHUNKS):
-                loaded = await self._store.load(ownership, until=now, limit=limit)
-                cases = self._tenure.with_since(loaded.cases)
-                changes, wake_at = plan(self._snapshot(ownership, cases, loaded.next_at, now), now)
-                before, written = written, NOTHING
-                settled = await self._settle_while_starting(ownership, changes, now, before)
-                written = changes, settled, ownership.shards
-                if self._draining or (len(cases) < limit and (wake_at is None or wake_at > now)):
-                    break
-                if limit == FIRST_CHUNK:
-                    # The first of all do not wait for the second chunk.
-                    before, written = written, NOTHING
-                    await self._carrier.carry_out(*before)
-                limit = CHUNK
-        except Exception:
-            # It is on record, and nobody else will start it.
-            await self._carrier.carry_out(*written)
-            raise
+        written = NOTHING
+        for _ in range(MAX_DUE_CHUNKS):
+            loaded, wake_at, written = await self._do_chunk(ownership, now, CHUNK, written)
+            if self._is_done(now, wake_at, was_all=loaded < CHUNK):
+                break
         await self._carrier.carry_out(*written)
         return wake_at
+
+    def _is_done(self, now: int, wake_at: int | None, *, was_all: bool) -> bool:
+        return self._draining or (was_all and (wake_at is None or wake_at > now))
+
+    async def _do_chunk(
+        self, ownership: Ownership, now: int, limit: int, before: Written
+    ) -> tuple[int, int | None, Written]:
+        """Load, plan and settle some of what is due, and carry out what was written before.
+
+        Return how many jobs that were, when to look again, and what is still to be carried out.
+        """
+        try:
+            loaded = await self._store.load(ownership, until=now, limit=limit)
+            cases = self._tenure.with_since(loaded.cases)
+            changes, wake_at = plan(self._snapshot(ownership, cases, loaded.next_at, now), now)
+        except Exception:
+            # It is on record, and nobody else will start it.
+            await self._carrier.carry_out(*before)
+            raise
+        settled = await self._settle_while_starting(ownership, changes, now, before)
+        return len(cases), wake_at, (changes, settled, ownership.shards)
 
     async def _settle_while_starting(
         self, ownership: Ownership, changes: Sequence[Change], now: int, before: Written

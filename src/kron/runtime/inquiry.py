@@ -5,7 +5,7 @@ from datetime import datetime
 from kron.core import why as chain
 from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.instant import EpochSeconds, seconds_of
-from kron.core.record import EpochRecord, key_of
+from kron.core.record import EpochRecord, Kind
 from kron.core.terms import terms_of
 from kron.core.walltime import meant_by
 from kron.core.why import Answer, Memory, definition_at, present_definition, schedule_of
@@ -40,7 +40,9 @@ async def recall_job(store: Store, namespace: str, identity: str) -> Memory:
 
 async def recall_period(store: Store, namespace: str, memory: Memory, nominal_time: EpochSeconds) -> Memory:
     """Return what is remembered of one period of a job: its own record with its attempts, or a shared one."""
-    found = await store.find_runs(namespace, [key_of(memory.job.identity, nominal_time)])
+    newest = await store.runs(namespace, memory.job.identity, before=nominal_time + 1, limit=1)
+    # A period's own run comes before all that were asked for with its nominal time.
+    found = [run for run in newest if run.nominal_time == nominal_time and run.kind is Kind.PERIOD]
     if found:
         attempts = await store.attempts(namespace, found[0].key) if found[0].attempt > 1 else []
         return memory._replace(run=found[0], attempts=attempts)

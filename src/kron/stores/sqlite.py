@@ -4,7 +4,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from kron.ports import Loaded, Ownership, Settled
 from kron.stores.lock import Lock
 from kron.stores.migration import bring_up
 from kron.stores.row import attempt_of, range_of, run_of, runs_of
-from kron.stores.sqlite_change import CLEAN, refused, write, write_or_refuse
+from kron.stores.sqlite_change import CLEAN, key_number, refused, write, write_or_refuse
 from kron.stores.statement import statements
 
 SQL = statements("sqlite")
@@ -32,6 +32,8 @@ MEMORY = ":memory:"
 # How long a statement waits for another process that is writing before it fails.
 BUSY_MS = 5_000
 FOR_EVER = 1 << 62
+# So many changes take the database long enough for others to use the time.
+MANY = 500
 
 Answer = TypeVar("Answer")
 
@@ -42,7 +44,9 @@ class SqliteStore:
     def __init__(self, path: str = MEMORY, *, busy_ms: int = BUSY_MS) -> None:
         self._path = path
         self._busy_ms = busy_ms
-        self._thread = ThreadPoolExecutor(1, "kron-store") if path != MEMORY else None
+        self._thread = ThreadPoolExecutor(1, "kron-store")
+        # What the thread was last given to do; until it is done, all else comes after it.
+        self._latest: Future[Any] | None = None
         self._lock = Lock(path, in_memory=path == MEMORY)
         self._numbers: dict[str, int] = {}
         self._connection: sqlite3.Connection | None = None
@@ -144,7 +148,7 @@ class SqliteStore:
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
         """Write changes in one transaction that is fenced by ownership and by each job's revision."""
-        return await self._do(self._settle, ownership, changes, now)
+        return await self._do(self._settle, ownership, changes, now, many=len(changes) >= MANY)
 
     def _settle(self, ownership: Ownership, changes: Sequence[Change], now: int) -> Settled:
         number = self._number_of(ownership.namespace)
@@ -231,7 +235,8 @@ class SqliteStore:
         return await self._do(self._find_runs, namespace, keys)
 
     def _find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
-        values = {"namespace": self._number_of(namespace), "keys": json.dumps(list(dict.fromkeys(keys)))}
+        pairs = json.dumps([(key_number(key), key) for key in dict.fromkeys(keys)])
+        values = {"namespace": self._number_of(namespace), "keys": pairs}
         return list(map(run_of, self._all(SQL["runs_by_key"], values)))
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
@@ -297,8 +302,7 @@ class SqliteStore:
         if not self._is_closed:
             await self._do(self._close)
         self._is_closed = True
-        if self._thread is not None:
-            self._thread.shutdown(wait=False)
+        self._thread.shutdown(wait=False)
 
     def _close(self) -> None:
         self.drop_locks()
@@ -323,12 +327,14 @@ class SqliteStore:
     def _writing(self) -> "_Writing":
         return _Writing(self._open())
 
-    async def _do(self, work: Callable[..., Answer], *arguments: object) -> Answer:
-        """Do blocking work in the store's thread; in memory nothing blocks, so it is done at once."""
-        if self._thread is None:
+    async def _do(self, work: Callable[..., Answer], *arguments: object, many: bool = False) -> Answer:
+        """Do blocking work in the store's thread; in memory nothing blocks, so only much is done there."""
+        is_free = self._latest is None or self._latest.done()
+        if self._path == MEMORY and is_free and not many:
             return _translated(work, arguments)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, _translated, work, arguments)
+        begun = self._thread.submit(_translated, work, arguments)
+        self._latest = begun
+        return await asyncio.wrap_future(begun)
 
 
 class _Writing:

@@ -3,8 +3,9 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from zlib import crc32
 
-from kron.core.record import RunRecord, slot_of
+from kron.core.record import RunRecord, Status, slot_of
 from kron.core.turn import Change, Scope
 from kron.ports import Settled
 from kron.stores.row import storable
@@ -66,7 +67,13 @@ def _start_together(connection: sqlite3.Connection, changes: Sequence[Change], n
     assert cohort is not None
     # The database takes choices for plain texts, but not by name.
     fields = [getattr(value, "_value_", value) for value in cohort.run]
-    rows = json.dumps([(change.job.number, change.revision, change.starts[0].key) for change in changes])
+    rows = json.dumps(
+        [
+            (change.job.number, change.revision, run.key, _number_of(run))
+            for change in changes
+            for run in change.starts
+        ]
+    )
     begun = connection.execute(SQL["start_together"], (*fields, now, rows)).rowcount
     ahead = (*cohort.ahead, changes[0].job.last_start_at, now, rows)
     return begun == len(changes) == connection.execute(SQL["advance_together"], ahead).rowcount
@@ -93,7 +100,7 @@ def _write_each(connection: sqlite3.Connection, namespace: int, changes: Sequenc
     if not _update_jobs(connection, changes, now):
         return False
     inserts = [
-        (*_plain(run), namespace, change.job.number, slot_of(run), now)
+        (*_plain(run), namespace, change.job.number, slot_of(run), _number_of(run), now)
         for change in changes
         for run in change.inserts
     ]
@@ -110,8 +117,14 @@ def refused(connection: sqlite3.Connection, namespace: int, changes: Sequence[Ch
     numbers = {"numbers": json.dumps([change.job.number for change in changes])}
     found = dict(connection.execute(SQL["revisions"], numbers))
     changed = [change for change in changes if found.get(change.job.number) != change.revision]
-    keys = json.dumps([run.key for change in changes for run in change.inserts])
-    known = connection.execute(SQL["known_keys"], {"namespace": namespace, "keys": keys})
+    rows = json.dumps(
+        [
+            (change.job.number, run.nominal_time, slot_of(run), run.key)
+            for change in changes
+            for run in change.inserts
+        ]
+    )
+    known = connection.execute(SQL["known_keys"], {"namespace": namespace, "rows": rows})
     return Settled(frozenset(change.job.identity for change in changed), frozenset(key for (key,) in known))
 
 
@@ -122,6 +135,16 @@ def _accepted(changes: Iterable[Change], settled: Settled) -> Iterable[Change]:
             change.cohort = None
             change.inserts = [run for run in change.inserts if run.key not in settled.handled]
             yield change
+
+
+def key_number(key: str) -> int:
+    """Return a number that few keys have in common; it takes a fraction of a key's place in an index."""
+    return crc32(key.encode())
+
+
+def _number_of(run: RunRecord) -> int | None:
+    """Return the number of a run that starts elsewhere, where it is known by its key alone."""
+    return key_number(run.key) if run.status is Status.ENQUEUED else None
 
 
 def _plain(run: RunRecord) -> tuple[object, ...]:
@@ -145,10 +168,19 @@ def _further_rows(changes: Sequence[Change], now: int) -> dict[str, list[tuple[o
     """Return what is to be written beside jobs and new runs, by statement."""
     return {
         "update_run": [
-            (*row[3:6], *row[7:10], *row[11:], now, change.job.number, run.nominal_time, slot_of(run))
+            (
+                *row[3:6],
+                *row[7:10],
+                *row[11:],
+                _number_of(run),
+                now,
+                change.job.number,
+                run.nominal_time,
+                slot_of(run),
+            )
             for change in changes
             for run in change.updates
-            for row in (_plain(run),)
+            for row, number in ((_plain(run), change.job.number),)
         ],
         "insert_attempt": [
             (change.job.number, run.key, *_plain(run)[11:18]) for change in changes for run in change.attempts

@@ -61,16 +61,30 @@ class HistoryContract:
         assert await store.runs(SPACE, "backup", before=NOON + 3, limit=2) == [runs[2], runs[1]]
         assert await store.runs(SPACE, "backup", before=NOON) == []
 
-    async def test_runs_are_found_by_their_keys_open_or_over(self, store: Store) -> None:
+    async def test_a_period_comes_before_what_was_asked_for_at_its_time(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        keys = [request_key_of("backup", Kind.MANUAL, str(number)) for number in range(5)]
+        asked = [a_run(key=key, kind=Kind.MANUAL) for key in keys]
+        await written(store, ownership, *asked[:3], a_run(), *asked[3:])
+        assert await store.runs(SPACE, "backup", limit=1) == [a_run()]
+        assert sorted(await store.runs(SPACE, "backup")) == sorted([a_run(), *asked])
+
+    async def test_what_was_enqueued_is_found_by_its_key_open_or_over(self, store: Store) -> None:
         ownership = await store.own(SPACE, "a")
         await stored(store, a_job())
         await stored(store, a_job("other"), namespace=ELSEWHERE)
-        runs = [a_run(), an_end(a_run(nominal_time=NOON + 1)), a_run(nominal_time=NOON + 2)]
-        await written(store, ownership, *runs)
+        runs = [a_run(nominal_time=NOON + number, status=Status.ENQUEUED) for number in range(3)]
+        await written(store, ownership, *runs[:2], runs[2]._replace(status=Status.PENDING))
+        job = (await store.cases(SPACE))[0].job
+        change = a_change(job)
+        change.updates += [an_end(runs[1]), runs[2]]
+        assert await store.settle(ownership, [change], now=NOW) == CLEAN
         elsewhere = await store.own(ELSEWHERE, "a")
-        await written(store, elsewhere, a_run("other"))
-        wanted = [runs[0].key, runs[1].key, runs[1].key, a_run("other").key, "nobody's"]
-        assert sorted(await store.find_runs(SPACE, wanted)) == sorted(runs[:2])
+        await written(store, elsewhere, a_run("other", status=Status.ENQUEUED))
+        wanted = [run.key for run in (runs[0], runs[1], runs[1], runs[2], a_run("other"))]
+        found = await store.find_runs(SPACE, [*wanted, "nobody's"])
+        assert sorted(found) == sorted([runs[0], an_end(runs[1]), runs[2]])
         assert await store.find_runs(SPACE, []) == []
 
     async def test_open_runs_are_never_pruned(self, store: Store) -> None:

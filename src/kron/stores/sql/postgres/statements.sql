@@ -114,7 +114,7 @@ AND shard = ANY (%(shards)s::smallint[])
 
 -- name: run_history
 AND schedule_id = %(name)s AND nominal_time < %(before)s
-ORDER BY nominal_time DESC, idempotency_key LIMIT %(limit)s
+ORDER BY nominal_time DESC, kind <> 'period', idempotency_key LIMIT %(limit)s
 
 -- name: with_keys
 AND idempotency_key = ANY (%(names)s::text[])

@@ -72,11 +72,15 @@ CREATE TABLE runs (
     namespace       INTEGER NOT NULL REFERENCES namespaces,
     job             INTEGER NOT NULL REFERENCES jobs,
     slot            INTEGER NOT NULL,
+    key_number      INTEGER,
     changed_at      INTEGER NOT NULL,
     UNIQUE (job, nominal_time, slot)
 );
 
-CREATE UNIQUE INDEX runs_key ON runs (idempotency_key, namespace);
+-- Keys are hashes, so an index of them is written all over. A request is known by its key alone; of all other runs
+-- only those that start elsewhere, where somebody may speak of them, are found by a number made of their keys.
+CREATE UNIQUE INDEX runs_asked ON runs (idempotency_key, namespace) WHERE slot <> 0;
+CREATE INDEX runs_key ON runs (key_number) WHERE key_number IS NOT NULL;
 CREATE INDEX runs_due ON runs (namespace, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX runs_open ON runs (job) WHERE is_open = 1;
 
@@ -92,6 +96,8 @@ CREATE TABLE attempts (
     run_id          TEXT,
     PRIMARY KEY (job, idempotency_key, attempt)
 ) WITHOUT ROWID;
+
+CREATE INDEX attempts_key ON attempts (idempotency_key);
 
 CREATE TABLE ranges (
     job             INTEGER NOT NULL REFERENCES jobs,

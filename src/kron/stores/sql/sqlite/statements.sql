@@ -87,15 +87,15 @@ WHERE number = ? AND revision = ?
 -- name: insert_run
 INSERT INTO runs (idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
     attempt, token, began_at, over_at, result, error, run_id, acked,
-    namespace, job, slot, changed_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    namespace, job, slot, key_number, changed_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 
 -- name: start_together
 INSERT INTO runs (idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
     attempt, token, began_at, over_at, result, error, run_id, acked,
-    namespace, job, slot, changed_at)
-SELECT value ->> 2, schedule_id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, namespace, number, 0, ?
+    namespace, job, slot, key_number, changed_at)
+SELECT value ->> 2, schedule_id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, namespace, number, 0, value ->> 3, ?
 FROM json_each(?) CROSS JOIN jobs ON number = value ->> 0 AND revision = value ->> 1
 WHERE true ON CONFLICT DO NOTHING
 
@@ -114,7 +114,8 @@ FROM json_each(?) WHERE number = value ->> 0 AND revision = value ->> 1
 
 -- name: update_run
 UPDATE runs SET fire_time = ?, status = ?, reason = ?, epoch = ?, due_at = ?, is_open = ?, attempt = ?,
-    token = ?, began_at = ?, over_at = ?, result = ?, error = ?, run_id = ?, acked = ?, changed_at = ?
+    token = ?, began_at = ?, over_at = ?, result = ?, error = ?, run_id = ?, acked = ?,
+    key_number = coalesce(key_number, ?), changed_at = ?
 WHERE job = ? AND nominal_time = ? AND slot = ?
 
 -- name: hold_runs
@@ -145,8 +146,11 @@ SELECT number, revision FROM json_each(:numbers) CROSS JOIN jobs ON number = val
 SELECT schedule_id FROM json_each(:names) CROSS JOIN jobs ON schedule_id = value WHERE namespace = :namespace
 
 -- name: known_keys
-SELECT idempotency_key FROM json_each(:keys) CROSS JOIN runs ON idempotency_key = value
-WHERE namespace = :namespace
+SELECT idempotency_key FROM json_each(:rows)
+CROSS JOIN runs ON job = value ->> 0 AND nominal_time = value ->> 1 AND slot = value ->> 2
+UNION
+SELECT idempotency_key FROM json_each(:rows) CROSS JOIN runs ON idempotency_key = value ->> 3
+WHERE namespace = :namespace AND slot <> 0
 
 -- name: epochs
 SELECT schedule_id, epoch, made_at, definition FROM json_each(:numbers) CROSS JOIN epochs ON job = value
@@ -161,7 +165,8 @@ ORDER BY nominal_time DESC, slot LIMIT :limit
 -- name: runs_by_key
 SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
     attempt, token, began_at, over_at, result, error, run_id, acked
-FROM json_each(:keys) CROSS JOIN runs ON idempotency_key = value WHERE namespace = :namespace
+FROM json_each(:keys) CROSS JOIN runs ON key_number = value ->> 0 AND idempotency_key = value ->> 1
+WHERE namespace = :namespace
 
 -- name: ranges
 SELECT schedule_id, first, last, periods, outcome, reason, epoch, made_at FROM ranges
