@@ -372,4 +372,4 @@ def _is_in(change: Change, settled: Settled) -> bool:
 
 
 def _without(change: Change, handled: frozenset[str]) -> Change:
-    return replace(change, inserts=[run for run in change.inserts if run.key not in handled])
+    return replace(change, inserts=[run for run in change.inserts if run.key not in handled], cohort=None)

@@ -23,6 +23,8 @@ async def write_changes(connection: Connection, namespace: str, changes: Sequenc
     common = {"namespace": namespace, "now": now}
     # All who lock several jobs do it in the same order, so that none waits for the other.
     changes = sorted(changes, key=lambda change: change.job.identity)
+    if changes and all(change.cohort is changes[0].cohort is not None for change in changes):
+        return await _start_together(connection, common, changes)
     for some in chunks(changes):
         if await _update_jobs(connection, common, some) != len(some):
             return False
@@ -53,6 +55,25 @@ async def write_changes(connection: Connection, namespace: str, changes: Sequenc
     if faulty:
         await connection.execute(SQL["hold_runs"], {**common, "names": texts(faulty)})
     return True
+
+
+async def _start_together(
+    connection: Connection, common: dict[str, object], changes: Sequence[Change]
+) -> bool:
+    """Write the starts of one cohort; say whether all jobs were as expected and all runs new."""
+    cohort = changes[0].cohort
+    assert cohort is not None
+    runs = [change.starts[0] for change in changes]
+    identity = texts([run.identity for run in runs])
+    values = {**common, "identity": identity, "namespaces": texts([common["namespace"]] * len(runs))}
+    ahead = zip(("cursor", "next_time", "plan_at"), cohort.ahead, strict=True)
+    values |= {"expected": numbers(change.revision for change in changes), **dict(ahead)}
+    values["last_start_at"] = changes[0].job.last_start_at
+    if await count_of(connection, SQL["advance_together"], values) != len(runs):
+        return False
+    values |= dict(zip(RunRecord._fields[2:], cohort.run, strict=True))
+    values |= {"shard": shards_of(runs), "key": texts([run.key for run in runs])}
+    return await count_of(connection, SQL["start_together"], values) == len(runs)
 
 
 async def _update_jobs(connection: Connection, common: dict[str, object], changes: Sequence[Change]) -> int:

@@ -193,6 +193,22 @@ SELECT %(namespace)s, %(now)s, * FROM unnest(%(shard)s::smallint[], %(key)s::tex
     %(error)s::text[], %(run_id)s::text[], %(acked)s::smallint[])
 ON CONFLICT DO NOTHING
 
+-- name: start_together
+INSERT INTO schedule_runs (namespace, changed_at, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open,
+    kind, attempt, token, began_at, over_at, result, error, run_id, acked, shard, idempotency_key, schedule_id)
+SELECT %(namespace)s, %(now)s, %(nominal_time)s, %(fire_time)s, %(status)s, %(reason)s, %(created_at)s, %(epoch)s,
+    %(due_at)s::bigint, %(is_open)s, %(kind)s, %(attempt)s, %(token)s, %(started_at)s, %(ended_at)s::bigint,
+    %(result)s::text, %(error)s::text, %(run_id)s::text, %(acked)s, *
+FROM unnest(%(shard)s::smallint[], %(key)s::text[], %(identity)s::text[])
+ON CONFLICT DO NOTHING
+
+-- name: advance_together
+UPDATE schedules SET revision = schedules.revision + 1, cursor = %(cursor)s, next_time = %(next_time)s::bigint,
+    plan_at = %(plan_at)s::bigint, last_start_at = %(last_start_at)s, changed_at = %(now)s
+FROM unnest(%(namespaces)s::text[], %(identity)s::text[], %(expected)s::bigint[]) AS new (namespace, identity, expected)
+WHERE schedules.namespace = new.namespace AND schedules.schedule_id = new.identity
+    AND schedules.revision = new.expected
+
 -- name: update_runs
 UPDATE schedule_runs SET fire_time = new.fire_time, status = new.status, reason = new.reason, epoch = new.epoch,
     due_at = new.due_at, is_open = new.is_open, attempt = new.attempt, token = new.token, began_at = new.started_at,
