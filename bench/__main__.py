@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from bench import cron, decisions, engine, machine, million, process, report
+from bench import cron, decisions, engine, machine, million, process, report, theory
 from bench.row import Findings
 
 # A part is a module with `run(say, *, quick) -> Findings`; a new one is added here and nowhere else.
 PARTS: dict[str, Callable[..., Findings]] = {
     "cron": cron.run,
     "decisions": decisions.run,
+    "theory": theory.run,
     "engine": engine.run,
     "process": process.run,
     "million": million.run,

@@ -36,6 +36,7 @@ _HOME = {
     "InvalidJobError": "kron.core.errors",
     "InvalidJobFileError": "kron.core.errors",
     "UnreadableFileError": "kron.core.errors",
+    "InvalidTraceError": "kron.core.errors",
     "NoCandidateError": "kron.core.errors",
 }
 _MODULES = ("cron",)

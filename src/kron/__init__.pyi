@@ -13,6 +13,7 @@ from kron.core.errors import InvalidInstantError as InvalidInstantError
 from kron.core.errors import InvalidJobError as InvalidJobError
 from kron.core.errors import InvalidJobFileError as InvalidJobFileError
 from kron.core.errors import InvalidOptionError as InvalidOptionError
+from kron.core.errors import InvalidTraceError as InvalidTraceError
 from kron.core.errors import KronError as KronError
 from kron.core.errors import NoCandidateError as NoCandidateError
 from kron.core.errors import Problem as Problem

@@ -20,6 +20,7 @@ COMMANDS = {
     "verify": "kron.cli.verify:verify_command",
     "simulate": "kron.cli.simulate:simulate_command",
     "plan": "kron.cli.plan:plan_command",
+    "conform": "kron.cli.conform:conform_command",
 }
 
 # Those that take one expression, which a shell takes apart unless it stands in quotes.

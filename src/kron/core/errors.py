@@ -11,6 +11,7 @@ KronError
 │   ├── InvalidJobError
 │   ├── InvalidJobFileError
 │   ├── UnreadableFileError
+│   ├── InvalidTraceError
 │   ├── NoCandidateError
 │   ├── UnknownJobError
 │   └── InvalidInstantError
@@ -227,6 +228,17 @@ class UnreadableFileError(InputError):
 
     def __init__(self, *, file: str, reason: str) -> None:
         super().__init__(f'Cannot read "{file}": {reason}', file=file, reason=reason)
+
+
+class InvalidTraceError(InputError):
+    """A trace is not in its format, or its time goes back; `line` says where."""
+
+    code = "invalid_trace"
+
+    def __init__(self, *, line: int, reason: str) -> None:
+        super().__init__(f"Invalid trace, line {line}: {reason}", line=line, reason=reason)
+        self.line = line
+        self.reason = reason
 
 
 class NoCandidateError(InputError):

@@ -1,0 +1,246 @@
+"""The axioms, one function each, by their definitions: slow, literal, and the measure of the monitors.
+
+Each takes a world, which is one prefix of a trace in one reading, and says how the axiom stands there.
+Where the letter of an axiom differs from Kron's reading, it stands beside it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import TypeAlias
+
+from kron.theory.attribution import bare
+from kron.theory.event import INIT_ENDS, Event, Kind, Name, Task
+from kron.theory.liveness import (
+    Bounds,
+    l1_obligation_fulfilment,
+    l2_initialization_completes,
+    l3_stop_completes,
+    placed,
+)
+from kron.theory.ltl import (
+    Formula,
+    always,
+    at_most_one,
+    both,
+    either,
+    hold,
+    implies,
+    negate,
+    previous,
+    until,
+    weak_until,
+)
+from kron.theory.verdict import Status
+from kron.theory.world import World
+
+Axiom: TypeAlias = Callable[[World, Bounds], Status]
+
+
+def _safety(formulas: Iterable[Formula]) -> Status:
+    """Say of formulas that hold at the first position whether all do."""
+    return Status.PASSED if all(formula[0] for formula in formulas if formula) else Status.FAILED
+
+
+def ea1_crash_is_frozen(world: World, bounds: Bounds) -> Status:
+    """G(Crash -> Frozen)."""
+    if not world.header.computed:
+        return Status.INCONCLUSIVE
+    return _safety([always(implies(world.crash, negate(world.some(Kind.COMPUTE))))])
+
+
+def ea2_actions_take_compute(world: World, bounds: Bounds) -> Status:
+    """G(A -> Unfrozen) for every action A."""
+    if not world.header.computed:
+        return Status.INCONCLUSIVE
+    acts = [any(_action(event, world.kron) for event in position.events) for position in world.positions]
+    return _safety([always(implies(acts, world.some(Kind.COMPUTE)))])
+
+
+def ea3_one_action_at_a_time(world: World, bounds: Bounds) -> Status:
+    """No two different actions at one position."""
+    actions = [
+        {action for event in position.events if (action := _action(event, world.kron))}
+        for position in world.positions
+    ]
+    return _safety([always([len(found) <= 1 for found in actions])])
+
+
+def _action(event: Event, kron: bool) -> tuple[object, ...] | None:
+    """Return which action an event is: RE_x, RS_x, IS, IE, SS or SE; calls differ in Kron's reading."""
+    match event.kind:
+        case Kind.RUN_SUCCESS | Kind.RUN_FAILURE:
+            return "RE", event.task
+        case Kind.RUN_START:
+            return "RS", event.task
+        case Kind.INIT_START:
+            return "IS", event.call if kron else event.tasks
+        case Kind.INIT_SUCCESS | Kind.INIT_FAILURE:
+            return "IE", event.call if kron else None
+        case Kind.STOP_START:
+            return "SS", event.call if kron else None
+        case Kind.STOP_END:
+            return "SE", event.call if kron else None
+        case _:
+            return None
+
+
+def ea4_infinitely_often_frozen(world: World, bounds: Bounds) -> Status:
+    """G F Frozen, which no finite trace decides (reading 21)."""
+    return Status.INCONCLUSIVE
+
+
+def ea5_due_always_again_or_never(world: World, bounds: Bounds) -> Status:
+    """G(F Due_x) or G(not Due_x), which no finite trace decides (reading 21)."""
+    return Status.INCONCLUSIVE
+
+
+def ea6_no_end_after_a_crash(world: World, bounds: Bounds) -> Status:
+    """G(Crash -> (not RE_x W RS_x))."""
+    return _safety(
+        always(implies(world.crash, weak_until(negate(world.ends(x)), world.starts(x))))
+        for x in world.subjects
+    )
+
+
+def ea7_ends_follow_starts(world: World, bounds: Bounds) -> Status:
+    """G(RE_x -> Y Running_x), and the same of calls: each of its own, by the letter of any."""
+    found = [always(implies(world.ends(x), previous(world.running(x)))) for x in world.subjects]
+    for start, ends in ((Kind.INIT_START, tuple(INIT_ENDS)), (Kind.STOP_START, (Kind.STOP_END,))):
+        if world.kron:
+            never = [False] * len(world.positions)
+            for call in world.calls(ends):
+                opened = world.calls_open(start, *ends).get(call, never)
+                found.append(always(implies(world.of_call(call, *ends), previous(opened))))
+        else:
+            opened = hold(world.some(start), either(world.some(*ends), world.crash))
+            found.append(always(implies(world.some(*ends), previous(opened))))
+    return _safety(found)
+
+
+def s1_start_safety(world: World, bounds: Bounds) -> Status:
+    """G(RS_x -> Y Obligation_x)."""
+    never = [False] * len(world.positions)
+    found = []
+    for x in world.subjects:
+        owed = [
+            world.obligation(tasks, task)
+            for tasks in world.lists
+            for task in tasks.tasks
+            if (task.id == x.id if world.kron else task == x)
+        ]
+        found.append(always(implies(world.starts(x), previous(either(never, *owed)))))
+    return _safety(found)
+
+
+def successful_starts(world: World, x: Task) -> Formula:
+    """RSucc_x := RS_x and (not (REf_x or Crash) U REs_x)."""
+    spoiled = either(world.of_task(x, Kind.RUN_FAILURE), world.crash)
+    return both(world.starts(x), until(negate(spoiled), world.of_task(x, Kind.RUN_SUCCESS)))
+
+
+def s2_conservation_of_starts(world: World, bounds: Bounds) -> Status:
+    """AtMostOne(Due_x, RSucc_x), by the letter; else a due of a tuple registered at a start since counts."""
+    if not world.kron:
+        return _safety(at_most_one(world.due(x), successful_starts(world, x)) for x in world.subjects)
+    apart = all(
+        _separated(world, x.id, p, q) for x in world.subjects for p, q in _pairs(successful_starts(world, x))
+    )
+    return Status.PASSED if apart else Status.FAILED
+
+
+def _pairs(formula: Formula) -> list[tuple[int, int]]:
+    places = [i for i, value in enumerate(formula) if value]
+    return list(pairwise(places))
+
+
+def _separated(world: World, name: str, p: int, q: int) -> bool:
+    """Say whether between two successful starts, up to the second, lies what allows it (reading 12)."""
+    starts = world.starts(bare(name))
+    tuples: set[Task] = set()
+    for s in range(p + 1, q + 1):
+        if starts[s]:
+            known = [tasks for tasks in world.lists if world.registered(tasks)[s]]
+            tuples.update([task for tasks in known for task in tasks.by_id.get(name, ())] or [bare(name)])
+    return any(
+        world.first_coming(name)[k] or any(world.due(task)[k] for task in tuples) for k in range(p + 1, q + 1)
+    )
+
+
+def s3_stop_consistency(world: World, bounds: Bounds) -> Status:
+    """G(SE -> not Running_x)."""
+    return _safety([always(implies(world.some(Kind.STOP_END), world.quiescent))])
+
+
+def s4_registration_soundness(world: World, bounds: Bounds) -> Status:
+    """R not valid => G(not IEs_R)."""
+    wrong = world.where(
+        lambda event: event.kind is Kind.INIT_SUCCESS and event.tasks is not None and not event.tasks.valid
+    )
+    return _safety([always(negate(wrong))])
+
+
+def s5_registration_completeness(world: World, bounds: Bounds) -> Status:
+    """R valid => G(IFail -> an excuse), per call; by the letter per list, with fewer excuses."""
+    init = (Kind.INIT_START, *INIT_ENDS)
+    busy = previous(
+        either(*(world.initializing(tasks) for tasks in world.lists))
+        if not world.kron and world.lists
+        else world.any_open(*init)
+    )
+    if not world.kron:
+        found = []
+        for tasks in world.lists:
+            refused = until(
+                negate(world.of_list(tasks, Kind.INIT_SUCCESS)), world.of_list(tasks, Kind.INIT_FAILURE)
+            )
+            failing = both(world.of_list(tasks, Kind.INIT_START), refused)
+            if tasks.valid:
+                found.append(always(implies(failing, busy)))
+        return _safety(found)
+    refusals = [
+        _excused(world, call, p, busy)
+        for call in world.calls([Kind.INIT_START])
+        for p, event in placed(world, Kind.INIT_START, call)
+        if event.tasks is not None and event.tasks.valid
+    ]
+    return Status.PASSED if all(refusals) else Status.FAILED
+
+
+def _excused(world: World, call: Name, p: int, busy: Formula) -> bool:
+    """Say whether the call that began at p was not refused, or with an excuse (reading 4)."""
+    spoiled = either(world.of_call(call, Kind.INIT_SUCCESS), world.crash)
+    ends = world.of_call(call, Kind.INIT_FAILURE)
+    if not until(negate(spoiled), ends)[p]:
+        return True
+    q = ends.index(True, p)
+    active = [world.active(tasks) for tasks in world.lists]
+    others = world.any_open(Kind.INIT_START, *INIT_ENDS, but=[call])
+    excuse = either(others, world.stopping, *active)
+    return busy[p] or any(excuse[p : q + 1])
+
+
+def s6_no_concurrent_initialization(world: World, bounds: Bounds) -> Status:
+    """AtMostOne(SE or Crash, IEs); by the letter the other way round."""
+    ended = either(world.some(Kind.STOP_END), world.crash)
+    success = world.some(Kind.INIT_SUCCESS)
+    return _safety([at_most_one(ended, success) if world.kron else at_most_one(success, ended)])
+
+
+AXIOM_FUNCTIONS: Mapping[str, Axiom] = {
+    "EA1": ea1_crash_is_frozen,
+    "EA2": ea2_actions_take_compute,
+    "EA3": ea3_one_action_at_a_time,
+    "EA4": ea4_infinitely_often_frozen,
+    "EA5": ea5_due_always_again_or_never,
+    "EA6": ea6_no_end_after_a_crash,
+    "EA7": ea7_ends_follow_starts,
+    "S1": s1_start_safety,
+    "S2": s2_conservation_of_starts,
+    "S3": s3_stop_consistency,
+    "S4": s4_registration_soundness,
+    "S5": s5_registration_completeness,
+    "S6": s6_no_concurrent_initialization,
+    "L1": l1_obligation_fulfilment,
+    "L2": l2_initialization_completes,
+    "L3": l3_stop_completes,
+}

@@ -1,0 +1,181 @@
+"""Pulses that a trace leaves out: minutes, dues and retries, put where the theory has them.
+
+The minute and all dues of an instant share a position, each retry has its own, all just before the
+first written event at or after that time; a retry without delay stands directly after its failure.
+Of the minutes that pass between two written events only those are positions that change something:
+the first, the last, and the first due of each schedule. So a gap of years costs no more than one of
+hours, and every formula has the same value as if all were there.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+from kron.core.errors import InputError
+from kron.core.instant import FIRST_SECOND
+from kron.core.schedule import Plan, Schedule
+from kron.theory.event import Event, Kind, Name, Position, Task, TaskList
+from kron.theory.header import Header
+from kron.theory.retry import Retries
+
+EVERY_MINUTE = "* * * * *"
+LISTS_CHANGE = frozenset({Kind.INIT_START, Kind.INIT_SUCCESS, Kind.INIT_FAILURE, Kind.CRASH})
+_MINUTE = Event(Kind.MINUTE_START)
+
+
+def derived(
+    header: Header, positions: Iterable[Position], *, kron: bool, universe: Iterable[Task] | None = None
+) -> Iterator[Position]:
+    """Yield the positions of a trace together with the pulses its header leaves to the checker.
+
+    Without a `universe` only the tasks met so far have dues, which is all that can be judged at any
+    moment; what a list brings that was due before carries its instant. A universe is the whole of it
+    from the beginning, as the theory has it.
+    """
+    if not header.derive:
+        yield from positions
+        return
+    minutes = Minutes(header, universe) if header.civil else None
+    retries = Retries(kron=kron) if Kind.RETRY_DUE in header.derive else None
+    place = 0
+    for position in positions:
+        events = position.events
+        pulses: list[tuple[int, list[Event]]] = []
+        if minutes is not None:
+            pulses = minutes.until(position.t)
+            if minutes.concerns(position):
+                events = (*minutes.meet(position), *events)
+        if retries is not None and (expired := retries.until(position.t)):
+            pulses = sorted(pulses + expired, key=lambda pulse: pulse[0])
+        for t, found in pulses:
+            yield Position(place, position.i, t, tuple(found))
+            place += 1
+        yield Position(place, position.i, position.t, events)
+        place += 1
+        if retries is not None:
+            for _, found in retries.after(position):
+                yield Position(place, position.i, position.t, tuple(found))
+                place += 1
+
+
+class Minutes:
+    """The minutes of a zone, and the dues of the schedules that matter."""
+
+    def __init__(self, header: Header, universe: Iterable[Task] | None) -> None:
+        assert header.per_second is not None
+        self._unit = header.per_second
+        self._zone = header.timezone
+        self._dues = Kind.DUE in header.derive
+        self._every = Schedule(EVERY_MINUTE, header.timezone, dialect="posix").plan
+        self._fixed = universe is not None
+        # The schedules that are watched, the ids that have them, and when each is due next.
+        self._ids: dict[str, dict[str, None]] = {}
+        self._next: list[tuple[int, str]] = []
+        self._calls: dict[Name, TaskList] = {}
+        self._last: int | None = None
+        # Before this second there is nothing to find.
+        self._minute_ahead = FIRST_SECOND
+        for task in universe or ():
+            self._add(task)
+
+    def until(self, t: int) -> list[tuple[int, list[Event]]]:
+        """Return the pulses after the last position up to time `t`, in order."""
+        now = t // self._unit
+        if now < self._minute_ahead:
+            self._last = now
+            return []
+        latest = self._every.prev_at_or_before(now)
+        ahead = self._every.next_after(now)
+        self._minute_ahead = now if ahead is None else ahead
+        first = self._every.next_after(self._last) if self._last is not None else latest
+        if self._last is None:
+            self._restart(now if latest is None else latest - 1)
+        self._last = now
+        if latest is None or first is None or first > now:
+            return []
+        found: dict[int, list[Event]] = {first: [_MINUTE], latest: [_MINUTE]}
+        while self._next and self._next[0][0] <= now:
+            due, schedule = heapq.heappop(self._next)
+            plan = self._plan_of(schedule)
+            assert plan is not None
+            instants = {due, latest} if plan.prev_at_or_before(latest) == latest else {due}
+            for instant in instants:
+                found.setdefault(instant, [_MINUTE]).extend(self._dues_of(schedule))
+            self._push(schedule, now)
+        return [(second * self._unit, found[second]) for second in sorted(found)]
+
+    def concerns(self, position: Position) -> bool:
+        """Say whether a position changes which tasks matter."""
+        return any(event.kind in LISTS_CHANGE for event in position.events)
+
+    def meet(self, position: Position) -> list[Event]:
+        """Take note of the lists of a position; return the last due of each task that is new."""
+        if self._fixed or not self._dues:
+            return []
+        late: list[Event] = []
+        registered: list[TaskList] = []
+        for event in position.events:
+            if event.kind is Kind.CRASH:
+                self._calls.clear()
+            elif event.tasks is not None:
+                self._calls.pop(event.call, None)
+                if event.kind is Kind.INIT_FAILURE:
+                    continue
+                late += [due for task in event.tasks.tasks for due in self._late(task)]
+                if event.kind is Kind.INIT_START:
+                    self._calls[event.call] = event.tasks
+                else:
+                    registered.append(event.tasks)
+        if registered:
+            self._keep([*registered, *self._calls.values()])
+        return late
+
+    def _late(self, task: Task) -> Iterator[Event]:
+        """Add a task that is not watched yet, and give its last due if it had one."""
+        if task.schedule is None or task.id in self._ids.get(task.schedule, ()):
+            return
+        self._add(task)
+        plan = self._plan_of(task.schedule)
+        assert self._last is not None
+        instant = None if plan is None else plan.prev_at_or_before(self._last)
+        if instant is not None:
+            yield Event(Kind.DUE, task=task.id, schedule=task.schedule, instant=instant * self._unit)
+
+    def _add(self, task: Task) -> None:
+        schedule = task.schedule
+        if schedule is None or self._plan_of(schedule) is None:
+            return
+        if schedule not in self._ids:
+            self._ids[schedule] = {}
+            if self._last is not None:
+                self._push(schedule, self._last)
+        self._ids[schedule][task.id] = None
+
+    def _keep(self, lists: Sequence[TaskList]) -> None:
+        """Forget the tasks that stand in none of the lists."""
+        before, self._ids = self._ids, {}
+        for tasks in lists:
+            for task in tasks.tasks:
+                if task.schedule is not None and task.schedule in before:
+                    self._ids.setdefault(task.schedule, {})[task.id] = None
+        self._next = [entry for entry in self._next if entry[1] in self._ids]
+        heapq.heapify(self._next)
+
+    def _restart(self, since: int) -> None:
+        for schedule in self._ids:
+            self._push(schedule, since)
+
+    def _push(self, schedule: str, after: int) -> None:
+        plan = self._plan_of(schedule)
+        due = None if plan is None else plan.next_after(after)
+        if due is not None:
+            heapq.heappush(self._next, (due, schedule))
+
+    def _dues_of(self, schedule: str) -> list[Event]:
+        return [Event(Kind.DUE, task=name, schedule=schedule) for name in self._ids[schedule]]
+
+    def _plan_of(self, schedule: str) -> Plan | None:
+        """Return the plan of a schedule, None of one that is no expression: it is never due."""
+        try:
+            return Schedule(schedule, self._zone, dialect="posix").plan if self._dues else None
+        except InputError:
+            return None

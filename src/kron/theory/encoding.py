@@ -1,0 +1,79 @@
+"""The canonical prefix-free encoding of lists and values, and the lengths that bounds are made of.
+
+A natural number is written in Elias' gamma code of its successor, a text as its length in bytes and
+the bytes, a task as its name, its schedule and its delay, a list as its length and its tasks. What a
+trace cannot show (the callback, the opaque key) has no bits. The length of a time is given by the
+theory itself.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+
+class Described(Protocol):
+    """What a task shows of itself."""
+
+    @property
+    def id(self) -> str:
+        """Return its name."""
+        ...
+
+    @property
+    def schedule(self) -> str | None:
+        """Return its expression."""
+        ...
+
+    @property
+    def retry_delay(self) -> int:
+        """Return its delay."""
+        ...
+
+
+def encode_number(number: int) -> str:
+    """Return the code of a natural number as a text of zeros and ones; a negative one counts as zero."""
+    digits = f"{max(number, 0) + 1:b}"
+    return "0" * (len(digits) - 1) + digits
+
+
+def encode_text(text: str) -> str:
+    """Return the code of a text."""
+    octets = text.encode("utf-8", "surrogatepass")
+    return encode_number(len(octets)) + "".join(f"{octet:08b}" for octet in octets)
+
+
+def encode_task(task: Described) -> str:
+    """Return the code of a task."""
+    return encode_text(task.id) + encode_text(task.schedule or "") + encode_number(task.retry_delay)
+
+
+def encode_tasks(tasks: Sequence[Described]) -> str:
+    """Return the code of a list."""
+    return encode_number(len(tasks)) + "".join(map(encode_task, tasks))
+
+
+def bits_of_number(number: int) -> int:
+    """Return the length of a number's code."""
+    return 2 * (max(number, 0) + 1).bit_length() - 1
+
+
+def bits_of_text(text: str) -> int:
+    """Return the length of a text's code."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    return bits_of_number(size) + 8 * size
+
+
+def bits_of_tasks(tasks: Sequence[Described]) -> int:
+    """Return |R|, the length of a list's code."""
+    return bits_of_number(len(tasks)) + _sum(tasks)
+
+
+def _sum(tasks: Iterable[Described]) -> int:
+    return sum(
+        bits_of_text(task.id) + bits_of_text(task.schedule or "") + bits_of_number(task.retry_delay)
+        for task in tasks
+    )
+
+
+def bits_of_time(t: int) -> int:
+    """Return |t| = 1 + ceil(log2(1 + abs(t)))."""
+    return 1 + abs(t).bit_length()

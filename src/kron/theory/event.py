@@ -1,0 +1,151 @@
+"""The observable alphabet: what can stand in a trace, and who brings it about."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from kron.core.cron.dialect import parse
+from kron.core.errors import InputError
+from kron.theory.encoding import bits_of_tasks
+
+
+class Kind(StrEnum):
+    """The kinds of events, by their names in a trace."""
+
+    INIT_START = "InitStart"
+    INIT_SUCCESS = "InitSuccess"
+    INIT_FAILURE = "InitFailure"
+    STOP_START = "StopStart"
+    STOP_END = "StopEnd"
+    RUN_START = "RunStart"
+    RUN_SUCCESS = "RunSuccess"
+    RUN_FAILURE = "RunFailure"
+    CRASH = "UnexpectedShutdown"
+    MINUTE_START = "MinuteStart"
+    DUE = "Due"
+    RETRY_DUE = "RetryDue"
+    COMPUTE = "Compute"
+    SUPERNATURAL = "Supernatural"
+
+    # An enum hashes by name, in Python; millions of events are told apart by the text's own hash.
+    __hash__ = str.__hash__
+
+
+class Owner(StrEnum):
+    """Who brings an event about."""
+
+    ENVIRONMENT = "environment"
+    SCHEDULER = "scheduler"
+    NOBODY = "nobody"
+
+
+OWNERS = {
+    Kind.INIT_START: Owner.ENVIRONMENT,
+    Kind.INIT_SUCCESS: Owner.SCHEDULER,
+    Kind.INIT_FAILURE: Owner.SCHEDULER,
+    Kind.STOP_START: Owner.ENVIRONMENT,
+    Kind.STOP_END: Owner.SCHEDULER,
+    Kind.RUN_START: Owner.SCHEDULER,
+    Kind.RUN_SUCCESS: Owner.ENVIRONMENT,
+    Kind.RUN_FAILURE: Owner.ENVIRONMENT,
+    Kind.CRASH: Owner.ENVIRONMENT,
+    Kind.MINUTE_START: Owner.ENVIRONMENT,
+    Kind.DUE: Owner.ENVIRONMENT,
+    Kind.RETRY_DUE: Owner.ENVIRONMENT,
+    Kind.COMPUTE: Owner.ENVIRONMENT,
+    Kind.SUPERNATURAL: Owner.NOBODY,
+}
+
+INIT_EVENTS = frozenset({Kind.INIT_START, Kind.INIT_SUCCESS, Kind.INIT_FAILURE})
+INIT_ENDS = frozenset({Kind.INIT_SUCCESS, Kind.INIT_FAILURE})
+RUN_ENDS = frozenset({Kind.RUN_SUCCESS, Kind.RUN_FAILURE})
+RUN_EVENTS = RUN_ENDS | {Kind.RUN_START}
+STOP_EVENTS = frozenset({Kind.STOP_START, Kind.STOP_END})
+# What EA2 and EA3 speak about; a pulse, a crash and compute are no actions.
+ACTIONS = INIT_EVENTS | STOP_EVENTS | RUN_EVENTS
+TASK_EVENTS = RUN_EVENTS | {Kind.DUE, Kind.RETRY_DUE}
+
+# What names a call or a list; traces without names have None.
+Name: TypeAlias = str | int | None
+
+
+class Task(NamedTuple):
+    """A task as a trace knows it; the callback and the opaque key cannot be seen from outside."""
+
+    id: str
+    schedule: str | None
+    retry_delay: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskList:
+    """A registration list R: its label in the trace, its tasks in order, and whether it is valid."""
+
+    label: Name
+    tasks: tuple[Task, ...]
+    valid: bool
+    by_id: dict[str, tuple[Task, ...]] = field(init=False, repr=False, compare=False)
+    bits: int = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found: dict[str, tuple[Task, ...]] = {}
+        for task in self.tasks:
+            found[task.id] = (*found.get(task.id, ()), task)
+        object.__setattr__(self, "by_id", found)
+        object.__setattr__(self, "bits", bits_of_tasks(self.tasks))
+        object.__setattr__(self, "_hash", hash((self.label, self.tasks, self.valid)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+NO_LIST = TaskList(label=None, tasks=(), valid=True)
+
+
+class Event(NamedTuple):
+    """One event. `instant` is set on a Due that was found out late: the time it really belongs to."""
+
+    kind: Kind
+    task: str | None = None
+    call: Name = None
+    tasks: TaskList | None = None
+    schedule: str | None = None
+    phenomenon: str | None = None
+    instant: int | None = None
+    # The tuples that an event with a task's id stands for, where a reading tells tuples of one id apart.
+    subjects: tuple[Task, ...] = ()
+
+    def __str__(self) -> str:
+        subject = self.task if self.task is not None else self.phenomenon
+        if subject is None and self.kind in INIT_EVENTS | STOP_EVENTS:
+            subject = None if self.call is None else f"call {self.call}"
+        return str(self.kind) if subject is None else f"{self.kind} {subject}"
+
+
+class Position(NamedTuple):
+    """One position of a trace: its place among all, its number in the file, its time, its events."""
+
+    place: int
+    i: int
+    t: int
+    events: tuple[Event, ...]
+
+
+def is_valid(tasks: tuple[Task, ...]) -> bool:
+    """Say whether a list must be accepted: names once each, strict expressions, delays not negative."""
+    names = {task.id for task in tasks}
+    return len(names) == len(tasks) and all(
+        task.id != "" and task.retry_delay >= 0 and is_strict(task.schedule) for task in tasks
+    )
+
+
+@lru_cache(maxsize=4096)
+def is_strict(schedule: str | None) -> bool:
+    """Say whether a schedule follows the strict dialect and some day matches it."""
+    try:
+        parse("" if schedule is None else schedule, "posix")
+    except InputError:
+        return False
+    return True

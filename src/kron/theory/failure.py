@@ -1,0 +1,42 @@
+"""The first violation of each axiom, as the monitors find them."""
+
+from kron.theory.event import Event
+from kron.theory.moment import Moment
+from kron.theory.verdict import FORMULAS, LITERAL_FORMULAS, Finding, Status
+
+
+class Failures:
+    """Takes note of violations; of each axiom only the first counts."""
+
+    def __init__(self, *, kron: bool) -> None:
+        self._formulas = FORMULAS if kron else LITERAL_FORMULAS
+        self.found: dict[str, Finding] = {}
+
+    def __contains__(self, axiom: str) -> bool:
+        return axiom in self.found
+
+    def add(
+        self,
+        axiom: str,
+        moment: Moment,
+        message: str,
+        *,
+        event: Event | None = None,
+        since: int | None = None,
+        broken: str = "",
+    ) -> None:
+        """Note that an axiom is violated here, unless it was before; `broken` is the part that broke."""
+        if axiom in self.found:
+            return
+        shown = event or next(iter(moment.events), None)
+        self.found[axiom] = Finding(
+            axiom=axiom,
+            status=Status.FAILED,
+            position=moment.i,
+            since=since,
+            t=moment.t,
+            event=None if shown is None else str(shown),
+            formula=self._formulas[axiom],
+            broken=broken or self._formulas[axiom],
+            message=message,
+        )

@@ -1,0 +1,182 @@
+"""All monitors together: one pass over the positions, each looked at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kron.theory.bound import Witnesses
+from kron.theory.call_monitor import CallKey, CallMonitor
+from kron.theory.event import Event, Kind, Position
+from kron.theory.failure import Failures
+from kron.theory.header import Header
+from kron.theory.moment import Moment
+from kron.theory.promise import K, Promises, Spending
+from kron.theory.registry import Registry
+from kron.theory.task_monitor import Owed, TaskMonitor
+from kron.theory.verdict import (
+    AXIOMS,
+    FORMULAS,
+    LITERAL_FORMULAS,
+    LIVENESS_AXIOMS,
+    NEED_COMPUTE,
+    NEVER_DECIDED,
+    Finding,
+    Status,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a trace is judged."""
+
+    kron: bool = True
+    witnesses: Witnesses | None = None
+    within: int | None = None
+    happy: frozenset[str] = field(default_factory=frozenset)
+    # Told of every promise: how much compute was spent on it, and the length of its arguments.
+    observe: Callable[[int, int], None] | None = None
+
+
+class Monitor:
+    """Judges every axiom as the positions go by; memory grows with the tasks, not with the trace."""
+
+    def __init__(self, header: Header, settings: Settings) -> None:
+        self._header = header
+        self._settings = settings
+        kron = settings.kron
+        self.failures = Failures(kron=kron)
+        self._judges_promises = header.computed or settings.within is not None
+        self._spending = Spending(wall=settings.within is not None)
+        self._l1: Promises[Owed] | None = self._promises()
+        self._l2: Promises[CallKey] | None = self._promises()
+        self._l3: Promises[CallKey] | None = self._promises()
+        self._registry = Registry(kron=kron)
+        derived = Kind.RETRY_DUE in header.derive
+        self.tasks = TaskMonitor(self._registry, self.failures, self._l1, kron=kron, derived=derived)
+        self.calls = CallMonitor(self._registry, self.failures, self._l2, self._l3, kron=kron)
+        self._moment: Moment | None = None
+        # Where the happy world ended, if it did.
+        self.scope_ends: int | None = None
+        self.phenomenon: str | None = None
+
+    def _promises(self) -> Promises[K] | None:
+        if not self._judges_promises:
+            return None
+        settings = self._settings
+        return Promises(self._spending, settings.witnesses, settings.within, settings.observe)
+
+    def feed(self, position: Position) -> bool:
+        """Take one position in; False once the trace has left what can be judged."""
+        moment = Moment(position, self._moment)
+        for event in moment.of(Kind.SUPERNATURAL):
+            if event.phenomenon not in self._settings.happy:
+                self.scope_ends, self.phenomenon = moment.i, event.phenomenon
+                return False
+        self._spending.pass_to(moment)
+        # What a position does not touch stays as it was; only a call that began and ended at the position
+        # before is open now without an event.
+        called = moment.calls or self.calls.was_cut(moment.previous)
+        if moment.runs or moment.crash:
+            self.tasks.look_back(moment)
+        if called:
+            self.calls.look_back(moment)
+            self.calls.move_on(moment)
+        self._registry.pass_to(moment, self.calls.is_stopping)
+        self.tasks.move_on(moment)
+        if called:
+            self.calls.judge(moment)
+        self._judge_environment(moment)
+        self._judge_promises(moment)
+        self._moment = moment
+        return True
+
+    def _judge_environment(self, moment: Moment) -> None:
+        if self._header.computed:
+            if moment.crash and moment.compute:
+                self.failures.add("EA1", moment, "a crash at a position with compute")
+            action = None if moment.compute else moment.action()
+            if action is not None:
+                message = (
+                    f"{action} at a position without Compute "
+                    '(a trace without Compute events says "compute": "none" in its header)'
+                )
+                self.failures.add("EA2", moment, message, event=action)
+        if len(moment.events) > 1 and (moment.runs or moment.calls):
+            actions = {key: event for event in moment.events if (key := self._action(event)) is not None}
+            if len(actions) > 1:
+                named = " and ".join(map(str, actions.values()))
+                self.failures.add(
+                    "EA3", moment, f"{named} at one position", event=next(iter(actions.values()))
+                )
+
+    def _action(self, event: Event) -> tuple[object, ...] | None:
+        """Return which action an event is: the ends of a run are one, calls differ in Kron's reading."""
+        match event.kind:
+            case Kind.RUN_START:
+                return "RS", event.task
+            case Kind.RUN_SUCCESS | Kind.RUN_FAILURE:
+                return "RE", event.task
+            case Kind.INIT_START:
+                return "IS", event.call if self._settings.kron else event.tasks
+            case Kind.INIT_SUCCESS | Kind.INIT_FAILURE:
+                return "IE", event.call if self._settings.kron else None
+            case Kind.STOP_START | Kind.STOP_END:
+                return event.kind, event.call if self._settings.kron else None
+            case _:
+                return None
+
+    def _judge_promises(self, moment: Moment) -> None:
+        if self._l1 is None or self._l2 is None or self._l3 is None:
+            return
+        self.tasks.follow_obligations(moment)
+        self.calls.follow_calls(moment, self.tasks.is_quiet)
+        self._judge_axiom("L1", self._l1, moment)
+        self._judge_axiom("L2", self._l2, moment)
+        self._judge_axiom("L3", self._l3, moment)
+
+    def _judge_axiom(self, axiom: str, promises: Promises[K], moment: Moment) -> None:
+        promises.settle()
+        if axiom in self.failures:
+            return
+        broken = promises.broken()
+        if broken is not None:
+            unit = self._header.unit if self._spending.wall else "compute"
+            spent = f"{self._spending.spent - broken.base} {unit}"
+            message = f"{broken.what} since position {broken.since} and {spent} have passed"
+            self.failures.add(axiom, moment, message, since=broken.since)
+
+    def finish(self) -> dict[str, Finding]:
+        """Return how each axiom stands now that the trace has ended."""
+        for promises in (self._l1, self._l2, self._l3):
+            if promises is not None:
+                promises.finish()
+        return {axiom: self._finding(axiom) for axiom in AXIOMS}
+
+    def _finding(self, axiom: str) -> Finding:
+        formulas = FORMULAS if self._settings.kron else LITERAL_FORMULAS
+        if axiom in self.failures:
+            return self.failures.found[axiom]
+        status, message = self._standing(axiom)
+        position = self.scope_ends if status is Status.OUT_OF_SCOPE else None
+        return Finding(
+            axiom=axiom, status=status, position=position, formula=formulas[axiom], message=message
+        )
+
+    def _standing(self, axiom: str) -> tuple[Status, str]:
+        if axiom in NEVER_DECIDED:
+            return Status.INCONCLUSIVE, "no finite trace can break it"
+        if self.scope_ends is not None:
+            return Status.OUT_OF_SCOPE, f'Supernatural "{self.phenomenon}" is not in the happy set'
+        if axiom in NEED_COMPUTE and not self._header.computed:
+            return Status.INCONCLUSIVE, "the trace has no Compute events"
+        if axiom in LIVENESS_AXIOMS:
+            return self._liveness(axiom)
+        return Status.PASSED, ""
+
+    def _liveness(self, axiom: str) -> tuple[Status, str]:
+        if self._l1 is None or self._l2 is None or self._l3 is None:
+            return Status.INCONCLUSIVE, "the trace has no Compute events, and no bound in wall time was given"
+        left = {"L1": len(self._l1), "L2": len(self._l2), "L3": len(self._l3)}[axiom]
+        if left:
+            promises = "one promise is" if left == 1 else f"{left} promises are"
+            return Status.INCONCLUSIVE, f"{promises} still open at the end"
+        return Status.PASSED, ""

@@ -1,0 +1,256 @@
+"""A whole trace as a structure: the events and macros of the theory as formulas, by their definitions.
+
+Slow and literal: each macro is written as the theory has it, in the reading asked for. The monitors,
+which read a trace once, are held to what this says.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, cached_property
+
+from kron.theory.attribution import bare
+from kron.theory.event import (
+    INIT_ENDS,
+    RUN_ENDS,
+    Event,
+    Kind,
+    Name,
+    Position,
+    Task,
+    TaskList,
+)
+from kron.theory.header import Header
+from kron.theory.ltl import Formula, both, either, hold, hold_plus, negate, previous, since
+
+
+class World:
+    """The positions of a trace, pulses and all, and what holds at each."""
+
+    def __init__(self, header: Header, positions: Sequence[Position], *, kron: bool) -> None:
+        self.header = header
+        self.positions = positions
+        self.kron = kron
+        self.times = [position.t for position in positions]
+        # What is asked again is remembered for as long as the world is.
+        for name in (
+            "starts",
+            "ends",
+            "running",
+            "registered",
+            "active",
+            "first_coming",
+            "due",
+            "calls_open",
+        ):
+            setattr(self, name, cache(getattr(self, name)))
+
+    # --- the universe ---
+
+    @cached_property
+    def lists(self) -> list[TaskList]:
+        """Return every list that occurs."""
+        found = [event.tasks for event in self.events() if event.tasks is not None]
+        return [tasks for number, tasks in enumerate(found) if tasks not in found[:number]]
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        """Return every tuple that occurs, and one for each id that is in no list."""
+        found = dict.fromkeys(task for tasks in self.lists for task in tasks.tasks)
+        found |= dict.fromkeys(task for event in self.events() for task in event.subjects)
+        found |= dict.fromkeys(bare(event.task) for event in self.events() if event.task is not None)
+        return list(found)
+
+    @cached_property
+    def subjects(self) -> list[Task]:
+        """Return one tuple for each thing that starts and ends: an id, or by the letter a tuple."""
+        if not self.kron:
+            return self.tasks
+        return [bare(name) for name in dict.fromkeys(task.id for task in self.tasks)]
+
+    def calls(self, kinds: Iterable[Kind]) -> list[Name]:
+        """Return the names of the calls that have events of these kinds."""
+        return list(dict.fromkeys(event.call for event in self.events() if event.kind in kinds))
+
+    def events(self) -> Iterable[Event]:
+        """Yield all events."""
+        return (event for position in self.positions for event in position.events)
+
+    # --- events as formulas ---
+
+    def where(self, wanted: Callable[[Event], bool]) -> Formula:
+        """Return the formula that holds where an event is as wanted."""
+        return [any(map(wanted, position.events)) for position in self.positions]
+
+    def some(self, *kinds: Kind) -> Formula:
+        """Return where an event of one of these kinds stands."""
+        return self.where(lambda event: event.kind in kinds)
+
+    def of_call(self, call: Name, *kinds: Kind) -> Formula:
+        """Return where a call has an event of one of these kinds."""
+        return self.where(lambda event: event.kind in kinds and event.call == call)
+
+    def of_list(self, tasks: TaskList, *kinds: Kind) -> Formula:
+        """Return where a list has an event of one of these kinds."""
+        return self.where(lambda event: event.kind in kinds and event.tasks == tasks)
+
+    def of_task(self, x: Task, *kinds: Kind) -> Formula:
+        """Return where x has an event of one of these kinds: by id, or by the letter by tuple."""
+        if self.kron:
+            return self.where(lambda event: event.kind in kinds and event.task == x.id)
+        return self.where(lambda event: event.kind in kinds and x in event.subjects)
+
+    def starts(self, x: Task) -> Formula:
+        """RS_x."""
+        return self.of_task(x, Kind.RUN_START)
+
+    def ends(self, x: Task) -> Formula:
+        """RE_x."""
+        return self.of_task(x, *RUN_ENDS)
+
+    @cached_property
+    def crash(self) -> Formula:
+        """Crash."""
+        return self.some(Kind.CRASH)
+
+    def due(self, x: Task) -> Formula:
+        """Due_x: a due of x's id that names no schedule, or x's own."""
+        return self.where(
+            lambda event: (
+                event.kind is Kind.DUE and event.task == x.id and event.schedule in (None, x.schedule)
+            )
+        )
+
+    @cached_property
+    def minute_start(self) -> Formula:
+        """MinuteStart: some task is due, one with `* * * * *` always among them."""
+        return self.some(Kind.MINUTE_START, Kind.DUE)
+
+    # --- registration and calls ---
+
+    def registered(self, tasks: TaskList) -> Formula:
+        """Registered_R."""
+        keep = hold_plus if self.kron else hold
+        return keep(self.of_list(tasks, Kind.INIT_SUCCESS), self.some(Kind.INIT_SUCCESS))
+
+    def first_coming(self, name: str) -> Formula:
+        """FirstComing_x, by identifier."""
+        never = [False] * len(self.positions)
+        lists = [self.registered(tasks) for tasks in self.lists if name in tasks.by_id]
+        known = either(never, *lists)
+        return both(known, negate(previous(known)))
+
+    def calls_open(self, start: Kind, *ends: Kind) -> dict[Name, Formula]:
+        """Return for each call where it is open: Hold(start, end or Crash)."""
+        return {
+            call: hold(self.of_call(call, start), either(self.of_call(call, *ends), self.crash))
+            for call in self.calls([start])
+        }
+
+    def any_open(self, start: Kind, *ends: Kind, but: Sequence[Name] = ()) -> Formula:
+        """Return where some call is open."""
+        never = [False] * len(self.positions)
+        found = self.calls_open(start, *ends)
+        return either(never, *(formula for call, formula in found.items() if call not in but))
+
+    @cached_property
+    def stopping(self) -> Formula:
+        """Stopping: a stop call is open."""
+        return self.any_open(Kind.STOP_START, Kind.STOP_END)
+
+    def initializing(self, tasks: TaskList) -> Formula:
+        """Initializing_R by the letter: by list, not by call."""
+        return hold(self.of_list(tasks, Kind.INIT_START), either(self.of_list(tasks, *INIT_ENDS), self.crash))
+
+    def active(self, tasks: TaskList) -> Formula:
+        """Active_R."""
+        success, stop = self.of_list(tasks, Kind.INIT_SUCCESS), self.some(Kind.STOP_START)
+        any_success = self.some(Kind.INIT_SUCCESS)
+        if self.kron:
+            clear = either(stop, self.some(Kind.STOP_END), self.crash, any_success)
+            return hold_plus(both(success, negate(self.stopping)), clear)
+        return hold(success, either(both(stop, self.registered(tasks)), self.crash, any_success))
+
+    # --- runs ---
+
+    def running(self, x: Task) -> Formula:
+        """Running_x."""
+        return hold(self.starts(x), either(self.ends(x), self.crash))
+
+    @cached_property
+    def quiescent(self) -> Formula:
+        """Quiescent: no callback runs."""
+        never = [False] * len(self.positions)
+        return negate(either(never, *map(self.running, self.subjects)))
+
+    def cleared(self, x: Task) -> Formula:
+        """RS_x or FirstComing_x."""
+        return either(self.starts(x), self.first_coming(x.id))
+
+    # --- what is pending ---
+
+    def due_pending(self, x: Task) -> Formula:
+        """DuePending_x."""
+        return both(hold_plus(self.due(x), self.cleared(x)), negate(self.running(x)))
+
+    def retry_pending(self, x: Task) -> Formula:
+        """RetryPending_x."""
+        if self.kron:
+            return both(self.expired(x), negate(self.running(x)))
+        pulse = self.of_task(x, Kind.RETRY_DUE)
+        return both(hold_plus(pulse, self.cleared(x)), negate(self.running(x)))
+
+    def expired(self, x: Task) -> Formula:
+        """Return where the last failure is not withdrawn and its delay, that of x, has passed."""
+        failures, cleared = self.of_task(x, Kind.RUN_FAILURE), self.cleared(x)
+        found = []
+        for i in range(len(self.positions)):
+            j = max((j for j in range(i + 1) if failures[j]), default=None)
+            standing = j is not None and not any(cleared[j + 1 : i + 1])
+            found.append(j is not None and standing and self._passed(x, j, i))
+        return found
+
+    def _passed(self, x: Task, j: int, i: int) -> bool:
+        if Kind.RETRY_DUE in self.header.derive and self.times[i] >= self.times[j] + x.retry_delay:
+            return True
+        pulses = self.of_task(x, Kind.RETRY_DUE)
+        return any(pulses[k] and self._vouches(x, k) for k in range(j, i + 1))
+
+    def _vouches(self, x: Task, k: int) -> bool:
+        """Say whether a pulse that stands in the trace is one for a delay as long as that of x."""
+        if any(event.task == x.id and event.subjects for event in self.positions[k].events):
+            return False  # it was derived, and the times say all
+        delays = [
+            task.retry_delay
+            for tasks in self.lists
+            if self.registered(tasks)[k]
+            for task in tasks.by_id.get(x.id, ())
+        ]
+        return not delays or x.retry_delay <= max(delays)
+
+    def orphaned(self, x: Task) -> Formula:
+        """Orphaned_x."""
+        if self.kron:
+            return both(self.crash, previous(self.running(x)))
+        return both(self.crash, hold(self.starts(x), self.ends(x)))
+
+    def orphaned_pending(self, x: Task) -> Formula:
+        """OrphanedPending_x."""
+        return hold(self.orphaned(x), self.cleared(x))
+
+    def boot_due_pending(self, tasks: TaskList, x: Task) -> Formula:
+        """BootDuePending_x, where x stands in R."""
+        mountain = since(negate(self.minute_start), self.due(x))
+        boot = both(self.first_coming(x.id), mountain, negate(self.running(x)))
+        if not self.kron:
+            return boot
+        here = both(boot, self.registered(tasks))
+        return hold_plus(here, either(self.cleared(x), negate(self.active(tasks))))
+
+    def obligation(self, tasks: TaskList, x: Task) -> Formula:
+        """Obligation_{R,x}, where x stands in R."""
+        pending = either(
+            self.due_pending(x),
+            self.retry_pending(x),
+            self.orphaned_pending(x),
+            self.boot_due_pending(tasks, x),
+        )
+        return both(pending, self.registered(tasks), self.active(tasks))

@@ -1,0 +1,28 @@
+"""The theory part of the benchmark in a small size: its traces are lawful, and all of it is measured."""
+
+import pytest
+
+from bench import theory
+from kron.theory import Trace, check
+
+
+@pytest.mark.parametrize("derived", [False, True], ids=["written", "derived"])
+def test_the_trace_that_is_measured_is_lawful_and_has_all_kinds_of_ends(derived: bool) -> None:
+    lines = list(theory.trace_lines(3_000, 5, derived=derived))
+    assert len(lines) == 3_001
+    report = check(Trace.from_jsonl(lines), None if derived else theory.GENEROUS)
+    assert [finding.message for finding in report.failed] == []
+    text = "".join(lines)
+    for kind in ("InitSuccess", "StopEnd", "RunSuccess", "RunFailure"):
+        assert kind in text
+    assert ("RetryDue" in text.partition("tasks")[2]) is not derived
+
+
+def test_both_traces_are_measured_and_the_goal_is_about_a_million_events() -> None:
+    said: list[str] = []
+    found = theory.run(said.append, quick=True)
+    assert [row.title for row in found.rows] == [theory.TITLE, theory.TITLE]
+    assert all(row.cost and "conforms" in row.note for row in found.rows)
+    (goal,) = found.goals
+    assert (goal.what, goal.wanted, goal.met) == ("trace checking, 1 M events", "<= 30 s", None)
+    assert len(said) == 2
