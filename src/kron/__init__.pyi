@@ -16,6 +16,7 @@ from kron.core.errors import InvalidOptionError as InvalidOptionError
 from kron.core.errors import InvalidTraceError as InvalidTraceError
 from kron.core.errors import KronError as KronError
 from kron.core.errors import NoCandidateError as NoCandidateError
+from kron.core.errors import OwnedError as OwnedError
 from kron.core.errors import Problem as Problem
 from kron.core.errors import StoreError as StoreError
 from kron.core.errors import UnknownTimezoneError as UnknownTimezoneError
@@ -23,13 +24,35 @@ from kron.core.errors import UnreadableFileError as UnreadableFileError
 from kron.core.job import Job as Job
 from kron.core.outcome import Outcome as Outcome
 from kron.core.outcome import Reason as Reason
+from kron.core.policy import Catchup as Catchup
+from kron.core.policy import OnOrphan as OnOrphan
 from kron.core.policy import Overlap as Overlap
 from kron.core.policy import Policy as Policy
 from kron.core.schedule import Schedule as Schedule
 from kron.core.schedule import next_times as next_times
+from kron.core.task import TaskState as TaskState
+from kron.core.task_error import CronExpressionInvalidError as CronExpressionInvalidError
+from kron.core.task_error import InvalidRegistrationError as InvalidRegistrationError
+from kron.core.task_error import NegativeRetryDelayError as NegativeRetryDelayError
+from kron.core.task_error import RegistrationShapeError as RegistrationShapeError
+from kron.core.task_error import RegistrationsNotArrayError as RegistrationsNotArrayError
+from kron.core.task_error import ScheduleDuplicateTaskError as ScheduleDuplicateTaskError
+from kron.core.task_error import SchedulerAlreadyActiveError as SchedulerAlreadyActiveError
+from kron.core.task_error import SchedulerFailedError as SchedulerFailedError
+from kron.core.task_error import SchedulerStopInCallbackError as SchedulerStopInCallbackError
+from kron.core.task_error import TaskInvalidStructureError as TaskInvalidStructureError
+from kron.core.task_error import TaskInvalidTypeError as TaskInvalidTypeError
+from kron.core.task_error import TaskInvalidValueError as TaskInvalidValueError
+from kron.core.task_error import TaskMissingFieldError as TaskMissingFieldError
+from kron.core.task_error import TaskTryDeserializeError as TaskTryDeserializeError
 from kron.core.verdict import Settle as Settle
 from kron.core.verdict import Start as Start
 from kron.core.verdict import Wait as Wait
 from kron.core.verdict import judge as judge
+from kron.fronts.embed.book import TaskStatus as TaskStatus
+from kron.fronts.embed.event import Event as Event
+from kron.fronts.embed.run import Run as Run
+from kron.fronts.embed.runner import Runner as Runner
+from kron.fronts.embed.scheduler import Scheduler as Scheduler
 
 __all__: list[str]

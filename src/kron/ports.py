@@ -34,7 +34,8 @@ class Ownership(NamedTuple):
     """Who looks after which shards of a namespace, each with the token that fences every write to it.
 
     It ends after `ttl_ms` unless it is renewed; without one it lasts as long as its owner lives. What is
-    under way in `busy` shards only this owner can look after, so they are not given to others.
+    under way in `busy` shards only this owner can look after, so they are not given to others. `high` is the
+    latest instant anything of the namespace was written at: time does not go back behind it.
     """
 
     namespace: str
@@ -42,6 +43,7 @@ class Ownership(NamedTuple):
     shards: Mapping[int, int]
     ttl_ms: int | None = None
     busy: frozenset[int] = frozenset()
+    high: int = 0
 
     @property
     def token(self) -> int:
@@ -101,9 +103,15 @@ class Store(Protocol):
         ...
 
     async def put(
-        self, namespace: str, *, created: Sequence[JobRecord], changed: Sequence[Change], now: int
+        self,
+        namespace: str,
+        *,
+        created: Sequence[JobRecord],
+        changed: Sequence[Change],
+        forgotten: Sequence[str] = (),
+        now: int,
     ) -> Settled:
-        """Write new and changed jobs in one transaction, or none of them."""
+        """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it."""
         ...
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:

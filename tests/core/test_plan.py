@@ -519,3 +519,12 @@ def test_a_wake_at_the_time_it_asked_for_gets_on(
         made.wake()
         assert made.wake_at > asked
         assert made.wakes - wakes <= 4
+
+
+def test_a_paused_job_whose_record_says_that_it_is_due_does_not_come_up_again_and_again() -> None:
+    """Pausing leaves nothing to look at; a record that says otherwise is put right."""
+    job = create(EVERY_MINUTE, now=1000 * NOON)._replace(
+        paused=1, paused_because="by hand", plan_at=1000 * NOON
+    )
+    (change,), wake_at = plan(Snapshot([Case(job)], 1000 * NOON, 1, {}), 1000 * NOON + 5)
+    assert (change.job.plan_at, change.starts, wake_at) == (None, [], None)

@@ -377,6 +377,20 @@ async def test_stop_waits_for_callbacks_notes_their_ends_and_starts_nothing(rig:
     assert rig.engine.health.state == "stopped"
 
 
+async def test_what_waited_for_an_end_that_came_while_stopping_starts_with_the_next_owner(rig: Rig) -> None:
+    gate = await first_call_waits(rig, job_of(text="0,1 13 * * *", overlap=Overlap.QUEUE), after=61 * MINUTE)
+    assert await rig.seen() == ["STARTED due", "PENDING queued"]
+    stopping = asyncio.create_task(rig.engine.stop())
+    await rig.clock.advance_to(NOON + 62 * MINUTE)
+    gate.set()
+    await stopping
+    assert await rig.seen() == ["SUCCESS due", "PENDING queued"]
+    rig.engine = rig.make_engine()
+    await rig.run()
+    await rig.clock.advance_to(NOON + 63 * MINUTE)
+    assert rig.starts() == [(3600, 3600), (3720, 3660)]
+
+
 async def test_stop_in_the_middle_of_a_burst_comes_to_an_end_and_loses_nothing(rig: Rig) -> None:
     """What is on record starts; what is not is left to the next owner."""
     stops: list[asyncio.Task[None]] = []
@@ -471,6 +485,33 @@ async def test_the_clock_is_set_back_and_nothing_starts_twice(rig: Rig, by: time
     await rig.clock.advance_to(NOON + 5 * MINUTE)
     assert [nominal for _, nominal in rig.starts()] == [60, 120, 180, 240, 300]
     assert await rig.seen() == ["SUCCESS due"] * 5
+
+
+async def test_a_clock_that_is_set_back_shortens_no_retry_delay(rig: Rig) -> None:
+    async def sets_the_clock_back(launch: Launch) -> None:
+        if launch.run.attempt == 1:
+            rig.clock.jump_to(NOON + 59 * MINUTE)
+            raise ValueError("broken")
+
+    job = job_of(text="0 * * * *", retry_delay=10 * SECOND)
+    await rig.add(job, callback=sets_the_clock_back)
+    await rig.run()
+    await rig.clock.advance_to(NOON + 60 * MINUTE)
+    await rig.clock.advance_to(NOON + 62 * MINUTE)
+    assert [at - NOON for at, *_ in rig.calls] == [60 * MINUTE, 60 * MINUTE + 10 * SECOND]
+
+
+async def test_time_does_not_go_back_behind_what_is_on_record(rig: Rig) -> None:
+    await rig.add(job_of())
+    await rig.run()
+    await rig.clock.advance_to(NOON + 3 * MINUTE)
+    await rig.engine.stop()
+    rig.clock.jump_to(NOON + MINUTE - SECOND)
+    rig.engine = rig.make_engine()
+    await rig.run()
+    assert rig.engine.now() == 1000 * (NOON_S + 180)
+    await rig.clock.advance_to(NOON + 5 * MINUTE)
+    assert [nominal for _, nominal in rig.starts()] == [60, 120, 180, 240, 300]
 
 
 async def test_whoever_asks_the_engine_for_the_time_does_not_hide_a_jump(rig: Rig) -> None:

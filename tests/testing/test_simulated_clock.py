@@ -173,3 +173,21 @@ async def _wakes(times: list[int], naps: list[int]) -> list[tuple[int, datetime]
         await clock.advance_to(clock.now() + nap * SECOND)
     await asyncio.gather(*tasks)
     return woken
+
+
+def test_one_clock_serves_several_event_loops_one_after_the_other() -> None:
+    clock = SimulatedClock(datetime(2026, 1, 1, tzinfo=UTC))
+
+    async def work_for_a_while() -> None:
+        async def works() -> None:
+            with clock.working():
+                await asyncio.sleep(0.01)
+
+        working = asyncio.create_task(works())
+        await asyncio.sleep(0)
+        await clock.advance_to(clock.now() + timedelta(minutes=1))
+        assert working.done()
+
+    asyncio.run(work_for_a_while())
+    asyncio.run(work_for_a_while())
+    assert clock.monotonic() == 120

@@ -17,6 +17,9 @@ from kron.core.usual import Usual
 
 # What a record that somebody damaged makes the core raise; anything else is our own mistake.
 UNUSABLE = (KronError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+# What a person asked for is not tried again: whoever asked sees how it ended.
+RETRIED = frozenset({Kind.PERIOD, Kind.OVERRIDE})
+UNUSABLE_RECORD = "its record cannot be used"
 BY_TIMEOUT = "it did not end within its run timeout"
 
 
@@ -46,7 +49,7 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
 def _set_aside(case: Case, fault: str, now: int) -> Change:
     """Return a job that is paused because what is remembered of it cannot be used; the others go on."""
     job = case.job
-    because = f"its record cannot be used: {fault}"
+    because = f"{UNUSABLE_RECORD}: {fault}"
     try:
         revision = job.revision + 1
     except TypeError:
@@ -76,11 +79,24 @@ def take_turn(turn: Turn, case: Case, *, draining: bool) -> Change:
     for report in case.reports:
         _hear(turn, report, draining=draining)
     _end_overdue(turn)
-    if not (turn.job.paused or draining or turn.job.deleted_at is not None):
+    if turn.job.paused or turn.job.deleted_at is not None:
+        # Nothing comes up by itself, whatever a damaged record says.
+        turn.job = turn.job._replace(plan_at=None)
+        return turn.finish()
+    if draining:
+        _leave_waiting(turn)
+    else:
         plan_backlog(turn)
         judge_due(turn)
         _look_ahead(turn)
     return turn.finish()
+
+
+def _leave_waiting(turn: Turn) -> None:
+    """Have the next owner look at once for what waited for an end that came while this one was stopping."""
+    waits = any(run.is_open and run.due_at is None for run in turn.runs.values())
+    if turn.change.ended and waits and (turn.job.plan_at is None or turn.job.plan_at > turn.now):
+        turn.job = turn.job._replace(plan_at=turn.now)
 
 
 def _hear(turn: Turn, report: Report, *, draining: bool) -> None:
@@ -130,7 +146,7 @@ def _to_try_again(turn: Turn, run: RunRecord) -> RunRecord:
     if run.result is Result.ORPHANED:
         if policy.on_orphan is OnOrphan.RESTART:
             return run._replace(reason=Reason.RESTARTED, due_at=run.ended_at, is_open=1)
-    elif policy.retry_delay is not None and run.kind is Kind.PERIOD:
+    elif policy.retry_delay is not None and run.kind in RETRIED:
         # Rounded up, so that nothing is tried again before its delay is over.
         due_at = run.ended_at - (-policy.retry_delay // MILLISECOND)
         return run._replace(reason=Reason.RETRY, due_at=due_at, is_open=1)

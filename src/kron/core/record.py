@@ -39,11 +39,12 @@ class Result(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a run was made for: a period of the schedule, or a person's wish."""
+    """What a run was made for: a period, a person's wish, or what a new expression owes at once."""
 
     PERIOD = "period"
     MANUAL = "manual"
     BACKFILL = "backfill"
+    OVERRIDE = "override"
 
 
 IN_FLIGHT = frozenset({Status.ENQUEUED, Status.STARTED})

@@ -89,6 +89,11 @@ class CallbackLauncher:
             # A task that is cancelled before its first step never takes one, so it cannot report.
             self._tell(launch, hear, Happened.CANCELLED, "")
 
+    def cancel(self) -> None:
+        """Cancel every call without waiting for any."""
+        for call in list(self._calls.values()):
+            self._cancel(*call)
+
     async def adopt(self, runs: Sequence[Launch], hear: Hear) -> frozenset[str]:
         """Find nothing: what was called in another program is gone."""
         return frozenset()
@@ -98,6 +103,5 @@ class CallbackLauncher:
         while self._calls:
             calls = list(self._calls.values())
             if not wait:
-                for call in calls:
-                    self._cancel(*call)
+                self.cancel()
             await asyncio.wait([task for task, _, _ in calls])

@@ -7,12 +7,12 @@ from math import inf
 
 from kron.core.event import Happened, Report
 from kron.core.instant import EPOCH
-from kron.core.outcome import Reason
 from kron.core.record import JobRecord, RunRecord
 from kron.core.shard import shard_of
 from kron.core.turn import MILLISECOND, Case, Change, Scope
 from kron.ports import Clock, Hear, Journal, Launch, Launcher, Settled, Store
 from kron.runtime.hand import Hand
+from kron.runtime.takeover import sort_out
 
 # How many executions are started before others get their turn in the event loop.
 STARTS_PER_TURN = 100
@@ -99,17 +99,13 @@ class Carrier:
         if not self.unsure or self.clock.monotonic() >= self.lease_ends:
             return
         cases = await store.cases(namespace, list({change.job.identity for change in self.unsure}))
-        written = {run.key: run for case in cases for run in case.runs}
         unsure, self.unsure = self.unsure, []
-        for change in unsure:
-            for run in change.starts:
-                found = written.get(run.key)
-                if found is not None and not found.acked and _same_attempt(found, run):
-                    self._start(change.job, run)
-            for run in change.ends:
-                found = written.get(run.key)
-                if found is None or (found.attempt, found.reason) == (run.attempt, Reason.REPLACED):
-                    self._end(change.job, run)
+        known, starts, ends = sort_out(unsure, cases)
+        self.journal.settled(known, NOTHING[1], (self.clock.now() - EPOCH) // MILLISECOND)
+        for job, run in starts:
+            self._start(job, run)
+        for job, run in ends:
+            self._end(job, run)
 
     def _start(self, job: JobRecord, run: RunRecord, *, alone: bool = False) -> None:
         """Start a run; one that is `alone` is the only open one of its job."""

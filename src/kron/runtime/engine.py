@@ -83,6 +83,7 @@ class Engine:
 
     async def _take(self, ownership: Ownership, asked: float) -> None:
         """Look after what is owned from now on; what is new is recovered first."""
+        self._time.high = max(self._time.high, ownership.high)
         now, tenure = self.now(), self._tenure
         had = len(tenure.owned.shards)
         new = tenure.renewed(ownership, asked)
@@ -110,10 +111,14 @@ class Engine:
         if granted.ttl_ms is not None:
             self._keeper = asyncio.create_task(self._keep(granted.ttl_ms / 3000))
 
-    async def stop(self) -> None:
-        """Start nothing more, wait for what runs, note how it ended, and let others take over."""
+    def drain(self) -> None:
+        """Decide no start from now on; what was decided already is carried out."""
         self._draining = True
         self.call()
+
+    async def stop(self) -> None:
+        """Start nothing more, wait for what runs, note how it ended, and let others take over."""
+        self.drain()
         for launcher in self._launchers.values():
             await launcher.close()
         self.call()
@@ -126,7 +131,8 @@ class Engine:
             await asyncio.wait([self._keeper])
             self._keeper = None
         if self._tenure.granted.shards and self.health.state != "lost":
-            await self._store.release(self._tenure.granted)
+            with self._clock.working():
+                await self._store.release(self._tenure.granted)
         self._tenure = no_tenure(self._namespace, self._owner)
         self.health.state = "stopped"
 
@@ -227,6 +233,8 @@ class Engine:
         """
         now = self._read_time()
         await self._carrier.carry_out_unsure(self._store, ownership.namespace)
+        if self._draining:
+            self._journal.note("draining", {"namespace": self._namespace})
         with collector_at_rest() if len(self._inbox.reports) > CHUNK else nullcontext():
             for _ in range(MAX_REPORT_CHUNKS):
                 if not self._inbox.reports:
@@ -317,7 +325,7 @@ class Engine:
             try:
                 settled = await self._store.settle(ownership, changes, now=now)
             except StoreError:
-                self._carrier.unsure += [change for change in changes if change.starts or change.ends]
+                self._carrier.unsure += changes
                 raise
             self._carrier.take_note(changes, settled)
         self._journal.settled(changes, settled, now)

@@ -4,6 +4,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from os import SEEK_END
 from typing import TextIO
 
 from kron.core.outcome import Outcome
@@ -16,6 +17,11 @@ LOGGER = logging.getLogger("kron.engine")
 WARNINGS = frozenset(
     {"store_failed", "ownership_lost", "clock_jumped", "start_withheld", "engine_failed", "quarantined"}
 )
+
+
+# What the trace of a scheduler says of its calls, and after which of them it is over.
+ENDS = ("InitFailure", "StopEnd", "UnexpectedShutdown")
+CALLS = ("InitStart", "InitSuccess", "StopStart", *ENDS)
 
 
 class LogJournal:
@@ -46,22 +52,40 @@ class LogJournal:
 
 
 class TraceJournal:
-    """Writes runs as a trace (DESIGN 4). All of it has been committed, so a crash cannot take it back."""
+    """Writes runs as a trace (DESIGN 4). All of it has been committed, so a crash cannot take it back.
 
-    def __init__(self, file: TextIO, *, further: Journal | None = None) -> None:
+    `written` counts its lines.
+    """
+
+    def __init__(
+        self, file: TextIO, *, further: Journal | None = None, header: Mapping[str, object] | None = None
+    ) -> None:
         self._file = file
         self._further = further
-        self._latest = 0
-        self.write({"kron_trace": 1, "unit": "ms"})
+        # Several owners, one after the other, may write one trace.
+        file.seek(0)
+        earlier = [json.loads(line) for line in file] if file.readable() else []
+        self._latest = max((event.get("t", 0) for event in earlier), default=0)
+        self.written = len(earlier)
+        calls = [event["event"] for event in earlier if event.get("event") in CALLS]
+        # Whoever wrote before ended without notice if its last word was that it begins.
+        was_cut_off = bool(calls) and calls[-1] not in ENDS
+        file.seek(0, SEEK_END)
+        if not earlier:
+            self.write({"kron_trace": 1, "unit": "ms", **(header or {})})
+        if was_cut_off:
+            self.event("UnexpectedShutdown", self._latest)
 
     def write(self, event: Mapping[str, object]) -> None:
-        """Write one line of the trace."""
+        """Write one line of the trace; what is written survives the program."""
+        self.written += 1
         self._file.write(json.dumps(event) + "\n")
+        self._file.flush()
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Pass everything else on; a clock that was set is beyond the model."""
         if event == "clock_jumped":
-            self._event("Supernatural", self._latest, kind="clock")
+            self.event("Supernatural", self._latest, kind="clock")
         if self._further is not None:
             self._further.note(event, fields)
 
@@ -76,11 +100,12 @@ class TraceJournal:
             started = [run for run in change.starts if run.key not in settled.handled]
             events += [(run.started_at or now, "RunStart", run) for run in started]
         for at, name, run in sorted(events, key=lambda event: event[0]):
-            self._event(name, at, task=run.identity)
+            self.event(name, at, task=run.identity)
         if self._further is not None:
             self._further.settled(changes, settled, now)
 
-    def _event(self, name: str, at: int, **fields: object) -> None:
+    def event(self, name: str, at: int, **fields: object) -> None:
+        """Write one event; time never goes back."""
         self._latest = max(self._latest, at)
         self.write({"t": self._latest, "event": name, **fields})
 

@@ -1,9 +1,12 @@
 """Taking over: what an earlier owner left behind is found, or reported as lost."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kron.core.event import Happened, Report
+from kron.core.outcome import Reason
+from kron.core.record import JobRecord, RunRecord
 from kron.core.shard import shard_of
+from kron.core.turn import Case, Change
 from kron.ports import Hear, Launch, Launcher, Ownership, Store
 
 
@@ -34,3 +37,44 @@ async def orphans_of(
             if run.key not in found
         ]
     return reports
+
+
+def sort_out(
+    unsure: Sequence[Change], cases: Sequence[Case]
+) -> tuple[list[Change], list[Launch], list[Launch]]:
+    """Return which changes are on record although the answer was lost, and what to start and end of them."""
+    jobs = {case.job.identity: case.job for case in cases}
+    found = {run.key: run for case in cases for run in case.runs}
+    known = [change for change in unsure if _was_written(change, jobs, found)]
+    starts = [
+        Launch(change.job, run)
+        for change in unsure
+        for run in change.starts
+        if _is_unacknowledged(found.get(run.key), run)
+    ]
+    ends = [
+        Launch(change.job, run)
+        for change in unsure
+        for run in change.ends
+        if run.key not in found
+        or (found[run.key].attempt, found[run.key].reason) == (run.attempt, Reason.REPLACED)
+    ]
+    return known, starts, ends
+
+
+def _is_unacknowledged(found: RunRecord | None, run: RunRecord) -> bool:
+    """Say whether a start is on record just as it was to be, and nobody has heard of it since."""
+    return found is not None and (found.attempt, found.token, found.acked) == (run.attempt, run.token, 0)
+
+
+def _was_written(change: Change, jobs: Mapping[str, JobRecord], found: Mapping[str, RunRecord]) -> bool:
+    """Say whether a change is on record; one that raises no revision was withheld, and told of already."""
+    job = jobs.get(change.job.identity)
+    if job is None or not change.revision < change.job.revision <= job.revision:
+        return False
+    if not all(_is_unacknowledged(found.get(run.key), run) for run in change.starts):
+        return False
+    begun = {run.key for run in change.starts}
+    return not any(
+        run.key in found and found[run.key].in_flight and run.key not in begun for run in change.ended
+    )

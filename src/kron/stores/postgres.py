@@ -72,7 +72,9 @@ class PostgresStore:
         ownership = await self._write(self._lease.renew, wanted, now, balance)
         if not ownership.shards:
             raise OwnedError(namespace=namespace, owner=self._address.name)
-        return ownership
+        async with self._reading() as connection:
+            ((high,),) = await rows_of(connection, SQL["high"], {"namespace": namespace})
+        return ownership._replace(high=high)
 
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
@@ -195,15 +197,20 @@ class PostgresStore:
     # --- writing ---------------------------------------------------------------------------------
 
     async def put(
-        self, namespace: str, *, created: Sequence[JobRecord], changed: Sequence[Change], now: int
+        self,
+        namespace: str,
+        *,
+        created: Sequence[JobRecord],
+        changed: Sequence[Change],
+        forgotten: Sequence[str] = (),
+        now: int,
     ) -> Settled:
-        """Write new and changed jobs in one transaction, or none of them."""
-        if not created and not changed:
-            return CLEAN
+        """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it."""
+        gone = frozenset(forgotten)
         for _ in range(MAX_TRIES):
-            if await self._write(self._put, namespace, created, changed, now):
+            if await self._write(self._put, namespace, created, changed, forgotten, now):
                 return CLEAN
-            names = [job.identity for job in created]
+            names = [job.identity for job in created if job.identity not in gone]
             settled = await self._write(refused, namespace, changed, names)
             if settled.changed or settled.handled:
                 return settled
@@ -215,9 +222,12 @@ class PostgresStore:
         namespace: str,
         created: Sequence[JobRecord],
         changed: Sequence[Change],
+        forgotten: Sequence[str],
         now: int,
     ) -> bool | None:
         common = {"namespace": namespace, "now": now}
+        await connection.execute(SQL["note_high"], common)
+        await self._forget(connection, namespace, forgotten)
         for edited in chunks(changed):
             jobs = [change.job for change in edited]
             values = {**common, **arrays(JobRecord._fields, jobs, ("identity", "epoch"))}

@@ -5,7 +5,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +23,7 @@ from kron.ports import Loaded, Ownership, Settled
 from kron.stores.lock import Lock
 from kron.stores.migration import bring_up
 from kron.stores.row import attempt_of, range_of, run_of, runs_of
-from kron.stores.sqlite_change import CLEAN, key_number, refused, write, write_or_refuse
+from kron.stores.sqlite_change import CLEAN, Writing, key_number, refused, remove, write, write_or_refuse
 from kron.stores.statement import statements
 
 SQL = statements("sqlite")
@@ -66,10 +65,11 @@ class SqliteStore:
             values = {"namespace": self._number_of(namespace), "owner": owner}
             with self._writing() as connection:
                 (token,) = connection.execute(SQL["take_over"], values).fetchone()
+                (high,) = connection.execute(SQL["high"], values).fetchone()
         except BaseException:
             self._lock.let_go(namespace)
             raise
-        return Ownership(namespace, owner, dict.fromkeys(range(SHARDS), token))
+        return Ownership(namespace, owner, dict.fromkeys(range(SHARDS), token), high=high)
 
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
@@ -87,6 +87,16 @@ class SqliteStore:
             is_mine = connection.execute(SQL["let_go"], values).rowcount == 1
         if is_mine:
             self._lock.let_go(ownership.namespace)
+
+    def abandon(self) -> None:
+        """Let go of the file and every lock at once, without writing, as the death of the process would."""
+        self.drop_locks()
+        self._is_closed = True
+        if self._thread is None:
+            self._close()
+        else:
+            self._thread.submit(self._close)
+            self._thread.shutdown(wait=False)
 
     def drop_locks(self) -> None:
         """Let go of every lock without writing anything, as the death of the process would."""
@@ -136,7 +146,7 @@ class SqliteStore:
         ]
 
     def _earlier(self, jobs: list[JobRecord], runs: dict[str, list[RunRecord]]) -> dict[str, dict[int, str]]:
-        numbers = [job.number for job in jobs if any(run.epoch < job.epoch for run in runs[job.identity])]
+        numbers = [job.number for job in jobs if any(run.epoch != job.epoch for run in runs[job.identity])]
         found: dict[str, dict[int, str]] = {}
         if numbers:
             for name, epoch, _, definition in self._epochs(numbers):
@@ -170,17 +180,31 @@ class SqliteStore:
     # --- registration ----------------------------------------------------------------------------
 
     async def put(
-        self, namespace: str, *, created: Sequence[JobRecord], changed: Sequence[Change], now: int
+        self,
+        namespace: str,
+        *,
+        created: Sequence[JobRecord],
+        changed: Sequence[Change],
+        forgotten: Sequence[str] = (),
+        now: int,
     ) -> Settled:
-        """Write new and changed jobs in one transaction, or none of them."""
-        return await self._do(self._put, namespace, created, changed, now)
+        """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it."""
+        return await self._do(self._put, namespace, created, changed, forgotten, now)
 
     def _put(
-        self, namespace: str, created: Sequence[JobRecord], changed: Sequence[Change], now: int
+        self,
+        namespace: str,
+        created: Sequence[JobRecord],
+        changed: Sequence[Change],
+        forgotten: Sequence[str],
+        now: int,
     ) -> Settled:
         number = self._number_of(namespace)
+        gone = [job.number for job in self._jobs(namespace, forgotten)] if forgotten else []
         with self._writing() as connection:
             connection.execute("SAVEPOINT put")
+            connection.execute(SQL["note_high"], {"namespace": number, "now": now})
+            remove(connection, gone)
             edits = json.dumps([(change.job.number, change.job.epoch) for change in changed])
             connection.execute(SQL["keep_epochs"], {"edits": edits})
             jobs = [(*job[:-1], number, now) for job in created]
@@ -198,10 +222,9 @@ class SqliteStore:
         await self._do(self._forget, namespace, identities)
 
     def _forget(self, namespace: str, identities: Sequence[str]) -> None:
-        values = {"numbers": json.dumps([job.number for job in self._jobs(namespace, identities)])}
+        gone = [job.number for job in self._jobs(namespace, identities)]
         with self._writing() as connection:
-            for what in ("attempts", "runs", "ranges", "epochs", "jobs"):
-                connection.execute(SQL[f"forget_{what}"], values)
+            remove(connection, gone)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -324,8 +347,8 @@ class SqliteStore:
             self._numbers[namespace] = number
         return self._numbers[namespace]
 
-    def _writing(self) -> "_Writing":
-        return _Writing(self._open())
+    def _writing(self) -> "Writing":
+        return Writing(self._open())
 
     async def _do(self, work: Callable[..., Answer], *arguments: object, many: bool = False) -> Answer:
         """Do blocking work in the store's thread; in memory nothing blocks, so only much is done there."""
@@ -335,26 +358,6 @@ class SqliteStore:
         begun = self._thread.submit(_translated, work, arguments)
         self._latest = begun
         return await asyncio.wrap_future(begun)
-
-
-class _Writing:
-    """One write transaction: committed at the end, rolled back if anything goes wrong."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._connection.execute("BEGIN IMMEDIATE")
-        return self._connection
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                self._connection.commit()
-        finally:
-            # Also after a commit that failed, as on a full disk: the next transaction must find none open.
-            with suppress(sqlite3.Error):
-                self._connection.rollback()
 
 
 def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:

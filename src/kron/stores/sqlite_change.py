@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from zlib import crc32
 
 from kron.core.record import RunRecord, Status, slot_of
@@ -209,3 +210,30 @@ def _update_jobs(connection: sqlite3.Connection, changes: Sequence[Change], now:
         for scope, wanted in rows.items()
         if wanted
     )
+
+
+def remove(connection: sqlite3.Connection, numbers: list[int]) -> None:
+    """Remove jobs and everything remembered of them, inside the transaction of whoever calls."""
+    values = {"numbers": json.dumps(numbers)}
+    for what in ("attempts", "runs", "ranges", "epochs", "jobs") if numbers else ():
+        connection.execute(SQL[f"forget_{what}"], values)
+
+
+class Writing:
+    """One write transaction: committed at the end, rolled back if anything goes wrong."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._connection.execute("BEGIN IMMEDIATE")
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._connection.commit()
+        finally:
+            # Also after a commit that failed, as on a full disk: the next transaction must find none open.
+            with suppress(sqlite3.Error):
+                self._connection.rollback()

@@ -7,6 +7,8 @@ from importlib import import_module
 
 _HOME = {
     "SimulatedClock": "kron.testing.clock",
+    "kill": "kron.testing.crash",
+    "trace": "kron.testing.crash",
     "ScriptedLauncher": "kron.testing.launcher",
     "Step": "kron.testing.launcher",
     "FaultyStore": "kron.testing.fault",

@@ -1,6 +1,8 @@
 """The names for tests with their types: what `__init__.py` loads when it is asked."""
 
 from kron.testing.clock import SimulatedClock as SimulatedClock
+from kron.testing.crash import kill as kill
+from kron.testing.crash import trace as trace
 from kron.testing.fault import Chance as Chance
 from kron.testing.fault import Fault as Fault
 from kron.testing.fault import FaultyStore as FaultyStore

@@ -24,8 +24,8 @@ class SimulatedClock:
         self._order = count()
         self._sleepers: list[tuple[datetime, int, asyncio.Event]] = []
         self._works = 0
-        self._rest = asyncio.Event()
-        self._rest.set()
+        # Made by whoever waits, so that one clock can be used by several event loops, one after the other.
+        self._rest: asyncio.Event | None = None
         self._turned = False
 
     def now(self) -> datetime:
@@ -84,9 +84,7 @@ class SimulatedClock:
 
     def _count(self, works: int) -> None:
         self._works += works
-        if self._works > 0:
-            self._rest.clear()
-        else:
+        if self._works == 0 and self._rest is not None:
             self._rest.set()
 
     def _pass_to(self, instant: datetime) -> None:
@@ -107,6 +105,7 @@ class SimulatedClock:
         while quiet < QUIET_TURNS:
             if self._works > 0:
                 quiet = 0
+                self._rest = asyncio.Event()
                 await asyncio.wait_for(self._rest.wait(), MAX_WORK_S)
             else:
                 quiet += 1

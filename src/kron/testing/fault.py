@@ -194,10 +194,19 @@ class FaultyStore:
         return await self._call("in_flight", self.inner.in_flight, ownership)
 
     async def put(
-        self, namespace: str, *, created: Sequence[JobRecord], changed: Sequence[Change], now: int
+        self,
+        namespace: str,
+        *,
+        created: Sequence[JobRecord],
+        changed: Sequence[Change],
+        forgotten: Sequence[str] = (),
+        now: int,
     ) -> Settled:
-        """Write new and changed jobs."""
-        return await self._call("put", self.inner.put, namespace, created=created, changed=changed, now=now)
+        """Forget jobs, and write new and changed ones."""
+        put = self.inner.put
+        return await self._call(
+            "put", put, namespace, created=created, changed=changed, forgotten=forgotten, now=now
+        )
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
         """Remove jobs."""

@@ -9,6 +9,7 @@ from kron.ports import Store
 from kron.testing.contract.sample import (
     CLEAN,
     DEFINITION,
+    ELSEWHERE,
     MINUTE,
     NOON,
     NOW,
@@ -122,6 +123,56 @@ class RegistrationContract:
         await stored(store, a_job("gone"))
         await written(store, ownership, a_run("gone"))
         assert await store.attempts(SPACE, key_of("gone", NOON)) == []
+
+    async def test_jobs_are_forgotten_created_and_changed_together(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, *map(a_job, ("gone", "anew", "kept")))
+        await written(store, ownership, a_run("gone"), a_run("anew"))
+        (kept,) = [case.job for case in await store.cases(SPACE, ["kept"])]
+        edit = a_change(kept, failures=3)
+        settled = await store.put(
+            SPACE,
+            created=[a_job("anew", failures=7), a_job("new")],
+            changed=[edit],
+            forgotten=["gone", "anew", "nobody"],
+            now=NOW,
+        )
+        assert settled == CLEAN
+        failures = {case.job.identity: case.job.failures for case in await store.cases(SPACE)}
+        assert failures == {"anew": 7, "new": 0, "kept": 3}
+        assert await store.runs(SPACE, "anew") == []
+        await written(store, ownership, a_run("anew"))
+
+    async def test_what_cannot_be_written_leaves_what_was_to_be_forgotten(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        _, two = await stored(store, a_job("one"), a_job("two"))
+        await written(store, ownership, a_run("one"))
+        assert await store.put(SPACE, created=[], changed=[a_change(two)], now=NOW) == CLEAN
+        late = a_change(two, failures=9)
+        settled = await store.put(
+            SPACE, created=[a_job("new")], changed=[late], forgotten=["one"], now=NOW + MINUTE
+        )
+        assert settled.changed == {"two"}
+        assert {case.job.identity for case in await store.cases(SPACE)} == {"one", "two"}
+        assert await store.runs(SPACE, "one") == [a_run("one")]
+        known = await store.put(SPACE, created=[a_job("two")], changed=[], forgotten=["one"], now=NOW)
+        assert known.changed == {"two"}
+        assert len(await store.runs(SPACE, "one")) == 1
+
+    async def test_the_latest_instant_outlives_what_was_written_at_it(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        assert ownership.high == 0
+        await store.release(ownership)
+        await stored(store, a_job())
+        await store.put(SPACE, created=[], changed=[], forgotten=["backup"], now=NOW + 5)
+        await store.put(SPACE, created=[], changed=[], now=NOW)
+        await store.put(ELSEWHERE, created=[], changed=[], now=NOW + 99)
+        ownership = await store.own(SPACE, "b")
+        assert ownership.high == NOW + 5
+        await stored(store, a_job())
+        await written(store, ownership, a_run(), now=NOW + 7)
+        await store.release(ownership)
+        assert (await store.own(SPACE, "c")).high == NOW + 7
 
     async def test_cases_are_those_named_or_all(self, store: Store) -> None:
         await stored(store, *map(a_job, "abc"))

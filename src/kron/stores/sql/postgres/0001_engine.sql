@@ -148,5 +148,11 @@ CREATE TABLE workers (
     PRIMARY KEY (namespace, owner)
 );
 
+-- The latest instant a registration was written at: it outlives schedules that are forgotten.
+CREATE TABLE marks (
+    namespace       text COLLATE "C" PRIMARY KEY,
+    high            bigint NOT NULL
+);
+
 -- One for all namespaces: whoever takes over later has the higher token.
 CREATE SEQUENCE kron_token AS bigint CACHE 1;

@@ -39,6 +39,15 @@ FROM unnest(%(shards)s::smallint[], %(tokens)s::bigint[]) AS mine (shard, token)
 WHERE leases.namespace = %(namespace)s AND leases.shard = mine.shard AND leases.token = mine.token
     AND leases.owner = %(owner)s
 
+-- name: high
+SELECT greatest(
+    coalesce((SELECT high FROM marks WHERE namespace = %(namespace)s), 0),
+    coalesce((SELECT max(changed_at) FROM schedules WHERE namespace = %(namespace)s), 0))
+
+-- name: note_high
+INSERT INTO marks (namespace, high) VALUES (%(namespace)s, %(now)s)
+ON CONFLICT (namespace) DO UPDATE SET high = greatest(marks.high, excluded.high)
+
 -- name: note_worker
 INSERT INTO workers (namespace, owner, expires_at) VALUES (%(namespace)s, %(owner)s, %(now)s + %(ttl)s)
 ON CONFLICT (namespace, owner) DO UPDATE SET expires_at = excluded.expires_at

@@ -121,6 +121,12 @@ CREATE TABLE epochs (
     PRIMARY KEY (job, epoch)
 ) WITHOUT ROWID;
 
+-- The latest instant a registration was written at: it outlives jobs that are forgotten.
+CREATE TABLE marks (
+    namespace       INTEGER PRIMARY KEY REFERENCES namespaces,
+    high            INTEGER NOT NULL
+);
+
 CREATE VIEW schedules AS
 SELECT
     namespaces.name AS namespace,

@@ -181,6 +181,15 @@ ORDER BY attempt
 -- name: token
 SELECT token FROM leases WHERE namespace = :namespace AND shard = 0
 
+-- name: high
+SELECT max(
+    coalesce((SELECT high FROM marks WHERE namespace = :namespace), 0),
+    coalesce((SELECT max(changed_at) FROM jobs WHERE namespace = :namespace), 0))
+
+-- name: note_high
+INSERT INTO marks (namespace, high) VALUES (:namespace, :now)
+ON CONFLICT (namespace) DO UPDATE SET high = max(high, excluded.high)
+
 -- name: take_over
 INSERT INTO leases (namespace, shard, owner, token) VALUES (:namespace, 0, :owner, 1)
 ON CONFLICT (namespace, shard) DO UPDATE SET owner = :owner, token = token + 1

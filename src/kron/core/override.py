@@ -1,0 +1,183 @@
+"""Override resolution: a list of registrations against what is stored (SPEC 1: Persistence Semantics).
+
+An edit of a task follows the theory, not the engine's usual epochs (SPEC 2: reading 12): what is due is
+judged by the new expression from the last start on, and a retry waits for the new delay.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kron.core.catchup import segment_of
+from kron.core.lifecycle import settle
+from kron.core.outcome import Outcome, Reason
+from kron.core.record import JobRecord, Kind, RangeRecord, RunRecord, Status, request_key_of
+from kron.core.registration import create, edit, look_ahead
+from kron.core.restore import fault_of
+from kron.core.task import Task, definition_for, is_waiting_for_retry, job_of
+from kron.core.task_error import TaskTryDeserializeError
+from kron.core.terms import Terms, terms_of
+from kron.core.turn import MILLISECOND, Case, Change
+from kron.core.zone import zone_of
+
+MINUTE = 60
+
+
+class Standing(StrEnum):
+    """How a registered task stands to what is stored."""
+
+    NEW = "new"
+    PRESERVED = "preserved"
+    OVERRIDDEN = "overridden"
+    ORPHANED = "orphaned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """What one registration writes, all of it together, and how every task stands."""
+
+    standings: dict[str, Standing] = field(default_factory=dict)
+    created: list[JobRecord] = field(default_factory=list)
+    changed: list[Change] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    faults: dict[str, TaskTryDeserializeError] = field(default_factory=dict)
+
+
+def resolve(tasks: Sequence[Task], stored: Sequence[Case], *, timezone: str, now: int) -> Resolution:
+    """Compare a list of tasks with what is stored and return what has to be written for it to hold."""
+    found = Resolution()
+    cases = {case.job.identity: case for case in stored}
+    since = 1000 * minute_of(timezone, now // 1000)
+    # Tasks of the same configuration begin alike, but for their names.
+    fresh: dict[str, JobRecord] = {}
+    for task in tasks:
+        definition = definition_for(task.cron, task.retry_delay, timezone)
+        case = cases.pop(task.name, None)
+        if case is not None and _is_usable(case, found, now):
+            found.standings[task.name], change = _meet(case, task, definition, now)
+            found.changed.extend([] if change is None else [change])
+            continue
+        if definition not in fresh:
+            fresh[definition] = create(job_of(task, timezone), now=now, since=since)
+        found.standings[task.name] = Standing.NEW
+        found.created.append(fresh[definition]._replace(identity=task.name))
+    found.forgotten.extend(cases)
+    return found
+
+
+def _is_usable(case: Case, found: Resolution, now: int) -> bool:
+    """Say whether what is stored of a task can be gone on with; if not, it is forgotten, and why is noted."""
+    fault = fault_of(case, now=now)
+    if fault is not None:
+        found.faults[case.job.identity] = fault
+    if fault is None and case.job.deleted_at is None:
+        return True
+    found.forgotten.append(case.job.identity)
+    return False
+
+
+def minute_of(timezone: str, instant: int) -> int:
+    """Return the instant at which the civil minute around an instant began."""
+    return instant - (instant + zone_of(timezone).offset_at(instant)) % MINUTE
+
+
+def _meet(case: Case, task: Task, definition: str, now: int) -> tuple[Standing, Change | None]:
+    """Return how a stored task stands to its registration, and what changes, if anything does."""
+    record = case.job
+    orphaned = any(run.in_flight for run in case.runs)
+    terms = terms_of(record.definition, record.identity)
+    same = (terms.job.schedule.text, terms.policy.retry_delay) == (task.cron, task.retry_delay)
+    if not same:
+        change: Change | None = override(case, definition, now=now)
+    elif record.definition != definition:
+        # The host has moved to another zone: what was due there stays due.
+        moved = terms_of(definition, task.name).for_job(task.name)
+        change = edit(_born(record), list(case.runs), moved, now=now)
+    else:
+        change = _withdraw_first_minute(record)
+    if orphaned:
+        return Standing.ORPHANED, change
+    return Standing.PRESERVED if same else Standing.OVERRIDDEN, change
+
+
+def _registered_at(record: JobRecord) -> int:
+    """Return when a task was first registered."""
+    return record.edited_at if record.epoch == 1 else record.born_at - 1
+
+
+def _born(record: JobRecord) -> JobRecord:
+    """Return a record that keeps the instant of its first registration through edits."""
+    return record._replace(born_at=_registered_at(record) + 1)
+
+
+def _withdraw_first_minute(record: JobRecord) -> Change | None:
+    """Return what keeps the minute of the first registration from starting in a later one (reading 9)."""
+    registered_at = _registered_at(record)
+    is_later = record.next_time is None or record.next_time > registered_at // 1000
+    if record.last_start_at is not None or is_later:
+        return None
+    record = _born(record)._replace(cursor=registered_at // 1000, revision=record.revision + 1)
+    return Change(look_ahead(record), record.revision - 1)
+
+
+def override(case: Case, definition: str, *, now: int) -> Change:
+    """Return what a new configuration changes: due once, if it matched since the last start (reading 12)."""
+    record, until = case.job, now // 1000
+    since = record.last_start_at if record.last_start_at is not None else _registered_at(record)
+    terms = terms_of(definition, record.identity)
+    changed = _born(record)._replace(
+        definition=definition,
+        epoch=record.epoch + 1,
+        edited_at=now,
+        revision=record.revision + 1,
+        cursor=max(until, record.cursor),
+        past=None,
+        replay_until=None,
+        replay_at=None,
+        replay_count=0,
+    )
+    change = Change(look_ahead(changed), record.revision)
+    newest = terms.plan.prev_at_or_before(until)
+    if newest is not None and 1000 * newest > since:
+        change.inserts.append(_due_again(changed, newest, now))
+    change.ranges += _given_up(record, until, now)
+    change.updates += [after for run in case.runs if (after := _after_override(run, terms, record)) != run]
+    return change
+
+
+def _due_again(job: JobRecord, nominal_time: int, now: int) -> RunRecord:
+    """Return the run a new expression owes; the minute itself may be on record under the old one."""
+    return RunRecord(
+        request_key_of(job.identity, Kind.OVERRIDE, f"{job.born_at} {job.epoch}"),
+        job.identity,
+        nominal_time,
+        1000 * nominal_time,
+        Status.PENDING,
+        Reason.PLANNED,
+        now,
+        job.epoch,
+        None if job.paused else 1000 * nominal_time,
+        1,
+        Kind.OVERRIDE,
+    )
+
+
+def _given_up(record: JobRecord, until: int, now: int) -> list[RangeRecord]:
+    """Return the share of the old expression's minutes that nobody had looked at yet."""
+    segment = segment_of(record)
+    first, last = segment.next_after(record.cursor), segment.last_until(until)
+    if first is None or last is None or last < first:
+        return []
+    count = segment.count_until(last)
+    identity, epoch = record.identity, segment.epoch
+    return [RangeRecord(identity, first, last, count, Outcome.SKIPPED, Reason.EDITED, epoch, now)]
+
+
+def _after_override(run: RunRecord, terms: Terms, record: JobRecord) -> RunRecord:
+    if run.status is Status.PENDING:
+        return settle(run, Status.CANCELLED, Reason.EDITED)
+    if is_waiting_for_retry(run) and not record.paused:
+        assert run.ended_at is not None
+        assert terms.policy.retry_delay is not None
+        return run._replace(due_at=run.ended_at - (-terms.policy.retry_delay // MILLISECOND))
+    return run

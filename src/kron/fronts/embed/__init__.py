@@ -1,0 +1,1 @@
+"""The embedded front: a scheduler inside a Python program."""

@@ -1,0 +1,117 @@
+"""Registrations: what the caller hands over, checked in full before anything is scheduled or stored."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from inspect import Parameter, isasyncgenfunction, iscoroutine, iscoroutinefunction, signature
+from typing import NamedTuple
+
+from kron.core.cron.dialect import POSIX, parse
+from kron.core.errors import InvalidCronExpressionError
+from kron.core.identity import identity_fault
+from kron.core.task import MAX_RETRY_DELAY, Task
+from kron.core.task_error import (
+    CronExpressionInvalidError,
+    InvalidRegistrationError,
+    NegativeRetryDelayError,
+    RegistrationShapeError,
+    RegistrationsNotArrayError,
+    ScheduleDuplicateTaskError,
+)
+
+MILLISECOND = timedelta(milliseconds=1)
+PARTS = 4
+Callback = Callable[[], Awaitable[object]]
+
+
+class Registration(NamedTuple):
+    """One task and what it calls."""
+
+    task: Task
+    callback: Callback
+
+
+def read_registrations(registrations: object) -> list[Registration]:
+    """Return registrations that are valid, or raise the error of the first that is not."""
+    if not isinstance(registrations, list | tuple):
+        raise RegistrationsNotArrayError
+    found: dict[str, Registration] = {}
+    for index, given in enumerate(registrations):
+        registration = _read(index, given)
+        name = registration.task.name
+        if name in found:
+            raise ScheduleDuplicateTaskError(registration_index=index, task_name=name)
+        found[name] = registration
+    return list(found.values())
+
+
+def _read(index: int, given: object) -> Registration:
+    if fault := _shape_fault(given):
+        raise RegistrationShapeError(registration_index=index, received=given, reason=fault)
+    assert isinstance(given, list | tuple)
+    name, cron, callback, delay = given
+    if fault := identity_fault(name):
+        raise InvalidRegistrationError(registration_index=index, field="name", value=name, reason=fault)
+    try:
+        parse(cron, POSIX)
+    except InvalidCronExpressionError as cause:
+        raise CronExpressionInvalidError(registration_index=index, cause=cause) from cause
+    if fault := callback_fault(callback):
+        raise InvalidRegistrationError(
+            registration_index=index, field="callback", value=callback, reason=fault
+        )
+    if delay < timedelta(0):
+        raise NegativeRetryDelayError(registration_index=index, retry_delay_ms=_milliseconds(delay))
+    if delay > MAX_RETRY_DELAY:
+        reason = f"must be at most {MAX_RETRY_DELAY.days} days"
+        raise InvalidRegistrationError(
+            registration_index=index, field="retryDelay", value=delay, reason=reason
+        )
+    return Registration(Task(name, cron, delay), callback)
+
+
+def _shape_fault(given: object) -> str | None:
+    """Return what is wrong with the number and the types of a registration's parts."""
+    if not isinstance(given, list | tuple):
+        return f"is not a tuple but {type(given).__name__}"
+    if len(given) != PARTS:
+        return f"has {len(given)} parts instead of {PARTS}"
+    name, cron, callback, delay = given
+    if not isinstance(name, str):
+        return f"its name is not a string but {type(name).__name__}"
+    if not isinstance(cron, str):
+        return f"its cron expression is not a string but {type(cron).__name__}"
+    if iscoroutine(callback):
+        return "its callback is a coroutine; pass the function itself, without calling it"
+    if not callable(callback):
+        return f"its callback is not a function but {type(callback).__name__}"
+    if not isinstance(delay, timedelta):
+        return f"its retry delay is not a timedelta but {type(delay).__name__}"
+    return None
+
+
+def callback_fault(callback: Callable[..., object], *, arguments: int = 0) -> str | None:
+    """Return why a callable cannot be awaited with so many arguments, or None where it can."""
+    call = getattr(type(callback), "__call__", None)  # noqa: B004 - the method is looked at, not asked for
+    if not (iscoroutinefunction(callback) or iscoroutinefunction(call)):
+        if isasyncgenfunction(callback) or isasyncgenfunction(call):
+            return "must be an async function without yield"
+        return "must be an async function; wrap blocking work in asyncio.to_thread"
+    try:
+        parameters = signature(callback).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    required = [parameter.name for parameter in parameters if _is_required(parameter)]
+    if len(required) > arguments:
+        return f"must be callable without arguments, but needs {', '.join(required)}; use functools.partial"
+    return None
+
+
+def _is_required(parameter: Parameter) -> bool:
+    optional = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return parameter.default is Parameter.empty and parameter.kind not in optional
+
+
+def _milliseconds(delay: timedelta) -> float:
+    """Return a duration as a number of milliseconds, a whole one where it is whole."""
+    whole, rest = divmod(delay, MILLISECOND)
+    return whole if not rest else delay / MILLISECOND

@@ -1,0 +1,120 @@
+"""The one place where an embedded front gets its store, its launcher and its engine."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from uuid import uuid4
+
+from kron.clocks.system import SystemClock
+from kron.core.errors import InvalidOptionError, OwnedError
+from kron.core.identity import identity_fault
+from kron.core.turn import MILLISECOND
+from kron.fronts.embed.state import State
+from kron.launchers.callback import CallbackLauncher
+from kron.ports import Clock, Journal, Launch, Store
+from kron.runtime.engine import Engine
+
+# How long whoever waits for another owner waits before asking again.
+ASK_AGAIN = timedelta(seconds=1)
+# History older than this is removed, so many records at a time.
+KEPT = timedelta(days=90)
+PRUNED_AT_ONCE = 1_000
+Call = Callable[[Launch], Awaitable[object]]
+
+
+class Wiring:
+    """A store, a launcher and an engine, put together for one namespace; after a stop they are made anew."""
+
+    def __init__(self, state: State, clock: Clock | None, *, kind: str, name: str) -> None:
+        if fault := identity_fault(name):
+            raise InvalidOptionError(option="name", value=name, reason=fault)
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.namespace = f"{kind}:{name}"
+        # Whoever starts something under another identifier and does not end it has left an orphan.
+        self.identifier = uuid4().hex
+        self._state = state
+        self._calling: set[asyncio.Task[object] | None] = set()
+        self.has_crashed = False
+        self.store: Store
+        self.engine: Engine
+        self.launcher: CallbackLauncher
+
+    def assemble(self, journal: Journal, *, max_calls: int | None = None) -> None:
+        """Make the parts; nothing is opened yet."""
+        self.has_crashed = False
+        self._calling = set()
+        self.store = self._state.open()
+        self.launcher = CallbackLauncher(self.clock, max_calls=max_calls)
+        self.engine = Engine(
+            self.store,
+            self.clock,
+            {"callback": self.launcher},
+            namespace=self.namespace,
+            owner=self.identifier,
+            journal=journal,
+        )
+
+    def register(self, identity: str, call: Call) -> None:
+        """Have a job call this."""
+
+        async def calling(launch: Launch) -> None:
+            task = asyncio.current_task()
+            self._calling.add(task)
+            try:
+                await call(launch)
+            finally:
+                self._calling.discard(task)
+
+        self.launcher.callbacks[identity] = calling
+
+    @property
+    def is_inside_callback(self) -> bool:
+        """Say whether whoever asks is a callback."""
+        return asyncio.current_task() in self._calling
+
+    async def take_over(self, *, wait: bool) -> None:
+        """Become the owner, or raise OwnedError; with `wait`, after whoever is the owner now."""
+        while True:
+            try:
+                with self.clock.working():
+                    await self.engine.own()
+            except OwnedError:
+                if not wait:
+                    raise
+                await self.clock.sleep_until(self.clock.now() + ASK_AGAIN)
+            else:
+                return
+
+    async def prune(self) -> None:
+        """Remove old history, a little at a time."""
+        before = self.engine.now() - KEPT // MILLISECOND
+        removed = PRUNED_AT_ONCE
+        while removed == PRUNED_AT_ONCE:
+            with self.clock.working():
+                removed = await self.store.prune(self.namespace, before=before, limit=PRUNED_AT_ONCE)
+
+    async def give_up(self) -> None:
+        """Let go of what was taken over and opened, after an attempt that failed."""
+        try:
+            with self.clock.working():
+                await self.engine.stop()
+        finally:
+            await self._state.close()
+
+    async def close(self) -> None:
+        """Wait for what runs, note how it ended, and let go of everything, whatever fails on the way."""
+        try:
+            await self.engine.stop()
+        except asyncio.CancelledError:
+            self.crash()
+            raise
+        finally:
+            with self.clock.working():
+                await self._state.close()
+
+    def crash(self) -> None:
+        """Drop everything without writing, as the death of the process would."""
+        self.has_crashed = True
+        self.engine.kill()
+        self.launcher.cancel()
+        self._state.abandon()

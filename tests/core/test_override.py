@@ -1,0 +1,143 @@
+"""Override resolution: what a list does to what is stored, against a plain reading of the theory."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kron.core.instant import datetime_of
+from kron.core.outcome import Outcome, Reason
+from kron.core.override import Standing, minute_of, override, resolve
+from kron.core.record import JobRecord, Kind, Result, RunRecord, Status, key_of
+from kron.core.registration import create
+from kron.core.schedule import Schedule
+from kron.core.task import Task, definition_for, job_of
+from kron.core.turn import Case
+
+NOON = 1_767_268_800
+MINUTE = timedelta(minutes=1)
+TEXTS = ("* * * * *", "0 * * * *", "5,10 * * * *", "*  * * * *", "30 12 * * *", "0 0 1 1 *", "59 11 * * *")
+
+
+def stored(text: str = "0 * * * *", *, at: int = NOON, delay: timedelta = MINUTE) -> JobRecord:
+    """Return the record of a task that was first registered then."""
+    job = job_of(Task("a", text, delay), "UTC")
+    return create(job, now=1000 * at, since=1000 * minute_of("UTC", at))
+
+
+def a_run(**fields: object) -> RunRecord:
+    run = RunRecord(
+        key_of("a", NOON), "a", NOON, 1000 * NOON, Status.FAILED, Reason.RETRY, 0, 1, is_open=1, attempt=1
+    )
+    failed = run._replace(ended_at=1000 * NOON, result=Result.FAILED)
+    return failed._replace(**fields)  # type: ignore[arg-type]
+
+
+def matches(text: str, after_ms: int, until_ms: int) -> bool:
+    """Say whether a minute in `(after, until]` matches, by looking at each match of the days around."""
+    schedule = Schedule(text, dialect="posix")
+    first, last = datetime_of(after_ms // 1000), datetime_of(until_ms // 1000 + 1)
+    times = [1000 * int(time.timestamp()) for time in schedule.between(first, last)]
+    return any(after_ms < time <= until_ms for time in times)
+
+
+@given(
+    old=st.sampled_from(TEXTS),
+    new=st.sampled_from(TEXTS),
+    registered=st.integers(0, 7_200_000),
+    started=st.none() | st.integers(0, 7_200_000),
+    passed=st.integers(0, 10_000_000),
+)
+def test_after_an_override_a_task_is_due_iff_its_new_expression_matched_since(
+    old: str, new: str, registered: int, started: int | None, passed: int
+) -> None:
+    registered_at = 1000 * NOON + registered
+    since = registered_at if started is None else registered_at + started
+    now = since + passed
+    job = job_of(Task("a", old, MINUTE), "UTC")
+    record = create(job, now=registered_at, since=1000 * minute_of("UTC", registered_at // 1000))
+    if started is not None:
+        record = record._replace(last_start_at=since, cursor=since // 1000)
+    change = override(Case(record), definition_for(new, MINUTE, "UTC"), now=now)
+    assert bool(change.inserts) == matches(new, since, now)
+    assert all(run.kind is Kind.OVERRIDE and 1000 * run.nominal_time <= now for run in change.inserts)
+    assert change.job.next_time is not None
+    assert 1000 * change.job.next_time > now
+    assert change.job.born_at == registered_at + 1
+    assert (change.job.epoch, change.job.edited_at) == (2, now)
+
+
+@given(delay=st.integers(0, 3_600_000_000), new=st.integers(0, 3_600_000_000))
+def test_a_retry_waits_for_the_new_delay_from_its_failure(delay: int, new: int) -> None:
+    before, after = timedelta(microseconds=delay), timedelta(microseconds=new)
+    record = stored(delay=before)._replace(last_start_at=1000 * NOON)
+    run = a_run(due_at=1000 * NOON - (-before // timedelta(milliseconds=1)))
+    change = override(Case(record, [run]), definition_for("0 * * * *", after, "UTC"), now=1000 * NOON + 1)
+    (retry,) = change.updates or [run]
+    assert retry.due_at == 1000 * NOON + -(-new // 1000)
+
+
+def test_minutes_of_the_old_expression_that_nobody_saw_are_on_record_as_edited() -> None:
+    record = stored("*  * * * *")._replace(last_start_at=1000 * NOON, cursor=NOON)
+    change = override(Case(record), definition_for("0 0 1 1 *", MINUTE, "UTC"), now=1000 * (NOON + 600))
+    (dropped,) = change.ranges
+    assert (dropped.first, dropped.last, dropped.periods) == (NOON + 60, NOON + 600, 10)
+    assert (dropped.outcome, dropped.reason, dropped.epoch) == (Outcome.SKIPPED, Reason.EDITED, 1)
+
+
+def test_what_waits_under_the_old_expression_is_given_up_and_an_orphan_is_left_alone() -> None:
+    waiting = a_run(status=Status.PENDING, reason=Reason.QUEUED, ended_at=None, result=None)
+    running = a_run(key="other", status=Status.STARTED, reason=Reason.DUE, ended_at=None, result=None)
+    case = Case(stored()._replace(last_start_at=1000 * NOON, cursor=NOON), [waiting, running])
+    found = resolve([Task("a", "1 * * * *", MINUTE)], [case], timezone="UTC", now=1000 * NOON + 5)
+    assert found.standings == {"a": Standing.ORPHANED}
+    ((change,), created, forgotten) = (found.changed, found.created, found.forgotten)
+    assert [(run.status, run.reason) for run in change.updates] == [(Status.CANCELLED, Reason.EDITED)]
+    assert (created, forgotten) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("tasks", "standings", "forgotten"),
+    [
+        pytest.param([Task("a", "0 * * * *", MINUTE)], {"a": "preserved"}, [], id="the same"),
+        pytest.param([Task("a", "0  * * * *", MINUTE)], {"a": "overridden"}, [], id="another spelling"),
+        pytest.param([Task("a", "0 * * * *", MINUTE * 2)], {"a": "overridden"}, [], id="another delay"),
+        pytest.param([Task("A", "0 * * * *", MINUTE)], {"A": "new"}, ["a"], id="another case"),
+        pytest.param([Task(" a", "0 * * * *", MINUTE)], {" a": "new"}, ["a"], id="a blank more"),
+        pytest.param([], {}, ["a"], id="nothing"),
+    ],
+)
+def test_names_expressions_and_delays_are_compared_exactly(
+    tasks: list[Task], standings: dict[str, str], forgotten: list[str]
+) -> None:
+    found = resolve(tasks, [Case(stored())], timezone="UTC", now=1000 * NOON + 5)
+    assert found.standings == standings
+    assert found.forgotten == forgotten
+
+
+def test_a_preserved_task_that_has_nothing_to_withdraw_is_not_written() -> None:
+    record = stored()._replace(last_start_at=1000 * NOON, cursor=NOON)
+    found = resolve([Task("a", "0 * * * *", MINUTE)], [Case(record)], timezone="UTC", now=1000 * NOON + 5)
+    assert (found.created, found.changed, found.forgotten) == ([], [], [])
+
+
+def test_a_deleted_task_is_new_when_it_is_registered_again() -> None:
+    record = stored()._replace(deleted_at=1000 * NOON)
+    found = resolve([Task("a", "0 * * * *", MINUTE)], [Case(record)], timezone="UTC", now=1000 * NOON + 5)
+    assert (found.standings, found.forgotten) == ({"a": Standing.NEW}, ["a"])
+    assert len(found.created) == 1
+
+
+@given(
+    seconds=st.integers(-3_000_000_000, 3_000_000_000),
+    zone=st.sampled_from(["UTC", "Asia/Kathmandu", "Africa/Monrovia"]),
+)
+def test_the_minute_around_an_instant_begins_at_second_zero_of_the_local_clock(
+    seconds: int, zone: str
+) -> None:
+    start = minute_of(zone, seconds)
+    assert start <= seconds < start + 60
+    # Monrovia's clocks were 44 minutes and 30 seconds behind until 1972.
+    if zone != "Africa/Monrovia":
+        assert Schedule("* * * * *", zone).prev_at_or_before(datetime_of(seconds)) == datetime_of(start)
