@@ -310,10 +310,17 @@ CHECKS: list[Callable[[Evidence], Iterator[str]]] = [
 
 
 def fenced(lines: Iterable[Line]) -> list[str]:
-    """Return the executions that began although somebody with a later token had begun one before."""
-    faults, highest = [], 0
+    """Return the executions that began although somebody with a later token had begun one of the same job.
+
+    Of different jobs it says nothing: who took some shards over has a later token than who kept the others.
+    """
+    faults: list[str] = []
+    highest: dict[str, int] = {}
     for line in lines:
-        if line.what == "begin" and line.token < highest:
-            faults.append(f"{line.identity}: token {line.token} began after token {highest}")
-        highest = max(highest, line.token) if line.what == "begin" else highest
+        if line.what == "begin":
+            if line.token < highest.get(line.identity, 0):
+                faults.append(
+                    f"{line.identity}: token {line.token} began after token {highest[line.identity]}"
+                )
+            highest[line.identity] = max(line.token, highest.get(line.identity, 0))
     return faults

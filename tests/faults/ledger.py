@@ -26,9 +26,9 @@ class Ledger:
         self._lines: list[Line] = []
         self._read = 0
 
-    def write(self, line: Line) -> None:
-        """Append one line."""
-        os.write(self._handle, f"{json.dumps(line)}\n".encode())
+    def write(self, *lines: Line) -> None:
+        """Append lines: all of them, or none."""
+        os.write(self._handle, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
 
     def lines(self) -> list[Line]:
         """Return all lines, in the order in which they were written."""

@@ -47,7 +47,8 @@ class Lines:
         pass
 
     def events(self) -> list[str]:
-        return [event for event, _ in self.lines]
+        """Return what happened, without what belongs to every stop."""
+        return [event for event, _ in self.lines if event != "draining"]
 
 
 class Rig:

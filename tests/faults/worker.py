@@ -159,24 +159,24 @@ class Worker:
         """Return the worker's time in milliseconds."""
         return (self._clock.now() - EPOCH) // MILLISECOND
 
-    def _write(self, what: str, launch: Launch) -> None:
-        run = launch.run
-        self._ledger.write(Line(what, run.identity, run.key, run.attempt, run.token, self.now()))
+    def _write(self, launch: Launch, *what: str) -> None:
+        run, now = launch.run, self.now()
+        self._ledger.write(*(Line(one, run.identity, run.key, run.attempt, run.token, now) for one in what))
 
     async def _call(self, launch: Launch) -> None:
-        self._write("begin", launch)
+        self._write(launch, "begin")
         duration_s, fails = work_of(launch.run.key, launch.run.attempt)
         await asyncio.sleep(duration_s)
-        self._write("raise" if fails else "end", launch)
+        self._write(launch, "raise" if fails else "end")
         if fails:
             raise ValueError("as planned")
 
     async def _call_once(self, launch: Launch) -> None:
-        self._write("delivered", launch)
+        self._write(launch, "delivered")
         known = {(line.key, line.attempt) for line in self._ledger.lines() if line.what == "begin"}
         if (launch.run.key, launch.run.attempt) not in known:
-            self._write("begin", launch)
-            self._write("end", launch)
+            # At once: whoever takes a key on also ends it.
+            self._write(launch, "begin", "end")
 
     async def begin(self) -> None:
         """Take over as soon as it is possible, and look after the jobs."""
