@@ -100,6 +100,19 @@ class SettlementContract:
         cases = {case.job.identity: case for case in await store.cases(SPACE)}
         assert [cases[name] for name in "abc"] == [Case(change.job) for change in ended]
 
+    async def test_who_reads_while_much_is_written_sees_all_of_it_or_nothing(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        names = [f"job-{number:04}" for number in range(700)]
+        changes = cohort_of(await stored(store, *map(a_job, names)))
+        settling = asyncio.create_task(store.settle(ownership, changes, now=NOW))
+        seen = []
+        while not settling.done():
+            seen.append(sum(len(case.runs) for case in await store.cases(SPACE, [names[0], names[-1]])))
+            await asyncio.sleep(0)
+        assert await settling == CLEAN
+        assert set(seen) <= {0, 2}
+        assert sum(len(case.runs) for case in await store.cases(SPACE)) == len(names)
+
     async def test_nothing_to_settle_is_settled(self, store: Store) -> None:
         ownership = await store.own(SPACE, "a")
         assert await store.settle(ownership, [], now=NOW) == CLEAN
