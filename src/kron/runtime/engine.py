@@ -12,11 +12,11 @@ from kron.core.plan import plan
 from kron.core.policy import LOOKAHEAD_MS
 from kron.core.turn import Case, Change, Snapshot
 from kron.ports import Clock, Journal, Launcher, Ownership, Settled, Store
+from kron.runtime.burst import burst
 from kron.runtime.carrier import NOTHING, Carrier, Written
 from kron.runtime.hand import Hand
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, known_cases, with_reports
-from kron.runtime.rest import collector_at_rest
 from kron.runtime.takeover import orphans_of
 from kron.runtime.tenure import no_tenure
 from kron.runtime.timekeeper import TimeKeeper
@@ -235,7 +235,7 @@ class Engine:
         await self._carrier.carry_out_unsure(self._store, ownership.namespace)
         if self._draining:
             self._journal.note("draining", {"namespace": self._namespace})
-        with collector_at_rest() if len(self._inbox.reports) > CHUNK else nullcontext():
+        with burst() if len(self._inbox.reports) > CHUNK else nullcontext():
             for _ in range(MAX_REPORT_CHUNKS):
                 if not self._inbox.reports:
                     break
@@ -267,7 +267,7 @@ class Engine:
         await self._carrier.carry_out(*written)
         if self._is_done(now, wake_at, was_all=loaded < FIRST_CHUNK):
             return wake_at
-        with collector_at_rest():
+        with burst():
             return await self._do_burst(ownership, now)
 
     async def _do_burst(self, ownership: Ownership, now: int) -> int | None:

@@ -39,16 +39,14 @@ class LogJournal:
 
     def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
         """Count what was written, and write it out where somebody reads it."""
-        talkative = self._logger.isEnabledFor(logging.DEBUG)
-        for change in changes:
-            if change.job.identity in settled.changed:
-                continue
-            for run in (*change.inserts, *change.updates):
-                self.counts[run.status, run.reason] += 1
-                if talkative:
-                    self._logger.debug("run %s", json.dumps(line_of(run, now), sort_keys=True))
-            for dropped in change.ranges:
-                self.counts[_STATUS_OF[dropped.outcome], dropped.reason] += dropped.periods
+        mine = [change for change in changes if change.job.identity not in settled.changed]
+        runs = [run for change in mine for written in (change.inserts, change.updates) for run in written]
+        self.counts.update([(run.status, run.reason) for run in runs])
+        for dropped in [dropped for change in mine for dropped in change.ranges]:
+            self.counts[_STATUS_OF[dropped.outcome], dropped.reason] += dropped.periods
+        if self._logger.isEnabledFor(logging.DEBUG):
+            for run in runs:
+                self._logger.debug("run %s", json.dumps(line_of(run, now), sort_keys=True))
 
 
 class TraceJournal:
