@@ -42,6 +42,6 @@ def test_whoever_had_other_wishes_finds_them_kept() -> None:
     gc.disable()
     sys.setswitchinterval(SWITCH_S / 2)
     with burst():
-        assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2, rel=0.05)
     assert not gc.isenabled()
-    assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2, rel=0.05)

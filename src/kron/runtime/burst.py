@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# How long a thread keeps the interpreter while another one waits for it. The store's thread needs it for moments
-# only, between two statements; with the usual 5 ms it would wait longer than it works.
+# How long a thread keeps the interpreter while another one waits for it. The store's thread needs it for
+# moments only, between two statements; with the usual 5 ms it would wait longer than it works.
 SWITCH_S = 0.0002
 
 
