@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from kron.core.event import Report, Traits
-from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord
+from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord, Status
 from kron.core.turn import Case, Change
 
 
@@ -63,6 +63,31 @@ class Settled(NamedTuple):
 
     changed: frozenset[str]
     handled: frozenset[str]
+
+
+class JobFilter(NamedTuple):
+    """Which jobs are looked for; what is None does not matter. `search` is any part of their names."""
+
+    names: Sequence[str] | None = None
+    search: str | None = None
+    paused: bool | None = None
+    workflow_id: str | None = None
+    user_id: str | None = None
+    deleted: bool = False
+
+
+class FoundJob(NamedTuple):
+    """A job, and when its record last changed, in milliseconds."""
+
+    job: JobRecord
+    changed_at: int
+
+
+class Place(NamedTuple):
+    """Where a page of runs ended: when its last run's record was made, and its key."""
+
+    created_at: int
+    key: str
 
 
 class Store(Protocol):
@@ -122,6 +147,15 @@ class Store(Protocol):
         """Return jobs with their open runs: those named, or all."""
         ...
 
+    async def find_jobs(
+        self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
+    ) -> list[FoundJob]:
+        """Return jobs in the order of their names, those with a later name than `after`.
+
+        Names are compared sign by sign, and searched without regard to the case of ASCII letters.
+        """
+        ...
+
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:
@@ -132,7 +166,16 @@ class Store(Protocol):
         ...
 
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
-        """Return the runs with these keys, open or over, at least those that were enqueued elsewhere."""
+        """Return the runs with these keys, open or over.
+
+        A store finds at least those that were enqueued elsewhere, and those that somebody asked for.
+        """
+        ...
+
+    async def latest_runs(
+        self, namespace: str, *, status: Status | None = None, before: Place | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return the runs of all jobs, those whose records were made last first; `before` is a page's end."""
         ...
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:

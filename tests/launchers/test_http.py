@@ -199,7 +199,7 @@ async def test_login_and_query_of_the_address_are_sent(server: Server, launcher:
 @pytest.mark.parametrize("reports", [False, True])
 def test_the_traits_say_whether_ends_are_reported(reports: bool) -> None:
     launcher = HttpLauncher(SystemClock(), reports=reports)
-    assert launcher.traits == Traits(reports=reports, idempotent=True, remote=True)
+    assert launcher.traits == Traits(reports=reports, idempotent=True, enqueues=True, remote=True)
 
 
 # --- what answers mean ---------------------------------------------------------------------------

@@ -62,6 +62,18 @@ URL = "https://example.com/start"
             "process",
             id="process, all fields",
         ),
+        pytest.param(
+            {"kind": "callback", "workflow_id": "w", "version": 0},
+            CallbackSettings(workflow_id="w", version=0),
+            "callback",
+            id="callback of a workflow",
+        ),
+        pytest.param(
+            {"kind": "process", "command": ["x"], "workflow_id": "w", "version": 3, "user_id": "u"},
+            ProcessSettings(command=("x",), workflow_id="w", version=3, user_id="u"),
+            "process",
+            id="process of a workflow",
+        ),
         pytest.param({"kind": "http", "url": URL}, HttpSettings(url=URL), "http", id="http"),
         pytest.param(
             {"kind": "http", "url": URL, "reports": True},

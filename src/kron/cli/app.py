@@ -21,6 +21,9 @@ COMMANDS = {
     "simulate": "kron.cli.simulate:simulate_command",
     "plan": "kron.cli.plan:plan_command",
     "conform": "kron.cli.conform:conform_command",
+    "serve": "kron.cli.serve:serve_command",
+    "worker": "kron.cli.worker:worker_command",
+    "config": "kron.cli.config:config_command",
 }
 
 # Those that take one expression, which a shell takes apart unless it stands in quotes.

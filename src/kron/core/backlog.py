@@ -3,12 +3,10 @@
 from kron.core.errors import StoreError
 from kron.core.instant import EpochSeconds
 from kron.core.outcome import Outcome, Reason
-from kron.core.policy import LOOKAHEAD_MS, Catchup
+from kron.core.policy import Catchup
 from kron.core.record import RangeRecord, RunRecord, Status
 from kron.core.turn import Turn
 
-# Missed periods that one job starts in one wake, so that a long outage makes no storm (SPEC 3: 11).
-MAX_CATCHUP_PER_WAKE = 100
 # Periods of one job that one wake decides one by one; as many windows may be open at once (DESIGN 7).
 MAX_PLANNED_PER_WAKE = 1_000
 
@@ -24,7 +22,7 @@ def plan_backlog(turn: Turn) -> None:
     terms = turn.segment.terms
     last = replay if replay is not None else (turn.now + terms.jitter_ms) // 1000 - terms.early
     _drop_late(turn, last)
-    limit = MAX_PLANNED_PER_WAKE if replay is None else MAX_CATCHUP_PER_WAKE
+    limit = MAX_PLANNED_PER_WAKE if replay is None else turn.limits.catchup_per_wake
     for number, nominal_time in enumerate(turn.segment.times_until(last)):
         if number == limit:
             turn.more = True
@@ -151,12 +149,12 @@ def _replayed(turn: Turn, run: RunRecord) -> RunRecord:
     if job.replay_at is None or job.replay_until is None:
         raise StoreError("a replay is under way and nobody knows since when")
     rest = turn.segment._replace(after=run.nominal_time).count_until(job.replay_until)
-    return _spread(run, job.replay_at, job.replay_count - rest, job.replay_count)
+    return _spread(turn, run, job.replay_at, job.replay_count - rest, job.replay_count)
 
 
-def _spread(run: RunRecord, since: int, number: int, count: int) -> RunRecord:
-    """Return the n-th of so many missed periods, at its place in the next minute."""
-    at = since + number * LOOKAHEAD_MS // (count + 1)
+def _spread(turn: Turn, run: RunRecord, since: int, number: int, count: int) -> RunRecord:
+    """Return the n-th of so many missed periods, at its place in the lookahead."""
+    at = since + number * turn.limits.lookahead_ms // (count + 1)
     return run._replace(fire_time=at, due_at=at, reason=Reason.SPREAD)
 
 
@@ -191,7 +189,7 @@ def _judge_own(turn: Turn, missed: list[RunRecord], newer: int) -> None:
             case Catchup.ONCE | Catchup.ALL:
                 turn.put(run._replace(reason=Reason.CAUGHT_UP))
             case Catchup.SPREAD:
-                turn.put(_spread(run, turn.now, number, kept))
+                turn.put(_spread(turn, run, turn.now, number, kept))
 
 
 def _fire_time(turn: Turn, nominal_time: EpochSeconds) -> int | None:

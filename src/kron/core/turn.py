@@ -38,6 +38,16 @@ class Case(NamedTuple):
     fault: str | None = None
 
 
+class Limits(NamedTuple):
+    """How wide `spread` and a take-over's grace are, and how many missed periods a job starts in a wake."""
+
+    lookahead_ms: int = LOOKAHEAD_MS
+    catchup_per_wake: int = 100
+
+
+USUAL_LIMITS = Limits()
+
+
 class Snapshot(NamedTuple):
     """What a wake looks at: the jobs that have something to do, and who is looking.
 
@@ -51,6 +61,7 @@ class Snapshot(NamedTuple):
     traits: Mapping[str, Traits]
     next_at: int | None = None
     draining: bool = False
+    limits: Limits = USUAL_LIMITS
 
 
 class Scope(Enum):
@@ -126,6 +137,7 @@ class Turn:
         self.now = now
         self.job = case.job
         self.token = snapshot.token
+        self.limits = snapshot.limits
         self.traits = snapshot.traits.get(case.job.launcher_kind, USUAL_TRAITS)
         self.catch_line = catch_line_of(case, snapshot)
         self.segment = segment_of(case.job)
@@ -262,4 +274,4 @@ def overdue_at(policy: Policy, traits: Traits, now: int) -> int | None:
 def catch_line_of(case: Case, snapshot: Snapshot) -> int:
     """Return the fire time before which a period was missed, and is not merely late (DESIGN 7)."""
     since = snapshot.taken_over_at if case.taken_over_at is None else case.taken_over_at
-    return max(since - LOOKAHEAD_MS, case.job.resumed_at or 0)
+    return max(since - snapshot.limits.lookahead_ms, case.job.resumed_at or 0)

@@ -6,7 +6,6 @@ Everything else takes the whole turn. What is the same for all jobs of one defin
 from kron.core.catchup import segment_of
 from kron.core.event import Happened
 from kron.core.outcome import Reason
-from kron.core.policy import LOOKAHEAD_MS
 from kron.core.record import JobRecord, Kind, Result, RunRecord, Status, key_of
 from kron.core.terms import Terms, terms_of
 from kron.core.turn import (
@@ -32,7 +31,7 @@ class Usual:
     def __init__(self, snapshot: Snapshot, now: int) -> None:
         self._snapshot = snapshot
         self._now = now
-        self._since = snapshot.taken_over_at - LOOKAHEAD_MS
+        self._since = snapshot.taken_over_at - snapshot.limits.lookahead_ms
         self._cohorts: dict[tuple[str, str, int, int], Cohort] = {}
 
     def start(self, case: Case) -> Change | None:

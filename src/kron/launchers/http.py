@@ -23,6 +23,11 @@ USUAL_BACKOFF = Backoff(first=timedelta(milliseconds=500), most=timedelta(second
 MAX_REQUESTS = 100
 
 
+def traits_of(*, reports: bool) -> Traits:
+    """Return what the engine must know of requests: whoever accepts one runs it, later and elsewhere."""
+    return Traits(reports=reports, idempotent=True, enqueues=True, remote=True)
+
+
 class MissingExtraError(ConflictError):
     """A part of Kron is used whose dependencies are not installed."""
 
@@ -52,7 +57,7 @@ class HttpLauncher:
         except ModuleNotFoundError as cause:
             message = 'the http launcher needs httpx: pip install "kron-scheduler[service]"'
             raise MissingExtraError(message, extra="service") from cause
-        self.traits = Traits(reports=reports, idempotent=True, remote=True)
+        self.traits = traits_of(reports=reports)
         self._clock = clock
         self._backoff = backoff
         self._room = asyncio.Semaphore(max_requests)

@@ -61,9 +61,13 @@ class InvalidLauncherError(InputError):
 class CallbackSettings:
     """The job is a function of the program that runs the engine."""
 
+    workflow_id: str | None = None
+    version: int | None = None
+    user_id: str | None = None
+
     def to_dict(self) -> dict[str, object]:
         """Return the launcher object."""
-        return {"kind": "callback"}
+        return {"kind": "callback", **_workflow_of(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,9 @@ class ProcessSettings:
     stdin: str | None = None
     max_output: int = MAX_OUTPUT
     survive: bool = False
+    workflow_id: str | None = None
+    version: int | None = None
+    user_id: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return the launcher object."""
@@ -88,6 +95,7 @@ class ProcessSettings:
             "stdin": None if self.stdin is None else json.loads(self.stdin),
             "max_output": self.max_output,
             "survive": self.survive,
+            **_workflow_of(self),
         }
 
 
@@ -117,6 +125,16 @@ class HttpSettings:
             "version": self.version,
             "user_id": self.user_id,
         }
+
+
+def _workflow_of(settings: CallbackSettings | ProcessSettings) -> dict[str, object]:
+    """Return the workflow a job belongs to, if it says so."""
+    said = {
+        "workflow_id": settings.workflow_id,
+        "version": settings.version,
+        "user_id": settings.user_id,
+    }
+    return {name: value for name, value in said.items() if value is not None}
 
 
 Settings: TypeAlias = CallbackSettings | ProcessSettings | HttpSettings
@@ -178,8 +196,12 @@ def _check_size(settings: Settings, path: str, problems: list[Problem]) -> None:
         problems.append(Problem(path, None, f"has {size} bytes as text; at most {MAX_TEXT} are allowed"))
 
 
-def _read_callback(_fields: Fields) -> Settings:
-    return CallbackSettings()
+def _read_callback(fields: Fields) -> Settings:
+    return CallbackSettings(
+        workflow_id=fields.read("workflow_id", _optional(parse_utf8), None),
+        version=fields.read("version", _optional(_parse_version), None),
+        user_id=fields.read("user_id", _optional(parse_utf8), None),
+    )
 
 
 def _read_process(fields: Fields) -> Settings:
@@ -193,6 +215,9 @@ def _read_process(fields: Fields) -> Settings:
         stdin=fields.read("stdin", _parse_document, None),
         max_output=fields.read("max_output", _parse_max_output, MAX_OUTPUT),
         survive=fields.read("survive", parse_bool, False),
+        workflow_id=fields.read("workflow_id", _optional(parse_utf8), None),
+        version=fields.read("version", _optional(_parse_version), None),
+        user_id=fields.read("user_id", _optional(parse_utf8), None),
     )
 
 
@@ -320,14 +345,10 @@ def _optional(parse: Callable[[object], Value]) -> Callable[[object], Value | No
     return lambda value: None if value is None else parse(value)
 
 
+# Whose work it is (SPEC 3: 3): every kind may say so.
+_WORKFLOW = ("workflow_id", "version", "user_id")
 _READERS: dict[str, tuple[tuple[str, ...], Callable[[Fields], Settings]]] = {
-    "callback": ((), _read_callback),
-    "process": (("command", "env", "cwd", "stdin", "max_output", "survive"), _read_process),
-    "http": (
-        (
-            "url", "headers", "timeout", "connect_timeout", "reports",
-            "workflow_id", "version", "user_id",
-        ),
-        _read_http,
-    ),
-}  # fmt: skip
+    "callback": (_WORKFLOW, _read_callback),
+    "process": (("command", "env", "cwd", "stdin", "max_output", "survive", *_WORKFLOW), _read_process),
+    "http": (("url", "headers", "timeout", "connect_timeout", "reports", *_WORKFLOW), _read_http),
+}

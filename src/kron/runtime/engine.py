@@ -9,8 +9,7 @@ from kron.core.errors import OwnedError, StoreError
 from kron.core.event import Report, Traits
 from kron.core.instant import EPOCH
 from kron.core.plan import plan
-from kron.core.policy import LOOKAHEAD_MS
-from kron.core.turn import Case, Change, Snapshot
+from kron.core.turn import USUAL_LIMITS, Case, Change, Snapshot
 from kron.ports import Clock, Journal, Launcher, Ownership, Settled, Store
 from kron.runtime.burst import burst
 from kron.runtime.carrier import NOTHING, Carrier, Written
@@ -65,6 +64,8 @@ class Engine:
         self._keeper: asyncio.Task[None] | None = None
         self._draining = False
         self.health = Health()
+        # An operator may set others before the engine runs.
+        self.limits = USUAL_LIMITS
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -315,7 +316,7 @@ class Engine:
 
     def _snapshot(self, ownership: Ownership, cases: list[Case], next_at: int | None, now: int) -> Snapshot:
         since = min(self._tenure.since.values(), default=now)
-        return Snapshot(cases, since, ownership.token, self._traits, next_at, self._draining)
+        return Snapshot(cases, since, ownership.token, self._traits, next_at, self._draining, self.limits)
 
     async def _settle(self, ownership: Ownership, changes: Sequence[Change], now: int) -> Settled:
         """Write first, then start: what is not on record does not happen."""
@@ -340,7 +341,7 @@ class Engine:
         if jump:
             self.health.jumps += 1
             self._journal.note("clock_jumped", {"namespace": self._namespace, "by_ms": jump, "now": now})
-            if jump > LOOKAHEAD_MS:
+            if jump > self.limits.lookahead_ms:
                 self._tenure.since = dict.fromkeys(self._tenure.since, now)
         return now
 

@@ -12,11 +12,12 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 from psycopg_pool import AsyncConnectionPool
 
 from kron.core.errors import OwnedError, StoreError
-from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord
+from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord, Status
 from kron.core.shard import SHARDS, shard_of
 from kron.core.turn import Case, Change
-from kron.ports import Loaded, Ownership, Settled
+from kron.ports import FoundJob, JobFilter, Loaded, Ownership, Place, Settled
 from kron.stores.array import JOB, arrays, numbers, texts
+from kron.stores.listing import jobs_statement, place_values, runs_clauses
 from kron.stores.postgres_change import chunks, refused, shards_of, write_changes
 from kron.stores.postgres_lease import MARGIN_MS, TTL_MS, PostgresLease
 from kron.stores.postgres_query import count_of, rows_of
@@ -45,6 +46,8 @@ SET lock_timeout = '10s'; SET statement_timeout = '60s'; SET idle_in_transaction
 """
 # Only what is old is not found by key.
 BY_AGE = "SET LOCAL enable_bitmapscan = on"
+# Nor is what was made last: no index is kept for it, because every start would have to write it.
+BY_LOOKING = "SET LOCAL enable_seqscan = on"
 # The pool warns of each failed attempt to connect; the engine says so itself, once.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
@@ -273,6 +276,16 @@ class PostgresStore:
         async with self._reading() as connection:
             return await self._cases(connection, namespace, names, {})
 
+    async def find_jobs(
+        self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
+    ) -> list[FoundJob]:
+        """Return jobs in the order of their names, those with a later name than `after`."""
+        values = {**wanted._asdict(), "namespace": namespace, "after": after, "limit": limit}
+        values["names"] = texts(wanted.names or ())
+        async with self._reading() as connection:
+            rows = await rows_of(connection, jobs_statement(SQL, wanted), values)
+        return [FoundJob(JobRecord(*row[:-1]), row[-1]) for row in rows]
+
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:
@@ -287,6 +300,16 @@ class PostgresStore:
         values = {"namespace": namespace, "names": texts(list(keys))}
         async with self._reading() as connection:
             return list(map(run_of, await rows_of(connection, f"{SQL['runs']} {SQL['with_keys']}", values)))
+
+    async def latest_runs(
+        self, namespace: str, *, status: Status | None = None, before: Place | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return the runs of all jobs, those whose records were made last first."""
+        values = {**place_values(before), "namespace": namespace, "status": status, "limit": limit}
+        statement = f"{SQL['runs']} {runs_clauses(SQL, status)}"
+        async with self._reading() as connection, connection.transaction():
+            await connection.execute(BY_LOOKING)
+            return list(map(run_of, await rows_of(connection, statement, values)))
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""

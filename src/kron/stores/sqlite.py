@@ -16,10 +16,12 @@ from kron.core.record import (
     JobRecord,
     RangeRecord,
     RunRecord,
+    Status,
 )
 from kron.core.shard import SHARDS
 from kron.core.turn import Case, Change
-from kron.ports import Loaded, Ownership, Settled
+from kron.ports import FoundJob, JobFilter, Loaded, Ownership, Place, Settled
+from kron.stores.listing import jobs_statement, place_values, runs_clauses
 from kron.stores.lock import Lock
 from kron.stores.migration import bring_up
 from kron.stores.row import attempt_of, range_of, run_of, runs_of
@@ -245,6 +247,15 @@ class SqliteStore:
         )
         return list(map(JobRecord._make, rows))
 
+    async def find_jobs(
+        self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
+    ) -> list[FoundJob]:
+        """Return jobs in the order of their names, those with a later name than `after`."""
+        names = None if wanted.names is None else json.dumps(list(wanted.names))
+        values = {**wanted._asdict(), "names": names, "after": after, "limit": limit}
+        rows = await self._do(self._of_namespace, jobs_statement(SQL, wanted), namespace, values)
+        return [FoundJob(JobRecord._make(row[:-1]), row[-1]) for row in rows]
+
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:
@@ -261,6 +272,19 @@ class SqliteStore:
         pairs = json.dumps([(key_number(key), key) for key in dict.fromkeys(keys)])
         values = {"namespace": self._number_of(namespace), "keys": pairs}
         return list(map(run_of, self._all(SQL["runs_by_key"], values)))
+
+    async def latest_runs(
+        self, namespace: str, *, status: Status | None = None, before: Place | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return the runs of all jobs, those whose records were made last first."""
+        values = {**place_values(before), "status": status, "limit": limit}
+        rows = await self._do(self._of_namespace, runs_clauses(SQL, status), namespace, values)
+        return list(map(run_of, rows))
+
+    def _of_namespace(
+        self, statement: str, namespace: str, values: dict[str, object]
+    ) -> list[tuple[Any, ...]]:
+        return self._all(statement, {**values, "namespace": self._number_of(namespace)})
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""

@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from kron.core.errors import InvalidOptionError, StoreError
-from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord
+from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord, Status
 from kron.core.seed import seed_hash, splitmix64, state_of, unit_of
 from kron.core.turn import Case, Change
-from kron.ports import Clock, Loaded, Ownership, Settled, Store
+from kron.ports import Clock, FoundJob, JobFilter, Loaded, Ownership, Place, Settled, Store
 from kron.testing.clock import SimulatedClock
 
 Arguments = ParamSpec("Arguments")
@@ -216,6 +216,14 @@ class FaultyStore:
         """Return jobs with their open runs."""
         return await self._call("cases", self.inner.cases, namespace, identities)
 
+    async def find_jobs(
+        self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
+    ) -> list[FoundJob]:
+        """Return the jobs somebody wants."""
+        return await self._call(
+            "find_jobs", self.inner.find_jobs, namespace, wanted, after=after, limit=limit
+        )
+
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:
@@ -225,6 +233,14 @@ class FaultyStore:
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         """Return the runs with these keys."""
         return await self._call("find_runs", self.inner.find_runs, namespace, keys)
+
+    async def latest_runs(
+        self, namespace: str, *, status: Status | None = None, before: Place | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return the runs of all jobs."""
+        return await self._call(
+            "latest_runs", self.inner.latest_runs, namespace, status=status, before=before, limit=limit
+        )
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's counted records."""

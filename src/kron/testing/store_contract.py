@@ -8,6 +8,7 @@ A store of your own is tested by a subclass that supplies `store`::
 """
 
 from kron.testing.contract.history import HistoryContract
+from kron.testing.contract.listing import ListingContract
 from kron.testing.contract.ownership import OwnershipContract
 from kron.testing.contract.record import RecordContract
 from kron.testing.contract.registration import RegistrationContract
@@ -58,6 +59,12 @@ __all__ = [
 
 
 class StoreContract(
-    RecordContract, RegistrationContract, WakeContract, SettlementContract, HistoryContract, OwnershipContract
+    RecordContract,
+    RegistrationContract,
+    WakeContract,
+    SettlementContract,
+    HistoryContract,
+    ListingContract,
+    OwnershipContract,
 ):
     """What the engine relies on; `store` is the one thing a subclass supplies."""

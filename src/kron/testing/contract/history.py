@@ -3,7 +3,7 @@
 
 from kron.core.outcome import Reason
 from kron.core.record import Kind, RunRecord, Status, request_key_of
-from kron.ports import Store
+from kron.ports import Place, Store
 from kron.testing.contract.sample import (
     CLEAN,
     ELSEWHERE,
@@ -86,6 +86,37 @@ class HistoryContract:
         found = await store.find_runs(SPACE, [*wanted, "nobody's"])
         assert sorted(found) == sorted([runs[0], an_end(runs[1]), runs[2]])
         assert await store.find_runs(SPACE, []) == []
+
+    async def test_what_somebody_asked_for_is_found_by_its_key(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        asked = _asked(NOON, "wish")
+        await written(store, ownership, a_run(), asked)
+        assert await store.find_runs(SPACE, [asked.key]) == [asked]
+        assert await store.find_runs(ELSEWHERE, [asked.key]) == []
+
+    async def test_the_runs_of_all_jobs_are_read_latest_first_and_page_by_page(self, store: Store) -> None:
+        ownership, elsewhere = await store.own(SPACE, "a"), await store.own(ELSEWHERE, "a")
+        await stored(store, a_job("one"), a_job("two"))
+        await stored(store, a_job("one"), namespace=ELSEWHERE)
+        made = [a_run(name, NOON + n, created_at=NOW + n) for n in range(3) for name in ("one", "two")]
+        await written(store, ownership, *made)
+        await written(store, elsewhere, a_run("one"))
+        latest = sorted(made, key=lambda run: (run.created_at, run.key), reverse=True)
+        assert await store.latest_runs(SPACE) == latest
+        found: list[RunRecord] = []
+        for _ in range(4):
+            place = Place(found[-1].created_at, found[-1].key) if found else None
+            found += await store.latest_runs(SPACE, before=place, limit=2)
+        assert found == latest
+
+    async def test_the_runs_of_all_jobs_are_read_by_their_status(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, a_job())
+        ended, open_one = an_end(a_run()), a_run(nominal_time=NOON + 1)
+        await written(store, ownership, ended, open_one)
+        assert await store.latest_runs(SPACE, status=Status.SUCCESS) == [ended]
+        assert await store.latest_runs(SPACE, status=Status.MISSED) == []
 
     async def test_open_runs_are_never_pruned(self, store: Store) -> None:
         ownership = await store.own(SPACE, "a")

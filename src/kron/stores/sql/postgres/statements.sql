@@ -101,6 +101,42 @@ SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_
     remaining, failures, last_start_at, last_success_at, last_failure_at
 FROM schedules WHERE namespace = %(namespace)s
 
+-- name: found_jobs
+SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
+    plan_at, past, replay_until, replay_at, replay_count, paused::integer, paused_because, resumed_at, deleted_at,
+    remaining, failures, last_start_at, last_success_at, last_failure_at, 0, changed_at
+FROM schedules WHERE namespace = %(namespace)s AND schedule_id > %(after)s
+
+-- name: found_by_names
+AND schedule_id = ANY (%(names)s::text[])
+
+-- name: found_by_search
+AND position(lower(%(search)s::text COLLATE "C") IN lower(schedule_id)) > 0
+
+-- name: found_by_paused
+AND paused = %(paused)s
+
+-- name: found_by_workflow_id
+AND workflow_id = %(workflow_id)s
+
+-- name: found_by_user_id
+AND user_id = %(user_id)s
+
+-- name: found_by_not_deleted
+AND deleted_at IS NULL
+
+-- name: found_in_order
+ORDER BY schedule_id LIMIT %(limit)s
+
+-- name: latest_runs
+AND (made_at, idempotency_key) < (%(made_at)s, %(key)s)
+
+-- name: latest_by_status
+AND status = %(status)s
+
+-- name: latest_in_order
+ORDER BY made_at DESC, idempotency_key DESC LIMIT %(limit)s
+
 -- name: runs
 SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
     attempt, token, began_at, over_at, result, error, run_id, acked

@@ -39,6 +39,33 @@ SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_
     failures, last_start_at, last_success_at, last_failure_at, number
 FROM jobs WHERE namespace = :namespace
 
+-- name: found_jobs
+SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
+    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
+    failures, last_start_at, last_success_at, last_failure_at, number, changed_at
+FROM jobs WHERE namespace = :namespace AND schedule_id > :after
+
+-- name: found_by_names
+AND schedule_id IN (SELECT value FROM json_each(:names))
+
+-- name: found_by_search
+AND instr(lower(schedule_id), lower(:search)) > 0
+
+-- name: found_by_paused
+AND paused = :paused
+
+-- name: found_by_workflow_id
+AND json_valid(launcher) AND json_extract(launcher, '$.workflow_id') = :workflow_id
+
+-- name: found_by_user_id
+AND json_valid(launcher) AND json_extract(launcher, '$.user_id') = :user_id
+
+-- name: found_by_not_deleted
+AND deleted_at IS NULL
+
+-- name: found_in_order
+ORDER BY schedule_id LIMIT :limit
+
 -- name: named_jobs
 SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
     plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
@@ -167,6 +194,22 @@ SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, ma
     attempt, token, began_at, over_at, result, error, run_id, acked
 FROM json_each(:keys) CROSS JOIN runs ON key_number = value ->> 0 AND idempotency_key = value ->> 1
 WHERE namespace = :namespace
+UNION
+SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
+    attempt, token, began_at, over_at, result, error, run_id, acked
+FROM json_each(:keys) CROSS JOIN runs ON idempotency_key = value ->> 1 AND slot <> 0
+WHERE namespace = :namespace
+
+-- name: latest_runs
+SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
+    attempt, token, began_at, over_at, result, error, run_id, acked
+FROM runs WHERE namespace = :namespace AND (made_at, idempotency_key) < (:made_at, :key)
+
+-- name: latest_by_status
+AND status = :status
+
+-- name: latest_in_order
+ORDER BY made_at DESC, idempotency_key DESC LIMIT :limit
 
 -- name: ranges
 SELECT schedule_id, first, last, periods, outcome, reason, epoch, made_at FROM ranges

@@ -1,0 +1,77 @@
+"""The API: routes, errors, limits and OpenAPI put together."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+
+from kron.core.errors import KronError, StoreError
+from kron.fronts.service import problem
+from kron.fronts.service.edge import Edge
+from kron.fronts.service.model import Health
+from kron.fronts.service.registrar import NAMESPACE, Registrar
+from kron.fronts.service.run_route import run_routes
+from kron.fronts.service.schedule_route import schedule_routes
+from kron.fronts.service.settings import Settings
+from kron.fronts.service.view import Document
+from kron.ports import JobFilter
+
+# What the state of the worker and its mistake are asked of; without a worker there is neither.
+Ask = Callable[[], tuple[str | None, str | None]]
+READY = frozenset({None, "running", "ready", "waiting"})
+
+
+def api_of(registrar: Registrar, settings: Settings, *, ask_worker: Ask = lambda: (None, None)) -> FastAPI:
+    """Return the API over a registrar."""
+    app = FastAPI(title="Kron", summary="Schedules that say why.", redirect_slashes=False)
+    app.add_middleware(Edge, max_body=settings.max_body)
+    app.add_exception_handler(KronError, problem.of_error)
+    app.add_exception_handler(RequestValidationError, problem.of_validation)
+    app.add_exception_handler(HTTPException, problem.of_http)
+    app.add_exception_handler(Exception, problem.of_mistake)
+    app.include_router(schedule_routes(registrar, settings))
+    app.include_router(run_routes(registrar, settings))
+    app.include_router(_health_routes(registrar, ask_worker))
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    return app
+
+
+def _health_routes(registrar: Registrar, ask_worker: Ask) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get("/healthz", response_model=Health, response_model_exclude_none=True)
+    async def healthz() -> Document:
+        """Say that the process answers."""
+        return {"status": "ok"}
+
+    @router.get("/readyz", response_model=Health, responses={503: {"model": Health}})
+    async def readyz(response: Response) -> Document:
+        """Say whether the store can be used and the worker works, or waits for its turn."""
+        state, error = ask_worker()
+        try:
+            await registrar.store.find_jobs(NAMESPACE, JobFilter(), limit=1)
+        except StoreError as fault:
+            state, error = "degraded", str(fault)
+        ready = state in READY
+        if not ready:
+            response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
+        return {"status": "ok" if ready else "not ready", "worker": state, "error": error}
+
+    return router
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document: every error is a problem document, and none is a 422."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        content = {problem.MEDIA_TYPE: {"schema": {"type": "object"}, "example": problem.EXAMPLE}}
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+                operation["responses"]["default"] = {"description": "A problem", "content": content}
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,95 @@
+"""Foresight: what a schedule would do, worked out by the engine's own planning step and written nowhere."""
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import islice
+
+from kron.core.event import Traits
+from kron.core.instant import rfc3339
+from kron.core.plan import plan
+from kron.core.preview import Line, preview
+from kron.core.record import RunRecord, Status
+from kron.core.registration import create, resume
+from kron.core.terms import terms_of
+from kron.core.turn import Case, Change, Snapshot
+from kron.fronts.service.composition import applied
+from kron.fronts.service.request import Wish
+from kron.fronts.service.view import MAX_LOOKED_AT, Document, coming, time_text
+from kron.launchers.http import traits_of
+
+# How each kind of launcher behaves, as far as planning asks.
+TRAITS: Mapping[str, Traits] = {
+    "callback": Traits(),
+    "process": Traits(),
+    "http": traits_of(reports=False),
+    "http:reports": traits_of(reports=True),
+}
+# A replay takes a hundred periods a wake and has ten thousand at most.
+MAX_WAKES = 200
+# How many of the periods that would start are named.
+MAX_NAMED = 100
+# How many coming times an unsaved schedule may be asked for.
+MAX_COMING = 1_000
+
+
+def resumption_of(case: Case, *, now: int) -> Document:
+    """Return what resuming a schedule would start, keep waiting, and drop."""
+    starts: dict[str, RunRecord] = {}
+    dropped: Counter[str] = Counter()
+    change = resume(case.job, list(case.runs), now=now)
+    case = _after(case, change)
+    for _ in range(MAX_WAKES):
+        if case.job.plan_at is None or case.job.plan_at > now:
+            break
+        changes, _ = plan(Snapshot([case], now, 0, TRAITS), now)
+        starts |= {run.key: run for change in changes for run in change.starts}
+        for change in changes:
+            _count_dropped(change, dropped)
+            case = _after(case, change)
+    waiting = [run for run in case.runs if run.status is Status.PENDING]
+    times = sorted(run.nominal_time for run in starts.values())
+    return {
+        "would_start": len(starts),
+        "would_wait": len(waiting),
+        "would_drop": dict(sorted(dropped.items())),
+        "starts": [rfc3339(time) for time in times[:MAX_NAMED]],
+    }
+
+
+def _after(case: Case, change: Change) -> Case:
+    return case._replace(job=change.job, runs=applied(list(case.runs), change), reports=())
+
+
+def _count_dropped(change: Change, dropped: Counter[str]) -> None:
+    for run in (*change.inserts, *change.updates):
+        if run.outcome is not None and run.started_at is None:
+            dropped[run.reason.value] += 1
+    for together in change.ranges:
+        dropped[together.reason.value] += together.periods
+
+
+def coming_of(wish: Wish, *, now: int, count: int) -> Document:
+    """Return the next times of a schedule that is not stored, with what changes of the clocks do to them."""
+    job = create(wish.job, now=now)
+    terms = terms_of(job.definition, job.identity)
+    times = [
+        {"run_at": rfc3339(time), "fire_at": time_text(terms.fire_time(job.identity, time))}
+        for time in islice(coming(job, now), min(count, MAX_LOOKED_AT))
+    ]
+    lines = preview(wish.job.schedule, now // 1000 + 1, count)
+    return {
+        "sentence": wish.job.schedule.expression.describe(),
+        "timezone": wish.job.schedule.timezone,
+        "times": times,
+        "clock_changes": [_note(line) for line in lines if line.note is not None],
+    }
+
+
+def _note(line: Line) -> Document:
+    return {
+        "at": rfc3339(line.at),
+        "wall_time": line.wall.isoformat(),
+        "run_at": None if line.instant is None else rfc3339(line.instant),
+        "mark": None if line.mark is None else line.mark.value,
+        "note": line.note,
+    }

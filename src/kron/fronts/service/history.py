@@ -1,0 +1,160 @@
+"""Runs: asked for, backfilled, reported of by their executors, and looked through."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from kron.core.errors import ConflictError, UnknownJobError
+from kron.core.event import Happened, Report
+from kron.core.plan import plan
+from kron.core.record import Kind, RangeRecord, RunRecord, Status, request_key_of
+from kron.core.registration import ask_for
+from kron.core.turn import Case, Change, Scope, Snapshot
+from kron.fronts.service.foresight import TRAITS
+from kron.fronts.service.refusal import BusyError, UnknownRunError, UnknownScheduleError
+from kron.fronts.service.registrar import MAX_TRIES, NAMESPACE, Registrar, check_name, new_name
+from kron.fronts.service.view import Document, range_view, run_view
+from kron.ports import Place
+from kron.runtime import inquiry
+
+# What an executor may say, and what that means inside.
+HAPPENED = {"STARTED": Happened.STARTED, "SUCCESS": Happened.SUCCESS, "FAILED": Happened.FAILED}
+
+
+KEY = re.compile("[0-9a-f]{64}")
+
+
+class Feedback(NamedTuple):
+    """What an executor says of a run; without an `attempt` it speaks of the latest."""
+
+    status: str
+    run_id: str | None = None
+    error: str | None = None
+    attempt: int | None = None
+
+
+class Page(NamedTuple):
+    """Some runs of a schedule, and where the next page begins: a time, and how many of it were shown."""
+
+    runs: list[Document]
+    dropped: list[Document]
+    following: tuple[int, int] | None
+
+
+async def run_now(registrar: Registrar, schedule_id: str, request_id: str | None = None) -> Document:
+    """Run a schedule at once, beside its periods; the same request is never run twice."""
+    check_name(schedule_id)
+    request = request_id or new_name()
+    key = request_key_of(schedule_id, Kind.MANUAL, request)
+    asked: list[RunRecord] = []
+
+    def decide(case: Case, now: int) -> Change:
+        change = ask_for(case.job, request=request, now=now)
+        asked[:] = change.inserts
+        return change
+
+    known = await registrar.store.find_runs(NAMESPACE, [key])
+    if not known:
+        try:
+            await registrar.change(schedule_id, decide)
+        except BusyError:
+            # Somebody made the same request meanwhile.
+            known = await registrar.store.find_runs(NAMESPACE, [key])
+            if not known:
+                raise
+    return {**run_view(known[0] if known else asked[0]), "request_id": request}
+
+
+async def take_feedback(registrar: Registrar, key: str, feedback: Feedback) -> Document:
+    """Note what an executor says of a run; what is late, repeated or contradictory changes nothing."""
+    if not KEY.fullmatch(key):
+        raise UnknownRunError(idempotency_key=key)
+    for _ in range(MAX_TRIES):
+        found = await registrar.store.find_runs(NAMESPACE, [key])
+        if not found:
+            raise UnknownRunError(idempotency_key=key)
+        cases = await registrar.store.cases(NAMESPACE, [found[0].identity])
+        if not cases or not TRAITS.get(cases[0].job.launcher_kind, TRAITS["callback"]).remote:
+            raise ConflictError("The end of this run is noticed by its worker", idempotency_key=key)
+        now = registrar.now()
+        change = _heard(cases[0], found[0], feedback, now)
+        if change is None:
+            return run_view(found[0])
+        settled = await registrar.store.put(NAMESPACE, created=[], changed=[change], now=now)
+        if not settled.changed and not settled.handled:
+            registrar.call()
+            return run_view(change.updates[0] if change.updates else found[0])
+    raise BusyError(schedule_ids=[found[0].identity])
+
+
+def _heard(case: Case, run: RunRecord, feedback: Feedback, now: int) -> Change | None:
+    """Return what a report changes; what is to start after it is started by whoever looks after the job."""
+    attempt = run.attempt if feedback.attempt is None else feedback.attempt
+    happened = HAPPENED[feedback.status]
+    report = Report(run.identity, run.key, attempt, happened, now, feedback.error, feedback.run_id)
+    others = [other for other in case.runs if other.key != run.key]
+    heard = case._replace(runs=[run, *others], reports=[report])
+    ((change,), _) = plan(Snapshot([heard], now, run.token, TRAITS, draining=True), now)
+    change.updates.sort(key=lambda update: update.key != run.key)
+    if not any(update.key == run.key for update in change.updates):
+        return None
+    job = change.job
+    if not job.paused and job.deleted_at is None and others:
+        # What waited for this end is looked at now.
+        job = job._replace(plan_at=now)
+        return replace(change, job=job, scope=Scope.ANY, cohort=None)
+    return change
+
+
+async def runs_page(
+    registrar: Registrar, schedule_id: str, *, limit: int, place: tuple[int, int] | None = None
+) -> Page:
+    """Return a schedule's runs, newest first, also of one that was deleted."""
+    check_name(schedule_id)
+    before, shown = (None, 0) if place is None else (place[0] + 1, place[1])
+    found = await registrar.store.runs(NAMESPACE, schedule_id, before=before, limit=shown + limit + 1)
+    if not found and place is None and not await registrar.store.cases(NAMESPACE, [schedule_id]):
+        raise UnknownScheduleError(schedule_id=schedule_id)
+    more, runs = len(found) > shown + limit, found[shown : shown + limit]
+    following = None
+    if more:
+        last = runs[-1].nominal_time
+        following = last, sum(run.nominal_time == last for run in found[: shown + limit])
+    newest = None if place is None else place[0]
+    dropped = await _dropped(registrar, schedule_id, newest, runs[-1].nominal_time if more else None)
+    return Page([run_view(run) for run in runs], dropped, following)
+
+
+async def _dropped(
+    registrar: Registrar, schedule_id: str, newest: int | None, oldest: int | None
+) -> list[Document]:
+    """Return the counted records among the runs of a page."""
+
+    def belongs(dropped: RangeRecord) -> bool:
+        return (newest is None or dropped.last < newest) and (oldest is None or dropped.last >= oldest)
+
+    ranges = await registrar.store.ranges(NAMESPACE, schedule_id)
+    return [range_view(dropped) for dropped in ranges if belongs(dropped)]
+
+
+async def latest_page(
+    registrar: Registrar, *, limit: int, status: Status | None = None, before: Place | None = None
+) -> tuple[list[Document], Place | None]:
+    """Return the runs of all schedules, the latest first, and where the next page begins."""
+    runs = await registrar.store.latest_runs(NAMESPACE, status=status, before=before, limit=limit + 1)
+    last = runs[limit - 1] if len(runs) > limit else None
+    place = None if last is None else Place(last.created_at, last.key)
+    return [run_view(run) for run in runs[:limit]], place
+
+
+async def why(registrar: Registrar, schedule_id: str, period_id: str) -> Mapping[str, object]:
+    """Return the chain of facts behind one period."""
+    check_name(schedule_id)
+    try:
+        answer = await inquiry.why(registrar.store, NAMESPACE, schedule_id, period_id, now=registrar.now())
+    except UnknownJobError as cause:
+        raise UnknownScheduleError(schedule_id=schedule_id) from cause
+    document = answer.to_dict()
+    document["schedule_id"] = document.pop("identity")
+    return document

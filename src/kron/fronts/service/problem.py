@@ -1,0 +1,126 @@
+"""Errors as problem documents (RFC 9457): a status, the error's code, and everything that is wrong."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from kron.core.errors import ConflictError, InputError, KronError, Problem, quoted
+from kron.fronts.service.refusal import (
+    ChangedError,
+    InvalidLinesError,
+    UnknownRunError,
+    UnknownScheduleError,
+)
+from kron.fronts.service.view import Document
+
+MEDIA_TYPE = "application/problem+json"
+# The first kind that fits an error says its status (STYLE 2).
+STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
+    (UnknownScheduleError, HTTPStatus.NOT_FOUND),
+    (UnknownRunError, HTTPStatus.NOT_FOUND),
+    (ChangedError, HTTPStatus.PRECONDITION_FAILED),
+    (InputError, HTTPStatus.BAD_REQUEST),
+    (ConflictError, HTTPStatus.CONFLICT),
+)
+# How many of the things that are wrong are written out.
+MAX_PROBLEMS = 100
+EXAMPLE: Document = {
+    "type": "urn:kron:error:invalid_schedule",
+    "title": "Bad Request",
+    "status": 400,
+    "detail": 'Invalid schedule "report": timezone "Mars": Unknown timezone "Mars"',
+    "code": "invalid_schedule",
+    "problems": [{"path": "timezone", "value": "Mars", "reason": 'Unknown timezone "Mars"'}],
+    "instance": "/schedules/upsert",
+    "request_id": "3f0c9a52-6c5f-4f0e-9d0b-0d7f7a1f6f1e",
+}
+
+
+def of_error(request: Request, error: Exception) -> JSONResponse:
+    """Return what is answered to a request that failed with one of Kron's own errors."""
+    assert isinstance(error, KronError)
+    status = next(
+        (status for kind, status in STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+    further: Document = {}
+    if isinstance(error, InvalidLinesError):
+        further["stored"] = error.stored
+        further["problems"] = [
+            {"line": line, **_shown(problem)}
+            for line, fault in error.errors[:MAX_PROBLEMS]
+            for problem in _problems_of(fault)
+        ]
+    elif problems := _problems_of(error):
+        further["problems"] = [_shown(problem) for problem in problems[:MAX_PROBLEMS]]
+    return answer(request, status, code=error.code, detail=str(error), further=further)
+
+
+def of_validation(request: Request, error: Exception) -> JSONResponse:
+    """Return what is answered to a request whose body or parameters have the wrong shape."""
+    assert isinstance(error, RequestValidationError)
+    problems = [
+        Problem(".".join(map(str, fault["loc"])), None, str(fault["msg"]))
+        for fault in error.errors()[:MAX_PROBLEMS]
+    ]
+    detail = "; ".join(map(str, problems))
+    further: Document = {"problems": [_shown(problem) for problem in problems]}
+    return answer(request, HTTPStatus.BAD_REQUEST, code="invalid_request", detail=detail, further=further)
+
+
+def of_http(request: Request, error: Exception) -> JSONResponse:
+    """Return what is answered where the framework itself refuses."""
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    code = status.name.lower()
+    return answer(request, status, code=code, detail=str(error.detail), headers=error.headers)
+
+
+def of_mistake(request: Request, _error: Exception) -> JSONResponse:
+    """Return what is answered when Kron made a mistake; the log has the rest."""
+    detail = "Kron made a mistake; its log says which"
+    return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, code="internal", detail=detail)
+
+
+def answer(
+    request: Request,
+    status: HTTPStatus,
+    *,
+    code: str,
+    detail: str,
+    further: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """Return a problem document."""
+    document = {
+        "type": f"urn:kron:error:{code}",
+        "title": status.phrase,
+        "status": status.value,
+        "detail": _written(detail),
+        "code": code,
+        **(further or {}),
+        "instance": _written(request.url.path),
+        "request_id": request.scope.get("request_id"),
+    }
+    return JSONResponse(document, status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def _problems_of(error: KronError) -> Sequence[Problem]:
+    problems: Sequence[Problem] = getattr(error, "problems", ())
+    if problems or not isinstance(error, InputError):
+        return problems
+    option = error.details.get("option")
+    return [Problem(str(option or ""), error.details.get("value"), str(error.details.get("reason", error)))]
+
+
+def _shown(problem: Problem) -> Document:
+    value = None if problem.value is None else _written(quoted(problem.value))
+    return {"path": _written(problem.path), "value": value, "reason": _written(problem.reason)}
+
+
+def _written(text: str) -> str:
+    """Return a text that can be sent, whatever somebody sent us."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,84 @@
+"""What the service refuses: errors in the words of SPEC 3, each with a stable code."""
+
+from collections.abc import Sequence
+
+from kron.core.errors import ConflictError, InputError, Problem
+
+
+class InvalidScheduleError(InputError):
+    """A schedule is wrong in one or more fields, each with its path."""
+
+    code = "invalid_schedule"
+
+    def __init__(self, *, schedule_id: object, problems: Sequence[Problem]) -> None:
+        name = f'schedule "{schedule_id}"' if schedule_id else "schedule"
+        super().__init__(
+            f"Invalid {name}: {'; '.join(map(str, problems))}",
+            schedule_id=schedule_id,
+            problems=tuple(problems),
+        )
+        self.problems = tuple(problems)
+
+    def lines(self) -> list[str]:
+        """Return one line for each problem."""
+        return [str(problem) for problem in self.problems]
+
+
+class InvalidLinesError(InputError):
+    """Some lines of a batch are wrong, each with its number; nothing of the batch was written."""
+
+    code = "invalid_lines"
+
+    def __init__(self, *, errors: Sequence[tuple[int, InputError]], stored: int) -> None:
+        said = "; ".join(f"line {line}: {error}" for line, error in errors)
+        super().__init__(said, lines=[line for line, _ in errors], stored=stored)
+        self.errors = tuple(errors)
+        self.stored = stored
+
+    def lines(self) -> list[str]:
+        """Return one line of text for each wrong line."""
+        return [f"line {line}: {error}" for line, error in self.errors]
+
+
+class UnknownScheduleError(InputError):
+    """A schedule is asked for that does not exist, or no longer."""
+
+    code = "unknown_schedule"
+
+    def __init__(self, *, schedule_id: str) -> None:
+        super().__init__(f'There is no schedule "{schedule_id}"', schedule_id=schedule_id)
+
+
+class UnknownRunError(InputError):
+    """A run is asked for of which nobody has heard."""
+
+    code = "unknown_run"
+
+    def __init__(self, *, idempotency_key: str) -> None:
+        super().__init__(
+            f'There is no run with the key "{idempotency_key}" that its executor reports',
+            idempotency_key=idempotency_key,
+        )
+
+
+class ChangedError(ConflictError):
+    """A schedule is not, or no longer, what the caller takes it for."""
+
+    code = "schedule_changed"
+
+    def __init__(self, *, schedule_id: str, etag: str | None) -> None:
+        state = "does not exist yet" if etag is None else "is not what you have seen"
+        super().__init__(
+            f'The schedule "{schedule_id}" {state}: read it again', schedule_id=schedule_id, etag=etag
+        )
+
+
+class BusyError(ConflictError):
+    """Others kept changing a schedule while it was to be written."""
+
+    code = "busy"
+
+    def __init__(self, *, schedule_ids: Sequence[str]) -> None:
+        super().__init__(
+            f"Others keep changing {', '.join(schedule_ids)}: try again", schedule_ids=list(schedule_ids)
+        )

@@ -1,0 +1,231 @@
+"""The registrar: schedules are created, changed, paused, deleted and looked at (SPEC 3: 4)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from uuid import uuid4
+
+from kron.core.errors import InputError, Problem
+from kron.core.identity import identity_fault
+from kron.core.instant import EPOCH, rfc3339
+from kron.core.record import JobRecord
+from kron.core.registration import create, delete, look_ahead
+from kron.core.turn import Case, Change
+from kron.fronts.service.composition import edited, paused_or_resumed
+from kron.fronts.service.foresight import resumption_of
+from kron.fronts.service.refusal import (
+    BusyError,
+    ChangedError,
+    InvalidLinesError,
+    InvalidScheduleError,
+    UnknownScheduleError,
+)
+from kron.fronts.service.request import Rules, Wish, read_wish
+from kron.fronts.service.view import Document, etag_of, preview_of, schedule_view
+from kron.launchers.kind import launcher_kind_of, launcher_text_of
+from kron.ports import Clock, FoundJob, JobFilter, Settled, Store
+
+NAMESPACE = "service"
+MILLISECOND = timedelta(milliseconds=1)
+# How often a write is begun again when the engine or somebody else was quicker.
+MAX_TRIES = 20
+USUAL_RULES = Rules()
+# What If-None-Match and If-Match say for "any".
+ANY = "*"
+
+
+def _nobody() -> None:
+    """Call nobody: a worker elsewhere looks by itself."""
+
+
+class Registrar:
+    """Writes schedules into a store, and calls a worker in the same program when something changed."""
+
+    def __init__(
+        self, store: Store, clock: Clock, *, rules: Rules = USUAL_RULES, call: Callable[[], None] = _nobody
+    ) -> None:
+        self.store = store
+        self.rules = rules
+        self.call = call
+        self._clock = clock
+
+    def now(self) -> int:
+        """Return the present instant in milliseconds."""
+        return (self._clock.now() - EPOCH) // MILLISECOND
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    async def upsert_schedule(
+        self, document: Mapping[str, object], *, if_match: str | None = None
+    ) -> Document:
+        """Create a schedule or change it; return its name and when it runs next.
+
+        With `if_match` only a schedule in that state is changed; "" stands for one that does not exist.
+        """
+        wish = read_wish(document, self.rules, schedule_id=new_name())
+        (job,) = await self._put([wish], if_match=if_match)
+        return _receipt(job)
+
+    async def upsert_schedules(self, documents: Sequence[tuple[int, object]], *, stored: int = 0) -> int:
+        """Create or change many schedules, all or none; return how many. Each comes with its line."""
+        wishes: list[Wish] = []
+        errors: list[tuple[int, InputError]] = []
+        seen: set[str] = set()
+        for line, document in documents:
+            try:
+                if isinstance(document, InputError):
+                    raise document
+                wish = read_wish(document, self.rules, schedule_id=new_name())
+                _check_new(wish.job.identity, seen)
+                wishes.append(wish)
+            except InputError as error:
+                errors.append((line, error))
+        if errors:
+            raise InvalidLinesError(errors=errors, stored=stored)
+        return len(await self._put(wishes))
+
+    async def pause_schedule(
+        self, schedule_id: str, paused: bool, *, if_match: str | None = None
+    ) -> Document:
+        """Pause a schedule, or let it go on; then the answer says what starts of what passed meanwhile."""
+        foreseen: Document = {}
+
+        def decide(case: Case, now: int) -> Change:
+            foreseen.clear()
+            if not paused:
+                foreseen.update(resumption_of(case, now=now))
+            return paused_or_resumed(case.job, list(case.runs), paused=paused, now=now)
+
+        job = await self.change(schedule_id, decide, if_match=if_match)
+        return {**_receipt(job), "paused": bool(job.paused), **foreseen}
+
+    async def delete_schedule(self, schedule_id: str, *, if_match: str | None = None) -> None:
+        """Delete a schedule; what is on record of its runs stays."""
+        await self.change(
+            schedule_id, lambda case, now: delete(case.job, list(case.runs), now=now), if_match=if_match
+        )
+
+    async def change(
+        self,
+        schedule_id: str,
+        decide: Callable[[Case, int], Change],
+        *,
+        if_match: str | None = None,
+    ) -> JobRecord:
+        """Write what is decided of a schedule as it is now; decide again when somebody else was quicker."""
+        for _ in range(MAX_TRIES):
+            case = await self.case_of(schedule_id)
+            _check_state(case.job, if_match)
+            now = self.now()
+            change = decide(case, now)
+            settled = await self.store.put(NAMESPACE, created=[], changed=[change], now=now)
+            if not settled.changed and not settled.handled:
+                self.call()
+                return change.job
+        raise BusyError(schedule_ids=[schedule_id])
+
+    async def _put(self, wishes: Sequence[Wish], *, if_match: str | None = None) -> list[JobRecord]:
+        names = [wish.job.identity for wish in wishes]
+        settled = Settled(frozenset(names), frozenset())
+        for _ in range(MAX_TRIES):
+            known = {case.job.identity: case for case in await self.store.cases(NAMESPACE, names)}
+            if if_match is not None:
+                _check_upsert(names[0], known.get(names[0]), if_match)
+            now = self.now()
+            created = [_created(wish, now) for wish in wishes if wish.job.identity not in known]
+            changed = [
+                edited(known[wish.job.identity], wish, now=now)
+                for wish in wishes
+                if wish.job.identity in known
+            ]
+            settled = await self.store.put(NAMESPACE, created=created, changed=changed, now=now)
+            if not settled.changed and not settled.handled:
+                self.call()
+                return [*created, *(change.job for change in changed)]
+        raise BusyError(schedule_ids=sorted(settled.changed))
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def get_schedule(self, schedule_id: str) -> Document:
+        """Return a schedule with all its fields and its next five fire times."""
+        found = await self.find(schedule_id)
+        now = self.now()
+        return {
+            **schedule_view(found, now=now),
+            "preview": preview_of(found.job, now),
+            "etag": etag_of(found.job),
+        }
+
+    async def list_schedules(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[Document]:
+        """Return schedules in the order of their names, those later than `after`."""
+        texts = (wanted.search, wanted.workflow_id, wanted.user_id)
+        if any(text is not None and "\0" in text for text in texts):
+            return []
+        found = await self.store.find_jobs(NAMESPACE, wanted, after=after, limit=limit)
+        now = self.now()
+        return [schedule_view(one, now=now) for one in found]
+
+    async def preview_resume(self, schedule_id: str) -> Document:
+        """Return what would start if a schedule went on now; nothing is changed."""
+        case = await self.case_of(schedule_id)
+        return {"schedule_id": schedule_id, **resumption_of(case, now=self.now())}
+
+    async def find(self, schedule_id: str) -> FoundJob:
+        """Return a schedule's record, or raise UnknownScheduleError."""
+        check_name(schedule_id)
+        found = await self.store.find_jobs(NAMESPACE, JobFilter(names=[schedule_id]), limit=1)
+        if not found:
+            raise UnknownScheduleError(schedule_id=schedule_id)
+        return found[0]
+
+    async def case_of(self, schedule_id: str) -> Case:
+        """Return a schedule's record with its open runs, or raise UnknownScheduleError."""
+        check_name(schedule_id)
+        cases = await self.store.cases(NAMESPACE, [schedule_id])
+        if not cases or cases[0].job.deleted_at is not None:
+            raise UnknownScheduleError(schedule_id=schedule_id)
+        return cases[0]
+
+
+def check_name(schedule_id: str) -> None:
+    """Refuse a name that no schedule can have, before a database does in its own way."""
+    if identity_fault(schedule_id) is not None:
+        raise UnknownScheduleError(schedule_id=schedule_id)
+
+
+def new_name() -> str:
+    """Return a name that nothing else has."""
+    return str(uuid4())
+
+
+def _receipt(job: JobRecord) -> Document:
+    next_run_at = None if job.next_time is None else rfc3339(job.next_time)
+    return {"schedule_id": job.identity, "next_run_at": next_run_at, "etag": etag_of(job)}
+
+
+def _created(wish: Wish, now: int) -> JobRecord:
+    launcher, kind = launcher_text_of(wish.settings), launcher_kind_of(wish.settings)
+    record = create(wish.job, now=now, launcher=launcher, kind=kind)
+    return look_ahead(record._replace(paused=int(wish.paused or False)))
+
+
+def _check_new(schedule_id: str, seen: set[str]) -> None:
+    if schedule_id in seen:
+        problem = Problem("schedule_id", schedule_id, "stands in the same batch twice")
+        raise InvalidScheduleError(schedule_id=schedule_id, problems=[problem])
+    seen.add(schedule_id)
+
+
+def _check_upsert(schedule_id: str, case: Case | None, if_match: str) -> None:
+    if case is None or case.job.deleted_at is not None:
+        if if_match:
+            raise ChangedError(schedule_id=schedule_id, etag=None)
+    elif not if_match:
+        raise ChangedError(schedule_id=schedule_id, etag=etag_of(case.job))
+    else:
+        _check_state(case.job, if_match)
+
+
+def _check_state(job: JobRecord, if_match: str | None) -> None:
+    etag = etag_of(job)
+    if if_match is not None and if_match != ANY and etag not in map(str.strip, if_match.split(",")):
+        raise ChangedError(schedule_id=job.identity, etag=etag)

@@ -1,0 +1,179 @@
+"""A schedule in the words of SPEC 3, read into what the engine knows: a job and its launcher."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from kron.core.errors import InvalidJobError, Problem
+from kron.core.job import Job
+from kron.core.policy import LOOKAHEAD_MS, POLICY_FIELDS
+from kron.core.reading import Fields, parse_bool, parse_utf8, suggestion
+from kron.fronts.service.refusal import InvalidScheduleError
+from kron.launchers.kind import HttpSettings, InvalidLauncherError, ProcessSettings, Settings, read_launcher
+
+# The longest name of a schedule, in bytes: databases keep it in their indexes.
+MAX_NAME = 500
+WORKFLOW = ("workflow_id", "version", "user_id")
+# Each word of SPEC 3, and of the service's own, beside the one used inside.
+DEFINITION = {
+    "schedule_id": "identity",
+    "cron_expr": "schedule",
+    **{
+        name: name
+        for name in (
+            "timezone", "dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed", "constraints",
+            "calendars",
+        )
+    },
+}  # fmt: skip
+POLICY = {
+    "overlap_policy": "overlap",
+    "catchup_policy": "catchup",
+    **{name: name for name in POLICY_FIELDS if name not in ("concurrency", "overlap", "catchup", "suspend")},
+}
+FIELDS = (*WORKFLOW, *DEFINITION, *POLICY, "paused", "launcher", "policy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the operator assumes where a schedule is silent, and what may not be asked for.
+
+    A list that is None allows everything. `commands` are programs, or whole texts for the shell.
+    """
+
+    overlap_policy: str = "skip"
+    catchup_policy: str = "none"
+    jitter_ms: int = 0
+    lookahead_ms: int = LOOKAHEAD_MS
+    launcher: Mapping[str, object] | None = None
+    timezones: frozenset[str] | None = None
+    commands: frozenset[str] | None = None
+    hosts: frozenset[str] | None = None
+
+
+class Wish(NamedTuple):
+    """What somebody wants: a job, how it is launched, and whether it is paused, if they say so."""
+
+    job: Job
+    settings: Settings
+    paused: bool | None
+
+
+def read_wish(document: object, rules: Rules, *, schedule_id: str) -> Wish:
+    """Return a wish from a document, or raise with every problem; `schedule_id` is for one without."""
+    problems: list[Problem] = []
+    fields = Fields(document, "", problems, known=FIELDS)
+    said = {name: fields.get(name) for name in FIELDS if fields.get(name) is not None}
+    said.setdefault("schedule_id", schedule_id)
+    if not isinstance(document, Mapping):
+        problems[:] = [Problem("schedule", document, "must be an object")]
+        raise InvalidScheduleError(schedule_id=None, problems=problems)
+    _check_edges(fields, said)
+    paused = fields.read("paused", parse_bool, False) if "paused" in said else None
+    settings = _read_settings(said, rules, problems)
+    job = _read_job(said, rules, problems)
+    if job is not None:
+        _check_rules(job, settings, "launcher" in said, rules, problems)
+    if problems or job is None or settings is None:
+        raise InvalidScheduleError(schedule_id=said["schedule_id"], problems=problems)
+    return Wish(job, settings, job.policy.suspend or None if paused is None else paused)
+
+
+def _check_edges(fields: Fields, said: Mapping[str, object]) -> None:
+    """Check what the job itself does not: what SPEC 3 requires, and how long a name may be."""
+    required = ["timezone"] if "launcher" in said else [*WORKFLOW, "timezone"]
+    for name in required:
+        if name not in said:
+            fields.problem(name, None, "is missing")
+    identity = said["schedule_id"]
+    if isinstance(identity, str) and len(identity.encode(errors="replace")) > MAX_NAME:
+        fields.problem("schedule_id", identity, f"is longer than {MAX_NAME} bytes")
+
+
+def _read_job(said: Mapping[str, object], rules: Rules, problems: list[Problem]) -> Job | None:
+    definition = {inner: said[outer] for outer, inner in DEFINITION.items() if outer in said}
+    outer_of = {inner: outer for outer, inner in DEFINITION.items()}
+    policy = _policy_of(said, rules, problems)
+    if policy is None:
+        return None
+    outer_of |= {f"policy.{inner}": outer for outer, inner in POLICY.items() if outer in said}
+    try:
+        return Job.from_dict({**definition, "policy": policy})
+    except InvalidJobError as error:
+        for path, value, reason in ((each.path, each.value, each.reason) for each in error.problems):
+            problems.append(Problem(outer_of.get(path, path), value, reason))
+    return None
+
+
+def _policy_of(said: Mapping[str, object], rules: Rules, problems: list[Problem]) -> dict[str, object] | None:
+    """Return the policy: what stands flat in the document, what is in `policy`, and what is usual here."""
+    nested = said.get("policy", {})
+    if not isinstance(nested, Mapping):
+        problems.append(Problem("policy", nested, "must be an object"))
+        return None
+    policy = {str(name): value for name, value in nested.items()}
+    if "concurrency" in policy:
+        policy.setdefault("overlap", policy.pop("concurrency"))
+    for outer, inner in POLICY.items():
+        if outer in said and inner in policy:
+            problems.append(Problem(outer, said[outer], f"stands beside policy.{inner}; use one of the two"))
+        elif outer in said:
+            policy[inner] = said[outer]
+    usual = {
+        "overlap": rules.overlap_policy,
+        "catchup": rules.catchup_policy,
+        "jitter_ms": rules.jitter_ms,
+        "deadline": None,
+    }
+    return {**usual, **policy}
+
+
+def _read_settings(said: Mapping[str, object], rules: Rules, problems: list[Problem]) -> Settings | None:
+    """Return how the job is launched: as it says itself, or as is usual here, for its workflow."""
+    launcher = said.get("launcher", rules.launcher or {"kind": "callback"})
+    if isinstance(launcher, Mapping):
+        problems += [
+            Problem(name, said[name], f"is not what launcher.{name} says; use one of the two")
+            for name in WORKFLOW
+            if name in said and launcher.get(name) not in (None, said[name])
+        ]
+        launcher = {**launcher, **{name: said[name] for name in WORKFLOW if name in said}}
+    try:
+        return read_launcher(launcher)
+    except InvalidLauncherError as error:
+        for problem in error.problems:
+            name = problem.path.removeprefix("launcher.")
+            path = name if name in WORKFLOW and name in said else problem.path
+            problems.append(Problem(path, problem.value, problem.reason))
+    return None
+
+
+def _check_rules(
+    job: Job, settings: Settings | None, own: bool, rules: Rules, problems: list[Problem]
+) -> None:
+    """Refuse what the operator does not allow; the launcher that is usual here is the operator's own."""
+    zone = job.schedule.timezone
+    if rules.timezones is not None and zone not in rules.timezones:
+        allowed = suggestion(zone, sorted(rules.timezones))
+        problems.append(Problem("timezone", zone, f"is not among those allowed here; {allowed}"))
+    if job.policy.jitter_ms > rules.lookahead_ms:
+        reason = f"is longer than the lookahead of {rules.lookahead_ms} ms"
+        problems.append(Problem("jitter_ms", job.policy.jitter_ms, reason))
+    match settings:
+        case ProcessSettings(command=command) if own and rules.commands is not None:
+            if command[0] not in rules.commands:
+                reason = "is not among the commands the settings allow (allowed_commands)"
+                problems.append(Problem("launcher.command", command[0], reason))
+        case HttpSettings(url=url) if own and rules.hosts is not None:
+            host = urlsplit(url).hostname
+            if host not in rules.hosts:
+                reason = "is not among the hosts the settings allow (allowed_hosts)"
+                problems.append(Problem("launcher.url", host, reason))
+        case _:
+            pass
+
+
+def parse_name(value: object) -> str:
+    """Return the name of a request that somebody gives, so that it can be repeated."""
+    return parse_utf8(value)

@@ -1,0 +1,246 @@
+"""Settings of the service: typed, checked, and each with where it came from (SPEC 3: 11)."""
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kron.core.errors import InputError, Problem, UnreadableFileError
+from kron.core.policy import BOUNDS, CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES
+from kron.core.reading import choice_of, count_in, parse_bool, parse_text, refuse, suggestion
+from kron.core.zone import zone_of
+from kron.fronts.service.request import Rules
+from kron.fronts.service.view import launcher_view
+from kron.launchers.kind import InvalidLauncherError, read_launcher
+
+PREFIX = "KRON_"
+DAY_MS = 86_400_000
+LOG_LEVELS = ("debug", "info", "warning", "error")
+# Where a setting may come from; the later counts.
+DEFAULT, FILE, ENVIRONMENT, OPTION = "default", "file", "environment", "option"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything the service can be told; a list that is None allows everything."""
+
+    store: str = "sqlite:///kron.db"
+    host: str = "127.0.0.1"
+    port: int = 8080
+    insecure: bool = False
+    tick_ms: int = 1_000
+    lookahead_ms: int = LOOKAHEAD_MS
+    max_catchup_per_tick: int = 100
+    default_overlap_policy: str = "skip"
+    default_catchup_policy: str = "none"
+    default_jitter_ms: int = 0
+    default_launcher: Mapping[str, object] | None = None
+    allowed_timezones: frozenset[str] | None = None
+    allowed_commands: frozenset[str] = frozenset()
+    allowed_hosts: frozenset[str] | None = None
+    drain_ms: int = 30_000
+    max_body: int = 1_048_576
+    max_page: int = 1_000
+    process_folder: str = ".kron/processes"
+    log_level: str = "info"
+
+    @property
+    def rules(self) -> Rules:
+        """Return what holds for schedules that come from outside."""
+        return Rules(
+            overlap_policy=self.default_overlap_policy,
+            catchup_policy=self.default_catchup_policy,
+            jitter_ms=self.default_jitter_ms,
+            lookahead_ms=self.lookahead_ms,
+            launcher=self.default_launcher,
+            timezones=self.allowed_timezones,
+            commands=self.allowed_commands,
+            hosts=self.allowed_hosts,
+        )
+
+
+class InvalidSettingsError(InputError):
+    """One or more settings are wrong, each with its name where it stands."""
+
+    code = "invalid_settings"
+
+    def __init__(self, *, problems: list[Problem]) -> None:
+        super().__init__(f"Invalid settings: {'; '.join(map(str, problems))}", problems=tuple(problems))
+        self.problems = tuple(problems)
+
+    def lines(self) -> list[str]:
+        """Return one line for each problem."""
+        return [f"Invalid settings: {problem}" for problem in self.problems]
+
+
+class Found(NamedTuple):
+    """A value somebody gave, where, and under which name."""
+
+    value: object
+    source: str
+    name: str
+
+
+class Effective(NamedTuple):
+    """The settings that hold, and where each came from."""
+
+    settings: Settings
+    found: Mapping[str, Found]
+
+
+def _words(value: object) -> frozenset[str]:
+    """Return a list of words; in the environment they are separated by commas."""
+    words = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise refuse(value, "must be a list of texts")
+    return frozenset(filter(None, words))
+
+
+def _zones(value: object) -> frozenset[str]:
+    return frozenset(zone_of(word).key for word in _words(value))
+
+
+def _count(low: int, high: int) -> Callable[[object], int]:
+    read = count_in(low, high)
+
+    def parse(value: object) -> int:
+        text = value.strip() if isinstance(value, str) else ""
+        return read(int(text) if text.isascii() and text.isdigit() and len(text) < 19 else value)
+
+    return parse
+
+
+def _truth(value: object) -> bool:
+    text = value.strip().lower() if isinstance(value, str) else ""
+    return parse_bool({"true": True, "1": True, "false": False, "0": False}.get(text, value))
+
+
+def _launcher(value: object) -> Mapping[str, object]:
+    """Return a launcher object, in the environment as JSON. It may hold a password, so it is not quoted."""
+    try:
+        document = json.loads(value) if isinstance(value, str) else value
+        read_launcher(document)
+    except InvalidLauncherError as cause:
+        raise refuse("...", str(cause.details["reason"])) from cause
+    except ValueError as cause:
+        raise refuse("...", f"must be a JSON object: {cause}") from cause
+    assert isinstance(document, Mapping)
+    return document
+
+
+# How each is read, and what it is for.
+SETTINGS: dict[str, tuple[Callable[[object], object], str]] = {
+    "store": (parse_text, "where schedules and runs are kept, as a URL"),
+    "host": (parse_text, "the address the API listens on"),
+    "port": (_count(0, 65_535), "its port; 0 takes a free one"),
+    "insecure": (_truth, "whether the API may listen on an address that others can reach"),
+    "tick_ms": (_count(10, 60_000), "how long a change by another process may stay unseen"),
+    "lookahead_ms": (_count(1_000, 3_600_000), "how wide `spread` is, and the grace of a take-over"),
+    "max_catchup_per_tick": (_count(1, 10_000), "how many missed periods of a schedule start in one wake"),
+    "default_overlap_policy": (
+        choice_of({name: name for name in OVERLAP_NAMES}),
+        "for schedules that name none",
+    ),
+    "default_catchup_policy": (
+        choice_of({name: name for name in CATCHUP_NAMES}),
+        "for schedules that name none",
+    ),
+    "default_jitter_ms": (_count(*BOUNDS["jitter_ms"]), "for schedules that name none"),
+    "default_launcher": (_launcher, "the launcher object of schedules that have none"),
+    "allowed_timezones": (_zones, "the zones schedules may have; without it, all"),
+    "allowed_commands": (_words, "the programs schedules may start; without it, none"),
+    "allowed_hosts": (_words, "the hosts schedules may send requests to; without it, all"),
+    "drain_ms": (_count(0, DAY_MS), "how long a stop waits for what runs"),
+    "max_body": (_count(1_024, 1 << 30), "the largest request, and the longest line of a bulk one, in bytes"),
+    "max_page": (_count(1, 10_000), "the most entries of one page"),
+    "process_folder": (parse_text, "where the outputs of processes are while they run"),
+    "log_level": (choice_of({name: name for name in LOG_LEVELS}), "what is logged"),
+}
+# The names of SPEC 3, which also work as they stand there.
+BARE = (
+    "tick_ms", "lookahead_ms", "max_catchup_per_tick",
+    "default_overlap_policy", "default_catchup_policy", "default_jitter_ms",
+)  # fmt: skip
+
+
+def read_settings(
+    environment: Mapping[str, str], options: Mapping[str, object], *, file: str | None = None
+) -> Effective:
+    """Return what holds, or raise with everything that is wrong; an option that is None is absent."""
+    found = _in_file(file or environment.get(f"{PREFIX}CONFIG"))
+    problems = _misspelt(environment)
+    for name in SETTINGS:
+        upper = name.upper()
+        for variable in ([upper] if name in BARE else []) + [PREFIX + upper]:
+            if variable in environment:
+                found[name] = Found(environment[variable], ENVIRONMENT, variable)
+        if options.get(name) is not None:
+            found[name] = Found(options[name], OPTION, f"--{name.replace('_', '-')}")
+    values: dict[str, object] = {}
+    for name, (value, _, place) in found.items():
+        if name not in SETTINGS:
+            problems.append(Problem(place, None, f"unknown setting; {suggestion(name, SETTINGS)}"))
+            continue
+        try:
+            values[name] = SETTINGS[name][0](value)
+        except InputError as error:
+            quoted = error.details.get("value", value)
+            problems.append(Problem(place, quoted, str(error.details.get("reason", error))))
+    if problems:
+        raise InvalidSettingsError(problems=problems)
+    return Effective(Settings(**values), found)  # type: ignore[arg-type]
+
+
+def _in_file(path: str | None) -> dict[str, Found]:
+    if path is None:
+        return {}
+    try:
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise UnreadableFileError(file=path, reason=str(cause)) from cause
+    return {name: Found(value, FILE, f"{path}: {name}") for name, value in document.items()}
+
+
+def _misspelt(environment: Mapping[str, str]) -> list[Problem]:
+    """Return the variables that are meant for Kron and that nobody reads."""
+    known = {PREFIX + name.upper() for name in (*SETTINGS, "config")}
+    return [
+        Problem(name, None, f"unknown setting; {suggestion(name, sorted(known))}")
+        for name in sorted(environment)
+        if name.startswith(PREFIX) and name not in known
+    ]
+
+
+def shown(effective: Effective) -> list[dict[str, object]]:
+    """Return every setting with its value and where it came from; passwords are left out."""
+    lines: list[dict[str, object]] = []
+    for name, (_, means) in SETTINGS.items():
+        value = getattr(effective.settings, name)
+        found = effective.found.get(name)
+        lines.append(
+            {
+                "name": name,
+                "value": _plain(name, value),
+                "source": DEFAULT if found is None else found.source,
+                "place": None if found is None else found.name,
+                "means": means,
+            }
+        )
+    return lines
+
+
+def _plain(name: str, value: object) -> object:
+    if name == "default_launcher" and value is not None:
+        return launcher_view(json.dumps(value))
+    if name == "store":
+        return _without_password(str(value))
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
+def _without_password(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    login, at, place = rest.rpartition("@")
+    user, colon, _ = login.partition(":")
+    return f"{scheme}{mark}{user}{':***' if colon else ''}{at}{place}"

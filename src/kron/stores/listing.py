@@ -1,0 +1,29 @@
+"""Listings: which clauses a question about many jobs or runs is made of, and the values they take."""
+
+from collections.abc import Mapping
+
+from kron.core.record import Status
+from kron.ports import JobFilter, Place
+
+# Later than any instant: where the first page begins.
+FOR_EVER = 1 << 62
+
+
+def jobs_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
+    """Return the statement that finds the jobs somebody wants."""
+    asked = [name for name, value in wanted._asdict().items() if name != "deleted" and value is not None]
+    if not wanted.deleted:
+        asked.append("not_deleted")
+    clauses = (sql[f"found_by_{name}"] for name in asked)
+    return " ".join((sql["found_jobs"], *clauses, sql["found_in_order"]))
+
+
+def runs_clauses(sql: Mapping[str, str], status: Status | None) -> str:
+    """Return the clauses that follow the runs of a namespace."""
+    some = "" if status is None else sql["latest_by_status"]
+    return f"{sql['latest_runs']} {some} {sql['latest_in_order']}"
+
+
+def place_values(before: Place | None) -> dict[str, object]:
+    """Return where a page of runs begins."""
+    return {"made_at": FOR_EVER, "key": ""} if before is None else {"made_at": before[0], "key": before[1]}

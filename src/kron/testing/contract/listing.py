@@ -1,0 +1,65 @@
+# ruff: noqa: D102 - the name of a test is its sentence
+"""Many jobs are looked through a page at a time."""
+
+import json
+
+from kron.ports import JobFilter, Store
+from kron.testing.contract.sample import CLEAN, ELSEWHERE, NOW, SPACE, a_change, a_job, plain, stored
+
+ALL = JobFilter()
+
+
+async def names(store: Store, wanted: JobFilter = ALL, *, after: str = "") -> list[str]:
+    """Return the names of the jobs that are found."""
+    return [found.job.identity for found in await store.find_jobs(SPACE, wanted, after=after)]
+
+
+class ListingContract:
+    """Jobs are found in the order of their names, by what they are called and whose they are."""
+
+    async def test_jobs_are_found_in_the_order_of_their_names_page_by_page(self, store: Store) -> None:
+        await stored(store, *(a_job(name) for name in ("b", "ä", "B", "a", "a/1", "😀")))
+        await stored(store, a_job("elsewhere"), namespace=ELSEWHERE)
+        ordered = ["B", "a", "a/1", "b", "ä", "😀"]
+        assert await names(store) == ordered
+        pages: list[str] = []
+        for _ in range(3):
+            after = pages[-1] if pages else ""
+            found = await store.find_jobs(SPACE, JobFilter(), after=after, limit=2)
+            pages += [one.job.identity for one in found]
+        assert pages == ordered
+        assert await names(store, after="😀") == []
+
+    async def test_a_job_is_found_whole_with_the_time_of_its_last_change(self, store: Store) -> None:
+        (job,) = await stored(store, a_job())
+        assert await store.put(SPACE, created=[], changed=[a_change(job, failures=3)], now=NOW + 7) == CLEAN
+        ((found, changed_at),) = await store.find_jobs(SPACE, JobFilter(names=["backup", "nobody"]))
+        assert (plain(found), changed_at) == (plain(a_change(job, failures=3).job), NOW + 7)
+
+    async def test_jobs_are_found_by_name_part_state_and_owner(self, store: Store) -> None:
+        launchers = [
+            json.dumps({"workflow_id": flow, "user_id": user}) for flow, user in (("w", "u"), ("w", "v"))
+        ]
+        await stored(
+            store,
+            a_job("prod/Backup", launcher=launchers[0]),
+            a_job("prod/report_1", launcher=launchers[1], paused=1),
+            a_job("test/report%1"),
+        )
+        for wanted, expected in (
+            (JobFilter(search="BACK"), ["prod/Backup"]),
+            (JobFilter(search="report_"), ["prod/report_1"]),
+            (JobFilter(search="%"), ["test/report%1"]),
+            (JobFilter(search="prod", paused=False), ["prod/Backup"]),
+            (JobFilter(paused=True), ["prod/report_1"]),
+            (JobFilter(workflow_id="w"), ["prod/Backup", "prod/report_1"]),
+            (JobFilter(workflow_id="w", user_id="v"), ["prod/report_1"]),
+            (JobFilter(user_id="nobody"), []),
+            (JobFilter(names=[]), []),
+        ):
+            assert await names(store, wanted) == expected, wanted
+
+    async def test_deleted_jobs_are_found_only_when_wanted(self, store: Store) -> None:
+        await stored(store, a_job("here"), a_job("gone", deleted_at=NOW, plan_at=None))
+        assert await names(store) == ["here"]
+        assert await names(store, JobFilter(deleted=True)) == ["gone", "here"]

@@ -1,0 +1,55 @@
+"""An executor on loopback: it accepts every start, and remembers what it was sent."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import NamedTuple
+
+
+class Sent(NamedTuple):
+    """One request: its headers in lower case, and its document."""
+
+    headers: dict[str, str]
+    document: dict[str, object]
+
+
+class Executor:
+    """Where runs are started."""
+
+    def __init__(self) -> None:
+        self.sent: list[Sent] = []
+        self.url = ""
+
+    def keys(self) -> list[str]:
+        """Return the keys of the starts, in the order in which they came."""
+        return [str(sent.document["idempotency_key"]) for sent in list(self.sent)]
+
+
+@contextmanager
+def executing() -> Iterator[Executor]:
+    """Run an executor."""
+    executor = Executor()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            executor.sent.append(Sent(headers, json.loads(body)))
+            self.send_response(202)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        executor.url = f"http://127.0.0.1:{server.server_address[1]}/start"
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield executor
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,50 @@
+"""An operator's limits hold for the engine: the lookahead, and the missed periods of one wake ."""
+
+from kron.core.plan import plan
+from kron.core.turn import Limits, Snapshot
+from kron.ports import Store
+from tests.service.office import MINUTE, MINUTELY, NOON, SECOND, office_on
+
+
+async def test_missed_periods_are_spread_over_the_lookahead(store: Store) -> None:
+    async with office_on(store) as office:
+        office.engine.limits = Limits(lookahead_ms=10_000)
+        fields = {"catchup_policy": "spread", "overlap_policy": "allow", "paused": True}
+        await office.registrar.upsert_schedule({**MINUTELY, **fields})
+        await office.work()
+        await office.until(NOON + 4 * MINUTE + SECOND)
+        await office.registrar.pause_schedule("minutely", False)
+        await office.until(NOON + 4 * MINUTE + 2 * SECOND)
+        first, *_, last = sorted(run.fire_time for run in await office.runs("minutely"))
+        # The first and the last of four, at a fifth and four fifths of ten seconds.
+        assert last - first == 6_000
+
+
+async def test_a_take_over_has_the_lookahead_as_its_grace(store: Store) -> None:
+    for lookahead_ms, seen in ((120_000, "SUCCESS due"), (5_000, "MISSED catchup_none")):
+        name = f"after {lookahead_ms}"
+        async with office_on(store) as office:
+            office.engine.limits = Limits(lookahead_ms=lookahead_ms)
+            await office.registrar.upsert_schedule({**MINUTELY, "schedule_id": name})
+            await office.until(NOON + MINUTE + 30 * SECOND)
+            await office.work()
+            await office.until(NOON + MINUTE + 31 * SECOND)
+            assert await office.seen(name) == [seen]
+            await office.engine.stop()
+            await office.registrar.delete_schedule(name)
+
+
+async def test_a_wake_starts_no_more_missed_periods_than_the_limit(store: Store) -> None:
+    async with office_on(store) as office:
+        fields = {"catchup_policy": "fire_immediately", "overlap_policy": "allow", "paused": True}
+        await office.registrar.upsert_schedule({**MINUTELY, **fields})
+        await office.until(NOON + 30 * MINUTE + SECOND)
+        await office.registrar.pause_schedule("minutely", False)
+        now, case = office.registrar.now(), await office.registrar.case_of("minutely")
+        for limits, started in ((Limits(catchup_per_wake=7), 7), (Limits(), 30)):
+            ((change,), _) = plan(Snapshot([case], now, 1, {}, limits=limits), now)
+            assert len(change.starts) == started
+        office.engine.limits = Limits(catchup_per_wake=7)
+        await office.work()
+        await office.until(NOON + 30 * MINUTE + 2 * SECOND)
+        assert len(office.launchers["callback"].started) == 30

@@ -1,0 +1,120 @@
+"""Settings: where they come from, what they may be, and how they are shown (SPEC 3: 11)."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kron.cli.main import BAD, GOOD, run
+from kron.core.errors import UnreadableFileError
+from kron.fronts.service.settings import BARE, SETTINGS, InvalidSettingsError, Settings, read_settings, shown
+
+# Another value than the default, as the environment writes it, and what it is read as.
+OTHERS: dict[str, tuple[str, object]] = {
+    "store": ("memory://", "memory://"),
+    "host": ("::1", "::1"),
+    "port": ("0", 0),
+    "insecure": ("true", True),
+    "tick_ms": ("500", 500),
+    "lookahead_ms": ("30000", 30_000),
+    "max_catchup_per_tick": ("7", 7),
+    "default_overlap_policy": ("queue", "queue"),
+    "default_catchup_policy": ("fire_immediately", "fire_immediately"),
+    "default_jitter_ms": ("250", 250),
+    "default_launcher": ('{"kind": "http", "url": "http://h/"}', {"kind": "http", "url": "http://h/"}),
+    "allowed_timezones": ("UTC, Europe/Berlin", frozenset({"UTC", "Europe/Berlin"})),
+    "allowed_commands": ("/bin/true,/bin/false", frozenset({"/bin/true", "/bin/false"})),
+    "allowed_hosts": ("example.com", frozenset({"example.com"})),
+    "drain_ms": ("0", 0),
+    "max_body": ("2048", 2_048),
+    "max_page": ("10", 10),
+    "process_folder": ("run", "run"),
+    "log_level": ("debug", "debug"),
+}
+
+
+def test_the_defaults_are_those_of_the_specification() -> None:
+    settings = read_settings({}, {}).settings
+    assert settings == Settings()
+    assert {name: getattr(settings, name) for name in BARE} == {
+        "tick_ms": 1_000,
+        "lookahead_ms": 60_000,
+        "max_catchup_per_tick": 100,
+        "default_overlap_policy": "skip",
+        "default_catchup_policy": "none",
+        "default_jitter_ms": 0,
+    }
+    assert OTHERS.keys() == SETTINGS.keys()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_setting_can_stand_in_the_environment(name: str) -> None:
+    text, value = OTHERS[name]
+    for variable in [f"KRON_{name.upper()}", *([name.upper()] if name in BARE else [])]:
+        effective = read_settings({variable: text}, {})
+        assert getattr(effective.settings, name) == value
+        assert effective.found[name].name == variable
+
+
+def test_the_later_source_counts(tmp_path: Path) -> None:
+    file = tmp_path / "kron.toml"
+    file.write_text('tick_ms = 100\nstore = "memory://"\nport = 1\nallowed_hosts = ["a", "b"]\n')
+    environment = {"TICK_MS": "200", "KRON_TICK_MS": "300", "KRON_PORT": "2", "KRON_CONFIG": str(file)}
+    effective = read_settings(environment, {"port": 3, "store": None})
+    settings = effective.settings
+    assert (settings.tick_ms, settings.port, settings.store) == (300, 3, "memory://")
+    assert settings.allowed_hosts == frozenset({"a", "b"})
+    sources = {line["name"]: line["source"] for line in shown(effective)}
+    assert [sources[name] for name in ("tick_ms", "port", "store", "host")] == [
+        "environment",
+        "option",
+        "file",
+        "default",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        pytest.param("TICK_MS", "soon", id="no number"),
+        pytest.param("KRON_TICK_MS", "0", id="too small"),
+        pytest.param("KRON_LOOKAHEAD_MS", "99999999999999999999999", id="too large"),
+        pytest.param("DEFAULT_OVERLAP_POLICY", "maybe", id="no choice"),
+        pytest.param("KRON_ALLOWED_TIMEZONES", "Mars/Olympus", id="no zone"),
+        pytest.param("KRON_INSECURE", "maybe", id="neither true nor false"),
+        pytest.param("KRON_DEFAULT_LAUNCHER", "{", id="no JSON"),
+        pytest.param("KRON_DEFAULT_LAUNCHER", '{"kind": "rocket"}', id="no launcher"),
+        pytest.param("KRON_TIKC_MS", "1", id="misspelt"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_the_name_it_has_there(variable: str, text: str) -> None:
+    with pytest.raises(InvalidSettingsError) as refused:
+        read_settings({variable: text}, {})
+    assert [problem.path for problem in refused.value.problems] == [variable]
+
+
+def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "kron.toml"
+    file.write_text('tik_ms = 1\nport = "x"\n')
+    with pytest.raises(InvalidSettingsError) as refused:
+        read_settings({"TICK_MS": "x"}, {}, file=str(file))
+    assert len(refused.value.lines()) == 3
+    with pytest.raises(UnreadableFileError):
+        read_settings({}, {}, file=str(tmp_path / "absent.toml"))
+
+
+def test_kron_config_shows_every_setting_and_no_password(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KRON_STORE", "postgresql://ann:s3cret@db/kron")
+    monkeypatch.setenv("KRON_DEFAULT_LAUNCHER", '{"kind": "http", "url": "http://a:s3cret@h/"}')
+    assert run(["config", "--json"]) == GOOD
+    lines = json.loads(capsys.readouterr().out)
+    assert [line["name"] for line in lines] == list(SETTINGS)
+    assert lines[0]["value"] == "postgresql://ann:***@db/kron"
+    assert "s3cret" not in json.dumps(lines)
+    assert run(["config"]) == GOOD
+    assert "KRON_STORE" in capsys.readouterr().out
+    monkeypatch.setenv("KRON_PORT", "-1")
+    assert run(["config"]) == BAD
+    assert "KRON_PORT" in capsys.readouterr().err

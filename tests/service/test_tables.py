@@ -1,0 +1,77 @@
+"""The tables other programs read hold what SPEC 3 names (SPEC 3: 2, 3)."""
+
+import sqlite3
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from kron.core.record import key_of
+from kron.ports import Store
+from kron.stores.postgres import PostgresStore
+from kron.stores.sqlite import SqliteStore
+from kron.testing import Step
+from tests.service.office import MINUTE, MINUTELY, NOON, WORK, office_on
+
+NOON_S = int(NOON.timestamp())
+Connection = Any
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Store, Connection]]:
+    """Give a store, and a connection past it."""
+    if request.param == "sqlite":
+        path = str(tmp_path / "kron.db")
+        connection = sqlite3.connect(path)
+        yield SqliteStore(path), connection
+        connection.close()
+    else:
+        url = request.getfixturevalue("postgres_url")
+        with psycopg.connect(url, autocommit=True) as other:
+            yield PostgresStore(url), other
+
+
+def rows(connection: Connection, query: str) -> list[dict[str, Any]]:
+    cursor = connection.execute(query)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def instant(value: object) -> datetime:
+    return value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+
+
+async def test_the_tables_show_schedules_and_their_runs(database: tuple[Store, Connection]) -> None:
+    store, connection = database
+    async with office_on(store) as office:
+        office.launchers["callback"].then("minutely", Step.SUCCEED, Step.FAIL, Step.HANG)
+        fields = {"start_at": "2026-01-01T00:00:00Z", "jitter_ms": 0}
+        await office.registrar.upsert_schedule({**MINUTELY, **fields})
+        await office.work()
+        await office.until(NOON + 4 * MINUTE)
+        (schedule,) = rows(connection, "SELECT * FROM schedules")
+        assert {name: schedule[name] for name in (*WORK, "schedule_id", "cron_expr", "timezone")} == MINUTELY
+        assert (schedule["jitter_ms"], bool(schedule["paused"]), schedule["catchup_policy"]) == (
+            0,
+            False,
+            "none",
+        )
+        assert instant(schedule["next_run_at"]) == NOON + 5 * MINUTE
+        assert instant(schedule["updated_at"]) == NOON + 4 * MINUTE
+        runs = rows(connection, "SELECT * FROM schedule_runs ORDER BY run_at")
+        assert [run["status"] for run in runs] == ["SUCCESS", "FAILED", "STARTED", "SKIPPED"]
+        for number, run in enumerate(runs, 1):
+            assert run["idempotency_key"] == key_of("minutely", NOON_S + 60 * number)
+            assert run["schedule_id"] == schedule["schedule_id"]
+            assert instant(run["run_at"]) == NOON + number * MINUTE
+            assert instant(run["created_at"]) == NOON + number * MINUTE
+            assert instant(run["updated_at"]) == NOON + number * MINUTE
+        # What ran has the name its executor gave it.
+        assert [run["run_id"] is None for run in runs] == [False, False, False, True]
+        for table in ("leases", "kron_migrations"):
+            assert rows(connection, f"SELECT * FROM {table}")
+        connection.commit()
+    await store.close()
