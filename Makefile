@@ -70,7 +70,7 @@ docs: $(VENV)/.dev ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
 .PHONY: bench
-bench: $(VENV)/.bench .cache/tmp ## measure Kron beside its peers (ARGS=... for the benchmark)
+bench: $(VENV)/.bench .cache/apscheduler4/.made .cache/tmp ## measure Kron beside its peers (ARGS=... for the benchmark)
 	@$(BIN)/python -m bench $(ARGS)
 
 .PHONY: lock
@@ -108,6 +108,15 @@ $(VENV)/.dev: $(VENV)/.run
 
 $(VENV)/.bench: $(VENV)/.run
 	$(call install,the peers to measure against,--group bench)
+
+# It cannot stand beside the version that .venv has, so it gets a folder of its own.
+.cache/apscheduler4/.made: bench/apscheduler4.txt $(VENV)/.run
+	@rm -rf $(@D)
+	@$(SAY) "installing APScheduler 4 to measure against ..."
+	@$(BIN)/uv pip install --quiet --target $(@D) --requirement $< || { \
+		$(SAY) "uv could not install; trying pip (slower) ..."; \
+		$(BIN)/python -m pip install --quiet --target $(@D) --requirement $<; }
+	@touch $@
 
 .cache/tmp:
 	@mkdir -p $@

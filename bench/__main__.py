@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from bench import cron, decisions, engine, machine, million, process, report, theory
+from bench import cron, decisions, embed, engine, machine, million, process, report, theory
 from bench.row import Findings
 
 # A part is a module with `run(say, *, quick) -> Findings`; a new one is added here and nowhere else.
@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[..., Findings]] = {
     "decisions": decisions.run,
     "theory": theory.run,
     "engine": engine.run,
+    "embed": embed.run,
     "process": process.run,
     "million": million.run,
 }

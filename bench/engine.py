@@ -82,7 +82,7 @@ def measure(say: Say, size: Size) -> Findings:
     return Findings(rows=tuple(rows), goals=tuple(goals(rows)))
 
 
-def _turns(title: str, measures: Measures, rounds: int, say: Say) -> dict[str, Series]:
+def turns(title: str, measures: Measures, rounds: int, say: Say) -> dict[str, Series]:
     """Measure in turn; new processes need no round to warm up."""
     return round_robin(measures, repetitions=rounds, say=lambda text: say(f"{title}: {text}"), warm_up=False)
 
@@ -119,7 +119,7 @@ def _burst(module: str, name: str, place: str, count: int, fresh: Fresh) -> Samp
 
 
 def _bursts(title: str, measures: Measures, counts: Mapping[str, int], rounds: int, say: Say) -> list[Row]:
-    rows = rows_of(title, Kind.RATE, _turns(title, measures, rounds, say), reference=KRON)
+    rows = rows_of(title, Kind.RATE, turns(title, measures, rounds, say), reference=KRON)
     return [_with_note(row, lambda row: _burst_note(row, counts[row.contender])) for row in rows]
 
 
@@ -138,7 +138,7 @@ def _registered(place: str, size: Size, fresh: Fresh, say: Say) -> list[Row]:
         KRON: partial(_registration, "engine_register", "kron", place, size.registered, fresh),
         APSCHEDULER: partial(_registration, "peer_apscheduler", "register", place, size.durable, fresh),
     }
-    rows = rows_of(title, Kind.RATE, _turns(title, measures, size.rounds_of_many, say), reference=KRON)
+    rows = rows_of(title, Kind.RATE, turns(title, measures, size.rounds_of_many, say), reference=KRON)
     return [_with_note(row, lambda row: f"{counts[row.contender]:,} jobs") for row in rows]
 
 
@@ -154,7 +154,7 @@ def _workers(size: Size, fresh: Fresh, say: Say) -> list[Row]:
         TWO: partial(_shared, 2, size.shared, fresh),
         ONE: partial(_shared, 1, size.shared, fresh),
     }
-    series = _turns(WORKERS, measures, size.rounds_of_many, say)
+    series = turns(WORKERS, measures, size.rounds_of_many, say)
     rows = rows_of(WORKERS, Kind.RATE, series, reference=TWO)
     return [_with_note(row, lambda _: f"{size.shared:,} jobs due at one instant") for row in rows]
 
@@ -174,10 +174,10 @@ def _idle(size: Size, say: Say) -> list[Row]:
         APSCHEDULER: ("peer_apscheduler", "idle", size.idle),
     }
     measures: Measures = {name: partial(_idleness, *words, size.idle_s) for name, words in asked.items()}
-    series = _turns("idle jobs", measures, size.rounds_of_many, say)
+    series = turns("idle jobs", measures, size.rounds_of_many, say)
     many = {name: found for name, found in series.items() if name != few}
-    sizes = rows_of(SIZE, Kind.SIZE, _only("bytes", many), reference=KRON)
-    shares = rows_of(SHARE, Kind.SHARE, _only("share", series), reference=KRON)
+    sizes = rows_of(SIZE, Kind.SIZE, only("bytes", many), reference=KRON)
+    shares = rows_of(SHARE, Kind.SHARE, only("share", series), reference=KRON)
     return [_with_note(row, lambda row: f"{asked[row.contender][2]:,} jobs") for row in sizes + shares]
 
 
@@ -185,7 +185,7 @@ def _idleness(module: str, name: str, count: int, seconds: float) -> Sample:
     return ask(module, name, count, seconds)
 
 
-def _only(label: str, series: Mapping[str, Series]) -> dict[str, Series]:
+def only(label: str, series: Mapping[str, Series]) -> dict[str, Series]:
     """Return series in which one of several figures is the one that counts."""
     return {
         name: Series(samples=[{ALL: sample[label]} for sample in found.samples], failure=found.failure)
@@ -203,7 +203,7 @@ def _late(size: Size, say: Say) -> list[Row]:
         APSCHEDULER: partial(_lateness, "peer_apscheduler", "late", MEMORY, size.late_s),
     }
     # One round has some hundred starts.
-    rows = rows_of(LATE, Kind.TIME, _turns(LATE, measures, 1, say), reference=on(MEMORY))
+    rows = rows_of(LATE, Kind.TIME, turns(LATE, measures, 1, say), reference=on(MEMORY))
     return [_with_note(row, lambda row: f"99 of 100 within {_time(row, 'p99 seconds')}") for row in rows]
 
 

@@ -2,15 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from kron.core.count import count_between
 from kron.core.instant import EpochSeconds
 from kron.core.record import JobRecord
+from kron.core.schedule import Plan
 from kron.core.terms import Terms, terms_of
 
 # How far back the newest missed period that can be chosen at all is looked for, one by one.
 MAX_UNSCHEDULABLE = 1_000
+# Answers kept ready: jobs of one definition ask for the same, one after the other.
+MAX_ANSWERS = 10_000
 
 
 class Segment(NamedTuple):
@@ -24,12 +28,12 @@ class Segment(NamedTuple):
 
     def next_after(self, instant: EpochSeconds) -> EpochSeconds | None:
         """Return the first nominal time later than an instant."""
-        found = self.terms.plan.next_after(max(instant, self.after))
+        found = _next_after(self.terms.plan, max(instant, self.after))
         return None if found is None or (self.until is not None and found > self.until) else found
 
     def last_until(self, instant: EpochSeconds) -> EpochSeconds | None:
         """Return the last nominal time at or before an instant."""
-        found = self.terms.plan.prev_at_or_before(self._end(instant))
+        found = last_at(self.terms.plan, self._end(instant))
         return None if found is None or found <= self.after else found
 
     def count_until(self, instant: EpochSeconds) -> int:
@@ -63,6 +67,17 @@ class Segment(NamedTuple):
 
     def _end(self, instant: EpochSeconds) -> EpochSeconds:
         return instant if self.until is None else min(instant, self.until)
+
+
+@lru_cache(maxsize=MAX_ANSWERS)
+def _next_after(plan: Plan, instant: EpochSeconds) -> EpochSeconds | None:
+    return plan.next_after(instant)
+
+
+@lru_cache(maxsize=MAX_ANSWERS)
+def last_at(plan: Plan, instant: EpochSeconds) -> EpochSeconds | None:
+    """Return a plan's last nominal time at or before an instant."""
+    return plan.prev_at_or_before(instant)
 
 
 def segment_of(job: JobRecord) -> Segment:

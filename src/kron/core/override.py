@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kron.core.catchup import segment_of
+from kron.core.catchup import last_at, segment_of
 from kron.core.lifecycle import settle
 from kron.core.outcome import Outcome, Reason
 from kron.core.record import JobRecord, Kind, RangeRecord, RunRecord, Status, request_key_of
 from kron.core.registration import create, edit, look_ahead
 from kron.core.restore import fault_of
-from kron.core.task import Task, definition_for, is_waiting_for_retry, job_of
+from kron.core.task import Task, definition_for, is_waiting_for_retry
 from kron.core.task_error import TaskTryDeserializeError
 from kron.core.terms import Terms, terms_of
-from kron.core.turn import MILLISECOND, Case, Change
+from kron.core.turn import MILLISECOND, NO_RANGES, NO_RUNS, Case, Change
 from kron.core.zone import zone_of
 
 MINUTE = 60
@@ -58,9 +58,9 @@ def resolve(tasks: Sequence[Task], stored: Sequence[Case], *, timezone: str, now
             found.changed.extend([] if change is None else [change])
             continue
         if definition not in fresh:
-            fresh[definition] = create(job_of(task, timezone), now=now, since=since)
+            fresh[definition] = create(terms_of(definition, task.name).job, now=now, since=since)
         found.standings[task.name] = Standing.NEW
-        found.created.append(fresh[definition]._replace(identity=task.name))
+        found.created.append(JobRecord._make((task.name, *fresh[definition][1:])))
     found.forgotten.extend(cases)
     return found
 
@@ -84,7 +84,7 @@ def minute_of(timezone: str, instant: int) -> int:
 def _meet(case: Case, task: Task, definition: str, now: int) -> tuple[Standing, Change | None]:
     """Return how a stored task stands to its registration, and what changes, if anything does."""
     record = case.job
-    orphaned = any(run.in_flight for run in case.runs)
+    orphaned = bool(case.runs) and any(run.in_flight for run in case.runs)
     terms = terms_of(record.definition, record.identity)
     same = (terms.job.schedule.text, terms.policy.retry_delay) == (task.cron, task.retry_delay)
     if not same:
@@ -125,7 +125,8 @@ def override(case: Case, definition: str, *, now: int) -> Change:
     record, until = case.job, now // 1000
     since = record.last_start_at if record.last_start_at is not None else _registered_at(record)
     terms = terms_of(definition, record.identity)
-    changed = _born(record)._replace(
+    changed = record._replace(
+        born_at=_registered_at(record) + 1,
         definition=definition,
         epoch=record.epoch + 1,
         edited_at=now,
@@ -136,13 +137,20 @@ def override(case: Case, definition: str, *, now: int) -> Change:
         replay_at=None,
         replay_count=0,
     )
-    change = Change(look_ahead(changed), record.revision)
-    newest = terms.plan.prev_at_or_before(until)
-    if newest is not None and 1000 * newest > since:
-        change.inserts.append(_due_again(changed, newest, now))
-    change.ranges += _given_up(record, until, now)
-    change.updates += [after for run in case.runs if (after := _after_override(run, terms, record)) != run]
-    return change
+    newest = last_at(terms.plan, until)
+    inserts = NO_RUNS if newest is None or 1000 * newest <= since else [_due_again(changed, newest, now)]
+    updates = [after for run in case.runs if (after := _after_override(run, terms, record)) != run]
+    return Change(
+        look_ahead(changed),
+        record.revision,
+        inserts=inserts,
+        updates=updates or NO_RUNS,
+        attempts=NO_RUNS,
+        ranges=_given_up(record, until, now),
+        starts=NO_RUNS,
+        ends=NO_RUNS,
+        ended=NO_RUNS,
+    )
 
 
 def _due_again(job: JobRecord, nominal_time: int, now: int) -> RunRecord:
@@ -165,9 +173,11 @@ def _due_again(job: JobRecord, nominal_time: int, now: int) -> RunRecord:
 def _given_up(record: JobRecord, until: int, now: int) -> list[RangeRecord]:
     """Return the share of the old expression's minutes that nobody had looked at yet."""
     segment = segment_of(record)
-    first, last = segment.next_after(record.cursor), segment.last_until(until)
-    if first is None or last is None or last < first:
-        return []
+    first = segment.next_after(record.cursor)
+    if first is None or first > until:
+        return NO_RANGES
+    last = segment.last_until(until)
+    assert last is not None, "there is a first"
     count = segment.count_until(last)
     identity, epoch = record.identity, segment.epoch
     return [RangeRecord(identity, first, last, count, Outcome.SKIPPED, Reason.EDITED, epoch, now)]

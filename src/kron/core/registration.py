@@ -45,14 +45,19 @@ def create(
 
 def look_ahead(record: JobRecord) -> JobRecord:
     """Return a record that knows its next period and when it has to be looked at."""
+    next_time, plan_at = times_ahead(record)
+    return record._replace(next_time=next_time, plan_at=plan_at)
+
+
+def times_ahead(record: JobRecord) -> tuple[EpochSeconds | None, int | None]:
+    """Return a job's next period and when it has to be looked at."""
     segment = segment_of(record)
     following = None if record.remaining == 0 else segment.next_after(record.cursor)
     if record.paused or record.deleted_at is not None or (following is None and record.past is None):
-        return record._replace(next_time=following, plan_at=None)
+        return following, None
     if following is None:
-        return record._replace(next_time=None, plan_at=record.edited_at)
-    plan_at = 1000 * (following + segment.terms.early) - segment.terms.jitter_ms
-    return record._replace(next_time=following, plan_at=plan_at)
+        return None, record.edited_at
+    return following, 1000 * (following + segment.terms.early) - segment.terms.jitter_ms
 
 
 def edit(

@@ -1,12 +1,14 @@
 """Restoring: what was stored of a task is checked before it is believed (SPEC 1: Error Model)."""
 
 import json
+from functools import lru_cache
+from typing import TypeAlias
 
 from kron.core.errors import InputError
 from kron.core.instant import LAST_SECOND
 from kron.core.plan import UNUSABLE_RECORD as UNUSABLE
 from kron.core.record import JobRecord, RunRecord
-from kron.core.registration import look_ahead
+from kron.core.registration import times_ahead
 from kron.core.task_error import (
     TaskInvalidStructureError,
     TaskInvalidTypeError,
@@ -14,7 +16,7 @@ from kron.core.task_error import (
     TaskMissingFieldError,
     TaskTryDeserializeError,
 )
-from kron.core.terms import terms_of
+from kron.core.terms import MAX_TERMS, terms_of
 from kron.core.turn import Case
 
 TEXTS = frozenset({"identity", "definition", "launcher", "launcher_kind", "past", "paused_because"})
@@ -38,22 +40,58 @@ PAST = frozenset(
     }
 )  # fmt: skip
 
+# Shapes that records come in: which fields are empty, and of what types the others are.
+MAX_SHAPES = 1_000
+Bounds: TypeAlias = tuple[list[int], list[int]]
+
 
 def fault_of(case: Case, *, now: int) -> TaskTryDeserializeError | None:
     """Return what is wrong with what was stored of a task, or None where it can be used."""
     try:
-        _check_fields(case.job, TEXTS, OPTIONAL)
-        _check_times(case.job, now)
+        _check_record(case.job, TEXTS, OPTIONAL, now)
         _check_definition(case.job)
         _check_state(case.job)
         if case.fault is not None:
             raise TaskInvalidStructureError(value=case.job.identity, reason=case.fault)
         for run in case.runs:
-            _check_fields(run, RUN_TEXTS, RUN_OPTIONAL)
-            _check_times(run, now)
+            _check_record(run, RUN_TEXTS, RUN_OPTIONAL, now)
     except TaskTryDeserializeError as fault:
         return fault
     return None
+
+
+def _check_record(
+    record: JobRecord | RunRecord, texts: frozenset[str], optional: frozenset[str], now: int
+) -> None:
+    """Check every field; where types and bounds hold, as they mostly do, no field is looked at by name."""
+    bounds = _bounds(record._fields, tuple(map(type, record)), texts, optional, now)
+    if bounds is not None:
+        numbers = [value for value in record if isinstance(value, int)]
+        if all(map(int.__le__, bounds[0], numbers)) and all(map(int.__le__, numbers, bounds[1])):
+            return
+    _check_fields(record, texts, optional)
+    _check_times(record, now)
+
+
+@lru_cache(maxsize=MAX_SHAPES)
+def _bounds(
+    fields: tuple[str, ...],
+    kinds: tuple[type, ...],
+    texts: frozenset[str],
+    optional: frozenset[str],
+    now: int,
+) -> Bounds | None:
+    """Return the least and the most each number of such a record may be; None where a type is wrong."""
+    least: list[int] = []
+    most: list[int] = []
+    for field, kind in zip(fields, kinds, strict=True):
+        if kind is int and field not in texts:
+            latest = (now + 1) // 1000 if field in PAST_SECONDS else now + 1 if field in PAST else LAST_MS
+            least.append(1 if field in FROM_ONE else -LAST_MS)
+            most.append(min(latest, LAST_MS))
+        elif not (field in optional if kind is type(None) else field in texts and issubclass(kind, str)):
+            return None
+    return least, most
 
 
 def _check_fields(record: JobRecord | RunRecord, texts: frozenset[str], optional: frozenset[str]) -> None:
@@ -88,7 +126,7 @@ def _check_state(job: JobRecord) -> None:
         raise TaskInvalidValueError(field="paused", value=job.paused, reason="nobody paused it")
     if job.paused and (job.paused_because or "").startswith(UNUSABLE):
         raise TaskInvalidStructureError(value=job.identity, reason=str(job.paused_because))
-    expected = look_ahead(job).plan_at
+    _, expected = times_ahead(job)
     if expected is not None and (job.plan_at is None or job.plan_at > expected):
         raise TaskInvalidValueError(
             field="plan_at", value=job.plan_at, reason="it would be looked at too late"
@@ -119,6 +157,7 @@ def _check_past(past: str, identity: str) -> None:
         terms_of(definition, identity)
 
 
+@lru_cache(maxsize=MAX_TERMS)
 def _read_object(field: str, text: str) -> None:
     try:
         found = json.loads(text)

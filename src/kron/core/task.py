@@ -65,15 +65,20 @@ class Happening(NamedTuple):
 
 def job_of(task: Task, timezone: str) -> Job:
     """Return the job that a task is: strict cron, one run at a time, at most one for all it missed."""
-    policy = Policy(
+    schedule = Schedule(task.cron, timezone, dialect=POSIX)
+    return Job(identity=task.name, schedule=schedule, policy=_policy_of(task.retry_delay))
+
+
+@lru_cache(maxsize=MAX_TERMS)
+def _policy_of(retry_delay: timedelta) -> Policy:
+    """Return what tasks of one delay have in common."""
+    return Policy(
         overlap=Overlap.BUFFER_ONE,
         catchup=Catchup.ONCE,
         deadline=None,
         on_orphan=OnOrphan.RESTART,
-        retry_delay=task.retry_delay,
+        retry_delay=retry_delay,
     )
-    schedule = Schedule(task.cron, timezone, dialect=POSIX)
-    return Job(identity=task.name, schedule=schedule, policy=policy)
 
 
 @lru_cache(maxsize=MAX_TERMS)

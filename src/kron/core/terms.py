@@ -85,7 +85,7 @@ def _text_of(when: tuple[str, str, str, str, str], how: How, distribution: Distr
         seed_strategy=strategy,
         salt=salt,
         constraints=constraints,
-        policy=replace(policy, suspend=False),
+        policy=replace(policy, suspend=False) if policy.suspend else policy,
     )
     fields = job.to_dict()
     del fields["identity"]

@@ -191,7 +191,8 @@ class SqliteStore:
         now: int,
     ) -> Settled:
         """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it."""
-        return await self._do(self._put, namespace, created, changed, forgotten, now)
+        many = len(created) + len(changed) + len(forgotten) >= MANY
+        return await self._do(self._put, namespace, created, changed, forgotten, now, many=many)
 
     def _put(
         self,
@@ -232,7 +233,7 @@ class SqliteStore:
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[Case]:
         """Return jobs with their open runs: those named, or all."""
-        return await self._do(self._cases, namespace, identities)
+        return await self._do(self._cases, namespace, identities, many=identities is None)
 
     def _cases(self, namespace: str, identities: Sequence[str] | None) -> list[Case]:
         return self._with_runs(self._jobs(namespace, identities))

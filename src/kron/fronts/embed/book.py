@@ -68,10 +68,6 @@ class Book:
         self.entries: dict[str, Entry] = {}
         self.late_starts = 0
 
-    def begin(self, tasks: Iterable[Task], stored: Mapping[str, Case]) -> None:
-        """Begin with what is stored of the tasks; an execution that was left behind is over."""
-        self.entries = {task.name: _entry_of(task, stored.get(task.name)) for task in tasks}
-
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Pass on what happens to the engine itself, and say so when somebody set the clock back."""
         self._further.note(event, fields)
@@ -115,12 +111,21 @@ class Book:
             LOGGER.log(logging.WARNING, "late start: %s by %.3f s", run.identity, late_ms / 1000)
 
 
+def entries_of(tasks: Iterable[Task], stored: Iterable[Case]) -> dict[str, Entry]:
+    """Return what is known of tasks by what is stored of them; an execution that was left behind is over."""
+    known = {case.job.identity: case for case in stored}
+    return {task.name: _entry_of(task, known.get(task.name)) for task in tasks}
+
+
 def _entry_of(task: Task, case: Case | None) -> Entry:
     if case is None:
         return Entry(task, TaskState.AWAITING_RUN, None, None)
+    job = case.job
+    if not case.runs:
+        return Entry(task, TaskState.AWAITING_RUN, job.last_start_at, job.last_success_at)
     waiting = [run for run in case.runs if not run.in_flight]
     failed = [run.ended_at for run in waiting if is_waiting_for_retry(run)]
-    job, state = case.job, state_of(case._replace(runs=waiting))
+    state = state_of(case._replace(runs=waiting))
     return Entry(task, state, job.last_start_at, job.last_success_at, failed[0] if failed else None)
 
 

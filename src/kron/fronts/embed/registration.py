@@ -35,8 +35,10 @@ def read_registrations(registrations: object) -> list[Registration]:
     if not isinstance(registrations, list | tuple):
         raise RegistrationsNotArrayError
     found: dict[str, Registration] = {}
+    # What many registrations have in common is looked at once; the list keeps each callback alive meanwhile.
+    known: set[object] = set()
     for index, given in enumerate(registrations):
-        registration = _read(index, given)
+        registration = _read(index, given, known)
         name = registration.task.name
         if name in found:
             raise ScheduleDuplicateTaskError(registration_index=index, task_name=name)
@@ -44,21 +46,38 @@ def read_registrations(registrations: object) -> list[Registration]:
     return list(found.values())
 
 
-def _read(index: int, given: object) -> Registration:
+def _read(index: int, given: object, known: set[object]) -> Registration:
     if fault := _shape_fault(given):
         raise RegistrationShapeError(registration_index=index, received=given, reason=fault)
     assert isinstance(given, list | tuple)
     name, cron, callback, delay = given
     if fault := identity_fault(name):
         raise InvalidRegistrationError(registration_index=index, field="name", value=name, reason=fault)
+    if cron not in known:
+        _check_cron(index, cron)
+    if id(callback) not in known:
+        _check_callback(index, callback)
+    if delay not in known:
+        _check_delay(index, delay)
+    known.update((cron, id(callback), delay))
+    return Registration(Task(name, cron, delay), callback)
+
+
+def _check_cron(index: int, cron: str) -> None:
     try:
         parse(cron, POSIX)
     except InvalidCronExpressionError as cause:
         raise CronExpressionInvalidError(registration_index=index, cause=cause) from cause
+
+
+def _check_callback(index: int, callback: Callable[..., object]) -> None:
     if fault := callback_fault(callback):
         raise InvalidRegistrationError(
             registration_index=index, field="callback", value=callback, reason=fault
         )
+
+
+def _check_delay(index: int, delay: timedelta) -> None:
     if delay < timedelta(0):
         raise NegativeRetryDelayError(registration_index=index, retry_delay_ms=_milliseconds(delay))
     if delay > MAX_RETRY_DELAY:
@@ -66,7 +85,6 @@ def _read(index: int, given: object) -> Registration:
         raise InvalidRegistrationError(
             registration_index=index, field="retryDelay", value=delay, reason=reason
         )
-    return Registration(Task(name, cron, delay), callback)
 
 
 def _shape_fault(given: object) -> str | None:

@@ -10,23 +10,21 @@ from kron.core.errors import ConflictError, InvalidOptionError, StoreError
 from kron.core.foresight import starts_on_resume
 from kron.core.instant import seconds_of
 from kron.core.job import Job
-from kron.core.record import Kind
 from kron.core.registration import ask_for, create, delete, edit, pause, resume
 from kron.core.terms import definition_of
 from kron.core.turn import Case, Change
-from kron.core.why import Answer, Memory, why
+from kron.core.why import Answer
 from kron.fronts.embed.caretaker import Caretaker
 from kron.fronts.embed.registration import callback_fault
 from kron.fronts.embed.run import Run, Work, calling, run_of
 from kron.fronts.embed.state import State
 from kron.fronts.embed.wiring import Call, Wiring
 from kron.ports import Clock, Store
+from kron.runtime import inquiry
 from kron.runtime.journal import LogJournal
 
 # How often a change is made anew because somebody else changed the job meanwhile.
 MAX_TRIES = 10
-# Runs that can have one nominal time: the period's own and those that were asked for.
-MAX_AT_ONCE = 1_000
 
 
 class Runner:
@@ -63,7 +61,7 @@ class Runner:
         try:
             self._wiring.assemble(LogJournal(), max_calls=self._max_calls)
             for name, (_, call) in self._jobs.items():
-                self._wiring.register(name, call)
+                self._wiring.register([name], call)
             await self._wiring.take_over(wait=self._wait)
             await self._write([job for job, _ in self._jobs.values()])
         except BaseException:
@@ -113,7 +111,7 @@ class Runner:
         self._jobs[job.identity] = job, call
         if not self._is_running:
             return Done()
-        self._wiring.register(job.identity, call)
+        self._wiring.register([job.identity], call)
         return asyncio.create_task(self._write([job]), name=f"kron add {job.identity}")
 
     async def remove(self, identity: str) -> None:
@@ -157,15 +155,13 @@ class Runner:
         return list(map(run_of, found))
 
     async def why(self, identity: str, nominal_time: datetime) -> Answer:
-        """Return why a period ended as it did, or where it stands, as a chain of facts."""
-        case, at = await self._case(identity), seconds_of(nominal_time)
-        store, space = self._wiring.store, self._wiring.namespace
-        found = await store.runs(space, identity, before=at + 1, limit=MAX_AT_ONCE)
-        run = next((run for run in found if run.nominal_time == at and run.kind is Kind.PERIOD), None)
-        attempts = await store.attempts(space, run.key) if run is not None else []
-        dropped = next(iter(await store.ranges(space, identity, at=at)), None)
-        memory = Memory(case.job, await store.epochs(space, identity), run, attempts, dropped)
-        return why(memory, at, now=self._wiring.engine.now())
+        """Return why a period ended as it did, or where it stands, as a chain of facts.
+
+        A naive datetime is a wall time in the job's zone.
+        """
+        await self._case(identity)
+        store, space, now = self._wiring.store, self._wiring.namespace, self._wiring.engine.now()
+        return await inquiry.why(store, space, identity, nominal_time, now=now)
 
     # --- writing ---------------------------------------------------------------------------------
 

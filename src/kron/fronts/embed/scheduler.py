@@ -28,7 +28,7 @@ from kron.fronts.embed.machine import (
     SchedulerEvent,
     SchedulerState,
 )
-from kron.fronts.embed.registration import Callback, Registration, read_registrations
+from kron.fronts.embed.registration import Callback
 from kron.fronts.embed.session import Session
 from kron.fronts.embed.state import State
 from kron.fronts.embed.trace import Calls, SchedulerTrace, Silence
@@ -133,11 +133,11 @@ class Scheduler:
             initializing = self._machine.state is SchedulerState.INITIALIZING
             raise SchedulerAlreadyActiveError(current_state="initializing" if initializing else "running")
         self._machine.follow(SchedulerEvent.INITIALIZATION_STARTED)
-        self._beginner = None
+        self._beginner = asyncio.current_task()
+        self._initialized = asyncio.get_running_loop().create_future()
+        self._closing = None
         try:
-            registered = read_registrations(registrations)
-            self._beginner = asyncio.current_task()
-            since = await self._begin(registered)
+            since = await self._session.begin(registrations, self._journal, wait=self._wait)
         except BaseException as error:
             await self._undo(call, error)
             if isinstance(error, KronError) or not isinstance(error, Exception):
@@ -171,11 +171,6 @@ class Scheduler:
 
     # --- beginning ---------------------------------------------------------------------------------
 
-    async def _begin(self, registered: Sequence[Registration]) -> int:
-        self._initialized = asyncio.get_running_loop().create_future()
-        self._closing = None
-        return await self._session.begin(registered, self._journal, wait=self._wait)
-
     def _complete(self, since: int, call: int) -> None:
         """Begin to look after the tasks; nothing is awaited from here to the caller's return."""
         self._calls.init_succeeded(since, call)
@@ -193,8 +188,7 @@ class Scheduler:
         if self._machine.state is not SchedulerState.INITIALIZING:
             return
         try:
-            if self._beginner is not None:
-                await self._wiring.give_up()
+            await self._wiring.give_up()
         except (KronError, OSError, AssertionError):
             LOGGER.exception("what an initialization had begun could not be let go of")
         finally:

@@ -2,6 +2,7 @@
 
 from asyncio import CancelledError
 from collections.abc import Sequence
+from functools import partial
 
 from kron.clocks.host_zone import host_timezone
 from kron.core.errors import StoreError
@@ -9,10 +10,11 @@ from kron.core.override import Resolution, Standing, resolve
 from kron.core.task import Task
 from kron.core.task_error import TaskTryDeserializeError
 from kron.core.turn import Case
-from kron.fronts.embed.book import Book
+from kron.fronts.embed.aside import aside
+from kron.fronts.embed.book import Book, entries_of
 from kron.fronts.embed.event import LOGGER
-from kron.fronts.embed.registration import Callback, Registration
-from kron.fronts.embed.wiring import Call, Wiring
+from kron.fronts.embed.registration import Callback, read_registrations
+from kron.fronts.embed.wiring import Wiring
 from kron.ports import Journal, Launch
 
 # How often a list is compared anew because somebody changed a stored task meanwhile.
@@ -31,23 +33,32 @@ class Session:
         self._book = book
         self._fixed = timezone
         self._tasks: list[Task] = []
+        self._callbacks: dict[str, Callback] = {}
         self.timezone = timezone
         self.standings: dict[str, Standing] = {}
         self.quarantined: tuple[TaskTryDeserializeError, ...] = ()
 
-    async def begin(self, registered: Sequence[Registration], journal: Journal, *, wait: bool) -> int:
-        """Take over, compare, write; return the instant at which the list began to hold."""
+    async def begin(self, registrations: object, journal: Journal, *, wait: bool) -> int:
+        """Check, take over, compare, write; return the instant at which the list began to hold."""
         wiring = self._wiring
         wiring.assemble(journal)
+        await self._read(registrations)
         self.timezone = self._fixed or host_timezone()
-        for task, callback in registered:
-            wiring.register(task.name, self._calling(callback))
-        self._tasks = [task for task, _ in registered]
+        wiring.register(self._callbacks, self._call)
         await wiring.take_over(wait=wait)
         with wiring.clock.working():
             now, stored, found = await self._write()
-        self._note(stored, found)
+            await self._note(stored, found)
         return now
+
+    async def _read(self, registrations: object) -> None:
+        """Read the list as it is now, whatever its owner does with it meanwhile."""
+        given = tuple(registrations) if isinstance(registrations, list | tuple) else registrations
+        count = len(given) if isinstance(given, tuple) else 0
+        with self._wiring.clock.working():
+            registered = await aside(partial(read_registrations, given), count=count)
+        self._tasks = [task for task, _ in registered]
+        self._callbacks = {task.name: callback for task, callback in registered}
 
     async def _write(self) -> tuple[int, list[Case], Resolution]:
         """Bring what is stored in line with the list, all at once."""
@@ -56,7 +67,8 @@ class Session:
         for _ in range(MAX_TRIES):
             stored = await store.cases(namespace)
             now = self._wiring.engine.now()
-            found = resolve(self._tasks, stored, timezone=self.timezone, now=now)
+            compare = partial(resolve, self._tasks, stored, timezone=self.timezone, now=now)
+            found = await aside(compare, count=len(self._tasks) + len(stored))
             settled = await store.put(
                 namespace, created=found.created, changed=found.changed, forgotten=found.forgotten, now=now
             )
@@ -64,13 +76,13 @@ class Session:
                 return now, stored, found
         raise StoreError("The tasks cannot be written: somebody else keeps changing them")
 
-    def _note(self, stored: Sequence[Case], found: Resolution) -> None:
+    async def _note(self, stored: Sequence[Case], found: Resolution) -> None:
         self.standings, self.quarantined = found.standings, tuple(found.faults.values())
         for name, fault in found.faults.items():
             LOGGER.error("stored task %r cannot be used and is taken for new: %s", name, fault)
         gone = frozenset(found.forgotten)
-        known = {case.job.identity: case for case in stored if case.job.identity not in gone}
-        self._book.begin(self._tasks, known)
+        known = (case for case in stored if case.job.identity not in gone)
+        self._book.entries = await aside(partial(entries_of, self._tasks, known), count=len(self._tasks))
 
     async def follow_zone(self) -> bool:
         """Follow the host if it has moved to another zone; what was due before stays due."""
@@ -89,13 +101,10 @@ class Session:
             now = self._wiring.engine.now()
             await self._wiring.store.put(self._wiring.namespace, created=[], changed=[], now=now)
 
-    def _calling(self, callback: Callback) -> Call:
-        async def call(launch: Launch) -> None:
-            try:
-                await callback()
-            except CancelledError as cancelled:
-                if self._wiring.has_crashed:
-                    raise
-                raise CallbackCancelledError("the callback was cancelled") from cancelled
-
-        return call
+    async def _call(self, launch: Launch) -> None:
+        try:
+            await self._callbacks[launch.job.identity]()
+        except CancelledError as cancelled:
+            if self._wiring.has_crashed:
+                raise
+            raise CallbackCancelledError("the callback was cancelled") from cancelled

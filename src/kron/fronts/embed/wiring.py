@@ -1,7 +1,7 @@
 """The one place where an embedded front gets its store, its launcher and its engine."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from uuid import uuid4
 
@@ -54,8 +54,8 @@ class Wiring:
             journal=journal,
         )
 
-    def register(self, identity: str, call: Call) -> None:
-        """Have a job call this."""
+    def register(self, identities: Iterable[str], call: Call) -> None:
+        """Have jobs call this."""
 
         async def calling(launch: Launch) -> None:
             task = asyncio.current_task()
@@ -65,7 +65,7 @@ class Wiring:
             finally:
                 self._calling.discard(task)
 
-        self.launcher.callbacks[identity] = calling
+        self.launcher.callbacks.update(dict.fromkeys(identities, calling))
 
     @property
     def is_inside_callback(self) -> bool:
