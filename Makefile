@@ -73,6 +73,16 @@ docs: $(VENV)/.dev ## build the documentation into site/
 bench: $(VENV)/.bench .cache/apscheduler4/.made .cache/tmp ## measure Kron beside its peers (ARGS=... for the benchmark)
 	@$(BIN)/python -m bench $(ARGS)
 
+.PHONY: soak
+soak: $(VENV)/.run .cache/tmp ## simulate 10,000 years and explore every order of a few events (ARGS=...)
+	@$(SAY) "simulating, several minutes (a violation prints its seed and the smallest scenario) ..."
+	@$(BIN)/python tools/soak.py $(ARGS)
+
+.PHONY: mutants
+mutants: $(VENV)/.run .cache/tmp ## put faults in on purpose and see that the simulator finds each
+	@$(SAY) "hunting faults in copies of the source, a few minutes ..."
+	@$(BIN)/python tools/mutants.py $(ARGS)
+
 .PHONY: lock
 lock: $(VENV)/.run ## write constraints.txt anew (ARGS=--upgrade for the newest versions)
 	@$(SAY) "resolving every extra and group for Python 3.11 ..."

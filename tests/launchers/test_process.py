@@ -411,7 +411,7 @@ async def test_what_does_not_end_is_killed_with_all_it_started(
     launcher.start(launch, ear)
     pid = _pid_of(await ear.accepted(launch))
     await until(ready.exists)
-    assert len(members_of(pid)) == 2
+    await until(lambda: len(members_of(pid)) == 2)
     launcher.end(launch.run)
     end = await ear.end_of(launch)
     assert (end.happened, end.error) == (Happened.CANCELLED, "ended on request: killed by SIGKILL")

@@ -2,17 +2,18 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 import typer
 
+from kron.cli.chaos import Chaos, Seed, Years, show_chaos
 from kron.cli.interval import Days, From, Interval, To, columns, counted, parse_interval
 from kron.cli.jobfile import load_jobs
 from kron.cli.main import one_line
 from kron.cli.option import AsJson
 from kron.cli.read import check_once
-from kron.core.errors import InvalidJobFileError, Problem
+from kron.core.errors import InvalidJobFileError, InvalidOptionError, Problem
 from kron.core.instant import DAY, EpochSeconds, datetime_of, rfc3339
 from kron.core.job import Job
 from kron.core.load import HOUR, MINUTE, FleetLoad, Load, Start, load_of, nominal_starts_in, starts_in
@@ -32,19 +33,35 @@ Files = Annotated[
 
 
 def simulate_command(
-    files: Files, start: From = None, end: To = None, days: Days = None, as_json: AsJson = False
+    files: Files,
+    start: From = None,
+    end: To = None,
+    days: Days = None,
+    chaos: Chaos = False,
+    seed: Seed = None,
+    years: Years = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show the load of a fleet in virtual time, with its windows and as if it had none.
 
     Every period of every job is decided as it will be. The load of a minute is the number of starts in it;
     suspended jobs are left out. Without windows each period would start at its nominal time. Times are UTC.
+    With --chaos the jobs really run, in virtual time, among crashes, outages and slow work, and what is on
+    record is judged by their policies; the exit code is 1 if anything is not lawful.
 
     \b
     Examples:
       kron simulate jobs.yaml
       kron simulate jobs.yaml more-jobs.yaml --from 2026-03-01 --to 2026-04-01
       kron simulate jobs.yaml --days 30 --json
+      kron simulate jobs.yaml --chaos --seed 7 --years 2
     """  # noqa: D301
+    if chaos:
+        _check_unused({"--to": end, "--days": days}, "it does not go with --chaos; use --years")
+        jobs = load_fleet(files)
+        show_chaos(jobs, seed=seed, years=years, start=start, as_json=as_json, tell=_progress())
+        return
+    _check_unused({"--seed": seed, "--years": years}, "it goes with --chaos only")
     interval = parse_interval(start, end, days)
     jobs = load_fleet(files)
     load = load_of(jobs, *interval, tell=_progress())
@@ -60,6 +77,12 @@ def simulate_command(
         _show_worst_hour(load)
         _show_worst_minute(load, worst)
     _show_idle(load)
+
+
+def _check_unused(options: Mapping[str, object], reason: str) -> None:
+    for option, value in options.items():
+        if value is not None:
+            raise InvalidOptionError(option=option, value=value, reason=reason)
 
 
 def load_fleet(files: Sequence[str]) -> list[Job]:

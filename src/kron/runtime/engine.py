@@ -149,7 +149,8 @@ class Engine:
 
     def hear(self, report: Report) -> None:
         """Take note of what happened to an execution; not before now, whatever the wall clock was set to."""
-        late = report if report.at >= self._time.high else report._replace(at=self._time.high)
+        self._time.high = max(self._time.high, report.at)
+        late = report if report.at == self._time.high else report._replace(at=self._time.high)
         self._inbox.reports.append(late)
         self.call()
 
@@ -192,7 +193,8 @@ class Engine:
                     wake_at = await self._wake_as_owner(self._tenure.owned)
                 except StoreError as error:
                     self._degrade(error)
-                    await self._wait(self._time.high + backoff_ms)
+                    # By the wall clock: the engine's own time stands still while one set back catches up.
+                    await self._wait(self._time.wall() + backoff_ms)
                     backoff_ms = min(2 * backoff_ms, MAX_BACKOFF_MS)
                     continue
                 backoff_ms = BACKOFF_MS
@@ -238,14 +240,15 @@ class Engine:
             self._journal.note("draining", {"namespace": self._namespace})
         with burst() if len(self._inbox.reports) > CHUNK else nullcontext():
             for _ in range(MAX_REPORT_CHUNKS):
-                if not self._inbox.reports:
+                reports = self._inbox.take(CHUNK, now)
+                if not reports:
+                    # What ends after the wake began stands after what the wake starts.
                     break
-                await self._take_note(ownership, now)
+                await self._take_note(ownership, reports, now)
         return None if self._draining else await self._do_due(ownership, now)
 
-    async def _take_note(self, ownership: Ownership, now: int) -> None:
+    async def _take_note(self, ownership: Ownership, reports: list[Report], now: int) -> None:
         """Plan, settle and carry out what some reports come to."""
-        reports = self._inbox.take(CHUNK)
         try:
             known, further = known_cases(self._carrier.alone, reports)
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=further)

@@ -1,5 +1,6 @@
 """The inbox: what was reported and not yet written."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,9 +16,10 @@ class Inbox:
 
     reports: list[Report] = field(default_factory=list)
 
-    def take(self, limit: int) -> list[Report]:
-        """Return the oldest, at most so many."""
-        taken, self.reports = self.reports[:limit], self.reports[limit:]
+    def take(self, limit: int, until: int) -> list[Report]:
+        """Return the oldest, at most so many, of up to an instant."""
+        count = min(limit, bisect_right(self.reports, until, key=lambda report: report.at))
+        taken, self.reports = self.reports[:count], self.reports[count:]
         return taken
 
     def put_back(self, reports: Sequence[Report]) -> None:

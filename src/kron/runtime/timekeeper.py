@@ -20,14 +20,18 @@ class TimeKeeper:
     _wall: int | None = None
     _mono: float = 0.0
 
+    def wall(self) -> int:
+        """Return what the wall clock shows, which may be earlier than before."""
+        return (self.clock.now() - EPOCH) // MILLISECOND
+
     def look(self) -> int:
         """Return the present instant without taking note of a jump: only a wake does that."""
-        self.high = max(self.high, (self.clock.now() - EPOCH) // MILLISECOND)
+        self.high = max(self.high, self.wall())
         return self.high
 
     def read(self) -> tuple[int, int]:
         """Return the present instant in milliseconds, never going back, and how far the clock jumped."""
-        wall, mono = (self.clock.now() - EPOCH) // MILLISECOND, self.clock.monotonic()
+        wall, mono = self.wall(), self.clock.monotonic()
         jump = 0 if self._wall is None else wall - self._wall - round(1000 * (mono - self._mono))
         self._wall, self._mono = wall, mono
         self.high = max(self.high, wall)

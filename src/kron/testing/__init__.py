@@ -15,6 +15,7 @@ _HOME = {
     "Fault": "kron.testing.fault",
     "Chance": "kron.testing.fault",
     "Injected": "kron.testing.fault",
+    "simulate": "kron.testing.simulator",
     "StoreContract": "kron.testing.store_contract",
 }
 

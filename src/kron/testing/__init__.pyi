@@ -9,6 +9,7 @@ from kron.testing.fault import FaultyStore as FaultyStore
 from kron.testing.fault import Injected as Injected
 from kron.testing.launcher import ScriptedLauncher as ScriptedLauncher
 from kron.testing.launcher import Step as Step
+from kron.testing.simulator import simulate as simulate
 from kron.testing.store_contract import StoreContract as StoreContract
 
 __all__: list[str]

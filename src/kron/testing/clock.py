@@ -16,7 +16,7 @@ MAX_WORK_S = 60.0
 class SimulatedClock:
     """`kron.ports.Clock` for tests. Time moves only when told to, and only while nothing works."""
 
-    def __init__(self, start: datetime) -> None:
+    def __init__(self, start: datetime, *, max_work_s: float = MAX_WORK_S) -> None:
         if start.tzinfo is None:
             raise ValueError("a simulated clock starts at an aware datetime")
         self._now = start
@@ -24,6 +24,7 @@ class SimulatedClock:
         self._order = count()
         self._sleepers: list[tuple[datetime, int, asyncio.Event]] = []
         self._works = 0
+        self._max_work_s = max_work_s
         # Made by whoever waits, so that one clock can be used by several event loops, one after the other.
         self._rest: asyncio.Event | None = None
         self._turned = False
@@ -106,7 +107,7 @@ class SimulatedClock:
             if self._works > 0:
                 quiet = 0
                 self._rest = asyncio.Event()
-                await asyncio.wait_for(self._rest.wait(), MAX_WORK_S)
+                await asyncio.wait_for(self._rest.wait(), self._max_work_s)
             else:
                 quiet += 1
                 await asyncio.sleep(0)

@@ -192,11 +192,12 @@ class Scheduler:
         except (KronError, OSError, AssertionError):
             LOGGER.exception("what an initialization had begun could not be let go of")
         finally:
-            self._calls.init_failed(self._now(), call, error)
-            self._calls.stops_ended(self._now())
+            # A crash while it was let go of has ended the call already.
             if self._machine.may(SchedulerEvent.INITIALIZATION_FAILED):
+                self._calls.init_failed(self._now(), call, error)
+                self._calls.stops_ended(self._now())
                 self._machine.follow(SchedulerEvent.INITIALIZATION_FAILED)
-            self._answer()
+                self._answer()
 
     def _answer(self) -> None:
         """Let whoever wants to stop go on: the initialization is over."""

@@ -103,12 +103,16 @@ class SchedulerTrace(TraceJournal):
         if error is not None and not isinstance(error, InputError):
             self.event("Supernatural", at, kind="store")
         self.event("InitFailure", at, call=call, list=call)
-        self._write_held()
+        if error is not None:
+            # One that came at the wrong moment changes nothing for those that wait for another.
+            self._write_held()
 
     def stop_started(self, at: int, *, hold: bool) -> None:
         """Write that `stop` was called, or hold that back until what was decided before is written."""
         call = next(self._calls)
         self._open_stops.append(call)
+        # One that follows another which is held back waits with it.
+        hold = hold or bool(self._held)
         self._held.append((at, call))
         if not hold:
             self._write_held()

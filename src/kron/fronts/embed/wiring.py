@@ -96,8 +96,7 @@ class Wiring:
     async def give_up(self) -> None:
         """Let go of what was taken over and opened, after an attempt that failed."""
         try:
-            with self.clock.working():
-                await self.engine.stop()
+            await self.engine.stop()
         finally:
             await self._state.close()
 

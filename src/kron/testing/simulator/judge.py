@@ -1,0 +1,89 @@
+"""The judge: the theory's axioms on the trace, the ledger on what is on record, and calls against starts."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kron.testing.simulator.ledger import faults_of
+from kron.testing.simulator.scenario import Act, Scenario, drawn
+from kron.testing.simulator.testimony import Line, lawful
+from kron.testing.simulator.world import Story, play
+from kron.theory import Trace, check
+
+# As long as a store that fails a few times is asked again; without that nothing may be late at all.
+MAX_LATE_MS = 30_000
+HAPPY = ("clock",)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a story is found guilty of, if anything; `str` of it is what to read."""
+
+    seed: int | str | None
+    story: Story
+    faults: tuple[str, ...]
+
+    @property
+    def lawful(self) -> bool:
+        """Say whether nothing was wrong."""
+        return not self.faults
+
+    @property
+    def signature(self) -> str:
+        """Return what kind of fault was found first, to tell it from others."""
+        return self.faults[0].split(":")[0] if self.faults else ""
+
+    def __str__(self) -> str:
+        head = f"seed {self.seed}: {'lawful' if self.lawful else 'VIOLATION'}"
+        return "\n".join([head, *(f"  {fault}" for fault in self.faults), str(self.story.scenario)])
+
+
+def judge(story: Story, seed: int | str | None = None) -> Verdict:
+    """Judge what happened."""
+    lines: list[Line] = lawful([json.loads(line) for line in story.lines])
+    trace = Trace.from_jsonl([json.dumps(line) for line in lines])
+    report = check(trace, happy=HAPPY, within=late_ms(story.scenario))
+    found = [f"{finding.axiom}: {finding.message} (t {finding.t})" for finding in report.failed]
+    found += [f"calls: {fault}" for fault in [*story.faults, *_miscounts(story, lines)]]
+    if not _went_back(lines):
+        found += [f"ledger: {fault}" for fault in faults_of(story, lines)]
+    return Verdict(seed, story, tuple(found))
+
+
+def late_ms(scenario: Scenario) -> int:
+    """Return how late by the wall clock something may be: a clock set forward makes all that is owed late."""
+    jumped = sum(step.seconds for step in scenario.steps if step.act is Act.JUMP and step.seconds > 0)
+    return int(1000 * jumped) + (MAX_LATE_MS if scenario.faulty else 0)
+
+
+def _miscounts(story: Story, lines: Sequence[Line]) -> Iterator[str]:
+    """Compare calls with starts, life by life: one start of a task may die on record, before its call."""
+    started = [Counter[str]()]
+    for line in lines:
+        if line.get("event") == "UnexpectedShutdown":
+            started.append(Counter())
+        elif line.get("event") == "RunStart":
+            started[-1][line["task"]] += 1
+    for life, (starts, called) in enumerate(zip(started, story.lives, strict=True)):
+        spare = 1 if life + 1 < len(started) else 0
+        for name in starts | called:
+            if not 0 <= starts[name] - called[name] <= spare:
+                yield f"life {life}: {name} was started {starts[name]} times and called {called[name]} times"
+
+
+def _went_back(lines: Sequence[Line]) -> bool:
+    """Say whether the clock was set back: periods may then come again, and starts keep their order only."""
+    return any(line.get("kind") == "clock_back" for line in lines)
+
+
+def judged(scenario: Scenario, *, seed: int | str | None = None, folder: Path | None = None) -> Verdict:
+    """Play a scenario and judge it."""
+    return judge(asyncio.run(play(scenario, folder)), seed)
+
+
+def simulate(seed: int | str, *, folder: Path | None = None) -> Verdict:
+    """Play the scenario of a seed, in memory or with a file in a folder, and judge it."""
+    return judged(drawn(seed), seed=seed, folder=folder)

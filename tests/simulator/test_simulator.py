@@ -1,0 +1,151 @@
+"""The seeded world: fixed seeds are lawful, what once broke stays mended, and a false story is found out."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kron.testing.simulator import Act, Given, Scenario, Step, Story, drawn, play, shrink, simulate
+from kron.testing.simulator.judge import judge, judged
+
+SEEDS = range(100)
+ON_DISK = range(1_000, 1_006)
+NOON = 1767268800
+MINUTELY = Given("a", "* * * * *")
+HOURLY = Given("a", "0 * * * *")
+
+
+@pytest.mark.parametrize("first", SEEDS[::20])
+def test_every_story_is_lawful(first: int) -> None:
+    for seed in range(first, first + 20):
+        verdict = simulate(seed)
+        assert verdict.lawful, str(verdict)
+
+
+@pytest.mark.parametrize("seed", ON_DISK)
+def test_stories_are_lawful_on_disk(seed: int, tmp_path: Path) -> None:
+    verdict = simulate(seed, folder=tmp_path)
+    assert verdict.lawful, str(verdict)
+
+
+def test_the_same_seed_tells_the_same_story() -> None:
+    stories = [simulate(7).story for _ in range(2)]
+    assert stories[0].lines == stories[1].lines
+    assert stories[0].lives == stories[1].lives
+
+
+def test_seeds_differ_and_reach_everything() -> None:
+    scenarios = [drawn(seed) for seed in SEEDS]
+    assert len(set(scenarios)) == len(SEEDS)
+    steps = [step for scenario in scenarios for step in scenario.steps]
+    assert {step.act for step in steps} == set(Act)
+    assert {step.how for step in steps if step.act is Act.FAULT} == {
+        "before", "after", "lose", "delay", "yield",
+    }  # fmt: skip
+
+
+def wait(seconds: float) -> Step:
+    return Step(Act.WAIT, seconds=seconds)
+
+
+ONCE_BROKEN = {
+    "a crash while a failed initialization is let go of": (
+        Step(Act.FAULT, call="cases", how="before"),
+        Step(Act.TRAP, call="release", how="before"),
+        Step(Act.INIT, tasks=(MINUTELY,)),
+        wait(20),
+    ),
+    "a failed initialization whose release is late": (
+        Step(Act.FAULT, call="cases", how="before"),
+        Step(Act.FAULT, call="release", how="delay"),
+        Step(Act.INIT, tasks=(MINUTELY,)),
+        wait(20),
+    ),
+    "a second initialize while a stop waits for a start to be written": (
+        Step(Act.INIT, tasks=(HOURLY,)),
+        Step(Act.STOP),
+        wait(365 * 86_400),
+        Step(Act.INIT, tasks=(HOURLY._replace(retry_s=30),)),
+        Step(Act.STOP, turns=1),
+        Step(Act.INIT),
+    ),
+    "an end after the wake began, while the clock is set": (
+        Step(Act.INIT, tasks=(MINUTELY,)),
+        Step(Act.CRASH, turns=2),
+        Step(Act.INIT, tasks=(MINUTELY._replace(retry_s=0.0005), Given("c", "*  * * * *"))),
+        Step(Act.JUMP, turns=2, seconds=86_400),
+    ),
+    "a second stop while the first waits for a lost answer": (
+        Step(Act.FAULT, call="settle", how="lose"),
+        Step(Act.INIT, tasks=(MINUTELY,)),
+        Step(Act.STOP, turns=8),
+        Step(Act.STOP),
+    ),
+    "a clock set back while the store fails": (
+        Step(Act.INIT, tasks=(Given("a", "45 * * * *"),)),
+        Step(Act.FAULT, turns=5, call="load", how="before"),
+        Step(Act.JUMP, seconds=-3600),
+        wait(1),
+    ),
+}
+
+
+@pytest.mark.parametrize("steps", [pytest.param(steps, id=name) for name, steps in ONCE_BROKEN.items()])
+def test_what_once_broke_is_lawful(steps: tuple[Step, ...]) -> None:
+    verdict = judged(Scenario("UTC", NOON + 30, steps))
+    assert verdict.lawful, str(verdict)
+
+
+# --- the judge can say no ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def story() -> Story:
+    tasks = (Given("a", "* * * * *", 20, ("ok", "fail", "90s", "hang")),)
+    again = (Given("a", "* * * * *", 20),)
+    steps = (Step(Act.INIT, tasks=tasks), wait(400), Step(Act.CRASH), wait(200), Step(Act.INIT, tasks=again))
+    story = asyncio.run(play(Scenario("UTC", NOON + 30, steps)))
+    assert judge(story).lawful
+    return story
+
+
+def without(story: Story, event: str, number: int) -> list[str]:
+    places = [i for i, line in enumerate(story.lines) if json.loads(line).get("event") == event]
+    return [line for i, line in enumerate(story.lines) if i != places[number]]
+
+
+@pytest.mark.parametrize("event", ["RunStart", "RunSuccess", "RunFailure"])
+def test_a_trace_with_a_line_less_is_found_out(story: Story, event: str) -> None:
+    told = replace(story, lines=without(story, event, 0))
+    assert not judge(told).lawful
+
+
+def test_a_lost_record_is_found_out(story: Story) -> None:
+    memory = story.memories[0]
+    for number in range(len(memory.runs) - 1):
+        runs = memory.runs[:number] + memory.runs[number + 1 :]
+        lost = replace(story, memories=[replace(memory, runs=runs)])
+        assert judge(lost).signature == "ledger", memory.runs[number]
+
+
+def test_a_call_too_many_is_found_out(story: Story) -> None:
+    lives = [called.copy() for called in story.lives]
+    lives[-1]["a"] += 1
+    assert judge(replace(story, lives=lives)).signature == "calls"
+
+
+# --- making smaller ----------------------------------------------------------------------------------
+
+
+def has_a_crash_and_a_restart(scenario: Scenario) -> bool:
+    acts = [step.act for step in scenario.steps]
+    return Act.CRASH in acts and Act.INIT in acts[acts.index(Act.CRASH) :]
+
+
+def test_a_scenario_is_made_as_small_as_can_be() -> None:
+    scenario = next(found for found in map(drawn, SEEDS) if has_a_crash_and_a_restart(found))
+    found = shrink(scenario, has_a_crash_and_a_restart)
+    assert [step.act for step in found.steps] == [Act.CRASH, Act.INIT]
+    assert all(step.turns == 0 and step.tasks == () for step in found.steps)

@@ -1,0 +1,72 @@
+"""Thousands of simulated years and every order of a few events, all judged: `make soak`."""
+
+import argparse
+import logging
+import sys
+from time import perf_counter
+
+from kron.testing.simulator import Verdict, shrink, simulate
+from kron.testing.simulator.explore import count, scenarios
+from kron.testing.simulator.judge import judged
+
+YEAR_S = 365 * 86_400
+YEARS, BOUND = 10_000, 4
+# How often it says how far it is.
+SAY_EVERY_S = 10.0
+
+
+def main() -> None:
+    """Play seed after seed until so many years have passed, then explore."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--years", type=float, default=YEARS)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--bound", type=int, default=BOUND, help="so many events in every order")
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    begin = perf_counter()
+    stories, years = soak(options.seed, options.years)
+    say(f"{stories:,} stories, {years:,.0f} simulated years, no violation, {perf_counter() - begin:.0f} s")
+    begin = perf_counter()
+    explore(options.bound)
+    say(f"{count(options.bound):,} orders of up to {options.bound} events, {perf_counter() - begin:.0f} s")
+
+
+def soak(seed: int, wanted: float) -> tuple[int, float]:
+    """Play stories until so many years have passed; return how many stories and years that were."""
+    stories, years, said = 0, 0.0, perf_counter()
+    while years < wanted:
+        verdict = simulate(seed + stories)
+        stories, years = stories + 1, years + verdict.story.scenario.seconds / YEAR_S
+        refuse(verdict)
+        if perf_counter() - said > SAY_EVERY_S:
+            said = perf_counter()
+            say(f"{stories:,} stories, {years:,.0f} of {wanted:,.0f} years")
+    return stories, years
+
+
+def explore(bound: int) -> None:
+    """Play every order of up to so many events."""
+    said = perf_counter()
+    for number, scenario in enumerate(scenarios(bound)):
+        refuse(judged(scenario))
+        if perf_counter() - said > SAY_EVERY_S:
+            said = perf_counter()
+            say(f"{number:,} of {count(bound):,} orders explored")
+
+
+def refuse(verdict: Verdict) -> None:
+    """End with the smallest scenario that shows the same, if there is a violation."""
+    if not verdict.lawful:
+        sort = verdict.signature
+        smallest = shrink(verdict.story.scenario, lambda scenario: judged(scenario).signature == sort)
+        print(judged(smallest, seed=verdict.seed))
+        sys.exit(1)
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    print(f"[soak] {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
