@@ -26,7 +26,7 @@ def run(say: Say, *, quick: bool) -> Findings:
     rows = [_measure(say, events, derived=False), _measure(say, events, derived=True)]
     worst = max(row.cost or 0.0 for row in rows)
     goal = Goal(
-        what=f"{TITLE}, 1 M events",
+        what=f"{TITLE}, 1 M events, processor time",
         wanted=f"<= {shown(Kind.TIME, MOST_SECONDS)}",
         measured="not measured" if quick else shown(Kind.TIME, worst),
         met=None if quick else worst <= MOST_SECONDS,

@@ -104,17 +104,16 @@ def explain_command(
         options.check_unused(subject)
         _refuse({"--from": start}, "for job files use --at or --now")
         _refuse({"-n": count}, "one period of each job is explained; --at says which")
-        file = parse_jobs(source)
-        explain_jobs(file, name=job, at=at, now=now, active=active, as_json=as_json)
+        explain_jobs(parse_jobs(source), name=job, at=at, now=now, active=active, as_json=as_json)
         return
     _refuse({"--at": at, "--now": now, "--job": job}, "it is for job files only")
     if active:
         raise InputError("Invalid --active: it is for job files only")
     entries: list[tuple[Entry | None, Schedule]] = (
-        [(None, options.schedule(subject))]
-        if source is None
-        else [*crontab_schedules(source, options, system=system)]
+        [(None, options.schedule(subject))] if source is None else []
     )
+    if source is not None:
+        entries += crontab_schedules(source, options, system=system)
     _explain_schedules(source, entries, start, count or DEFAULT_COUNT, as_json=as_json)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from psycopg import Rollback
@@ -18,18 +17,15 @@ from kron.core.turn import Case, Change
 from kron.ports import FoundJob, JobFilter, Loaded, Ownership, Place, Settled
 from kron.stores.array import JOB, arrays, numbers, texts
 from kron.stores.listing import jobs_statement, place_values, runs_clauses
-from kron.stores.postgres_change import chunks, refused, shards_of, write_changes
+from kron.stores.postgres_change import accepted, chunks, refused, shards_of, write_changes
 from kron.stores.postgres_lease import MARGIN_MS, TTL_MS, PostgresLease
-from kron.stores.postgres_query import count_of, rows_of
+from kron.stores.postgres_query import count_of, first_of, rows_of
 from kron.stores.postgres_schema import CONNECT_S, Connection, PostgresSchema, address_of
 from kron.stores.row import attempt_of, range_of, run_of, runs_of
 from kron.stores.statement import statements
 
 SQL = statements("postgres")
 Answer = TypeVar("Answer")
-# The name of a job that has something to do, and when; a row may say more.
-Due = tuple[Any, ...]
-
 MAX_CONNECTIONS = 8
 # How often a transaction that lost against another one is begun again.
 MAX_TRIES = 5
@@ -102,7 +98,7 @@ class PostgresStore:
             jobs, runs = (
                 await self._due(connection, {**values, "limit": limit + 1}, some) if limit else ([], [])
             )
-            names, next_at = _first([(row[0], row[10]) for row in jobs], runs, limit)
+            names, next_at = first_of([(row[0], row[10]) for row in jobs], runs, limit)
             if next_at is None:
                 statement = SQL["next_at_of_shards" if some else "next_at"]
                 ((next_at,),) = await rows_of(connection, statement, values)
@@ -193,7 +189,7 @@ class PostgresStore:
         """Write what nobody else was quicker with."""
         await self._lease.fence(connection, ownership, changes)
         settled = await refused(connection, ownership.namespace, changes)
-        rest = [_without(change, settled.handled) for change in changes if not _is_in(change, settled)]
+        rest = accepted(changes, settled)
         written = not rest or await write_changes(connection, ownership.namespace, rest, now)
         return settled if written else None
 
@@ -384,25 +380,3 @@ class PostgresStore:
 
 async def _configure(connection: Connection) -> None:
     await connection.execute(SESSION.encode())
-
-
-def _first(jobs: Sequence[Due], runs: Sequence[Due], limit: int) -> tuple[dict[str, None], int | None]:
-    """Return the names of so many jobs, oldest first, and when the first of those left over is due.
-
-    Each list is the oldest of its kind and may have been cut behind its last entry.
-    """
-    names: dict[str, None] = {}
-    for name, at in sorted([*jobs, *runs], key=lambda due: due[1]):
-        if name not in names and len(names) == limit:
-            return names, at
-        names[name] = None
-    cut = [due[-1][1] for due in (jobs, runs) if len(due) > limit]
-    return names, min(cut, default=None)
-
-
-def _is_in(change: Change, settled: Settled) -> bool:
-    return change.job.identity in settled.changed
-
-
-def _without(change: Change, handled: frozenset[str]) -> Change:
-    return replace(change, inserts=[run for run in change.inserts if run.key not in handled], cohort=None)

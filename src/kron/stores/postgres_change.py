@@ -1,6 +1,7 @@
 """Changes into arrays, and into the tables of PostgreSQL, inside the transaction of a connection."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from kron.core.record import JobRecord, RangeRecord, RunRecord
@@ -103,6 +104,17 @@ async def refused(
     values = {"namespace": namespace, "names": texts(keys)}
     known = await rows_of(connection, SQL["known_keys"], values) if keys else []
     return Settled(changed, frozenset(key for (key,) in known))
+
+
+def accepted(changes: Iterable[Change], settled: Settled) -> list[Change]:
+    """Return the changes without those of changed jobs and without runs that exist already."""
+    return [
+        replace(
+            change, inserts=[run for run in change.inserts if run.key not in settled.handled], cohort=None
+        )
+        for change in changes
+        if change.job.identity not in settled.changed
+    ]
 
 
 def shards_of(records: Iterable[JobRecord] | Iterable[RunRecord]) -> str:

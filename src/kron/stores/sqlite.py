@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from kron.core.errors import OwnedError, StoreError
@@ -23,15 +22,12 @@ from kron.core.turn import Case, Change
 from kron.ports import FoundJob, JobFilter, Loaded, Ownership, Place, Settled
 from kron.stores.listing import jobs_statement, place_values, runs_clauses
 from kron.stores.lock import Lock
-from kron.stores.migration import bring_up
 from kron.stores.row import attempt_of, range_of, run_of, runs_of
 from kron.stores.sqlite_change import CLEAN, Writing, key_number, refused, remove, write, write_or_refuse
+from kron.stores.sqlite_file import BUSY_MS, MEMORY, connect
 from kron.stores.statement import statements
 
 SQL = statements("sqlite")
-MEMORY = ":memory:"
-# How long a statement waits for another process that is writing before it fails.
-BUSY_MS = 5_000
 FOR_EVER = 1 << 62
 # So many changes take the database long enough for others to use the time.
 MANY = 500
@@ -383,23 +379,6 @@ class SqliteStore:
         begun = self._thread.submit(_translated, work, arguments)
         self._latest = begun
         return await asyncio.wrap_future(begun)
-
-
-def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
-    """Open a database file for one writer: WAL, every commit on disk before it counts, newest tables."""
-    if path != MEMORY:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
-    try:
-        connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
-        if path != MEMORY:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-        bring_up(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 @cache

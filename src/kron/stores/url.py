@@ -5,7 +5,8 @@ from urllib.parse import unquote
 from kron.core.errors import InvalidOptionError
 from kron.ports import Store
 from kron.stores.migration import Schema, SqliteSchema
-from kron.stores.sqlite import MEMORY, SqliteStore
+from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite_file import MEMORY
 
 FORMS = "use memory://, sqlite:///kron.db, sqlite:////var/lib/kron.db or postgresql://user@host/database"
 INSTALL = "PostgreSQL needs two packages more: pip install 'kron-scheduler[postgres]'"

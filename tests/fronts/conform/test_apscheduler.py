@@ -5,11 +5,6 @@ from datetime import UTC, datetime, timedelta
 from threading import Event, Semaphore
 
 import pytest
-
-from kron.theory import Report, Status, Trace, check
-
-pytest.importorskip("apscheduler")
-
 from apscheduler.events import (
     EVENT_JOB_EXECUTED,
     EVENT_JOB_MISSED,
@@ -21,6 +16,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from kron.fronts.conform.apscheduler import Recorder
+from kron.theory import Report, Status, Trace, check
 
 # A minute of the trace is so long in the test; nothing depends on how quick the machine is.
 MINUTE = 0.5

@@ -1,7 +1,7 @@
 """APScheduler 3 as a trace: a listener that writes down what it does, for `kron conform` to judge.
 
     with open("trace.jsonl", "w") as file:
-        recorder = Recorder({"report": "0 9 * * *"}, write=file.write, now=lambda: datetime.now(UTC))
+        recorder = Recorder({"report": "0 9 * * *"}, write=file.write, now=SystemClock().now)
         recorder.attach(scheduler)
         scheduler.start()
 

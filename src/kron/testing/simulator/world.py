@@ -14,7 +14,8 @@ from kron.core.instant import EPOCH
 from kron.core.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.turn import MILLISECOND
 from kron.fronts.embed.scheduler import Scheduler
-from kron.stores.sqlite import MEMORY, SqliteStore
+from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite_file import MEMORY
 from kron.testing.clock import SimulatedClock
 from kron.testing.crash import kill, trace
 from kron.testing.fault import Fault

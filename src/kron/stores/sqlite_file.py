@@ -1,0 +1,27 @@
+"""The file a SQLite store keeps, or the memory in its place, opened for one writer."""
+
+import sqlite3
+from pathlib import Path
+
+from kron.stores.migration import bring_up
+
+MEMORY = ":memory:"
+# How long a statement waits for another process that is writing before it fails.
+BUSY_MS = 5_000
+
+
+def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
+    """Open a database file for one writer: WAL, every commit on disk before it counts, newest tables."""
+    if path != MEMORY:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
+        if path != MEMORY:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+        bring_up(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
