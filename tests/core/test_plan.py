@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kron.core.catchup import segment_of
 from kron.core.event import Happened, Report, Traits
 from kron.core.job import Job
 from kron.core.plan import BY_TIMEOUT, plan, take_turn
@@ -490,6 +491,19 @@ def test_the_short_way_gives_what_the_long_way_gives(
         ((short_end,), _) = plan(snapshot, now)
         long = take_turn(Turn(case, snapshot, now), case, draining=False)
         assert replace(short_end, scope=long.scope) == long
+
+
+def test_jobs_that_only_h_tells_apart_start_together_and_go_on_each_at_its_own_time() -> None:
+    """They share a definition's text, and so the way of a start, but not their times."""
+    jobs = [Job.from_dict({"identity": name, "schedule": "0,H * * * *"}) for name in "abcdef"]
+    records = [create(job, now=1000 * NOON + 1) for job in jobs]
+    hour = NOON + 3600
+    due = [record._replace(cursor=hour - 1, next_time=hour, plan_at=1000 * hour) for record in records]
+    snapshot = Snapshot([Case(record) for record in due], 1000 * hour, 1, TRAITS)
+    changes, _ = plan(snapshot, 1000 * hour)
+    following = [change.job.next_time for change in changes]
+    assert following == [segment_of(record).next_after(hour) for record in due]
+    assert len(set(following)) > 1
 
 
 @law(60)
