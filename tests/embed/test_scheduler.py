@@ -488,7 +488,7 @@ async def test_of_overlapping_initializations_the_first_goes_on() -> None:
 
 async def test_an_identical_list_while_running_is_refused_and_changes_nothing(stage: Stage) -> None:
     hourly = Given("a", "0 * * * *")
-    await stage.play(init("12:00:30", hourly))
+    await stage.play(init("12:00:30", hourly), until("12:00:31"))
     before = await stage.store.cases("embed:main")
     with pytest.raises(SchedulerAlreadyActiveError) as refused:
         await stage.scheduler.initialize(stage.listed([hourly]))

@@ -33,10 +33,17 @@ class Ledger:
     def lines(self) -> list[Line]:
         """Return all lines, in the order in which they were written."""
         new = os.pread(self._handle, os.fstat(self._handle).st_size - self._read, self._read)
-        self._read += len(new)
-        self._lines += [Line._make(json.loads(text)) for text in new.splitlines()]
+        # The last line may just be being written.
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        self._lines += [_line_of(text) for text in whole.splitlines()]
         return self._lines
 
     def close(self) -> None:
         """Let go of the file."""
         os.close(self._handle)
+
+
+def _line_of(text: bytes) -> Line:
+    """Read a line; whoever was killed in the middle of a write left its beginning in front of the next."""
+    return Line._make(json.loads(text[text.rfind(b"[") :]))
