@@ -56,7 +56,7 @@ async def test_others_have_their_turns_while_many_tasks_are_new_known_and_change
 ) -> None:
     scheduler = Scheduler(url.format(tmp_path), timezone="UTC")
     for delay, standing in ((DELAY, "new"), (DELAY, "preserved"), (2 * DELAY, "overridden")):
-        # Each of the steps (reading, loading, comparing, writing, noting) leaves the loop to others.
+        # Each of the steps (loading, comparing, writing, noting) leaves the loop to others.
         assert await turns_during(scheduler.initialize(tasks(delay))) > 20
         assert list(scheduler.standings.values()) == [standing] * COUNT
         assert len(scheduler.tasks) == COUNT
@@ -84,7 +84,7 @@ async def test_what_is_wrong_with_a_long_list_is_said_before_anything_is_written
     await scheduler.stop()
 
 
-async def test_a_stop_while_a_long_list_is_read_waits_for_it(tmp_path: Path) -> None:
+async def test_a_stop_while_a_long_list_is_written_waits_for_it(tmp_path: Path) -> None:
     scheduler = scheduler_of(tmp_path)
     beginning = asyncio.create_task(scheduler.initialize(tasks()))
     await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def test_a_stop_while_a_long_list_is_read_waits_for_it(tmp_path: Path) -> 
     await beginning
 
 
-async def test_a_crash_while_a_long_list_is_read_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_crash_while_the_state_is_taken_over_leaves_nothing_behind(tmp_path: Path) -> None:
     scheduler = scheduler_of(tmp_path)
     beginning = asyncio.create_task(scheduler.initialize(tasks()))
     await asyncio.sleep(0)

@@ -48,7 +48,7 @@ class Lines:
 
     def events(self) -> list[str]:
         """Return what happened, without what belongs to every stop."""
-        return [event for event, _ in self.lines if event != "draining"]
+        return [event for event, _ in self.lines]
 
 
 class Rig:

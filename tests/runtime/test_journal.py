@@ -66,10 +66,22 @@ def test_a_trace_has_starts_and_ends_in_order_after_its_header() -> None:
     ]
 
 
-def test_a_clock_that_was_set_is_beyond_the_model() -> None:
+@pytest.mark.parametrize(
+    ("by_ms", "passed", "kinds"),
+    [
+        pytest.param(5_000, 100, [], id="set forward"),
+        pytest.param(-5_000, 100, [], id="set back behind what was read"),
+        pytest.param(-5_000, 101, ["clock"], id="set back behind what nobody read"),
+    ],
+)
+def test_a_clock_that_falls_behind_what_nobody_read_is_beyond_the_model(
+    by_ms: int, passed: int, kinds: list[str]
+) -> None:
     file, further = io.StringIO(), LogJournal()
-    TraceJournal(file, further=further).note("clock_jumped", {"by_ms": 5})
-    assert json.loads(file.getvalue().splitlines()[1]) == {"t": 0, "event": "Supernatural", "kind": "clock"}
+    journal = TraceJournal(file, further=further)
+    journal.note("clock_jumped", {"by_ms": by_ms, "now": 100, "passed": passed})
+    events = [json.loads(line) for line in file.getvalue().splitlines()[1:]]
+    assert events == [{"t": 0, "event": "Supernatural", "kind": kind} for kind in kinds]
 
 
 def test_what_somebody_should_know_of_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:

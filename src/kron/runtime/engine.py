@@ -1,7 +1,7 @@
 """The loop: load, plan, settle, start, sleep. It decides nothing; `plan` does."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 
@@ -63,6 +63,9 @@ class Engine:
         self._task: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._draining = False
+        self._was_set_back = False
+        # Told whenever a wake is over.
+        self.on_rest: Callable[[], None] | None = None
         self.health = Health()
         # An operator may set others before the engine runs.
         self.limits = USUAL_LIMITS
@@ -72,6 +75,11 @@ class Engine:
     def now(self) -> int:
         """Return the engine's time in milliseconds: the wall clock, made monotone."""
         return self._time.look()
+
+    @property
+    def is_written(self) -> bool:
+        """Say whether nothing that was decided or heard is still on its way to the store."""
+        return self._work is None and not self._inbox.reports and not self._carrier.unsure
 
     async def own(self, *, not_before: int = 0) -> None:
         """Take over: from now on every write of anybody else is refused."""
@@ -236,8 +244,10 @@ class Engine:
         """
         now = self._read_time()
         await self._carrier.carry_out_unsure(self._store, ownership.namespace)
-        if self._draining:
-            self._journal.note("draining", {"namespace": self._namespace})
+        if self._was_set_back:
+            # Kept in mind at once, so that nothing is repeated after a crash either (SPEC 2: reading 16).
+            await self._store.put(self._namespace, created=[], changed=[], now=now)
+            self._was_set_back = False
         with burst() if len(self._inbox.reports) > CHUNK else nullcontext():
             for _ in range(MAX_REPORT_CHUNKS):
                 reports = self._inbox.take(CHUNK, now)
@@ -343,7 +353,9 @@ class Engine:
         now, jump = self._time.read()
         if jump:
             self.health.jumps += 1
-            self._journal.note("clock_jumped", {"namespace": self._namespace, "by_ms": jump, "now": now})
+            self._was_set_back = self._was_set_back or jump < 0
+            fields = {"by_ms": jump, "now": now, "passed": self._time.passed}
+            self._journal.note("clock_jumped", {"namespace": self._namespace, **fields})
             if jump > self.limits.lookahead_ms:
                 self._tenure.since = dict.fromkeys(self._tenure.since, now)
         return now
@@ -384,3 +396,5 @@ class Engine:
         work, self._work = self._work, None
         if work is not None:
             work.__exit__(None, None, None)
+            if self.on_rest is not None:
+                self.on_rest()

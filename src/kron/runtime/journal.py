@@ -81,8 +81,9 @@ class TraceJournal:
         self._file.flush()
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
-        """Pass everything else on; a clock that was set is beyond the model."""
-        if event == "clock_jumped":
+        """Pass everything else on; a clock that falls behind what nobody read is beyond the model."""
+        passed, now = fields.get("passed"), fields.get("now")
+        if event == "clock_jumped" and isinstance(passed, int) and isinstance(now, int) and passed > now:
             self.event("Supernatural", self._latest, kind="clock")
         if self._further is not None:
             self._further.note(event, fields)
@@ -98,9 +99,13 @@ class TraceJournal:
             started = [run for run in change.starts if run.key not in settled.handled]
             events += [(run.started_at or now, "RunStart", run) for run in started]
         for at, name, run in sorted(events, key=lambda event: event[0]):
+            self.write_before(at)
             self.event(name, at, task=run.identity)
         if self._further is not None:
             self._further.settled(changes, settled, now)
+
+    def write_before(self, at: int) -> None:
+        """Write what was held back and is earlier; nothing is, where there are only runs."""
 
     def event(self, name: str, at: int, **fields: object) -> None:
         """Write one event; time never goes back."""

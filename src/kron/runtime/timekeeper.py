@@ -13,10 +13,14 @@ JUMP_MS = 500
 
 @dataclass(slots=True)
 class TimeKeeper:
-    """The wall clock made monotone; notices when somebody set it, or when the machine slept."""
+    """The wall clock made monotone; notices when somebody set it, or when the machine slept.
+
+    `passed` is the latest instant that the clock can have shown, whether anybody looked or not.
+    """
 
     clock: Clock
     high: int = 0
+    passed: int = 0
     _wall: int | None = None
     _mono: float = 0.0
 
@@ -32,7 +36,9 @@ class TimeKeeper:
     def read(self) -> tuple[int, int]:
         """Return the present instant in milliseconds, never going back, and how far the clock jumped."""
         wall, mono = self.wall(), self.clock.monotonic()
-        jump = 0 if self._wall is None else wall - self._wall - round(1000 * (mono - self._mono))
+        expected = wall if self._wall is None else self._wall + round(1000 * (mono - self._mono))
+        jump = wall - expected
         self._wall, self._mono = wall, mono
         self.high = max(self.high, wall)
+        self.passed = max(self.high, expected)
         return self.high, jump if abs(jump) > JUMP_MS else 0

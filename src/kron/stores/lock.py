@@ -5,6 +5,7 @@ import os
 import re
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock as Mutex
 
 from kron.core.errors import OwnedError
 
@@ -19,12 +20,15 @@ class Lock:
         self._path = path
         self._in_memory = in_memory
         self._handles: dict[str, int] = {}
+        self._turn = Mutex()
+        self._is_over = False
 
     def take(self, namespace: str) -> None:
         """Lock a namespace, or raise OwnedError if it is locked."""
-        if namespace in self._handles:
-            raise OwnedError(namespace=namespace, owner=self._path)
-        self._handles[namespace] = -1 if self._in_memory else self._locked_file(namespace)
+        with self._turn:
+            if namespace in self._handles or self._is_over:
+                raise OwnedError(namespace=namespace, owner=self._path)
+            self._handles[namespace] = -1 if self._in_memory else self._locked_file(namespace)
 
     def let_go(self, namespace: str) -> None:
         """Let another one take a namespace."""
@@ -36,6 +40,12 @@ class Lock:
         """Let go of every namespace."""
         for namespace in list(self._handles):
             self.let_go(namespace)
+
+    def end(self) -> None:
+        """Let go of every namespace and take none again, also not for work that has begun already."""
+        with self._turn:
+            self._is_over = True
+            self.let_go_all()
 
     def _locked_file(self, namespace: str) -> int:
         # The readable part is for people; namespaces that differ only in other signs have the rest.

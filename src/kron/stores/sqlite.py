@@ -88,7 +88,7 @@ class SqliteStore:
 
     def abandon(self) -> None:
         """Let go of the file and every lock at once, without writing, as the death of the process would."""
-        self.drop_locks()
+        self._lock.end()
         self._is_closed = True
         if self._thread is None:
             self._close()

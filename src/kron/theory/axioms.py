@@ -126,7 +126,7 @@ def s1_start_safety(world: World, bounds: Bounds) -> Status:
             world.obligation(tasks, task)
             for tasks in world.lists
             for task in tasks.tasks
-            if (task.id == x.id if world.kron else task == x)
+            if (task.is_like(x) if world.kron else task == x)
         ]
         found.append(always(implies(world.starts(x), previous(either(never, *owed)))))
     return _safety(found)

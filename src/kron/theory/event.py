@@ -77,6 +77,10 @@ class Task(NamedTuple):
     schedule: str | None
     retry_delay: int
 
+    def is_like(self, other: "Task") -> bool:
+        """Say whether x ~ y: the ids are equal, whatever else differs."""
+        return self.id == other.id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskList:
@@ -99,6 +103,10 @@ class TaskList:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def is_like(self, other: "TaskList") -> bool:
+        """Say whether R ~ R': as many tasks, and each like the one in its place."""
+        return len(self.tasks) == len(other.tasks) and all(map(Task.is_like, self.tasks, other.tasks))
 
 
 NO_LIST = TaskList(label=None, tasks=(), valid=True)

@@ -118,10 +118,9 @@ def _longest(world: World, s: int, i: int) -> int:
 def _l3_by_list(world: World, bounds: Bounds) -> list[Status]:
     found = []
     for tasks in world.lists:
-        stop = both(world.some(Kind.STOP_START), world.registered(tasks))
-        end = both(world.some(Kind.STOP_END), world.registered(tasks))
+        stop = world.stop_of(tasks, Kind.STOP_START)
         first_quiet = both(world.quiescent, since(negate(world.quiescent), stop))
-        promised = either(end, world.crash)
+        promised = either(world.stop_of(tasks, Kind.STOP_END), world.crash)
         found += [
             _fulfilled(world, bounds, i, tasks.bits, promised) for i, here in enumerate(first_quiet) if here
         ]

@@ -156,18 +156,21 @@ class World:
         """Stopping: a stop call is open."""
         return self.any_open(Kind.STOP_START, Kind.STOP_END)
 
+    def stop_of(self, tasks: TaskList, kind: Kind) -> Formula:
+        """SS_R or SE_R: a stop's start or end where R is registered."""
+        return both(self.some(kind), self.registered(tasks))
+
     def initializing(self, tasks: TaskList) -> Formula:
         """Initializing_R by the letter: by list, not by call."""
         return hold(self.of_list(tasks, Kind.INIT_START), either(self.of_list(tasks, *INIT_ENDS), self.crash))
 
     def active(self, tasks: TaskList) -> Formula:
         """Active_R."""
-        success, stop = self.of_list(tasks, Kind.INIT_SUCCESS), self.some(Kind.STOP_START)
-        any_success = self.some(Kind.INIT_SUCCESS)
+        success, any_success = self.of_list(tasks, Kind.INIT_SUCCESS), self.some(Kind.INIT_SUCCESS)
         if self.kron:
-            clear = either(stop, self.some(Kind.STOP_END), self.crash, any_success)
+            clear = either(self.some(Kind.STOP_START, Kind.STOP_END), self.crash, any_success)
             return hold_plus(both(success, negate(self.stopping)), clear)
-        return hold(success, either(both(stop, self.registered(tasks)), self.crash, any_success))
+        return hold(success, either(self.stop_of(tasks, Kind.STOP_START), self.crash, any_success))
 
     # --- runs ---
 

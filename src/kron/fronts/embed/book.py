@@ -1,7 +1,7 @@
 """The book: what has become of each task, told as it is written, with nobody asking the store."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -61,19 +61,15 @@ class Entry:
 class Book:
     """A journal that follows tasks through their states, tells their events and counts late starts."""
 
-    def __init__(self, events: Events, further: Journal, *, set_back: Callable[[], None]) -> None:
+    def __init__(self, events: Events, further: Journal) -> None:
         self._events = events
         self._further = further
-        self._set_back = set_back
         self.entries: dict[str, Entry] = {}
         self.late_starts = 0
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
-        """Pass on what happens to the engine itself, and say so when somebody set the clock back."""
+        """Pass on what happens to the engine itself."""
         self._further.note(event, fields)
-        by_ms = fields.get("by_ms")
-        if event == "clock_jumped" and isinstance(by_ms, int) and by_ms < 0:
-            self._set_back()
 
     def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
         """Follow what was written."""

@@ -28,7 +28,6 @@ class Caretaker:
         self._look = look
         self._clean = clean
         self._task: asyncio.Task[None] | None = None
-        self._asked: asyncio.Task[None] | None = None
 
     def begin(self, when_closed: Callable[[], None]) -> None:
         """Begin; `when_closed` is called if the event loop is closed before anybody says stop."""
@@ -39,10 +38,6 @@ class Caretaker:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-
-    def ask(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Have something done beside the rest, once."""
-        self._asked = asyncio.create_task(self._try(work), name="kron caretaker, asked")
 
     async def _work(self, when_closed: Callable[[], None]) -> None:
         virtual = self._look is None or not isinstance(self._clock, SystemClock)

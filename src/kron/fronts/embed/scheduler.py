@@ -7,14 +7,12 @@ from types import MappingProxyType, TracebackType
 from typing import TextIO
 
 from kron.core.errors import KronError
-from kron.core.instant import EPOCH
 from kron.core.task_error import (
     SchedulerAlreadyActiveError,
     SchedulerFailedError,
     SchedulerStopInCallbackError,
     TaskTryDeserializeError,
 )
-from kron.core.turn import MILLISECOND
 from kron.core.zone import zone_of
 from kron.fronts.embed.book import Book, TaskStatus
 from kron.fronts.embed.caretaker import Caretaker
@@ -60,7 +58,7 @@ class Scheduler:
         wait: bool = False,
     ) -> None:
         self._events = Events(on_event)
-        self._book = Book(self._events, LogJournal(), set_back=self._clock_set_back)
+        self._book = Book(self._events, LogJournal())
         zone = None if timezone is None else zone_of(timezone).key
         self._wiring = Wiring(State(state), clock, kind="embed", name=name)
         self._session = Session(self._wiring, self._book, timezone=zone)
@@ -150,7 +148,7 @@ class Scheduler:
         if self._wiring.is_inside_callback:
             raise SchedulerStopInCallbackError
         state = self._machine.state
-        self._calls.stop_started(self._now(), hold=state in ACTIVE[:2])
+        self._calls.stop_started(self._now())
         if state is SchedulerState.INITIALIZING and self._initialized is not None:
             self._stop_wanted = True
             await asyncio.shield(self._initialized)
@@ -175,6 +173,7 @@ class Scheduler:
         """Begin to look after the tasks; nothing is awaited from here to the caller's return."""
         self._calls.init_succeeded(since, call)
         if self._book.entries and not self._stop_wanted:
+            self._wiring.engine.on_rest = self._calls.rested
             self._wiring.engine.run()
             self._polling.follow(PollingEvent.STARTED)
         self._caretaker.begin(self._crash)
@@ -251,15 +250,18 @@ class Scheduler:
         """Write a trace of calls and runs; `kron.testing` asks for it."""
         timezone = self.timezone
         assert timezone is not None, "a trace needs a scheduler with a time zone of its own"
-        trace = SchedulerTrace(file, timezone=timezone, further=self._book)
+        trace = SchedulerTrace(file, timezone=timezone, further=self._book, is_open=self._is_open)
         self._journal, self._calls = trace, trace
 
-    def _clock_set_back(self) -> None:
-        """Keep in mind how late it was, so that nothing is repeated after a crash either."""
-        self._caretaker.ask(self._session.note_time)
+    def _is_open(self) -> bool:
+        """Say whether something may still come to be on record with an instant that is over."""
+        state = self._machine.state
+        return state is SchedulerState.INITIALIZING or (
+            state in ACTIVE and not self._wiring.engine.is_written
+        )
 
     def _now(self) -> int:
-        return (self._wiring.clock.now() - EPOCH) // MILLISECOND
+        return self._wiring.now()
 
     def _say(self, event: str) -> None:
         self._events.tell(event, self._now())

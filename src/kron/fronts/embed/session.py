@@ -40,9 +40,9 @@ class Session:
 
     async def begin(self, registrations: object, journal: Journal, *, wait: bool) -> int:
         """Check, take over, compare, write; return the instant at which the list began to hold."""
+        self._read(registrations)
         wiring = self._wiring
         wiring.assemble(journal)
-        await self._read(registrations)
         self.timezone = self._fixed or host_timezone()
         wiring.register(self._callbacks, self._call)
         await wiring.take_over(wait=wait)
@@ -51,12 +51,9 @@ class Session:
             await self._note(stored, found)
         return now
 
-    async def _read(self, registrations: object) -> None:
-        """Read the list as it is now, whatever its owner does with it meanwhile."""
-        given = tuple(registrations) if isinstance(registrations, list | tuple) else registrations
-        count = len(given) if isinstance(given, tuple) else 0
-        with self._wiring.clock.working():
-            registered = await aside(partial(read_registrations, given), count=count)
+    def _read(self, registrations: object) -> None:
+        """Read the list at once, however long: what is wrong is said before any wait and I/O (reading 20)."""
+        registered = read_registrations(registrations)
         self._tasks = [task for task, _ in registered]
         self._callbacks = {task.name: callback for task, callback in registered}
 
@@ -94,12 +91,6 @@ class Session:
             await self._write()
         self._wiring.engine.call()
         return True
-
-    async def note_time(self) -> None:
-        """Have the store remember how late it is, so that a clock that was set back repeats nothing."""
-        with self._wiring.clock.working():
-            now = self._wiring.engine.now()
-            await self._wiring.store.put(self._wiring.namespace, created=[], changed=[], now=now)
 
     async def _call(self, launch: Launch) -> None:
         try:

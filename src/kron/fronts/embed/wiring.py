@@ -8,6 +8,7 @@ from uuid import uuid4
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError, OwnedError
 from kron.core.identity import identity_fault
+from kron.core.instant import EPOCH
 from kron.core.turn import MILLISECOND
 from kron.fronts.embed.state import State
 from kron.launchers.callback import CallbackLauncher
@@ -35,6 +36,7 @@ class Wiring:
         self._state = state
         self._calling: set[asyncio.Task[object] | None] = set()
         self.has_crashed = False
+        self._assembled = self._is_up = False
         self.store: Store
         self.engine: Engine
         self.launcher: CallbackLauncher
@@ -53,6 +55,11 @@ class Wiring:
             owner=self.identifier,
             journal=journal,
         )
+        self._assembled = self._is_up = True
+
+    def now(self) -> int:
+        """Return the engine's time, which never goes back; the clock's where there was no engine yet."""
+        return self.engine.now() if self._assembled else (self.clock.now() - EPOCH) // MILLISECOND
 
     def register(self, identities: Iterable[str], call: Call) -> None:
         """Have jobs call this."""
@@ -94,14 +101,17 @@ class Wiring:
                 removed = await self.store.prune(self.namespace, before=before, limit=PRUNED_AT_ONCE)
 
     async def give_up(self) -> None:
-        """Let go of what was taken over and opened, after an attempt that failed."""
-        try:
-            await self.engine.stop()
-        finally:
-            await self._state.close()
+        """Let go of what was taken over and opened, if anything was, after an attempt that failed."""
+        if self._is_up:
+            self._is_up = False
+            try:
+                await self.engine.stop()
+            finally:
+                await self._state.close()
 
     async def close(self) -> None:
         """Wait for what runs, note how it ended, and let go of everything, whatever fails on the way."""
+        self._is_up = False
         try:
             await self.engine.stop()
         except asyncio.CancelledError:
@@ -114,6 +124,7 @@ class Wiring:
     def crash(self) -> None:
         """Drop everything without writing, as the death of the process would."""
         self.has_crashed = True
+        self._assembled = self._is_up = False
         self.engine.kill()
         self.launcher.cancel()
         self._state.abandon()
