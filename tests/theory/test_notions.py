@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 
 from kron.theory import Kind, Position, Status, Task, TaskList, Trace, check
-from kron.theory.event import RUN_ENDS
+from kron.theory.attribution import attributed
+from kron.theory.event import RUN_ENDS, Opaque
 from kron.theory.world import World
 from tests.strategies import law
 from tests.theory.notation import EVERY, lines_of, trace
@@ -87,6 +88,49 @@ def test_lists_are_alike_place_by_place(
     first: tuple[Task, ...], second: tuple[Task, ...], alike: bool
 ) -> None:
     assert a_list(*first).is_like(a_list(*second)) is a_list(*second).is_like(a_list(*first)) is alike
+
+
+def test_a_task_has_its_five_parts_and_only_a_trace_that_says_them_shows_them() -> None:
+    said = {"id": "a", "schedule": EVERY, "retry_delay": 5, "callback": "backup", "key": "k"}
+    plain = {name: said[name] for name in ("id", "schedule", "retry_delay")}
+    lines = ['{"kron_trace": 1}', json.dumps({"t": 0, "event": "InitStart", "tasks": [said, plain]})]
+    ((event,),) = [position.events for position in Trace.from_jsonl(lines)]
+    assert event.tasks is not None
+    whole, bare = event.tasks.tasks
+    assert (whole.id, whole.schedule, whole.callback, whole.retry_delay) == ("a", EVERY, "backup", 5)
+    assert whole.key == Opaque("k")
+    assert (bare.callback, bare.key) == (None, None)
+    assert list(Trace.from_jsonl(Trace.from_jsonl(lines).to_jsonl())) == list(Trace.from_jsonl(lines))
+
+
+def test_an_opaque_key_can_be_compared_and_nothing_else() -> None:
+    key = Opaque("secret")
+    assert key == Opaque("secret")
+    assert key != Opaque("other")
+    assert key != "secret"
+    assert "secret" not in f"{key!r} {key}"
+    with pytest.raises(TypeError):
+        sorted([key, Opaque("other")])  # type: ignore[type-var]
+    with pytest.raises(TypeError):
+        json.dumps(key)
+
+
+def test_a_key_tells_tuples_apart_in_the_literal_reading_only() -> None:
+    tasks = [{"id": "a", "schedule": EVERY, "retry_delay": 5, "key": key} for key in ("one", "two")]
+    events = [json.loads(line) for line in lines_of("IS IEs Due RS REs SS SE IS IEs RS")]
+    begun = [event for event in events if event.get("event") == "InitStart"]
+    for number, event in enumerate(begun):
+        event |= {"list": number, "tasks": [tasks[number]]}
+    for event in events:
+        if event.get("event") == "InitSuccess":
+            event.pop("list", None)
+    subject = Trace.from_jsonl([json.dumps(event) for event in events])
+    one, two = (Task("a", EVERY, 5, None, Opaque(key)) for key in ("one", "two"))
+    literal = World(subject.header, list(attributed(subject)), kron=False)
+    assert places(literal.due_pending(one))[:2] == [2]
+    assert places(literal.due_pending(two))[:7] == [2, 3, 4, 5, 6, 7, 8]
+    ours = World(subject.header, list(subject), kron=True)
+    assert places(ours.due_pending(one)) == places(ours.due_pending(two)) == [2]
 
 
 # --- formulas --------------------------------------------------------------------------------------

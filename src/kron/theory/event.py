@@ -70,16 +70,54 @@ TASK_EVENTS = RUN_EVENTS | {Kind.DUE, Kind.RETRY_DUE}
 Name: TypeAlias = str | int | None
 
 
+class Opaque:
+    """What tells two tuples apart that are the same otherwise. It can be compared, and that is all."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Opaque) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return "Opaque(...)"
+
+
 class Task(NamedTuple):
-    """A task as a trace knows it; the callback and the opaque key cannot be seen from outside."""
+    """A task as a trace knows it.
+
+    The callback's name and the opaque key are seldom written down: a scheduler cannot see the key, and
+    whoever only listens sees neither.
+    """
 
     id: str
     schedule: str | None
     retry_delay: int
+    callback: str | None = None
+    key: Opaque | None = None
 
     def is_like(self, other: "Task") -> bool:
         """Say whether x ~ y: the ids are equal, whatever else differs."""
         return self.id == other.id
+
+
+def fields_of(task: Task) -> dict[str, object]:
+    """Return a task as a trace writes it; only there is a key more than equal or not."""
+    fields: dict[str, object] = {
+        "id": task.id,
+        "schedule": task.schedule,
+        "retry_delay": task.retry_delay,
+    }
+    if task.callback is not None:
+        fields["callback"] = task.callback
+    if task.key is not None:
+        fields["key"] = task.key._key
+    return fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

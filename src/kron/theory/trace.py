@@ -17,9 +17,11 @@ from kron.theory.event import (
     Event,
     Kind,
     Name,
+    Opaque,
     Position,
     Task,
     TaskList,
+    fields_of,
     is_valid,
 )
 from kron.theory.header import Header, header_of
@@ -91,7 +93,7 @@ def line_of(event: Event, *, t: int, i: int | None = None) -> str:
 def _list_fields(tasks: TaskList, *, whole: bool) -> dict[str, object]:
     fields: dict[str, object] = {} if tasks.label is None else {"list": tasks.label}
     if whole:
-        fields["tasks"] = [task._asdict() for task in tasks.tasks]
+        fields["tasks"] = [fields_of(task) for task in tasks.tasks]
         if tasks.valid != is_valid(tasks.tasks):
             fields["valid"] = tasks.valid
     return fields
@@ -217,7 +219,9 @@ class _Reader:
         delay = value.get("retry_delay")
         if type(delay) is not int:
             raise self._wrong(f"retry_delay is {_shown(delay)}; it is a whole number")
-        return Task(self._text(value, "id"), self._text(value, "schedule"), delay)
+        callback = self._text(value, "callback") if "callback" in value else None
+        key = Opaque(self._text(value, "key")) if "key" in value else None
+        return Task(self._text(value, "id"), self._text(value, "schedule"), delay, callback, key)
 
     def _text(self, value: dict[str, object], field: str) -> str:
         found = value.get(field)
