@@ -83,6 +83,12 @@ mutants: $(VENV)/.run .cache/tmp ## put faults in on purpose and see that the si
 	@$(SAY) "hunting faults in copies of the source, a few minutes ..."
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(VENV)/.dev .cache/tmp ## send requests of every kind to the service's routes (ARGS=... for schemathesis)
+	@$(SAY) "fuzzing the API, some minutes (what is wrong is printed with a request that shows it) ..."
+	@$(BIN)/python -m tests.service.fuzz $(ARGS)
+	@$(SAY) "nothing found"
+
 .PHONY: lock
 lock: $(VENV)/.run ## write constraints.txt anew (ARGS=--upgrade for the newest versions)
 	@$(SAY) "resolving every extra and group for Python 3.11 ..."

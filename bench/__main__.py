@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from bench import cron, decisions, embed, engine, machine, million, process, report, theory
+from bench import cron, decisions, embed, engine, machine, million, process, report, service, theory
 from bench.row import Findings
 
 # A part is a module with `run(say, *, quick) -> Findings`; a new one is added here and nowhere else.
@@ -17,6 +17,7 @@ PARTS: dict[str, Callable[..., Findings]] = {
     "engine": engine.run,
     "embed": embed.run,
     "process": process.run,
+    "service": service.run,
     "million": million.run,
 }
 # What is measured only when it is asked for, by its name or with --full.

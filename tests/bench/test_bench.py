@@ -162,7 +162,15 @@ def test_costs_are_written_in_the_unit_that_fits(kind: Kind, seconds: float | No
 
 def test_parts_are_chosen_by_name() -> None:
     assert __main__.options(["--only", "cron", "--quick"]).only == ["cron"]
-    assert __main__.options([]).only == ["cron", "decisions", "theory", "engine", "embed", "process"]
+    assert __main__.options([]).only == [
+        "cron",
+        "decisions",
+        "theory",
+        "engine",
+        "embed",
+        "process",
+        "service",
+    ]
     assert __main__.options(["--full"]).only == list(__main__.PARTS)
     with pytest.raises(SystemExit):
         __main__.options(["--only", "everything"])

@@ -120,8 +120,11 @@ def test_the_reference_has_every_option_of_a_command(command: str) -> None:
     section = re.search(rf"^## kron {command}$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     assert section, f"cli.md has no section `## kron {command}`"
     group = typer.main.get_command(build(command))
-    parameters = getattr(group, "commands")[command].params  # noqa: B009
-    options = {option for parameter in parameters for option in parameter.opts if option.startswith("-")}
+    asked = getattr(group, "commands")[command]  # noqa: B009
+    verbs = getattr(asked, "commands", {}).values()
+    parameters = [parameter for each in (asked, *verbs) for parameter in each.params]
+    words = [word for parameter in parameters for word in (*parameter.opts, *parameter.secondary_opts)]
+    options = {option for option in words if option.startswith("-")}
     shared = re.search(r"^## Shared options$(.*?)(?=^## )", page, re.MULTILINE | re.DOTALL)
     assert shared
     known = set(re.findall(r"`(--?[a-z-]+)", section[1] + shared[1]))

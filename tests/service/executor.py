@@ -1,7 +1,7 @@
 """An executor on loopback: it accepts every start, and remembers what it was sent."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -28,15 +28,17 @@ class Executor:
 
 
 @contextmanager
-def executing() -> Iterator[Executor]:
-    """Run an executor."""
+def executing(look: Callable[[str], None] = lambda key: None) -> Iterator[Executor]:
+    """Run an executor; it looks at each key before it answers."""
     executor = Executor()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            executor.sent.append(Sent(headers, json.loads(body)))
+            document = json.loads(body)
+            look(str(document.get("idempotency_key")))
+            executor.sent.append(Sent(headers, document))
             self.send_response(202)
             self.send_header("Content-Length", "0")
             self.end_headers()

@@ -44,6 +44,30 @@ def instant(value: object) -> datetime:
     return value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
 
 
+@pytest.mark.parametrize(
+    ("overlap", "catchup", "shown"),
+    [
+        ("skip", "none", ("skip", "none")),
+        ("forbid", "all", ("skip", "fire_immediately")),
+        ("queue", "fire_immediately", ("queue", "fire_immediately")),
+        ("allow", "spread", ("allow", "spread")),
+    ],
+)
+async def test_the_tables_show_policies_in_the_words_of_the_specification(
+    database: tuple[Store, Connection], overlap: str, catchup: str, shown: tuple[str, str]
+) -> None:
+    store, connection = database
+    async with office_on(store) as office:
+        policies = {"overlap_policy": overlap, "catchup_policy": catchup}
+        await office.registrar.upsert_schedule({**MINUTELY, **policies})
+        (schedule,) = rows(connection, "SELECT * FROM schedules")
+        assert (schedule["overlap_policy"], schedule["catchup_policy"]) == shown
+        found = await office.registrar.get_schedule("minutely")
+        assert (found["overlap_policy"], found["catchup_policy"]) == shown
+        connection.commit()
+    await store.close()
+
+
 async def test_the_tables_show_schedules_and_their_runs(database: tuple[Store, Connection]) -> None:
     store, connection = database
     async with office_on(store) as office:
@@ -73,5 +97,73 @@ async def test_the_tables_show_schedules_and_their_runs(database: tuple[Store, C
         assert [run["run_id"] is None for run in runs] == [False, False, False, True]
         for table in ("leases", "kron_migrations"):
             assert rows(connection, f"SELECT * FROM {table}")
+        connection.commit()
+    await store.close()
+
+
+# What makes a database refuse one half of what a wake writes, and what takes that back.
+REFUSALS = {
+    ("sqlite", "cursor"): (
+        "CREATE TRIGGER refuse BEFORE UPDATE OF cursor ON jobs BEGIN SELECT RAISE(ABORT, 'no'); END",
+        "DROP TRIGGER refuse",
+    ),
+    ("sqlite", "rows"): (
+        "CREATE TRIGGER refuse BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'no'); END",
+        "DROP TRIGGER refuse",
+    ),
+    ("postgres", "cursor"): (
+        "ALTER TABLE schedules ADD CONSTRAINT refuse CHECK (cursor < 1767268860)",
+        "ALTER TABLE schedules DROP CONSTRAINT refuse",
+    ),
+    ("postgres", "rows"): (
+        "ALTER TABLE schedule_runs ADD CONSTRAINT refuse CHECK (nominal_time < 0)",
+        "ALTER TABLE schedule_runs DROP CONSTRAINT refuse",
+    ),
+}
+
+
+@pytest.mark.parametrize("half", ["cursor", "rows"])
+async def test_a_wake_writes_its_rows_and_moves_the_schedule_on_together_or_not_at_all(
+    database: tuple[Store, Connection], half: str
+) -> None:
+    store, connection = database
+    kind = "sqlite" if isinstance(store, SqliteStore) else "postgres"
+    refuse, allow = REFUSALS[kind, half]
+    following = "SELECT next_run_at FROM schedules"
+    async with office_on(store) as office:
+        await office.registrar.upsert_schedule(MINUTELY)
+        connection.execute(refuse)
+        connection.commit()
+        await office.work()
+        await office.until(NOON + MINUTE)
+        assert office.engine.health.state == "degraded"
+        assert rows(connection, "SELECT * FROM schedule_runs") == []
+        assert instant(rows(connection, following)[0]["next_run_at"]) == NOON + MINUTE
+        connection.execute(allow)
+        connection.commit()
+        await office.until(NOON + 1.9 * MINUTE)
+        (run,) = rows(connection, "SELECT * FROM schedule_runs")
+        assert instant(run["run_at"]) == NOON + MINUTE
+        assert instant(rows(connection, following)[0]["next_run_at"]) == NOON + 2 * MINUTE
+        connection.commit()
+    await store.close()
+
+
+async def test_who_no_longer_owns_a_schedule_neither_writes_its_rows_nor_moves_it_on(
+    database: tuple[Store, Connection],
+) -> None:
+    store, connection = database
+    async with office_on(store) as office:
+        await office.registrar.upsert_schedule(MINUTELY)
+        await office.work()
+        await office.until(NOON + 0.5 * MINUTE)
+        # Somebody else took over, and this one has not noticed.
+        connection.execute("UPDATE leases SET owner = 'other', token = token + 1000")
+        connection.commit()
+        await office.until(NOON + 1.5 * MINUTE)
+        assert rows(connection, "SELECT * FROM schedule_runs") == []
+        (schedule,) = rows(connection, "SELECT * FROM schedules")
+        assert instant(schedule["next_run_at"]) == NOON + MINUTE
+        assert office.launchers["callback"].started == []
         connection.commit()
     await store.close()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,9 +15,15 @@ from kron.clocks.system import SystemClock
 from kron.core.record import RunRecord
 from kron.fronts.service.history import run_now
 from kron.fronts.service.registrar import NAMESPACE, Registrar
+from kron.fronts.service.settings import Settings
 from kron.fronts.service.view import Document
+from kron.fronts.service.worker import Worker
+from kron.ports import Launch
+from kron.stores.sqlite import SqliteStore
 from kron.stores.url import open_store
+from kron.testing import SimulatedClock
 from tests.service.executor import executing
+from tests.service.office import NOON, WORK
 from tests.service.server import process, serving, wait_for
 
 SECONDLY = {
@@ -171,3 +178,43 @@ def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
         with process("serve", "--port", port, "--store", "memory://", folder=tmp_path) as second:
             assert second.ended() == BAD
             assert "Invalid address" in json.dumps(second.log)
+
+
+@pytest.mark.parametrize(
+    ("tick_ms", "change", "seen_by"),
+    [
+        pytest.param(1_000, timedelta(seconds=5.2), timedelta(seconds=6.2), id="a second"),
+        pytest.param(10_000, timedelta(seconds=5.2), timedelta(seconds=15.2), id="ten seconds"),
+    ],
+)
+async def test_a_worker_sleeps_until_a_fire_time_and_sees_a_change_within_a_tick(
+    tick_ms: int, change: timedelta, seen_by: timedelta, tmp_path: Path
+) -> None:
+    """Whoever writes tells the worker nothing; what it knows it starts at its time, whatever the tick."""
+    assert Settings().tick_ms == 1_000
+    clock, store = SimulatedClock(NOON + timedelta(milliseconds=1)), SqliteStore()
+    settings = Settings(tick_ms=tick_ms, process_folder=str(tmp_path))
+    worker, registrar = Worker(store, clock, settings), Registrar(store, clock)
+    starts: dict[str, list[datetime]] = {"known": [], "changed": []}
+
+    def noted(name: str) -> Callable[[Launch], Awaitable[None]]:
+        async def call(_: Launch) -> None:
+            starts[name].append(clock.now())
+
+        return call
+
+    worker.callbacks.update({name: noted(name) for name in starts})
+    document = {**WORK, "timezone": "UTC"}
+    await registrar.upsert_schedule({**document, "schedule_id": "known", "cron_expr": "3,4 0 12 * * *"})
+    working = asyncio.create_task(worker.run())
+    await clock.advance_to(NOON + change)
+    assert starts["known"] == [NOON + timedelta(seconds=3), NOON + timedelta(seconds=4)]
+    fields = {"schedule_id": "changed", "cron_expr": "* * * * * *", "overlap_policy": "allow"}
+    await registrar.upsert_schedule({**document, **fields})
+    await clock.advance_to(NOON + seen_by)
+    # What came before it was seen is due, and not lost.
+    seconds = range(6, int(seen_by.total_seconds()) + 1)
+    assert len(starts["changed"]) == len(seconds)
+    worker.leave()
+    await working
+    await store.close()

@@ -330,8 +330,8 @@ async def test_the_tables_have_the_columns_of_the_service(store: PostgresStore, 
             None,
             False,
             0,
-            "forbid",
-            "all",
+            "skip",
+            "fire_immediately",
             noon,
         )
         full = (

@@ -10,7 +10,8 @@ import typer
 
 from kron.cli.main import BAD, GOOD, complain
 
-# Each command and the function that is it. Only the one asked for is imported, so that it starts quickly.
+# Each command and the function or group that is it. Only the one asked for is imported, so that it starts
+# quickly; groups come last because that is where they are listed.
 COMMANDS = {
     "next": "kron.cli.next:next_command",
     "explain": "kron.cli.explain:explain_command",
@@ -24,6 +25,13 @@ COMMANDS = {
     "serve": "kron.cli.serve:serve_command",
     "worker": "kron.cli.worker:worker_command",
     "config": "kron.cli.config:config_command",
+    "status": "kron.cli.status:status_command",
+    "why": "kron.cli.why:why_command",
+    "pause": "kron.cli.pause:pause_command",
+    "resume": "kron.cli.pause:resume_command",
+    "run": "kron.cli.run:run_command",
+    "schedules": "kron.cli.schedules:app",
+    "runs": "kron.cli.runs:app",
 }
 
 # Those that take one expression, which a shell takes apart unless it stands in quotes.
@@ -79,13 +87,17 @@ def build(asked: str | None = None) -> typer.Typer:
     )
     app.callback()(_kron)
     for name in [asked] if asked else COMMANDS:
-        app.command(name)(_load(COMMANDS[name]))
+        command = _load(COMMANDS[name])
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
     return app
 
 
-def _load(place: str) -> Callable[..., object]:
+def _load(place: str) -> Callable[..., object] | typer.Typer:
     module, _, name = place.partition(":")
-    command: Callable[..., object] = getattr(import_module(module), name)
+    command: Callable[..., object] | typer.Typer = getattr(import_module(module), name)
     return command
 
 

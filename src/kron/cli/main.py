@@ -7,10 +7,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from kron.core.errors import KronError
+from kron.core.errors import ConflictError, KronError
+from kron.fronts.service.refusal import UnknownRunError, UnknownScheduleError
 
 # Exit codes: 0 good, 1 the answer is no, 2 bad usage or input.
 GOOD, NO, BAD = 0, 1, 2
+# What was asked well, and is not so.
+NOES = (ConflictError, UnknownRunError, UnknownScheduleError)
 
 INSTALL = "kron: the command line needs a few packages more: pip install 'kron-scheduler[cli]'"
 
@@ -41,7 +44,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         except KronError as error:
             for line in error.lines():
                 complain(line)
-            code = BAD
+            code = NO if isinstance(error, NOES) else BAD
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (head, less) has seen enough.

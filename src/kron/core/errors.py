@@ -75,10 +75,11 @@ class KronError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # An error takes its details by name; copies and other processes get it as it is.
-        return _revived, (type(self), self.args, self.__dict__)
+        return revived, (type(self), self.args, self.__dict__)
 
 
-def _revived(kind: type[KronError], arguments: tuple[object, ...], state: dict[str, object]) -> KronError:
+def revived(kind: type[KronError], arguments: tuple[object, ...], state: dict[str, object]) -> KronError:
+    """Return an error as it was when somebody took it apart, here or in another process."""
     error = kind.__new__(kind)
     error.args = arguments
     error.__dict__.update(state)

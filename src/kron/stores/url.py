@@ -1,5 +1,6 @@
 """From a URL to a store: `memory://`, `sqlite:///kron.db`, `postgresql://user@host/database`."""
 
+from pathlib import Path
 from urllib.parse import unquote
 
 from kron.core.errors import InvalidOptionError
@@ -26,6 +27,11 @@ def open_store(url: str) -> Store:
     except ModuleNotFoundError as cause:
         raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
     return PostgresStore(url)
+
+
+def is_there(url: str) -> bool:
+    """Say whether a store can have anything in it: a file that does not exist cannot."""
+    return _scheme_of(url) != "sqlite" or Path(_path_of(url)).exists()
 
 
 def schema_of(url: str) -> Schema:

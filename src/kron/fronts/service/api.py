@@ -1,6 +1,5 @@
 """The API: routes, errors, limits and OpenAPI put together."""
 
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -9,20 +8,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 
-from kron.core.errors import KronError, StoreError
+from kron.core.errors import KronError
 from kron.fronts.service import problem
+from kron.fronts.service.desk import Ask, OwnDesk
 from kron.fronts.service.edge import Edge
 from kron.fronts.service.model import Health
-from kron.fronts.service.registrar import NAMESPACE, Registrar
+from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.run_route import run_routes
 from kron.fronts.service.schedule_route import schedule_routes
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.view import Document
-from kron.ports import JobFilter
-
-# What the state of the worker and its mistake are asked of; without a worker there is neither.
-Ask = Callable[[], tuple[str | None, str | None]]
-READY = frozenset({None, "running", "ready", "waiting"})
 
 
 def api_of(registrar: Registrar, settings: Settings, *, ask_worker: Ask = lambda: (None, None)) -> FastAPI:
@@ -33,14 +28,15 @@ def api_of(registrar: Registrar, settings: Settings, *, ask_worker: Ask = lambda
     app.add_exception_handler(RequestValidationError, problem.of_validation)
     app.add_exception_handler(HTTPException, problem.of_http)
     app.add_exception_handler(Exception, problem.of_mistake)
-    app.include_router(schedule_routes(registrar, settings))
-    app.include_router(run_routes(registrar, settings))
-    app.include_router(_health_routes(registrar, ask_worker))
+    desk = OwnDesk(registrar, settings, ask_worker=ask_worker)
+    app.include_router(schedule_routes(desk, settings.max_page))
+    app.include_router(run_routes(desk, settings.max_page))
+    app.include_router(_health_routes(desk))
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
 
 
-def _health_routes(registrar: Registrar, ask_worker: Ask) -> APIRouter:
+def _health_routes(desk: OwnDesk) -> APIRouter:
     router = APIRouter(tags=["health"])
 
     @router.get("/healthz", response_model=Health, response_model_exclude_none=True)
@@ -51,15 +47,10 @@ def _health_routes(registrar: Registrar, ask_worker: Ask) -> APIRouter:
     @router.get("/readyz", response_model=Health, responses={503: {"model": Health}})
     async def readyz(response: Response) -> Document:
         """Say whether the store can be used and the worker works, or waits for its turn."""
-        state, error = ask_worker()
-        try:
-            await registrar.store.find_jobs(NAMESPACE, JobFilter(), limit=1)
-        except StoreError as fault:
-            state, error = "degraded", str(fault)
-        ready = state in READY
-        if not ready:
+        document = await desk.health()
+        if document["status"] != "ok":
             response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
-        return {"status": "ok" if ready else "not ready", "worker": state, "error": error}
+        return document
 
     return router
 

@@ -15,6 +15,7 @@ from kron.core.terms import terms_of
 from kron.core.turn import Change
 from kron.fronts.service.refusal import BusyError
 from kron.fronts.service.registrar import MAX_TRIES, NAMESPACE, Registrar, new_name
+from kron.fronts.service.request import check_request
 from kron.fronts.service.view import Document
 
 # How many periods one backfill covers; all that it asks for start at once.
@@ -80,6 +81,7 @@ async def backfill_schedule(
     dry_run: bool = False,
 ) -> Document:
     """Run past periods of a schedule; the same request is never run twice. Return which, and how many."""
+    check_request(request_id)
     request = request_id or new_name()
     for _ in range(MAX_TRIES):
         job = (await registrar.case_of(schedule_id)).job

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kron.core.errors import ConflictError, UnknownJobError
+from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError, check_choice
 from kron.core.event import Happened, Report
+from kron.core.instant import EpochSeconds, rfc3339
 from kron.core.plan import plan
 from kron.core.record import Kind, RangeRecord, RunRecord, Status, request_key_of
 from kron.core.registration import ask_for
@@ -14,24 +15,37 @@ from kron.core.turn import Case, Change, Scope, Snapshot
 from kron.fronts.service.foresight import TRAITS
 from kron.fronts.service.refusal import BusyError, UnknownRunError, UnknownScheduleError
 from kron.fronts.service.registrar import MAX_TRIES, NAMESPACE, Registrar, check_name, new_name
-from kron.fronts.service.view import Document, range_view, run_view
+from kron.fronts.service.request import check_request, check_text
+from kron.fronts.service.view import Document, attempt_view, range_view, run_view
 from kron.ports import Place
 from kron.runtime import inquiry
 
 # What an executor may say, and what that means inside.
 HAPPENED = {"STARTED": Happened.STARTED, "SUCCESS": Happened.SUCCESS, "FAILED": Happened.FAILED}
-
-
+MAX_RUN_ID, MAX_ERROR, MAX_ATTEMPT = 200, 10_000, 1_000_000_000
 KEY = re.compile("[0-9a-f]{64}")
+# How many runs of one period are shown: its own, and the newest that somebody asked for.
+MAX_OF_PERIOD = 1_000
 
 
-class Feedback(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Feedback:
     """What an executor says of a run; without an `attempt` it speaks of the latest."""
 
     status: str
     run_id: str | None = None
     error: str | None = None
     attempt: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check what is said."""
+        check_choice("status", self.status, tuple(HAPPENED))
+        if self.run_id is not None:
+            check_text("run_id", self.run_id, most=MAX_RUN_ID)
+        if self.error is not None:
+            check_text("error", self.error, most=MAX_ERROR)
+        if self.attempt is not None and not 1 <= self.attempt <= MAX_ATTEMPT:
+            raise InvalidOptionError(option="attempt", value=self.attempt, reason=f"use 1 to {MAX_ATTEMPT}")
 
 
 class Page(NamedTuple):
@@ -45,6 +59,7 @@ class Page(NamedTuple):
 async def run_now(registrar: Registrar, schedule_id: str, request_id: str | None = None) -> Document:
     """Run a schedule at once, beside its periods; the same request is never run twice."""
     check_name(schedule_id)
+    check_request(request_id)
     request = request_id or new_name()
     key = request_key_of(schedule_id, Kind.MANUAL, request)
     asked: list[RunRecord] = []
@@ -136,6 +151,21 @@ async def _dropped(
 
     ranges = await registrar.store.ranges(NAMESPACE, schedule_id)
     return [range_view(dropped) for dropped in ranges if belongs(dropped)]
+
+
+async def period_runs(registrar: Registrar, schedule_id: str, time: EpochSeconds) -> Document:
+    """Return the runs of one period with their earlier attempts, also of a schedule that was deleted."""
+    check_name(schedule_id)
+    found = await registrar.store.runs(NAMESPACE, schedule_id, before=time + 1, limit=MAX_OF_PERIOD)
+    if not found and not await registrar.store.cases(NAMESPACE, [schedule_id]):
+        raise UnknownScheduleError(schedule_id=schedule_id)
+    runs = [await _with_attempts(registrar, run) for run in found if run.nominal_time == time]
+    return {"schedule_id": schedule_id, "period_id": rfc3339(time), "runs": runs}
+
+
+async def _with_attempts(registrar: Registrar, run: RunRecord) -> Document:
+    earlier = await registrar.store.attempts(NAMESPACE, run.key) if run.attempt > 1 else []
+    return {**run_view(run), "attempts": [attempt_view(attempt) for attempt in earlier]}
 
 
 async def latest_page(

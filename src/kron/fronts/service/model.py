@@ -1,12 +1,15 @@
 """The shapes of what the API takes and gives, for OpenAPI, each with an example."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from kron.core.policy import CATCHUP_NAMES, OVERLAP_NAMES
 from kron.core.schema import SCHEMAS
-from kron.fronts.service.request import DEFINITION, POLICY
+from kron.fronts.service.backfill import Only
+from kron.fronts.service.history import HAPPENED, MAX_ATTEMPT, MAX_ERROR, MAX_RUN_ID
+from kron.fronts.service.request import DEFINITION, MAX_REQUEST, POLICY
 
 EXAMPLE = {
     "schedule_id": "daily-report",
@@ -77,6 +80,34 @@ def _schedule_schema() -> dict[str, object]:
 ScheduleInput = Annotated[dict[str, object], WithJsonSchema(_schedule_schema())]
 
 
+# Values are checked where they are used, in the program as over HTTP; here they are only described.
+
+
+def _or_null(schema: dict[str, object]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [schema, {"type": "null"}]})
+
+
+def _choice(names: Iterable[str]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "enum": list(names)})
+
+
+def _text(most: int) -> WithJsonSchema:
+    return _or_null({"type": "string", "maxLength": most})
+
+
+def _whole(least: int, most: int) -> WithJsonSchema:
+    return _or_null({"type": "integer", "minimum": least, "maximum": most})
+
+
+def up_to(most: int) -> WithJsonSchema:
+    """Describe a number of entries."""
+    return WithJsonSchema({"type": "integer", "minimum": 1, "maximum": most})
+
+
+Instant = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+RequestId = Annotated[str | None, _or_null({"type": "string", "minLength": 1, "maxLength": MAX_REQUEST})]
+
+
 class Asked(BaseModel):
     """What a caller sends; a field nobody knows is an error."""
 
@@ -93,26 +124,26 @@ class PauseRequest(Asked):
 class RunRequest(Asked):
     """A name for the request, so that repeating it changes nothing."""
 
-    request_id: str | None = Field(default=None, min_length=1, max_length=500, examples=["deploy-17"])
+    request_id: RequestId = Field(default=None, examples=["deploy-17"])
 
 
 class BackfillRequest(Asked):
     """Which past periods are run: nominal times from `from` up to, not including, `to`."""
 
-    start: str = Field(alias="from", examples=["2026-05-01T00:00:00Z"])
-    end: str = Field(alias="to", examples=["2026-06-01T00:00:00Z"])
-    only: Literal["missing", "failed", "all"] = "missing"
+    start: Instant = Field(alias="from", examples=["2026-05-01T00:00:00Z"])
+    end: Instant = Field(alias="to", examples=["2026-06-01T00:00:00Z"])
+    only: Annotated[str, _choice(Only)] = Only.MISSING.value
     dry_run: bool = False
-    request_id: str | None = Field(default=None, min_length=1, max_length=500, examples=["backfill-may"])
+    request_id: RequestId = Field(default=None, examples=["backfill-may"])
 
 
 class StatusRequest(Asked):
     """What the executor says of a run; without an attempt, of the latest."""
 
-    status: Literal["STARTED", "SUCCESS", "FAILED"]
-    run_id: str | None = Field(default=None, max_length=200, examples=["exec-4711"])
-    error: str | None = Field(default=None, max_length=10_000)
-    attempt: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    status: Annotated[str, _choice(HAPPENED)]
+    run_id: Annotated[str | None, _text(MAX_RUN_ID)] = Field(default=None, examples=["exec-4711"])
+    error: Annotated[str | None, _text(MAX_ERROR)] = None
+    attempt: Annotated[int | None, _whole(1, MAX_ATTEMPT)] = None
 
 
 class Receipt(BaseModel):
@@ -226,6 +257,31 @@ class RunPage(BaseModel):
     runs: list[Run]
     dropped: list[Dropped] = []
     next_cursor: str | None
+
+
+class Attempt(BaseModel):
+    """An earlier attempt of a run that was started again."""
+
+    attempt: int
+    run_id: str | None
+    started_at: str | None
+    ended_at: str | None
+    result: str | None
+    error: str | None
+
+
+class RunWithAttempts(Run):
+    """A run, and its earlier attempts."""
+
+    attempts: list[Attempt]
+
+
+class PeriodRuns(BaseModel):
+    """All runs of one period: its own first, then those that somebody asked for."""
+
+    schedule_id: str
+    period_id: str
+    runs: list[RunWithAttempts]
 
 
 class Backfilled(BaseModel):

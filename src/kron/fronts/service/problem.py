@@ -7,9 +7,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.routing import Match
 
 from kron.core.errors import ConflictError, InputError, KronError, Problem, quoted
 from kron.fronts.service.refusal import (
+    MAX_LINES,
     ChangedError,
     InvalidLinesError,
     UnknownRunError,
@@ -49,6 +51,10 @@ def of_error(request: Request, error: Exception) -> JSONResponse:
     further: Document = {}
     if isinstance(error, InvalidLinesError):
         further["stored"] = error.stored
+        further["wrong"] = error.count
+        further["lines"] = [
+            {"line": line, "detail": _written(str(fault))} for line, fault in error.errors[:MAX_LINES]
+        ]
         further["problems"] = [
             {"line": line, **_shown(problem)}
             for line, fault in error.errors[:MAX_PROBLEMS]
@@ -75,8 +81,17 @@ def of_http(request: Request, error: Exception) -> JSONResponse:
     """Return what is answered where the framework itself refuses."""
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
+    headers = dict(error.headers or {})
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
     code = status.name.lower()
-    return answer(request, status, code=code, detail=str(error.detail), headers=error.headers)
+    return answer(request, status, code=code, detail=str(error.detail), headers=headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Return what may be done with a path by any of its routes; the framework names those of the first."""
+    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in routes for method in getattr(route, "methods", None) or ()}
 
 
 def of_mistake(request: Request, _error: Exception) -> JSONResponse:

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 from kron.core.errors import ConflictError, InputError, Problem
 
+# How many wrong lines are written out.
+MAX_LINES = 100
+
 
 class InvalidScheduleError(InputError):
     """A schedule is wrong in one or more fields, each with its path."""
@@ -25,19 +28,26 @@ class InvalidScheduleError(InputError):
 
 
 class InvalidLinesError(InputError):
-    """Some lines of a batch are wrong, each with its number; nothing of the batch was written."""
+    """Some lines of a batch are wrong, each with its number; nothing of the batch was written.
+
+    `count` says how many are wrong, where not all of them are given.
+    """
 
     code = "invalid_lines"
 
-    def __init__(self, *, errors: Sequence[tuple[int, InputError]], stored: int) -> None:
-        said = "; ".join(f"line {line}: {error}" for line, error in errors)
-        super().__init__(said, lines=[line for line, _ in errors], stored=stored)
+    def __init__(
+        self, *, errors: Sequence[tuple[int, InputError]], stored: int, count: int | None = None
+    ) -> None:
         self.errors = tuple(errors)
         self.stored = stored
+        self.count = len(errors) if count is None else count
+        super().__init__("; ".join(self.lines()), lines=[line for line, _ in errors], stored=stored)
 
     def lines(self) -> list[str]:
-        """Return one line of text for each wrong line."""
-        return [f"line {line}: {error}" for line, error in self.errors]
+        """Return one line of text for each wrong line, as many as somebody may want to read."""
+        said = [f"line {line}: {error}" for line, error in self.errors[:MAX_LINES]]
+        more = self.count - len(said)
+        return [*said, f"and {more} wrong lines more"] if more else said
 
 
 class UnknownScheduleError(InputError):

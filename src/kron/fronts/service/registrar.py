@@ -74,7 +74,7 @@ class Registrar:
             try:
                 if isinstance(document, InputError):
                     raise document
-                wish = read_wish(document, self.rules, schedule_id=new_name())
+                wish = read_wish(document, self.rules, schedule_id=_name_for(document))
                 _check_new(wish.job.identity, seen)
                 wishes.append(wish)
             except InputError as error:
@@ -195,6 +195,12 @@ def check_name(schedule_id: str) -> None:
 def new_name() -> str:
     """Return a name that nothing else has."""
     return str(uuid4())
+
+
+def _name_for(document: object) -> str:
+    """Return a new name for a schedule without one; that is rare where there are many."""
+    named = isinstance(document, Mapping) and document.get("schedule_id") is not None
+    return "" if named else new_name()
 
 
 def _receipt(job: JobRecord) -> Document:

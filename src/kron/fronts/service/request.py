@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from kron.core.errors import InvalidJobError, Problem
+from kron.core.errors import InvalidJobError, InvalidOptionError, Problem, quoted
 from kron.core.job import Job
 from kron.core.policy import LOOKAHEAD_MS, POLICY_FIELDS
-from kron.core.reading import Fields, parse_bool, parse_utf8, suggestion
+from kron.core.reading import Fields, parse_bool, suggestion
 from kron.fronts.service.refusal import InvalidScheduleError
 from kron.launchers.kind import HttpSettings, InvalidLauncherError, ProcessSettings, Settings, read_launcher
 
 # The longest name of a schedule, in bytes: databases keep it in their indexes.
 MAX_NAME = 500
+# The longest name of a request, in signs.
+MAX_REQUEST = 500
 WORKFLOW = ("workflow_id", "version", "user_id")
 # Each word of SPEC 3, and of the service's own, beside the one used inside.
 DEFINITION = {
@@ -33,6 +35,7 @@ POLICY = {
     **{name: name for name in POLICY_FIELDS if name not in ("concurrency", "overlap", "catchup", "suspend")},
 }
 FIELDS = (*WORKFLOW, *DEFINITION, *POLICY, "paused", "launcher", "policy")
+KNOWN = frozenset(FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +67,11 @@ def read_wish(document: object, rules: Rules, *, schedule_id: str) -> Wish:
     """Return a wish from a document, or raise with every problem; `schedule_id` is for one without."""
     problems: list[Problem] = []
     fields = Fields(document, "", problems, known=FIELDS)
-    said = {name: fields.get(name) for name in FIELDS if fields.get(name) is not None}
-    said.setdefault("schedule_id", schedule_id)
     if not isinstance(document, Mapping):
         problems[:] = [Problem("schedule", document, "must be an object")]
         raise InvalidScheduleError(schedule_id=None, problems=problems)
+    said = {name: value for name, value in document.items() if value is not None and name in KNOWN}
+    said.setdefault("schedule_id", schedule_id)
     _check_edges(fields, said)
     paused = fields.read("paused", parse_bool, False) if "paused" in said else None
     settings = _read_settings(said, rules, problems)
@@ -174,6 +177,17 @@ def _check_rules(
             pass
 
 
-def parse_name(value: object) -> str:
-    """Return the name of a request that somebody gives, so that it can be repeated."""
-    return parse_utf8(value)
+def check_request(request_id: str | None) -> None:
+    """Refuse a name of a request that cannot be one; None is for a request without one."""
+    if request_id is not None:
+        check_text("request_id", request_id, most=MAX_REQUEST)
+        if not request_id:
+            raise InvalidOptionError(option="request_id", value="", reason="it is empty")
+
+
+def check_text(option: str, value: str, *, most: int) -> None:
+    """Refuse a text that is too long, or that cannot be written."""
+    if len(value) > most:
+        raise InvalidOptionError(option=option, value=quoted(value), reason=f"has more than {most} signs")
+    if value != value.encode("utf-8", "replace").decode("utf-8"):
+        raise InvalidOptionError(option=option, value=ascii(quoted(value)), reason="is no plain text")

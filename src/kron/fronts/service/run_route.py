@@ -1,55 +1,48 @@
-"""What the API does with runs; each handler translates, and the registrar's functions do the work."""
+"""What the API does with runs; each handler translates, and the desk does the work."""
 
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
 
-from kron.core.errors import InputError, InvalidOptionError
-from kron.core.instant import EpochSeconds
-from kron.core.reading import parse_instant
 from kron.core.record import Status
-from kron.fronts.service.backfill import Only, Range, backfill_schedule
+from kron.fronts.service.desk import USUAL_PAGE, OwnDesk, Sheet, Span
 from kron.fronts.service.edge import name_of
-from kron.fronts.service.history import Feedback, latest_page, run_now, runs_page, take_feedback, why
+from kron.fronts.service.history import Feedback
 from kron.fronts.service.model import (
     AskedRun,
     Backfilled,
     BackfillRequest,
+    PeriodRuns,
     Run,
     RunPage,
     RunRequest,
     StatusRequest,
     Why,
+    up_to,
 )
-from kron.fronts.service.page import cursor_of, place_of
-from kron.fronts.service.registrar import Registrar
-from kron.fronts.service.settings import Settings
 from kron.fronts.service.view import Document
-from kron.ports import Place
 
-IdempotencyKey = Annotated[
-    str | None, Header(description="names the request, if the body does not", min_length=1, max_length=500)
-]
+IdempotencyKey = Annotated[str | None, Header(description="names the request, if the body does not")]
 
 
-def run_routes(registrar: Registrar, settings: Settings) -> APIRouter:
-    """Return the routes of runs."""
+def run_routes(desk: OwnDesk, most: int) -> APIRouter:
+    """Return the routes of runs; a page has at most so many."""
     router = APIRouter(tags=["runs"])
-    _add_writes(router, registrar)
-    _add_reads(router, registrar, settings.max_page)
+    _add_writes(router, desk)
+    _add_reads(router, desk, most)
     return router
 
 
-def _add_writes(router: APIRouter, registrar: Registrar) -> None:
+def _add_writes(router: APIRouter, desk: OwnDesk) -> None:
     @router.post("/schedules/{schedule_id}/run", status_code=HTTPStatus.ACCEPTED, response_model=AskedRun)
     async def run(
         schedule_id: str, document: RunRequest | None = None, idempotency_key: IdempotencyKey = None
     ) -> Document:
         """Run a schedule now, beside its periods; the same request is run once, however often it comes."""
-        request = document.request_id if document and document.request_id else idempotency_key
-        return await run_now(registrar, name_of(schedule_id), request)
+        named = None if document is None else document.request_id
+        request = idempotency_key if named is None else named
+        return await desk.run(name_of(schedule_id), request)
 
     @router.post(
         "/schedules/{schedule_id}/backfill", status_code=HTTPStatus.ACCEPTED, response_model=Backfilled
@@ -58,64 +51,42 @@ def _add_writes(router: APIRouter, registrar: Registrar) -> None:
         schedule_id: str, document: BackfillRequest, idempotency_key: IdempotencyKey = None
     ) -> Document:
         """Run past periods: those that never ran, those that failed, or all; a dry run only counts them."""
-        wanted = Range(
-            start=_instant("from", document.start),
-            end=_instant("to", document.end),
-            only=Only(document.only),
-        )
-        return await backfill_schedule(
-            registrar,
-            name_of(schedule_id),
-            wanted,
-            request_id=document.request_id or idempotency_key,
-            dry_run=document.dry_run,
-        )
+        request = idempotency_key if document.request_id is None else document.request_id
+        span = Span(document.start, document.end, document.only, document.dry_run, request)
+        return await desk.backfill(name_of(schedule_id), span)
 
     @router.post("/runs/{idempotency_key}/status", response_model=Run)
     async def status(idempotency_key: str, document: StatusRequest) -> Document:
         """Note what the executor says of a run; what is late, repeated or contradictory changes nothing."""
         feedback = Feedback(document.status, document.run_id, document.error, document.attempt)
-        return await take_feedback(registrar, name_of(idempotency_key), feedback)
+        return await desk.report(name_of(idempotency_key), feedback)
 
 
-def _add_reads(router: APIRouter, registrar: Registrar, most: int) -> None:
+def _add_reads(router: APIRouter, desk: OwnDesk, most: int) -> None:
     @router.get("/schedules/{schedule_id}/runs", response_model=RunPage)
     async def runs(
         schedule_id: str,
-        limit: Annotated[int, Query(ge=1, le=most)] = min(100, most),
+        limit: Annotated[int, up_to(most)] = min(USUAL_PAGE, most),
         cursor: str | None = None,
     ) -> Document:
         """List the runs of a schedule, newest first."""
-        place = None
-        if cursor is not None:
-            time, shown = place_of(cursor, int, int)
-            place = int(time), min(max(int(shown), 0), most)
-        page = await runs_page(registrar, name_of(schedule_id), limit=limit, place=place)
-        return {"runs": page.runs, "dropped": page.dropped, "next_cursor": cursor_of(page.following)}
+        return await desk.runs(name_of(schedule_id), Sheet(limit, cursor))
 
     @router.get("/runs", response_model=RunPage)
     async def all_runs(
-        status: Status | None = None,
-        limit: Annotated[int, Query(ge=1, le=most)] = min(100, most),
+        status: Annotated[str | None, Query(json_schema_extra={"enum": [*Status, None]})] = None,
+        limit: Annotated[int, up_to(most)] = min(USUAL_PAGE, most),
         cursor: str | None = None,
     ) -> Document:
         """List the runs of all schedules, the latest first."""
-        before = None
-        if cursor is not None:
-            made_at, key = place_of(cursor, int, str)
-            before = Place(int(made_at), str(key))
-        found, following = await latest_page(registrar, limit=limit, status=status, before=before)
-        return {"runs": found, "next_cursor": cursor_of(following)}
+        return await desk.latest(status, Sheet(limit, cursor))
+
+    @router.get("/schedules/{schedule_id}/periods/{period_id}/runs", response_model=PeriodRuns)
+    async def of_period(schedule_id: str, period_id: str) -> Document:
+        """List the runs of one period, its own and those asked for, with their earlier attempts."""
+        return await desk.period(name_of(schedule_id), name_of(period_id))
 
     @router.get("/schedules/{schedule_id}/periods/{period_id}/why", response_model=Why)
-    async def explain(schedule_id: str, period_id: str) -> Mapping[str, object]:
+    async def explain(schedule_id: str, period_id: str) -> Document:
         """Say why a period ended as it did, or where it stands."""
-        return await why(registrar, name_of(schedule_id), name_of(period_id))
-
-
-def _instant(name: str, text: str) -> EpochSeconds:
-    try:
-        return parse_instant(text)
-    except InputError as error:
-        reason = str(error.details["reason"])
-        raise InvalidOptionError(option=name, value=text, reason=reason) from error
+        return await desk.why(name_of(schedule_id), name_of(period_id))

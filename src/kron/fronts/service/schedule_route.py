@@ -1,13 +1,12 @@
-"""What the API does with schedules; each handler translates, and the registrar does the work."""
+"""What the API does with schedules; each handler translates, and the desk does the work."""
 
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 
-from kron.fronts.service.bulk import upsert_lines
+from kron.fronts.service.desk import USUAL_PAGE, OwnDesk, Sheet
 from kron.fronts.service.edge import name_of
-from kron.fronts.service.foresight import coming_of
 from kron.fronts.service.model import (
     EXAMPLE,
     Foreseen,
@@ -19,11 +18,8 @@ from kron.fronts.service.model import (
     SchedulePage,
     ScheduleWithPreview,
     Stored,
+    up_to,
 )
-from kron.fronts.service.page import cursor_of, place_of
-from kron.fronts.service.registrar import Registrar
-from kron.fronts.service.request import read_wish
-from kron.fronts.service.settings import Settings
 from kron.fronts.service.view import Document
 from kron.ports import JobFilter
 
@@ -32,25 +28,23 @@ IfNoneMatch = Annotated[str | None, Header(description="`*`: only create, change
 UPSERT_BODY = Body(openapi_examples={"report": {"value": EXAMPLE}})
 LINES = {
     "requestBody": {
-        "required": True,
+        "required": False,
         "content": {
             "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"schedule_id": ...}'}
         },
     }
 }
-# A schedule that is only looked at belongs to no workflow.
-NO_WORKFLOW: Document = {"workflow_id": "preview", "version": 0, "user_id": "preview"}
 
 
-def schedule_routes(registrar: Registrar, settings: Settings) -> APIRouter:
-    """Return the routes of schedules."""
+def schedule_routes(desk: OwnDesk, most: int) -> APIRouter:
+    """Return the routes of schedules; a page has at most so many."""
     router = APIRouter(tags=["schedules"])
-    _add_writes(router, registrar, settings)
-    _add_reads(router, registrar, settings)
+    _add_writes(router, desk)
+    _add_reads(router, desk, most)
     return router
 
 
-def _add_writes(router: APIRouter, registrar: Registrar, settings: Settings) -> None:
+def _add_writes(router: APIRouter, desk: OwnDesk) -> None:
     @router.post("/schedules/upsert", response_model=Receipt)
     async def upsert(
         document: Annotated[ScheduleInput, UPSERT_BODY],
@@ -60,64 +54,56 @@ def _add_writes(router: APIRouter, registrar: Registrar, settings: Settings) -> 
     ) -> Document:
         """Create a schedule, or change the one with this `schedule_id`, which keeps its pause and history."""
         state = "" if if_none_match == "*" else if_match
-        receipt = await registrar.upsert_schedule(document, if_match=state)
+        receipt = await desk.upsert(document, if_match=state)
         response.headers["ETag"] = str(receipt["etag"])
         return receipt
 
     @router.post("/schedules/bulk", response_model=Stored, openapi_extra=LINES)
     async def bulk(request: Request) -> Document:
         """Create or change a schedule for each JSON line, 1,000 at a time; a batch is stored whole or not."""
-        stored, batches = await upsert_lines(registrar, request.stream(), max_line=settings.max_body)
-        return {"upserted": stored, "batches": batches}
+        return await desk.stream(request.stream())
 
     @router.post("/schedules/pause", response_model=Paused, response_model_exclude_none=True)
     async def pause(document: PauseRequest, if_match: IfMatch = None) -> Document:
         """Pause a schedule, or let it go on; then the answer says what starts of what passed meanwhile."""
-        return await registrar.pause_schedule(document.schedule_id, document.paused, if_match=if_match)
+        return await desk.pause(document.schedule_id, document.paused, if_match=if_match)
 
     @router.delete("/schedules/{schedule_id}", status_code=HTTPStatus.NO_CONTENT)
     async def delete(schedule_id: str, if_match: IfMatch = None) -> None:
         """Delete a schedule; what is on record of its runs stays."""
-        await registrar.delete_schedule(name_of(schedule_id), if_match=if_match)
+        await desk.delete(name_of(schedule_id), if_match=if_match)
 
 
-def _add_reads(router: APIRouter, registrar: Registrar, settings: Settings) -> None:
-    most = settings.max_page
-
+def _add_reads(router: APIRouter, desk: OwnDesk, most: int) -> None:
     @router.get("/schedules", response_model=SchedulePage)
     async def list_all(
         search: Annotated[str | None, Query(description="any part of the name")] = None,
         paused: bool | None = None,
         workflow_id: str | None = None,
         user_id: str | None = None,
-        limit: Annotated[int, Query(ge=1, le=most)] = min(100, most),
+        limit: Annotated[int, up_to(most)] = min(USUAL_PAGE, most),
         cursor: str | None = None,
     ) -> Document:
         """List schedules in the order of their names."""
-        after = "" if cursor is None else str(place_of(cursor, str)[0])
         wanted = JobFilter(search=search, paused=paused, workflow_id=workflow_id, user_id=user_id)
-        found = await registrar.list_schedules(wanted, after=after, limit=limit + 1)
-        shown = found[:limit]
-        place = [str(shown[-1]["schedule_id"])] if len(found) > limit else None
-        return {"schedules": shown, "next_cursor": cursor_of(place)}
+        return await desk.schedules(wanted, Sheet(limit, cursor))
 
     @router.get("/schedules/{schedule_id}", response_model=ScheduleWithPreview)
     async def get(schedule_id: str, response: Response) -> Document:
         """Get a schedule with all its fields and its next five fire times."""
-        document = await registrar.get_schedule(name_of(schedule_id))
+        document = await desk.schedule(name_of(schedule_id))
         response.headers["ETag"] = str(document["etag"])
         return document
 
     @router.post("/schedules/{schedule_id}/resume-preview", response_model=Foreseen)
     async def resume_preview(schedule_id: str) -> Document:
         """Say what would start if a schedule went on now; nothing is changed."""
-        return await registrar.preview_resume(name_of(schedule_id))
+        return await desk.foresee(name_of(schedule_id))
 
     @router.post("/preview", response_model=Preview)
     async def preview(
         document: Annotated[ScheduleInput, UPSERT_BODY],
-        count: Annotated[int, Query(ge=1, le=most)] = 5,
+        count: Annotated[int, up_to(most)] = 5,
     ) -> Document:
         """Say when a schedule would run without storing it, and what changes of the clocks do to it."""
-        wish = read_wish({**NO_WORKFLOW, **document}, registrar.rules, schedule_id="preview")
-        return coming_of(wish, now=registrar.now(), count=count)
+        return await desk.preview(document, count)

@@ -158,6 +158,8 @@ SETTINGS: dict[str, tuple[Callable[[object], object], str]] = {
     "process_folder": (parse_text, "where the outputs of processes are while they run"),
     "log_level": (choice_of({name: name for name in LOG_LEVELS}), "what is logged"),
 }
+# What only commands read: the file of settings, and which server they ask, with what.
+OF_COMMANDS = ("config", "server", "token")
 # The names of SPEC 3, which also work as they stand there.
 BARE = (
     "tick_ms", "lookahead_ms", "max_catchup_per_tick",
@@ -205,7 +207,7 @@ def _in_file(path: str | None) -> dict[str, Found]:
 
 def _misspelt(environment: Mapping[str, str]) -> list[Problem]:
     """Return the variables that are meant for Kron and that nobody reads."""
-    known = {PREFIX + name.upper() for name in (*SETTINGS, "config")}
+    known = {PREFIX + name.upper() for name in (*SETTINGS, *OF_COMMANDS)}
     return [
         Problem(name, None, f"unknown setting; {suggestion(name, sorted(known))}")
         for name in sorted(environment)

@@ -8,7 +8,7 @@ from hashlib import sha256
 from kron.core.duration import format_duration
 from kron.core.instant import EpochSeconds, rfc3339
 from kron.core.policy import FURTHER, USUAL, Catchup
-from kron.core.record import JobRecord, RangeRecord, RunRecord
+from kron.core.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.registration import is_period
 from kron.core.terms import Terms, terms_of
 from kron.launchers.kind import HttpSettings, InvalidLauncherError, ProcessSettings, settings_of
@@ -150,6 +150,18 @@ def run_view(run: RunRecord) -> Document:
         "result": None if run.result is None else run.result.value,
         "error": run.error,
         "created_at": time_text(run.created_at),
+    }
+
+
+def attempt_view(attempt: AttemptRecord) -> Document:
+    """Return an earlier attempt of a run."""
+    return {
+        "attempt": attempt.attempt,
+        "run_id": attempt.run_id,
+        "started_at": time_text(attempt.started_at),
+        "ended_at": time_text(attempt.ended_at),
+        "result": None if attempt.result is None else attempt.result.value,
+        "error": attempt.error,
     }
 
 

@@ -44,9 +44,11 @@ CREATE TABLE schedules (
         coalesce((replace(definition, '\u0000', '\u0001')::json #>> '{policy,jitter_ms}')::integer, 0)
     ) STORED,
     overlap_policy  text GENERATED ALWAYS AS (
-        coalesce(replace(definition, '\u0000', '\u0001')::json #>> '{policy,concurrency}', 'forbid')
+        coalesce(nullif(replace(definition, '\u0000', '\u0001')::json #>> '{policy,concurrency}', 'forbid'), 'skip')
     ) STORED,
-    catchup_policy  text GENERATED ALWAYS AS (coalesce(replace(definition, '\u0000', '\u0001')::json #>> '{policy,catchup}', 'all')) STORED,
+    catchup_policy  text GENERATED ALWAYS AS (
+        coalesce(nullif(replace(definition, '\u0000', '\u0001')::json #>> '{policy,catchup}', 'all'), 'fire_immediately')
+    ) STORED,
     next_run_at     timestamptz GENERATED ALWAYS AS (to_timestamp(next_time)) STORED,
     updated_at      timestamptz GENERATED ALWAYS AS (to_timestamp(changed_at / 1000.0)) STORED,
     PRIMARY KEY (namespace, schedule_id)
@@ -90,6 +92,8 @@ CREATE TABLE schedule_runs (
 CREATE INDEX schedule_runs_history ON schedule_runs (namespace, schedule_id, nominal_time);
 CREATE INDEX schedule_runs_due ON schedule_runs (namespace, due_at, shard) WHERE due_at IS NOT NULL;
 CREATE INDEX schedule_runs_open ON schedule_runs (namespace, schedule_id) WHERE is_open = 1;
+-- For the latest runs of all schedules. Records are made in order, so it only grows at its end.
+CREATE INDEX schedule_runs_made ON schedule_runs (namespace, made_at);
 -- Old records lie together, so a few bytes per group of pages are enough to find them.
 CREATE INDEX schedule_runs_age ON schedule_runs USING brin (changed_at) WITH (autosummarize = on);
 

@@ -83,6 +83,8 @@ CREATE UNIQUE INDEX runs_asked ON runs (idempotency_key, namespace) WHERE slot <
 CREATE INDEX runs_key ON runs (key_number) WHERE key_number IS NOT NULL;
 CREATE INDEX runs_due ON runs (namespace, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX runs_open ON runs (job) WHERE is_open = 1;
+-- For the latest runs of all jobs. Records are made in order, so it only grows at its end.
+CREATE INDEX runs_made ON runs (namespace, made_at);
 
 CREATE TABLE attempts (
     job             INTEGER NOT NULL REFERENCES jobs,
@@ -141,8 +143,8 @@ SELECT
     strftime('%Y-%m-%dT%H:%M:%SZ', next_time, 'unixepoch') AS next_run_at,
     paused,
     coalesce(json_extract(definition, '$.policy.jitter_ms'), 0) AS jitter_ms,
-    coalesce(json_extract(definition, '$.policy.concurrency'), 'forbid') AS overlap_policy,
-    coalesce(json_extract(definition, '$.policy.catchup'), 'all') AS catchup_policy,
+    coalesce(nullif(json_extract(definition, '$.policy.concurrency'), 'forbid'), 'skip') AS overlap_policy,
+    coalesce(nullif(json_extract(definition, '$.policy.catchup'), 'all'), 'fire_immediately') AS catchup_policy,
     strftime('%Y-%m-%dT%H:%M:%fZ', changed_at / 1000.0, 'unixepoch') AS updated_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', deleted_at / 1000.0, 'unixepoch') AS deleted_at,
     definition,

@@ -1,0 +1,31 @@
+"""The service part of the benchmark in the smallest size: every row has its figures."""
+
+import pytest
+
+from bench.row import Findings
+from bench.service import ASKED, BULK, DUE, IDLE, LATE, UPSERT, Size, goals, measure
+
+TINY = Size(upserts=5, bulk=50, due=20, late=3, late_s=2.0, idle=100, idle_s=0.2)
+
+
+@pytest.fixture(scope="module")
+def found() -> Findings:
+    return measure(lambda text: None, TINY)
+
+
+def test_every_row_has_its_figures(found: Findings) -> None:
+    titles = [
+        f"{title}, {place}" for place in ("SQLite", "PostgreSQL") for title in (UPSERT, BULK, DUE, ASKED)
+    ]
+    assert [row.title for row in found.rows] == [*titles, f"{LATE}, SQLite", f"{IDLE}, SQLite"]
+    assert all(row.cost and row.cost > 0 for row in found.rows)
+
+
+def test_all_that_was_due_has_come(found: Findings) -> None:
+    notes = [row.note for row in found.rows if row.title.startswith(DUE)]
+    assert [note.startswith("20 of 20 schedules") for note in notes] == [True, True]
+
+
+def test_every_goal_is_compared(found: Findings) -> None:
+    assert [goal.what for goal in found.goals] == [goal.what for goal in goals([])]
+    assert all(goal.met is not None for goal in found.goals)

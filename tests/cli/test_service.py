@@ -1,0 +1,257 @@
+"""The service's verbs on the command line: at a server and at a store, for people and for machines."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kron.cli.app import COMMANDS
+from kron.cli.main import BAD, GOOD, NO, run
+from tests.service.executor import executing
+from tests.service.server import KRON, serving
+
+YAML = 'schedule_id: daily\ncron_expr: 0 9 * * *\ntimezone: Europe/Berlin\nstart_at: "2098-06-01T00:00:00Z"\n'
+WORK = ["--workflow", "report", "--workflow-version", "3", "--user", "ann"]
+Kron = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(params=["server", "store"])
+def kron(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Iterator[Kron]:
+    """Give what runs a command, in a folder of its own, asking a server or a store."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = run(words)
+        return code, *capfd.readouterr()
+
+    if request.param == "server":
+        with serving(tmp_path, KRON_MAX_PAGE="50") as (client, _):
+            monkeypatch.setenv("KRON_SERVER", str(client.base_url))
+            yield call
+    else:
+        monkeypatch.setenv("KRON_STORE", "sqlite:///kron.db")
+        monkeypatch.setenv("KRON_MAX_PAGE", "50")
+        yield call
+
+
+def in_json(kron: Kron, *words: str) -> Any:
+    """Return what a command answers to machines."""
+    code, output, errors = kron(*words, "--json")
+    assert (code, errors) == (GOOD, ""), errors
+    return json.loads(output)
+
+
+def sets(*fields: str) -> list[str]:
+    return [word for field in fields for word in ("--set", field)]
+
+
+def test_a_schedule_lives_from_its_file_to_its_end(kron: Kron, tmp_path: Path) -> None:
+    Path("daily.yaml").write_text(YAML)
+    made = (GOOD, "daily: next run 2098-06-01T07:00:00Z\n", "")
+    assert kron("schedules", "upsert", "daily.yaml", *WORK) == made
+    assert kron("schedules", "upsert", "daily.yaml", *WORK, "--create-only")[0] == NO
+    row = "daily  2098-06-01T07:00:00Z  0 9 * * *  Europe/Berlin\n"
+    assert kron("schedules") == kron("schedules", "list", "--active", "--search", "AIL") == (GOOD, row, "")
+    assert kron("schedules", "list", "--paused") == (GOOD, "", "")
+    shown = in_json(kron, "schedules", "show", "daily")
+    assert (shown["workflow_id"], shown["version"], shown["user_id"]) == ("report", 3, "ann")
+    assert kron("pause", "daily") == (GOOD, "daily: paused\n", "")
+    assert in_json(kron, "status")["schedules"][0]["paused"]
+    assert kron("resume", "daily")[1] == (
+        "daily: 0 runs would start\ndaily: resumed, next run 2098-06-01T07:00:00Z\n"
+    )
+    (first,) = {in_json(kron, "run", "daily", "--request-id", "x")["idempotency_key"] for _ in range(2)}
+    assert [each["idempotency_key"] for each in in_json(kron, "runs", "daily")["runs"]] == [first]
+    assert [each["idempotency_key"] for each in in_json(kron, "runs")["runs"]] == [first]
+    span = ("daily", "--from", "2098-06-02T00:00Z", "--to", "2098-06-04T00:00Z")
+    assert in_json(kron, "schedules", "backfill", *span, "--dry-run")["still_to_be_judged"] == 2
+    assert in_json(kron, "why", "daily", "2098-06-01T09:00")["code"] == "to_come"
+    assert in_json(kron, "runs", "show", "daily", "2098-06-01T07:00:00Z")["runs"] == []
+    assert kron("schedules", "delete", "daily") == (GOOD, "daily: deleted\n", "")
+    assert kron("schedules", "show", "daily") == (NO, "", 'kron: There is no schedule "daily"\n')
+
+
+def test_a_schedule_can_be_made_of_options_alone(kron: Kron) -> None:
+    options = ["--id", "a/b", "--cron", "* * * * *", "--url", "http://127.0.0.1:9/"]
+    fields = [
+        "--set",
+        "start_at=2098-06-01T00:00:00Z",
+        "--set",
+        'policy={"queue_max": 7}',
+        "--set",
+        "jitter_ms=5",
+    ]
+    assert in_json(kron, "schedules", "upsert", *options, *fields)["next_run_at"] == "2098-06-01T00:00:00Z"
+    shown = in_json(kron, "schedules", "show", "a/b")
+    assert (shown["launcher"]["kind"], shown["queue_max"], shown["jitter_ms"]) == ("http", 7, 5)
+    assert shown["timezone"] == "UTC"
+    code, output, _ = kron("schedules", "show", "a/b")
+    assert (code, output.splitlines()[0].split()) == (GOOD, ["schedule_id", "a/b"])
+    code, output, _ = kron(
+        "schedules", "preview", "--cron", "30 2 29 3 *", "--tz", "Europe/Berlin", "-n", "2"
+    )
+    assert code == GOOD
+    assert output.startswith("At 02:30 on the 29th of March   Europe/Berlin\n") or "02:30" in output
+
+
+REFUSED: list[tuple[list[str], int, str]] = [
+    (["schedules", "show", "nobody"], NO, 'There is no schedule "nobody"'),
+    (["pause", "nobody"], NO, 'There is no schedule "nobody"'),
+    (["resume", "nobody", "--yes"], NO, 'There is no schedule "nobody"'),
+    (["run", "nobody"], NO, 'There is no schedule "nobody"'),
+    (["why", "nobody", "2026-01-01T00:00:00Z"], NO, 'There is no schedule "nobody"'),
+    (["runs", "nobody"], NO, 'There is no schedule "nobody"'),
+    (["runs", "list", "show"], NO, 'There is no schedule "show"'),
+    (["runs", "report", "f" * 64, "SUCCESS"], NO, "There is no run"),
+    (["runs", "report", "x", "LATE"], BAD, 'Invalid STATUS "LATE"'),
+    (["runs", "--status", "LATE"], BAD, 'Invalid --status "LATE"'),
+    (["runs", "x", "--status", "FAILED"], BAD, "Invalid --status"),
+    (["runs", "--limit", "51"], BAD, 'Invalid limit "51": use 1 to 50'),
+    (["schedules", "list", "--cursor", "x"], BAD, "Invalid cursor"),
+    (["schedules", "upsert", "--cron", "x", "--url", "http://127.0.0.1:9/"], BAD, "cron_expr"),
+    (["schedules", "upsert", "--set", "x"], BAD, "write FIELD=VALUE"),
+    (["schedules", "upsert", "nothing.yaml"], BAD, "No such file"),
+    (["schedules", "bulk", "nothing.jsonl"], BAD, "No such file"),
+    (["schedules", "pasue", "x"], BAD, "No such command"),
+    (["schedules", "backfill", "x", "--from", "a", "--to", "b", "--only", "some"], BAD, "--only"),
+    (["status", "--server", "http://127.0.0.1:1", "--store", "memory://"], BAD, "--server has a store"),
+    (["status", "--server", "127.0.0.1:1"], BAD, "Invalid server"),
+    (["status", "--server", "http://127.0.0.1:1"], BAD, "cannot be used"),
+]
+
+
+def test_what_cannot_be_is_said_in_one_line_with_its_exit_code(kron: Kron) -> None:
+    in_json(kron, "schedules", "upsert", "--id", "x", "--cron", "0 0 1 1 *", *WORK)
+    for words, code, said in REFUSED:
+        found, output, errors = kron(*words)
+        assert (words, found, output) == (words, code, ""), errors
+        assert said in errors.splitlines()[0]
+        assert all(line.startswith("kron: ") for line in errors.splitlines())
+
+
+def test_many_are_stored_batch_by_batch_and_a_wrong_line_is_named(kron: Kron) -> None:
+    lines = [json.dumps({"schedule_id": f"s{n}", "cron_expr": "0 0 1 1 *", "timezone": "UTC",
+                         "launcher": {"kind": "callback"}}) for n in range(1_500)]  # fmt: skip
+    Path("good.jsonl").write_text("\n\n".join(lines))
+    assert kron("schedules", "bulk", "good.jsonl") == (GOOD, "stored 1500 schedules\n", "")
+    again = [line.replace("0 0", "0 9") for line in lines]
+    Path("bad.jsonl").write_text("\n".join([*again[:1_200], "{", *again[1_200:]]))
+    code, output, errors = kron("schedules", "bulk", "bad.jsonl")
+    assert (code, output) == (BAD, "")
+    assert errors.startswith("kron: line 1201: ")
+    assert len(errors.splitlines()) == 1
+    # The batch before it is stored, and nothing of its own.
+    found = [in_json(kron, "schedules", "show", name)["cron_expr"] for name in ("s999", "s1000")]
+    assert found == ["0 9 1 1 *", "0 0 1 1 *"]
+    Path("empty.jsonl").write_text("\n \n")
+    assert in_json(kron, "schedules", "bulk", "empty.jsonl") == {"upserted": 0, "batches": 0}
+
+
+def test_a_resume_that_would_start_something_is_not_done_unasked(kron: Kron) -> None:
+    fields = [
+        "--set",
+        "paused=true",
+        "--set",
+        "catchup_policy=fire_immediately",
+        "--set",
+        "overlap_policy=allow",
+    ]
+    in_json(kron, "schedules", "upsert", "--id", "fast", "--cron", "* * * * * *", *WORK, *fields)
+    # In the second of its creation nothing has passed yet.
+    while (answer := kron("resume", "fast"))[0] == GOOD:
+        in_json(kron, "pause", "fast")
+    code, foreseen, errors = answer
+    assert (code, errors) == (NO, "kron: nothing was changed; --yes resumes it\n")
+    assert re.match(r"fast: \d+ runs? would start: 20", foreseen)
+    assert in_json(kron, "schedules", "show", "fast")["paused"]
+    done = in_json(kron, "resume", "fast", "--yes")
+    assert done["would_start"] >= 1
+    assert not done["paused"]
+
+
+def test_pages_are_walked_through(kron: Kron) -> None:
+    for name in ("a", "b", "c"):
+        in_json(kron, "schedules", "upsert", "--id", name, "--cron", "0 0 1 1 *", *WORK)
+    code, output, _ = kron("schedules", "list", "--limit", "2")
+    *rows, more = output.splitlines()
+    assert (code, [row[0] for row in rows]) == (GOOD, ["a", "b"])
+    page = in_json(kron, "schedules", *more.removeprefix("more: ").split())
+    assert ([each["schedule_id"] for each in page["schedules"]], page["next_cursor"]) == (["c"], None)
+
+
+def test_an_executor_reports_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with executing() as executor, serving(tmp_path) as (client, _):
+        monkeypatch.setenv("KRON_SERVER", str(client.base_url))
+        launcher = json.dumps({"kind": "http", "url": executor.url, "reports": True})
+        assert (
+            run(
+                ["schedules", "upsert", "--id", "x", "--cron", "* * * * * *", "--set", f"launcher={launcher}"]
+            )
+            == GOOD
+        )
+        while not executor.sent:
+            pass
+        key = executor.keys()[0]
+        assert run(["runs", "report", key, "FAILED", "--run-id", "e-1", "--error", "no space"]) == GOOD
+        assert "FAILED" in capfd.readouterr().out
+        assert run(["status"]) == GOOD
+        assert "worker: running" in capfd.readouterr().out
+
+
+def test_a_store_that_is_not_there_is_not_made_by_looking_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["status"]) == BAD
+    assert "there is no such file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_sees_how_far_a_bulk_load_is(tmp_path: Path) -> None:
+    """The real command on a real terminal: the bar is drawn there, the answer goes to standard output."""
+    line = {"cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": {"kind": "callback"}}
+    text = "".join(json.dumps({**line, "schedule_id": f"s{n}"}) + "\n" for n in range(3_000))
+    (tmp_path / "many.jsonl").write_text(text)
+    master, slave = pty.openpty()
+    words = [*KRON, "schedules", "bulk", "many.jsonl", "--store", "sqlite:///kron.db"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=slave, text=True, check=False
+    )
+    os.close(slave)
+    drawn = os.read(master, 1 << 16).decode()
+    os.close(master)
+    assert (done.returncode, done.stdout) == (GOOD, "stored 3000 schedules\n")
+    assert "schedules" in drawn
+    assert "/s" in drawn
+
+
+SERVICE = ("status", "why", "pause", "resume", "run", "schedules", "runs")
+
+
+@pytest.mark.parametrize("command", SERVICE)
+def test_every_verb_has_help_with_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command in COMMANDS
+    assert run([command, "--help"]) == GOOD
+    said = capsys.readouterr().out
+    verbs = re.findall(r"^  (\w+)  +", said.partition("Commands:")[2], re.MULTILINE)
+    for words in [[command, verb] for verb in verbs] or [[command]]:
+        assert run([*words, "--help"]) == GOOD
+        help_text = capsys.readouterr().out
+        assert "Examples:" in help_text
+        assert "--server" in help_text
+        assert "--json" in help_text

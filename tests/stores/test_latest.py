@@ -1,0 +1,64 @@
+"""The latest runs of all jobs are found by an index, however many there are, and not by looking at all."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+
+from kron.ports import Place
+from kron.stores.listing import place_values, runs_clauses
+from kron.stores.postgres import PostgresStore
+from kron.stores.sqlite import SqliteStore
+from kron.stores.statement import statements
+
+SPACE = "service"
+MANY = 20_000
+# Whole seconds of a hundred runs each.
+RUN = """'x', i, i * 1000, 'SUCCESS', 'due', (i / 100) * 1000, 0, 0, 'period', 1, 1, 1, 0"""
+COLUMNS = """idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, is_open,
+    kind, attempt, token, acked, changed_at"""
+
+
+async def test_sqlite_reads_a_page_from_an_index(tmp_path: Path) -> None:
+    path = str(tmp_path / "kron.db")
+    store = SqliteStore(path)
+    await store.own(SPACE, "a")
+    with closing(sqlite3.connect(path)) as connection:
+        (number,) = connection.execute("SELECT number FROM namespaces").fetchone()
+        connection.execute(
+            f"""WITH RECURSIVE numbers (i) AS
+                (SELECT 0 UNION ALL SELECT i + 1 FROM numbers WHERE i < {MANY} - 1)
+            INSERT INTO runs (namespace, job, slot, {COLUMNS})
+            SELECT {number}, 1, 0, printf('%064d', i), {RUN} FROM numbers"""
+        )
+        connection.commit()
+        statement = runs_clauses(statements("sqlite"), None)
+        values = {**place_values(Place(100_000, "")), "namespace": number, "limit": 100}
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+    assert plan[0].startswith("SEARCH runs USING INDEX runs_made")
+    # Only runs of one instant are put in order.
+    assert "USE TEMP B-TREE FOR ORDER BY" not in plan
+    newest = await store.latest_runs(SPACE, limit=3)
+    assert [run.nominal_time for run in newest] == [MANY - 1, MANY - 2, MANY - 3]
+    await store.close()
+
+
+async def test_postgres_reads_a_page_from_an_index(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    await store.own(SPACE, "a")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(
+            f"""INSERT INTO schedule_runs (namespace, shard, {COLUMNS})
+            SELECT '{SPACE}', 0, lpad(i::text, 64, '0'), {RUN} FROM generate_series(0, {MANY} - 1) AS i"""
+        )
+        connection.execute("ANALYZE schedule_runs")
+        sql = statements("postgres")
+        statement = f"EXPLAIN {sql['runs']} {runs_clauses(sql, None)}"
+        values = {**place_values(Place(100_000, "")), "namespace": SPACE, "limit": 100}
+        plan = "\n".join(row[0] for row in connection.execute(statement, values))
+    assert "Index Scan Backward using schedule_runs_made" in plan
+    assert "Presorted Key: made_at" in plan
+    newest = await store.latest_runs(SPACE, limit=3)
+    assert [run.nominal_time for run in newest] == [MANY - 1, MANY - 2, MANY - 3]
+    await store.close()
