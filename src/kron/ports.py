@@ -1,4 +1,7 @@
-"""The whole boundary: what the engine needs of a clock, a store, a launcher and a journal."""
+"""The whole boundary: what the engine needs of a clock, a store, a launcher and a journal.
+
+What the run launcher needs beside them, workflows and a memory of starts, stands at the end.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -8,6 +11,7 @@ from typing import NamedTuple, Protocol
 from kron.core.event import Report, Traits
 from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord, Status
 from kron.core.turn import Case, Change
+from kron.core.workflow import WorkflowRecord
 
 
 class Clock(Protocol):
@@ -199,11 +203,19 @@ class Store(Protocol):
         ...
 
 
+class Given(NamedTuple):
+    """What an execution is given beside its settings: the text of a JSON document, and facts by name."""
+
+    document: str
+    facts: Mapping[str, str]
+
+
 class Launch(NamedTuple):
     """One execution to start: the job's launcher settings and the run with its key, attempt and token."""
 
     job: JobRecord
     run: RunRecord
+    given: Given | None = None
 
 
 class Hear(Protocol):
@@ -250,4 +262,62 @@ class Journal(Protocol):
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Write one line."""
+        ...
+
+
+class WorkflowVersion(NamedTuple):
+    """Which version of a workflow there is, whose it is, and since when, in milliseconds."""
+
+    version: int
+    user_id: str
+    created_at: int
+
+
+class WorkflowStore(Protocol):
+    """Where DAG JSON is kept, by workflow and version; a version that is there never changes (SPEC 3: 2)."""
+
+    async def put(self, record: WorkflowRecord) -> WorkflowRecord:
+        """Keep a version unless there is one already; return what is kept."""
+        ...
+
+    async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
+        """Return a version, or None where there is none."""
+        ...
+
+    async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
+        """Return the versions of a workflow, newest first."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files and connections."""
+        ...
+
+
+class Start(NamedTuple):
+    """One start that somebody asked the run launcher for; `begun_at` is in milliseconds."""
+
+    key: str
+    attempt: int
+    workflow_id: str
+    version: int
+    begun_at: int
+
+
+class KnownStart(NamedTuple):
+    """What is on record of an earlier start: of what, and whether it was accepted."""
+
+    workflow_id: str
+    version: int
+    accepted: bool
+
+
+class StartLog(Protocol):
+    """Remembers which starts were asked for, so that the same one is not made twice."""
+
+    async def begin(self, start: Start, *, old: int) -> KnownStart | None:
+        """Note a start before it is made, or return what is on record; what is older than `old` goes."""
+        ...
+
+    async def end(self, start: Start, *, accepted: bool) -> None:
+        """Note that a start was accepted; one that was not is forgotten, so that it can be tried again."""
         ...

@@ -43,6 +43,7 @@ def kron(
     else:
         monkeypatch.setenv("KRON_STORE", "sqlite:///kron.db")
         monkeypatch.setenv("KRON_MAX_PAGE", "50")
+        monkeypatch.setenv("KRON_ALLOWED_HOSTS", "127.0.0.1")
         yield call
 
 

@@ -22,7 +22,12 @@ class Process:
 
     def __init__(self, *words: str, folder: Path, **variables: str) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KRON_")}
-        environment |= {"KRON_PROCESS_FOLDER": str(folder / "processes"), **variables}
+        environment |= {
+            "KRON_PROCESS_FOLDER": str(folder / "processes"),
+            # Where the executors of the tests are.
+            "KRON_ALLOWED_HOSTS": "127.0.0.1",
+            **variables,
+        }
         self._process = subprocess.Popen(
             [*KRON, *words], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
         )

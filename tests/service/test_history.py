@@ -28,14 +28,14 @@ async def test_a_run_by_hand_is_its_own_and_the_same_request_runs_once(store: St
         await office.until(NOON + 2 * SECOND)
         assert first["idempotency_key"] == again["idempotency_key"] != other["idempotency_key"]
         assert (first["status"], again["status"], again["kind"]) == ("PENDING", "SUCCESS", "manual")
-        assert len(office.launchers["callback"].started) == 2
+        assert len(office.launchers["workflow"].started) == 2
         with pytest.raises(UnknownScheduleError):
             await run_now(office.registrar, "nobody")
 
 
 async def failing_history(office: Office) -> None:
     """Let minutes 1 to 4 succeed, fail, be skipped, and be missed in a pause; then two more succeed."""
-    launcher = office.launchers["callback"]
+    launcher = office.launchers["workflow"]
     launcher.then("minutely", Step.SUCCEED, Step.FAIL, Step.HANG)
     await office.registrar.upsert_schedule(MINUTELY)
     await office.work()
@@ -58,14 +58,14 @@ async def test_a_backfill_runs_what_is_meant_and_a_dry_run_only_counts(
 ) -> None:
     async with office_on(store) as office:
         await failing_history(office)
-        before, started = await office.runs("minutely"), len(office.launchers["callback"].started)
+        before, started = await office.runs("minutely"), len(office.launchers["workflow"].started)
         wanted = Range(start=NOON_S - 120, end=NOON_S + 600, only=only)
         foreseen = await backfill_schedule(office.registrar, "minutely", wanted, request_id="b", dry_run=True)
         assert await office.runs("minutely") == before
         done = await backfill_schedule(office.registrar, "minutely", wanted, request_id="b")
         assert (done["runs"], done["count"]) == (foreseen["runs"], len(minutes))
         await office.until(NOON + 4 * MINUTE + 2 * SECOND)
-        new = office.launchers["callback"].started[started:]
+        new = office.launchers["workflow"].started[started:]
         assert sorted((start.nominal_time - NOON_S) // 60 for start in new) == minutes
         own = [run for run in await office.runs("minutely") if run.kind is Kind.PERIOD]
         # A handled period keeps its outcome; one from before the schedule's creation gets its own row.
@@ -212,7 +212,7 @@ async def test_the_runs_of_all_schedules_are_looked_through(store: Store) -> Non
     async with office_on(store) as office:
         await office.registrar.upsert_schedule(MINUTELY)
         await office.registrar.upsert_schedule({**MINUTELY, "schedule_id": "other"})
-        office.launchers["callback"].then("other", Step.FAIL)
+        office.launchers["workflow"].then("other", Step.FAIL)
         await office.work()
         await office.until(NOON + 3 * MINUTE)
         shown: list[object] = []

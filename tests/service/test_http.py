@@ -208,8 +208,9 @@ def test_a_run_by_hand_is_asked_for_once(client: httpx.Client) -> None:
 
     wait_for(ended)
     (run, _) = client.get("/schedules/by-hand/runs").json()["runs"]
-    # No launcher was named, and the program that serves has no function for it.
-    assert (run["result"], run["error"]) == ("launch_failed", "no function is registered for the job")
+    # No launcher was named, so it is a workflow's run, and the settings name no executor.
+    said = "Nobody runs workflows here: the setting executor names none"
+    assert (run["result"], run["error"]) == ("launch_failed", said)
 
 
 def test_a_backfill_is_counted_then_asked_for(client: httpx.Client) -> None:
@@ -252,6 +253,10 @@ def test_the_description_has_every_route_with_examples_and_is_valid(client: http
         ("POST", "/preview"),
         ("POST", "/schedules/{schedule_id}/resume-preview"),
         ("POST", "/runs/{idempotency_key}/status"),
+        ("PUT", "/workflows/{workflow_id}/versions/{version}"),
+        ("GET", "/workflows/{workflow_id}/versions/{version}"),
+        ("GET", "/workflows/{workflow_id}"),
+        ("POST", "/run-launcher/start"),
         ("GET", "/healthz"),
         ("GET", "/readyz"),
     }

@@ -47,4 +47,4 @@ async def test_a_wake_starts_no_more_missed_periods_than_the_limit(store: Store)
         office.engine.limits = Limits(catchup_per_wake=7)
         await office.work()
         await office.until(NOON + 30 * MINUTE + 2 * SECOND)
-        assert len(office.launchers["callback"].started) == 30
+        assert len(office.launchers["workflow"].started) == 30

@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "reference" / "service.md").read_text(encoding="utf-8")
 def test_the_page_has_every_route_and_no_other() -> None:
     document = api_of(Registrar(SqliteStore(), SystemClock()), Settings()).openapi()
     routes = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
-    assert set(re.findall(r"^\| `((?:GET|POST|DELETE) [^`]+)`", PAGE, re.MULTILINE)) == routes
+    assert set(re.findall(r"^\| `((?:GET|POST|PUT|DELETE) [^`]+)`", PAGE, re.MULTILINE)) == routes
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -19,6 +19,7 @@ from kron.fronts.service.refusal import (
 )
 from kron.fronts.service.request import FIELDS, Rules, read_wish
 from kron.fronts.service.view import preview_of, schedule_view
+from kron.launchers.gate import gate_of
 from kron.launchers.kind import launcher_text_of
 from kron.ports import FoundJob, JobFilter, Store
 from kron.stores.sqlite import SqliteStore
@@ -202,7 +203,7 @@ async def test_what_is_usual_and_what_is_allowed_is_the_operators_choice(store: 
         launcher={"kind": "http", "url": "http://127.0.0.1:9/start"},
         timezones=frozenset({"UTC"}),
         commands=frozenset({"/bin/true"}),
-        hosts=frozenset({"example.com"}),
+        hosts=gate_of(["example.com"]),
     )
     async with office_on(store, rules) as office:
         await office.registrar.upsert_schedule(HOURLY)
@@ -265,9 +266,9 @@ async def test_an_edit_that_also_pauses_is_one_change(store: Store) -> None:
         assert waiting
         await office.registrar.upsert_schedule({**windowed, "seed": {"salt": "x"}, "paused": True})
         assert all(run.due_at is None for run in await office.runs("minutely"))
-        started = len(office.launchers["callback"].started)
+        started = len(office.launchers["workflow"].started)
         await office.until(NOON + 5 * MINUTE)
-        assert len(office.launchers["callback"].started) == started
+        assert len(office.launchers["workflow"].started) == started
 
 
 async def test_a_paused_schedule_starts_nothing_and_its_resume_says_what_it_starts(store: Store) -> None:
@@ -316,7 +317,7 @@ async def test_what_a_resume_would_do_is_what_it_does(
         assert foreseen["would_drop"] == would_drop
         await office.registrar.pause_schedule("minutely", False)
         await office.until(NOON + 300 * MINUTE + 1.5 * SECOND)
-        assert len(office.launchers["callback"].started) - would_start in range(would_wait // 60 + 1)
+        assert len(office.launchers["workflow"].started) - would_start in range(would_wait // 60 + 1)
 
 
 async def test_a_deleted_schedule_is_gone_and_its_history_stays(store: Store) -> None:
@@ -350,7 +351,7 @@ async def test_a_schedule_created_again_starts_no_period_twice_and_is_new(store:
         assert receipt["next_run_at"] == "2026-01-01T12:04:00Z"
         assert (await office.registrar.get_schedule("minutely"))["paused"] is False
         await office.until(NOON + 9 * MINUTE)
-        started = [start.nominal_time - NOON_S for start in office.launchers["callback"].started]
+        started = [start.nominal_time - NOON_S for start in office.launchers["workflow"].started]
         assert started == [60, 120, 240, 300]
 
 
@@ -397,14 +398,14 @@ async def test_many_are_stored_together_or_not_at_all(store: Store) -> None:
 async def test_a_change_is_carried_out_although_the_engine_keeps_changing_the_schedule(store: Store) -> None:
     async with office_on(store) as office:
         often = {**WORK, "schedule_id": "often", "cron_expr": "* * * * * *", "timezone": "UTC"}
-        office.launchers["callback"].then("often", *[Step.SUCCEED] * 3)
+        office.launchers["workflow"].then("often", *[Step.SUCCEED] * 3)
         await office.registrar.upsert_schedule(often)
         await office.work()
         for number in range(5):
             await office.until(NOON + number * SECOND + timedelta(milliseconds=1_500))
             await office.registrar.upsert_schedule({**often, "version": number})
         assert (await office.registrar.get_schedule("often"))["version"] == 4
-        assert len(office.launchers["callback"].started) == 5
+        assert len(office.launchers["workflow"].started) == 5
 
 
 @pytest.mark.parametrize("name", ["\0", "a\0b", "\ud800", "", "a\nb"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kron.cli.main import BAD, GOOD, run
-from kron.core.errors import UnreadableFileError
+from kron.core.errors import InputError, UnreadableFileError
 from kron.fronts.service.settings import BARE, SETTINGS, InvalidSettingsError, Settings, read_settings, shown
 
 # Another value than the default, as the environment writes it, and what it is read as.
@@ -22,6 +22,10 @@ OTHERS: dict[str, tuple[str, object]] = {
     "default_catchup_policy": ("fire_immediately", "fire_immediately"),
     "default_jitter_ms": ("250", 250),
     "default_launcher": ('{"kind": "http", "url": "http://h/"}', {"kind": "http", "url": "http://h/"}),
+    "executor": ('{"kind": "callback", "name": "run"}', {"kind": "callback", "name": "run"}),
+    "workflows": ("flows", "flows"),
+    "signing_secret": ("a-secret-of-20-signs", "a-secret-of-20-signs"),
+    "signing_secret_file": ("secret.txt", "secret.txt"),
     "allowed_timezones": ("UTC, Europe/Berlin", frozenset({"UTC", "Europe/Berlin"})),
     "allowed_commands": ("/bin/true,/bin/false", frozenset({"/bin/true", "/bin/false"})),
     "allowed_hosts": ("example.com", frozenset({"example.com"})),
@@ -108,6 +112,8 @@ def test_kron_config_shows_every_setting_and_no_password(
 ) -> None:
     monkeypatch.setenv("KRON_STORE", "postgresql://ann:s3cret@db/kron")
     monkeypatch.setenv("KRON_DEFAULT_LAUNCHER", '{"kind": "http", "url": "http://a:s3cret@h/"}')
+    monkeypatch.setenv("KRON_EXECUTOR", '{"kind": "process", "command": "x", "env": {"KEY": "s3cret"}}')
+    monkeypatch.setenv("KRON_SIGNING_SECRET", "this is a s3cret of ours")
     assert run(["config", "--json"]) == GOOD
     lines = json.loads(capsys.readouterr().out)
     assert [line["name"] for line in lines] == list(SETTINGS)
@@ -118,3 +124,37 @@ def test_kron_config_shows_every_setting_and_no_password(
     monkeypatch.setenv("KRON_PORT", "-1")
     assert run(["config"]) == BAD
     assert "KRON_PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("signing_secret", "s3cret"),
+        ("signing_secret", "s3cret\n" * 9),
+        ("executor", '{"kind": "workflow", "s3cret": 1}'),
+        ("default_launcher", '{"kind": "workflow"}'),
+        ("executor", "s3cret"),
+        ("allowed_hosts", "http://example.com"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_no_secret_is_quoted(name: str, text: str) -> None:
+    with pytest.raises(InvalidSettingsError) as refused:
+        read_settings({f"KRON_{name.upper()}": text}, {})
+    (problem,) = refused.value.problems
+    assert problem.path == f"KRON_{name.upper()}"
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_secret_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    settings = Settings(signing_secret_file=str(file), signing_secret="another secret of ours")
+    with pytest.raises(UnreadableFileError):
+        settings.secret()
+    file.write_text("short\n")
+    with pytest.raises(InputError, match=r"signing_secret_file .* at least 16") as refused:
+        settings.secret()
+    assert "short" not in str(refused.value)
+    file.write_text("a secret in its own file\n")
+    assert settings.secret() == b"a secret in its own file"
+    assert Settings(signing_secret="another secret of ours").secret() == b"another secret of ours"
+    assert Settings().secret() is None

@@ -71,7 +71,7 @@ async def test_the_tables_show_policies_in_the_words_of_the_specification(
 async def test_the_tables_show_schedules_and_their_runs(database: tuple[Store, Connection]) -> None:
     store, connection = database
     async with office_on(store) as office:
-        office.launchers["callback"].then("minutely", Step.SUCCEED, Step.FAIL, Step.HANG)
+        office.launchers["workflow"].then("minutely", Step.SUCCEED, Step.FAIL, Step.HANG)
         fields = {"start_at": "2026-01-01T00:00:00Z", "jitter_ms": 0}
         await office.registrar.upsert_schedule({**MINUTELY, **fields})
         await office.work()

@@ -110,7 +110,7 @@ def test_a_stop_waits_for_what_runs_within_its_bound_and_the_next_owner_finds_th
     upsert(url, {**YEARLY, "launcher": {"kind": "process", "command": command, "survive": True}})
 
     asyncio.run(asked(url, lambda registrar: run_now(registrar, "fast", "one")))
-    variables = {**FAST, "KRON_DRAIN_MS": "200"}
+    variables = {**FAST, "KRON_DRAIN_MS": "200", "KRON_ALLOWED_COMMANDS": "/bin/sh"}
     with process("worker", "--store", url, folder=tmp_path, **variables) as first:
         wait_for(lambda: [run for run in runs_of(url) if run.acked])
         first.signal(signal.SIGTERM)

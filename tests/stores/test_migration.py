@@ -151,34 +151,32 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_a_database_is_migrated_step_by_step(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["migrate", url, "--status"]) == NO
-    assert capsys.readouterr().out.split() == ["1", "engine", "not", "applied"]
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert shown == [["1", "engine", "not", "applied"], ["2", "workflows", "not", "applied"]]
     assert run(["migrate", url, "--dry-run"]) == GOOD
-    assert capsys.readouterr().out == "would apply 1 engine\n"
+    assert capsys.readouterr().out == "would apply 1 engine\nwould apply 2 workflows\n"
     assert run(["migrate", url]) == GOOD
-    assert capsys.readouterr().out == "applied 1 engine\n"
+    assert capsys.readouterr().out == "applied 1 engine\napplied 2 workflows\n"
     assert run(["migrate", url]) == GOOD
-    assert capsys.readouterr().out == "nothing to do: the tables are at step 1\n"
+    assert capsys.readouterr().out == "nothing to do: the tables are at step 2\n"
     assert run(["migrate", url, "--status"]) == GOOD
-    number, name, at = capsys.readouterr().out.split()
-    assert (number, name) == ("1", "engine")
-    assert at.endswith("Z")
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [(number, name) for number, name, _ in shown] == [("1", "engine"), ("2", "workflows")]
+    assert all(at.endswith("Z") for _, _, at in shown)
 
 
 def test_machines_read_the_same(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["migrate", url, "--dry-run", "--json"]) == GOOD
     would = json.loads(capsys.readouterr().out)
-    assert would == {"newest": 1, "dry_run": True, "steps": [{"number": 1, "name": "engine"}]}
+    steps = [{"number": 1, "name": "engine"}, {"number": 2, "name": "workflows"}]
+    assert would == {"newest": 2, "dry_run": True, "steps": steps}
     assert run(["migrate", url, "--status", "--json"]) == NO
     status = json.loads(capsys.readouterr().out)
-    assert status == {
-        "at": 0,
-        "newest": 1,
-        "steps": [{"number": 1, "name": "engine", "applied_at": None}],
-    }
+    assert status == {"at": 0, "newest": 2, "steps": [{**step, "applied_at": None} for step in steps]}
     assert run(["migrate", url, "--json"]) == GOOD
     assert json.loads(capsys.readouterr().out) == {**would, "dry_run": False}
     assert run(["migrate", url, "--status", "--json"]) == GOOD
-    assert json.loads(capsys.readouterr().out)["at"] == 1
+    assert json.loads(capsys.readouterr().out)["at"] == 2
 
 
 def test_a_question_makes_no_file(tmp_path: Path) -> None:
@@ -191,12 +189,12 @@ def test_a_newer_database_is_refused_in_one_line(tmp_path: Path, capsys: pytest.
     path = tmp_path / "kron.db"
     assert run(["migrate", f"sqlite:///{path}"]) == GOOD
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("INSERT INTO kron_migrations (number, name, checksum) VALUES (2, 'b', 'c')")
+        connection.execute("INSERT INTO kron_migrations (number, name, checksum) VALUES (3, 'b', 'c')")
         connection.commit()
     capsys.readouterr()
     for option in ([], ["--status"], ["--dry-run"]):
         assert run(["migrate", f"sqlite:///{path}", *option]) == BAD
-        complaint = "kron: The database is at migration 2 and this program knows only 1: use a newer Kron\n"
+        complaint = "kron: The database is at migration 3 and this program knows only 2: use a newer Kron\n"
         assert capsys.readouterr().err == complaint
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from inspect import CORO_CREATED, getcoroutinestate
+from typing import TypeAlias
 
 from kron.core.errors import InvalidOptionError
 from kron.core.event import Happened, Traits
@@ -13,27 +14,36 @@ from kron.ports import Clock, Hear, Launch
 
 _log = logging.getLogger("kron.launchers")
 
+Callback: TypeAlias = Callable[[Launch], Awaitable[object]]
+Pick: TypeAlias = Callable[[Launch], Callback | None]
+
 
 class CallbackLauncher:
     """Calls functions by the job's identity. They die with the program, so none can be adopted.
 
-    With `max_calls` at most so many run at once; the others wait in order.
+    With `max_calls` at most so many run at once; the others wait in order. With `pick` it says itself which
+    function is called.
     """
 
     traits = Traits(reports=True, idempotent=False)
 
-    def __init__(self, clock: Clock, *, max_calls: int | None = None) -> None:
+    def __init__(self, clock: Clock, *, max_calls: int | None = None, pick: Pick | None = None) -> None:
         if max_calls is not None and max_calls < 1:
             raise InvalidOptionError(option="max_calls", value=max_calls, reason="must be at least 1")
         self._clock = clock
         self._room = None if max_calls is None else asyncio.Semaphore(max_calls)
         self._calls: dict[tuple[str, int], tuple[asyncio.Task[None], Launch, Hear]] = {}
-        self.callbacks: dict[str, Callable[[Launch], Awaitable[object]]] = {}
+        self.callbacks: dict[str, Callback] = {}
+        self._pick = pick or (lambda launch: self.callbacks.get(launch.job.identity))
 
     @property
     def busy(self) -> bool:
         """Say whether calls are under way."""
         return bool(self._calls)
+
+    def knows(self, launch: Launch) -> bool:
+        """Say whether there is a function for a launch."""
+        return self._pick(launch) is not None
 
     def start(self, launch: Launch, hear: Hear) -> None:
         """Call the job's function in a task of its own."""
@@ -60,7 +70,7 @@ class CallbackLauncher:
 
     async def _outcome(self, launch: Launch) -> tuple[Happened, str]:
         """Call the function and return how that ended."""
-        callback = self.callbacks.get(launch.job.identity)
+        callback = self._pick(launch)
         if callback is None:
             return Happened.LAUNCH_FAILED, "no function is registered for the job"
         try:

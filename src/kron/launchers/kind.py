@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from kron.core.duration import format_duration, parse_duration
 from kron.core.errors import InputError, Problem
 from kron.core.reading import Fields, parse_bool, parse_text, parse_utf8, refuse, suggestion
+from kron.launchers.own import OwnSettings, own_kinds, read_own
 
 # What is kept of a process's output: by default, and the bounds of what may be asked for.
 MAX_OUTPUT, LEAST_OUTPUT, MOST_OUTPUT = 65_536, 1_024, 16 * 1024 * 1024
@@ -27,6 +28,8 @@ OWN_HEADERS = frozenset(
         "idempotency-key",
         "kron-attempt",
         "kron-fencing-token",
+        "kron-timestamp",
+        "kron-signature",
         "content-type",
         "content-length",
         "host",
@@ -59,15 +62,30 @@ class InvalidLauncherError(InputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackSettings:
-    """The job is a function of the program that runs the engine."""
+    """The job is a function of the program that runs the engine; one for workflows has a name."""
 
+    name: str | None = None
     workflow_id: str | None = None
     version: int | None = None
     user_id: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return the launcher object."""
-        return {"kind": "callback", **_workflow_of(self)}
+        named = {} if self.name is None else {"name": self.name}
+        return {"kind": "callback", **named, **_workflow_of(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowSettings:
+    """The job is a workflow: its DAG is loaded and handed to the executor of whoever runs the engine."""
+
+    workflow_id: str
+    version: int
+    user_id: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the launcher object."""
+        return {"kind": "workflow", **_workflow_of(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +145,7 @@ class HttpSettings:
         }
 
 
-def _workflow_of(settings: CallbackSettings | ProcessSettings) -> dict[str, object]:
+def _workflow_of(settings: CallbackSettings | ProcessSettings | WorkflowSettings) -> dict[str, object]:
     """Return the workflow a job belongs to, if it says so."""
     said = {
         "workflow_id": settings.workflow_id,
@@ -137,7 +155,7 @@ def _workflow_of(settings: CallbackSettings | ProcessSettings) -> dict[str, obje
     return {name: value for name, value in said.items() if value is not None}
 
 
-Settings: TypeAlias = CallbackSettings | ProcessSettings | HttpSettings
+Settings: TypeAlias = CallbackSettings | ProcessSettings | HttpSettings | WorkflowSettings | OwnSettings
 
 
 def read_launcher(value: object, *, path: str = "launcher") -> Settings:
@@ -146,6 +164,12 @@ def read_launcher(value: object, *, path: str = "launcher") -> Settings:
     kind = value.get("kind") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping):
         problems.append(Problem(path, value, f"must be an object with kind, one of {', '.join(_READERS)}"))
+    elif isinstance(kind, str) and kind not in _READERS and kind in own_kinds():
+        own = read_own(kind, value, path, problems)
+        if own is not None:
+            _check_size(own, path, problems)
+        if own is not None and not problems:
+            return own
     elif not isinstance(kind, str) or kind not in _READERS:
         problems.append(Problem(f"{path}.kind", kind, "is missing" if kind is None else _known(kind)))
     else:
@@ -168,6 +192,10 @@ def launcher_kind_of(settings: Settings) -> str:
             return "process"
         case HttpSettings():
             return "http:reports" if settings.reports else "http"
+        case WorkflowSettings():
+            return "workflow"
+        case OwnSettings():
+            return settings.kind
 
 
 def launcher_text_of(settings: Settings) -> str:
@@ -187,7 +215,7 @@ def settings_of(text: str) -> Settings:
 
 
 def _known(kind: object) -> str:
-    return f"unknown kind; {suggestion(kind, _READERS)}"
+    return f"unknown kind; {suggestion(kind, (*_READERS, *own_kinds()))}"
 
 
 def _check_size(settings: Settings, path: str, problems: list[Problem]) -> None:
@@ -198,9 +226,21 @@ def _check_size(settings: Settings, path: str, problems: list[Problem]) -> None:
 
 def _read_callback(fields: Fields) -> Settings:
     return CallbackSettings(
+        name=fields.read("name", _optional(parse_utf8), None),
         workflow_id=fields.read("workflow_id", _optional(parse_utf8), None),
         version=fields.read("version", _optional(_parse_version), None),
         user_id=fields.read("user_id", _optional(parse_utf8), None),
+    )
+
+
+def _read_workflow(fields: Fields) -> Settings:
+    for name in _WORKFLOW:
+        if fields.get(name) is None:
+            fields.problem(name, None, "is missing")
+    return WorkflowSettings(
+        workflow_id=fields.read("workflow_id", _optional(parse_utf8), None) or "",
+        version=fields.read("version", _optional(_parse_version), None) or 0,
+        user_id=fields.read("user_id", _optional(parse_utf8), None) or "",
     )
 
 
@@ -348,7 +388,8 @@ def _optional(parse: Callable[[object], Value]) -> Callable[[object], Value | No
 # Whose work it is (SPEC 3: 3): every kind may say so.
 _WORKFLOW = ("workflow_id", "version", "user_id")
 _READERS: dict[str, tuple[tuple[str, ...], Callable[[Fields], Settings]]] = {
-    "callback": (_WORKFLOW, _read_callback),
+    "callback": (("name", *_WORKFLOW), _read_callback),
     "process": (("command", "env", "cwd", "stdin", "max_output", "survive", *_WORKFLOW), _read_process),
     "http": (("url", "headers", "timeout", "connect_timeout", "reports", *_WORKFLOW), _read_http),
+    "workflow": (_WORKFLOW, _read_workflow),
 }

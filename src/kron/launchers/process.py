@@ -5,8 +5,9 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import NamedTuple, TypeAlias
 
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.event import Happened, Traits
-from kron.core.instant import rfc3339
 from kron.core.record import RunRecord
 from kron.launchers.host import (
     Files,
@@ -30,7 +30,7 @@ from kron.launchers.host import (
 from kron.launchers.kind import OWN_PREFIX, ProcessSettings
 from kron.launchers.report import report_of
 from kron.launchers.retry import Backoff, pause
-from kron.launchers.running import Process, number_of, process_settings
+from kron.launchers.running import Process, env_of, number_of, process_settings
 from kron.launchers.watch import Watched
 from kron.ports import Clock, Hear, Launch
 
@@ -87,6 +87,8 @@ class ProcessLauncher:
         self._max = max_processes
         self._backoff = backoff
         self._on_output = on_output
+        # Asked before each start, because what is allowed may have changed since a job was registered.
+        self.allow: Callable[[ProcessSettings], bool] | None = None
         # What the owner is told by its own variables, a password perhaps, is not the processes' business.
         self._env = {
             name: value for name, value in os.environb.items() if not name.startswith(OWN_PREFIX.encode())
@@ -140,7 +142,9 @@ class ProcessLauncher:
         try:
             settings = process_settings(launch)
             files = self._files_of(attempt)
-            child = spawn(settings, self._env_of(launch, settings), files)
+            self._check(settings)
+            stdin = settings.stdin if launch.given is None else launch.given.document
+            child = spawn(replace(settings, stdin=stdin), env_of(self._env, launch, settings), files)
         except (InputError, ValueError) as error:
             self._refuse(launch, hear, str(error))
             return
@@ -169,17 +173,11 @@ class ProcessLauncher:
     def _refuse(self, launch: Launch, hear: Hear, error: str) -> None:
         hear(report_of(self._clock, launch.run, Happened.LAUNCH_FAILED, error))
 
-    def _env_of(self, launch: Launch, settings: ProcessSettings) -> Mapping[bytes, bytes]:
-        run = launch.run
-        return {
-            **self._env,
-            **{os.fsencode(name): os.fsencode(value) for name, value in settings.env},
-            b"KRON_IDENTITY": run.identity.encode(),
-            b"KRON_PERIOD_ID": rfc3339(run.nominal_time).encode(),
-            b"KRON_IDEMPOTENCY_KEY": run.key.encode(),
-            b"KRON_ATTEMPT": b"%d" % run.attempt,
-            b"KRON_FENCING_TOKEN": b"%d" % run.token,
-        }
+    def _check(self, settings: ProcessSettings) -> None:
+        """Refuse a command that is not, or no longer, allowed."""
+        if self.allow is not None and not self.allow(settings):
+            reason = "is not among the commands the settings allow (allowed_commands)"
+            raise InvalidOptionError(option="command", value=settings.command[0], reason=reason)
 
     def _files_of(self, attempt: Attempt) -> Files:
         key, number = attempt
@@ -334,7 +332,7 @@ class ProcessLauncher:
 
     async def adopt(self, runs: Sequence[Launch], hear: Hear) -> frozenset[str]:
         """Find processes by number and start, or by their environment where no number is on record."""
-        unnamed = sessions_of({run.key for _, run in runs if run.run_id is None})
+        unnamed = sessions_of({each.run.key for each in runs if each.run.run_id is None})
         found = set()
         for launch in runs:
             attempt = (launch.run.key, launch.run.attempt)

@@ -5,13 +5,15 @@ import json
 import logging
 import os
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from subprocess import Popen
 
 from kron.core.errors import InvalidOptionError
+from kron.core.instant import rfc3339
 from kron.core.record import RunRecord
 from kron.launchers.host import Files, exit_code_of, stat_of, written_status
-from kron.launchers.kind import ProcessSettings, settings_of
+from kron.launchers.kind import OWN_PREFIX, ProcessSettings, settings_of
 from kron.ports import Hear, Launch
 
 _log = logging.getLogger("kron.launchers")
@@ -114,6 +116,21 @@ def process_settings(launch: Launch) -> ProcessSettings:
         kind = json.loads(launch.job.launcher)["kind"]
         raise InvalidOptionError(option="launcher.kind", value=kind, reason='must be "process" here')
     return settings
+
+
+def env_of(usual: Mapping[bytes, bytes], launch: Launch, settings: ProcessSettings) -> Mapping[bytes, bytes]:
+    """Return the environment of a process: the owner's, its own, and which execution it is."""
+    run, facts = launch.run, {} if launch.given is None else launch.given.facts
+    return {
+        **usual,
+        **{os.fsencode(name): os.fsencode(value) for name, value in settings.env},
+        **{f"{OWN_PREFIX}{name.upper()}".encode(): value.encode() for name, value in facts.items()},
+        b"KRON_IDENTITY": run.identity.encode(),
+        b"KRON_PERIOD_ID": rfc3339(run.nominal_time).encode(),
+        b"KRON_IDEMPOTENCY_KEY": run.key.encode(),
+        b"KRON_ATTEMPT": b"%d" % run.attempt,
+        b"KRON_FENCING_TOKEN": b"%d" % run.token,
+    }
 
 
 def number_of(run: RunRecord, pid: int | None) -> tuple[int, int]:

@@ -2,42 +2,62 @@
 
 import asyncio
 import json
+import socket
 from contextlib import suppress
 
 import httpx
 
+from kron.launchers.gate import Gate, host_of
 from kron.launchers.kind import HttpSettings
 from kron.launchers.request import Answer, Target, answer_of, document_of, headers_of, hidden, target_of
+from kron.launchers.signature import signed
 from kron.ports import Clock, Launch
 
 # What is read of an answer's text: so many bytes, and for so long.
 MAX_ANSWER, ANSWER_S = 65_536, 5.0
-_QUERY = "kron_query"
+# How many of a host's addresses are tried in one request.
+MAX_ADDRESSES = 4
+_QUERY, _ADDRESSES = "kron_query", "kron_addresses"
+
+
+class RefusedError(Exception):
+    """A request may not be sent where it is addressed to."""
 
 
 class _Transport(httpx.AsyncHTTPTransport):
-    """Adds the query where nobody logs it: the client writes every address it sends to into its log."""
+    """Adds the query where nobody logs it: the client writes every address it sends to into its log.
+
+    Connects to the addresses that were looked at before, so that a name that means something else by now,
+    or to somebody else, changes nothing. The server still has to prove that it is the host of the URL.
+    """
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        query = request.extensions.get(_QUERY)
-        if not query:
-            return await super().handle_async_request(request)
-        whole = httpx.Request(
-            request.method,
-            request.url.copy_with(query=query),
-            headers=request.headers,
-            stream=request.stream,
-            extensions=request.extensions,
-        )
-        return await super().handle_async_request(whole)
+        url = request.url.copy_with(query=request.extensions[_QUERY] or None)
+        addresses: list[str] = request.extensions[_ADDRESSES]
+        extensions = {**request.extensions, "sni_hostname": url.host} if addresses else request.extensions
+        for number, address in enumerate(addresses or [url.host], 1):
+            whole = httpx.Request(
+                request.method,
+                url.copy_with(host=address),
+                headers=request.headers,
+                stream=request.stream,
+                extensions=extensions,
+            )
+            try:
+                return await super().handle_async_request(whole)
+            except httpx.ConnectError:
+                if number >= len(addresses):
+                    raise
+        raise AssertionError("the last address answers or raises")
 
 
 class Sender:
     """Sends single requests over connections that are kept."""
 
-    def __init__(self, clock: Clock, *, proxy: str | None = None) -> None:
+    def __init__(self, clock: Clock, *, gate: Gate | None = None, secret: bytes | None = None) -> None:
         self._clock = clock
-        self._proxy = proxy
+        self._gate = gate
+        self._secret = secret
         self._client: httpx.AsyncClient | None = None
 
     async def send(self, launch: Launch, settings: HttpSettings) -> Answer:
@@ -51,6 +71,8 @@ class Sender:
             connecting = isinstance(cause, httpx.ConnectTimeout)
             within = settings.connect_timeout.total_seconds() if connecting else total_s
             error = f"{target.shown} did not answer within {within:g} s"
+        except RefusedError as cause:
+            return Answer(hidden(f"{target.shown} may not be asked: {cause}", target))
         except (httpx.HTTPError, OSError) as cause:
             error = f"{target.shown} cannot be reached: {type(cause).__name__}: {cause}".removesuffix(": ")
         except (httpx.InvalidURL, ValueError) as cause:
@@ -62,23 +84,42 @@ class Sender:
 
     async def _post(self, launch: Launch, settings: HttpSettings, target: Target) -> httpx.Response:
         client = self._opened()
+        given = launch.given
+        text = json.dumps(document_of(launch, settings)) if given is None else given.document
+        body, headers = text.encode(), headers_of(launch, settings)
+        if self._secret is not None:
+            headers |= signed(self._secret, body, now=int(self._clock.now().timestamp()))
         request = client.build_request(
             "POST",
             target.shown,
-            content=json.dumps(document_of(launch, settings)).encode(),
-            headers=headers_of(launch, settings),
+            content=body,
+            headers=headers,
             timeout=httpx.Timeout(
                 settings.timeout.total_seconds(), connect=settings.connect_timeout.total_seconds(), pool=None
             ),
-            extensions={_QUERY: target.query.encode()},
+            extensions={_QUERY: target.query.encode(), _ADDRESSES: await self._addresses(settings.url)},
         )
         login = None if target.login is None else httpx.BasicAuth(*target.login)
         return await client.send(request, auth=login, follow_redirects=False, stream=True)
 
+    async def _addresses(self, url: str) -> list[str]:
+        """Return where a request may go; without a gate that is anywhere, and nothing is looked up."""
+        if self._gate is None:
+            return []
+        fault, host = self._gate.fault_of(url), host_of(url)
+        if fault is None:
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+            fault = self._gate.fault_of_found(url, addresses)
+            if fault is None:
+                return addresses[:MAX_ADDRESSES]
+        raise RefusedError(f"{host} {fault}")
+
     def _opened(self) -> httpx.AsyncClient:
         if self._client is None:
             # Neither proxies nor passwords from the environment: a job's request is what its settings say.
-            self._client = httpx.AsyncClient(transport=_Transport(proxy=self._proxy), trust_env=False)
+            self._client = httpx.AsyncClient(transport=_Transport(), trust_env=False)
         return self._client
 
     async def close(self) -> None:

@@ -102,10 +102,10 @@ class Carrier:
         unsure, self.unsure = self.unsure, []
         known, starts, ends = sort_out(unsure, cases)
         self.journal.settled(known, NOTHING[1], (self.clock.now() - EPOCH) // MILLISECOND)
-        for job, run in starts:
-            self._start(job, run)
-        for job, run in ends:
-            self._end(job, run)
+        for launch in starts:
+            self._start(launch.job, launch.run)
+        for launch in ends:
+            self._end(launch.job, launch.run)
 
     def _start(self, job: JobRecord, run: RunRecord, *, alone: bool = False) -> None:
         """Start a run; one that is `alone` is the only open one of its job."""

@@ -29,11 +29,12 @@ async def orphans_of(
     reports: list[Report] = []
     for kind in {job.launcher_kind for job in jobs.values()}:
         launcher = launchers.get(kind)
-        mine = [Launch(jobs[run.identity], run) for run in left if jobs[run.identity].launcher_kind == kind]
-        found = await launcher.adopt(mine, hear) if launcher else frozenset()
+        mine = [run for run in left if jobs[run.identity].launcher_kind == kind]
+        launches = [Launch(jobs[run.identity], run) for run in mine]
+        found = await launcher.adopt(launches, hear) if launcher else frozenset()
         reports += [
             Report(run.identity, run.key, run.attempt, Happened.ORPHANED, now)
-            for _, run in mine
+            for run in mine
             if run.key not in found
         ]
     return reports

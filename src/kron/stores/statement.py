@@ -8,9 +8,9 @@ _NAMED = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | r
 
 
 @cache
-def statements(database: str) -> dict[str, str]:
+def statements(database: str, file: str = "statements") -> dict[str, str]:
     """Return the statements of one database by name."""
-    text = (files("kron.stores") / "sql" / database / "statements.sql").read_text(encoding="utf-8")
+    text = (files("kron.stores") / "sql" / database / f"{file}.sql").read_text(encoding="utf-8")
     return {name: body.strip() for name, body in _NAMED.findall(text)}
 
 

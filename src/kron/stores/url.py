@@ -1,17 +1,37 @@
 """From a URL to a store: `memory://`, `sqlite:///kron.db`, `postgresql://user@host/database`."""
 
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import unquote
 
 from kron.core.errors import InvalidOptionError
-from kron.ports import Store
+from kron.ports import StartLog, Store, WorkflowStore
 from kron.stores.migration import Schema, SqliteSchema
 from kron.stores.sqlite import SqliteStore
 from kron.stores.sqlite_file import MEMORY
+from kron.stores.sqlite_workflow import SqliteWorkflows
 
 FORMS = "use memory://, sqlite:///kron.db, sqlite:////var/lib/kron.db or postgresql://user@host/database"
 INSTALL = "PostgreSQL needs two packages more: pip install 'kron-scheduler[postgres]'"
 POSTGRES = ("postgresql", "postgres")
+
+
+class WorkflowDatabase(WorkflowStore, StartLog, Protocol):
+    """What a database keeps for the run launcher."""
+
+
+def open_workflows(url: str) -> WorkflowDatabase:
+    """Return what the database of a URL keeps of workflows; nothing is opened before its first use."""
+    scheme = _scheme_of(url)
+    if scheme == "memory":
+        return SqliteWorkflows(MEMORY)
+    if scheme == "sqlite":
+        return SqliteWorkflows(_path_of(url))
+    try:
+        from kron.stores.postgres_workflow import PostgresWorkflows
+    except ModuleNotFoundError as cause:
+        raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
+    return PostgresWorkflows(url)
 
 
 def open_store(url: str) -> Store:

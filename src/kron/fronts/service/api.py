@@ -14,14 +14,22 @@ from kron.fronts.service.desk import Ask, OwnDesk
 from kron.fronts.service.edge import Edge
 from kron.fronts.service.model import Health
 from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.run_launcher import RunLauncher
 from kron.fronts.service.run_route import run_routes
 from kron.fronts.service.schedule_route import schedule_routes
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.view import Document
+from kron.fronts.service.workflow_route import workflow_routes
 
 
-def api_of(registrar: Registrar, settings: Settings, *, ask_worker: Ask = lambda: (None, None)) -> FastAPI:
-    """Return the API over a registrar."""
+def api_of(
+    registrar: Registrar,
+    settings: Settings,
+    *,
+    ask_worker: Ask = lambda: (None, None),
+    launcher: RunLauncher | None = None,
+) -> FastAPI:
+    """Return the API over a registrar, and over a run launcher if there is one."""
     app = FastAPI(title="Kron", summary="Schedules that say why.", redirect_slashes=False)
     app.add_middleware(Edge, max_body=settings.max_body)
     app.add_exception_handler(KronError, problem.of_error)
@@ -31,6 +39,7 @@ def api_of(registrar: Registrar, settings: Settings, *, ask_worker: Ask = lambda
     desk = OwnDesk(registrar, settings, ask_worker=ask_worker)
     app.include_router(schedule_routes(desk, settings.max_page))
     app.include_router(run_routes(desk, settings.max_page))
+    app.include_router(workflow_routes(registrar, settings, launcher))
     app.include_router(_health_routes(desk))
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app

@@ -15,7 +15,9 @@ from kron.core.turn import Case, Change, Snapshot
 from kron.fronts.service.composition import applied
 from kron.fronts.service.request import Wish
 from kron.fronts.service.view import MAX_LOOKED_AT, Document, coming, time_text
-from kron.launchers.http import traits_of
+from kron.launchers.kind import launcher_kind_of, read_launcher
+from kron.launchers.own import own_kinds, reports_of
+from kron.launchers.remote import traits_of
 
 # How each kind of launcher behaves, as far as planning asks.
 TRAITS: Mapping[str, Traits] = {
@@ -23,6 +25,7 @@ TRAITS: Mapping[str, Traits] = {
     "process": Traits(),
     "http": traits_of(reports=False),
     "http:reports": traits_of(reports=True),
+    "workflow": Traits(),
 }
 # A replay takes a hundred periods a wake and has ten thousand at most.
 MAX_WAKES = 200
@@ -32,7 +35,16 @@ MAX_NAMED = 100
 MAX_COMING = 1_000
 
 
-def resumption_of(case: Case, *, now: int) -> Document:
+def traits_for(executor: Mapping[str, object] | None) -> Mapping[str, Traits]:
+    """Return how each kind behaves where workflows are run by an executor, and with what is installed."""
+    own = {kind: traits_of(reports=reports_of(kind)) for kind in own_kinds()}
+    known = {**own, **TRAITS}
+    if executor is None:
+        return known
+    return {**known, "workflow": known[launcher_kind_of(read_launcher(executor))]}
+
+
+def resumption_of(case: Case, *, now: int, traits: Mapping[str, Traits] = TRAITS) -> Document:
     """Return what resuming a schedule would start, keep waiting, and drop."""
     starts: dict[str, RunRecord] = {}
     dropped: Counter[str] = Counter()
@@ -41,7 +53,7 @@ def resumption_of(case: Case, *, now: int) -> Document:
     for _ in range(MAX_WAKES):
         if case.job.plan_at is None or case.job.plan_at > now:
             break
-        changes, _ = plan(Snapshot([case], now, 0, TRAITS), now)
+        changes, _ = plan(Snapshot([case], now, 0, traits), now)
         starts |= {run.key: run for change in changes for run in change.starts}
         for change in changes:
             _count_dropped(change, dropped)

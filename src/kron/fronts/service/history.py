@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError, check_choice
-from kron.core.event import Happened, Report
+from kron.core.event import Happened, Report, Traits
 from kron.core.instant import EpochSeconds, rfc3339
 from kron.core.plan import plan
 from kron.core.record import Kind, RangeRecord, RunRecord, Status, request_key_of
 from kron.core.registration import ask_for
-from kron.core.turn import Case, Change, Scope, Snapshot
-from kron.fronts.service.foresight import TRAITS
+from kron.core.turn import USUAL_TRAITS, Case, Change, Scope, Snapshot
 from kron.fronts.service.refusal import BusyError, UnknownRunError, UnknownScheduleError
 from kron.fronts.service.registrar import MAX_TRIES, NAMESPACE, Registrar, check_name, new_name
 from kron.fronts.service.request import check_request, check_text
@@ -90,10 +89,11 @@ async def take_feedback(registrar: Registrar, key: str, feedback: Feedback) -> D
         if not found:
             raise UnknownRunError(idempotency_key=key)
         cases = await registrar.store.cases(NAMESPACE, [found[0].identity])
-        if not cases or not TRAITS.get(cases[0].job.launcher_kind, TRAITS["callback"]).remote:
+        traits = registrar.traits
+        if not cases or not traits.get(cases[0].job.launcher_kind, USUAL_TRAITS).remote:
             raise ConflictError("The end of this run is noticed by its worker", idempotency_key=key)
         now = registrar.now()
-        change = _heard(cases[0], found[0], feedback, now)
+        change = _heard(cases[0], found[0], feedback, now, traits)
         if change is None:
             return run_view(found[0])
         settled = await registrar.store.put(NAMESPACE, created=[], changed=[change], now=now)
@@ -103,14 +103,16 @@ async def take_feedback(registrar: Registrar, key: str, feedback: Feedback) -> D
     raise BusyError(schedule_ids=[found[0].identity])
 
 
-def _heard(case: Case, run: RunRecord, feedback: Feedback, now: int) -> Change | None:
+def _heard(
+    case: Case, run: RunRecord, feedback: Feedback, now: int, traits: Mapping[str, Traits]
+) -> Change | None:
     """Return what a report changes; what is to start after it is started by whoever looks after the job."""
     attempt = run.attempt if feedback.attempt is None else feedback.attempt
     happened = HAPPENED[feedback.status]
     report = Report(run.identity, run.key, attempt, happened, now, feedback.error, feedback.run_id)
     others = [other for other in case.runs if other.key != run.key]
     heard = case._replace(runs=[run, *others], reports=[report])
-    ((change,), _) = plan(Snapshot([heard], now, run.token, TRAITS, draining=True), now)
+    ((change,), _) = plan(Snapshot([heard], now, run.token, traits, draining=True), now)
     change.updates.sort(key=lambda update: update.key != run.key)
     if not any(update.key == run.key for update in change.updates):
         return None

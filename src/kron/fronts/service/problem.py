@@ -14,16 +14,20 @@ from kron.fronts.service.refusal import (
     MAX_LINES,
     ChangedError,
     InvalidLinesError,
+    LaunchFailedError,
     UnknownRunError,
     UnknownScheduleError,
 )
 from kron.fronts.service.view import Document
+from kron.launchers.workflow import UnknownWorkflowError
 
 MEDIA_TYPE = "application/problem+json"
 # The first kind that fits an error says its status (STYLE 2).
 STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
     (UnknownScheduleError, HTTPStatus.NOT_FOUND),
     (UnknownRunError, HTTPStatus.NOT_FOUND),
+    (UnknownWorkflowError, HTTPStatus.NOT_FOUND),
+    (LaunchFailedError, HTTPStatus.BAD_GATEWAY),
     (ChangedError, HTTPStatus.PRECONDITION_FAILED),
     (InputError, HTTPStatus.BAD_REQUEST),
     (ConflictError, HTTPStatus.CONFLICT),

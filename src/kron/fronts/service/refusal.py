@@ -59,6 +59,19 @@ class UnknownScheduleError(InputError):
         super().__init__(f'There is no schedule "{schedule_id}"', schedule_id=schedule_id)
 
 
+class ChangedVersionError(ConflictError):
+    """A version of a workflow is to be kept that is there already, and different."""
+
+    code = "version_exists"
+
+    def __init__(self, *, workflow_id: str, version: int) -> None:
+        super().__init__(
+            f'Version {version} of "{workflow_id}" is there already and never changes: deploy a new version',
+            workflow_id=workflow_id,
+            version=version,
+        )
+
+
 class UnknownRunError(InputError):
     """A run is asked for of which nobody has heard."""
 
@@ -69,6 +82,12 @@ class UnknownRunError(InputError):
             f'There is no run with the key "{idempotency_key}" that its executor reports',
             idempotency_key=idempotency_key,
         )
+
+
+class LaunchFailedError(ConflictError):
+    """The executor did not take a run."""
+
+    code = "launch_failed"
 
 
 class ChangedError(ConflictError):

@@ -4,14 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from uuid import uuid4
 
-from kron.core.errors import InputError, Problem
+from kron.core.errors import ConflictError, InputError, Problem
 from kron.core.identity import identity_fault
 from kron.core.instant import EPOCH, rfc3339
 from kron.core.record import JobRecord
 from kron.core.registration import create, delete, look_ahead
 from kron.core.turn import Case, Change
+from kron.core.workflow import NAME
 from kron.fronts.service.composition import edited, paused_or_resumed
-from kron.fronts.service.foresight import resumption_of
+from kron.fronts.service.deployment import check_kept, obsolete, prefix_of, read_deployment
+from kron.fronts.service.foresight import resumption_of, traits_for
 from kron.fronts.service.refusal import (
     BusyError,
     ChangedError,
@@ -22,13 +24,15 @@ from kron.fronts.service.refusal import (
 from kron.fronts.service.request import Rules, Wish, read_wish
 from kron.fronts.service.view import Document, etag_of, preview_of, schedule_view
 from kron.launchers.kind import launcher_kind_of, launcher_text_of
-from kron.ports import Clock, FoundJob, JobFilter, Settled, Store
+from kron.ports import Clock, FoundJob, JobFilter, Settled, Store, WorkflowStore, WorkflowVersion
 
 NAMESPACE = "service"
 MILLISECOND = timedelta(milliseconds=1)
 # How often a write is begun again when the engine or somebody else was quicker.
 MAX_TRIES = 20
 USUAL_RULES = Rules()
+# How many schedules are read at once.
+PAGE = 100
 # What If-None-Match and If-Match say for "any".
 ANY = "*"
 
@@ -41,10 +45,18 @@ class Registrar:
     """Writes schedules into a store, and calls a worker in the same program when something changed."""
 
     def __init__(
-        self, store: Store, clock: Clock, *, rules: Rules = USUAL_RULES, call: Callable[[], None] = _nobody
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        rules: Rules = USUAL_RULES,
+        call: Callable[[], None] = _nobody,
+        workflows: WorkflowStore | None = None,
     ) -> None:
         self.store = store
+        self._workflows = workflows
         self.rules = rules
+        self.traits = traits_for(rules.executor)
         self.call = call
         self._clock = clock
 
@@ -92,7 +104,7 @@ class Registrar:
         def decide(case: Case, now: int) -> Change:
             foreseen.clear()
             if not paused:
-                foreseen.update(resumption_of(case, now=now))
+                foreseen.update(resumption_of(case, now=now, traits=self.traits))
             return paused_or_resumed(case.job, list(case.runs), paused=paused, now=now)
 
         job = await self.change(schedule_id, decide, if_match=if_match)
@@ -123,8 +135,11 @@ class Registrar:
                 return change.job
         raise BusyError(schedule_ids=[schedule_id])
 
-    async def _put(self, wishes: Sequence[Wish], *, if_match: str | None = None) -> list[JobRecord]:
-        names = [wish.job.identity for wish in wishes]
+    async def _put(
+        self, wishes: Sequence[Wish], *, if_match: str | None = None, retired: Sequence[str] = ()
+    ) -> list[JobRecord]:
+        """Write schedules and delete others, all or nothing, as they are when that is done."""
+        names = [*(wish.job.identity for wish in wishes), *retired]
         settled = Settled(frozenset(names), frozenset())
         for _ in range(MAX_TRIES):
             known = {case.job.identity: case for case in await self.store.cases(NAMESPACE, names)}
@@ -137,11 +152,77 @@ class Registrar:
                 for wish in wishes
                 if wish.job.identity in known
             ]
+            gone = [known[name] for name in retired if name in known and known[name].job.deleted_at is None]
+            changed += [delete(case.job, list(case.runs), now=now) for case in gone]
             settled = await self.store.put(NAMESPACE, created=created, changed=changed, now=now)
             if not settled.changed and not settled.handled:
                 self.call()
                 return [*created, *(change.job for change in changed)]
         raise BusyError(schedule_ids=sorted(settled.changed))
+
+    # --- workflows -------------------------------------------------------------------------------
+
+    @property
+    def workflows(self) -> WorkflowStore:
+        """Return where workflows are kept, or raise ConflictError where none are."""
+        if self._workflows is None:
+            raise ConflictError("This registrar was not told where workflows are kept")
+        return self._workflows
+
+    async def deploy_workflow(
+        self, workflow_id: str, version: int, dag: object, *, user_id: object, dry_run: bool = False
+    ) -> Document:
+        """Keep a version of a workflow and have its triggers' schedules follow it; repeating it finishes it.
+
+        The newest version counts: an older one is kept and changes no schedule. A dry run writes nothing.
+        """
+        now = self.now()
+        deployment = read_deployment(workflow_id, version, dag, user_id=user_id, rules=self.rules, now=now)
+        known = await self.workflows.get(workflow_id, version)
+        check_kept(deployment, known)
+        if not dry_run:
+            check_kept(deployment, await self.workflows.put(deployment.record))
+        newest = await self._newest(workflow_id, version)
+        answer: Document = {"workflow_id": workflow_id, "version": version, "newest_version": newest}
+        answer |= {"new": known is None, "dry_run": dry_run}
+        if newest > version:
+            return {**answer, "upserted": [], "retired": []}
+        retired = obsolete(await self._jobs_below(prefix_of(workflow_id)), deployment)
+        if dry_run:
+            jobs = [_created(wish, now) for wish in deployment.wishes]
+        else:
+            jobs = await self._put(deployment.wishes, retired=retired)
+            await self._follow(workflow_id, version)
+        receipts = {job.identity: _receipt(job) for job in jobs}
+        return {**answer, "upserted": [receipts[name] for name in deployment.names], "retired": retired}
+
+    async def workflow_versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
+        """Return the versions of a workflow, newest first; none of one whose name no workflow can have."""
+        if not NAME.fullmatch(workflow_id):
+            return []
+        return await self.workflows.versions(workflow_id, limit=limit)
+
+    async def _newest(self, workflow_id: str, version: int) -> int:
+        return max([version, *(each.version for each in await self.workflows.versions(workflow_id, limit=1))])
+
+    async def _follow(self, workflow_id: str, version: int) -> None:
+        """Deploy what somebody else kept meanwhile: whoever comes last, the newest version counts."""
+        newest = await self._newest(workflow_id, version)
+        record = await self.workflows.get(workflow_id, newest) if newest > version else None
+        if record is not None:
+            await self.deploy_workflow(workflow_id, newest, record.document(), user_id=record.user_id)
+
+    async def _jobs_below(self, prefix: str) -> list[JobRecord]:
+        """Return the schedules whose names begin in a way, which stand together in the order of names."""
+        found: list[JobRecord] = []
+        after = prefix
+        while True:  # each page begins later, and the names come to an end
+            page = await self.store.find_jobs(NAMESPACE, JobFilter(), after=after, limit=PAGE)
+            mine = [one.job for one in page if one.job.identity.startswith(prefix)]
+            found += mine
+            if len(mine) < PAGE:
+                return found
+            after = mine[-1].identity
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -167,7 +248,7 @@ class Registrar:
     async def preview_resume(self, schedule_id: str) -> Document:
         """Return what would start if a schedule went on now; nothing is changed."""
         case = await self.case_of(schedule_id)
-        return {"schedule_id": schedule_id, **resumption_of(case, now=self.now())}
+        return {"schedule_id": schedule_id, **resumption_of(case, now=self.now(), traits=self.traits)}
 
     async def find(self, schedule_id: str) -> FoundJob:
         """Return a schedule's record, or raise UnknownScheduleError."""

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from kron.core.errors import InvalidJobError, InvalidOptionError, Problem, quoted
 from kron.core.job import Job
 from kron.core.policy import LOOKAHEAD_MS, POLICY_FIELDS
 from kron.core.reading import Fields, parse_bool, suggestion
 from kron.fronts.service.refusal import InvalidScheduleError
+from kron.launchers.gate import Gate, host_of
 from kron.launchers.kind import HttpSettings, InvalidLauncherError, ProcessSettings, Settings, read_launcher
 
 # The longest name of a schedule, in bytes: databases keep it in their indexes.
@@ -42,7 +42,8 @@ KNOWN = frozenset(FIELDS)
 class Rules:
     """What the operator assumes where a schedule is silent, and what may not be asked for.
 
-    A list that is None allows everything. `commands` are programs, or whole texts for the shell.
+    A list that is None allows everything. `commands` are programs, or whole texts for the shell. `executor`
+    is what runs workflows.
     """
 
     overlap_policy: str = "skip"
@@ -52,7 +53,8 @@ class Rules:
     launcher: Mapping[str, object] | None = None
     timezones: frozenset[str] | None = None
     commands: frozenset[str] | None = None
-    hosts: frozenset[str] | None = None
+    hosts: Gate | None = None
+    executor: Mapping[str, object] | None = None
 
 
 class Wish(NamedTuple):
@@ -88,7 +90,8 @@ def _check_edges(fields: Fields, said: Mapping[str, object]) -> None:
     required = ["timezone"] if "launcher" in said else [*WORKFLOW, "timezone"]
     for name in required:
         if name not in said:
-            fields.problem(name, None, "is missing")
+            nothing = ", and so is a launcher: nothing says what is to be run" if name == WORKFLOW[0] else ""
+            fields.problem(name, None, f"is missing{nothing}")
     identity = said["schedule_id"]
     if isinstance(identity, str) and len(identity.encode(errors="replace")) > MAX_NAME:
         fields.problem("schedule_id", identity, f"is longer than {MAX_NAME} bytes")
@@ -134,7 +137,7 @@ def _policy_of(said: Mapping[str, object], rules: Rules, problems: list[Problem]
 
 def _read_settings(said: Mapping[str, object], rules: Rules, problems: list[Problem]) -> Settings | None:
     """Return how the job is launched: as it says itself, or as is usual here, for its workflow."""
-    launcher = said.get("launcher", rules.launcher or {"kind": "callback"})
+    launcher = said.get("launcher", rules.launcher or {"kind": "workflow"})
     if isinstance(launcher, Mapping):
         problems += [
             Problem(name, said[name], f"is not what launcher.{name} says; use one of the two")
@@ -147,6 +150,8 @@ def _read_settings(said: Mapping[str, object], rules: Rules, problems: list[Prob
     except InvalidLauncherError as error:
         for problem in error.problems:
             name = problem.path.removeprefix("launcher.")
+            if name in WORKFLOW and problem.value is None and "launcher" not in said:
+                continue  # already said of the schedule itself
             path = name if name in WORKFLOW and name in said else problem.path
             problems.append(Problem(path, problem.value, problem.reason))
     return None
@@ -169,10 +174,9 @@ def _check_rules(
                 reason = "is not among the commands the settings allow (allowed_commands)"
                 problems.append(Problem("launcher.command", command[0], reason))
         case HttpSettings(url=url) if own and rules.hosts is not None:
-            host = urlsplit(url).hostname
-            if host not in rules.hosts:
-                reason = "is not among the hosts the settings allow (allowed_hosts)"
-                problems.append(Problem("launcher.url", host, reason))
+            fault = rules.hosts.fault_of(url)
+            if fault is not None:
+                problems.append(Problem("launcher.url", host_of(url), fault))
         case _:
             pass
 

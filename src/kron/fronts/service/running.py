@@ -6,9 +6,10 @@ import signal
 from collections.abc import Callable
 
 from kron.clocks.system import SystemClock
+from kron.fronts.service.launching import workflows_of
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.worker import Worker
-from kron.stores.url import open_store
+from kron.stores.url import open_store, open_workflows
 
 _log = logging.getLogger("kron.service")
 
@@ -20,11 +21,13 @@ def run_worker(settings: Settings) -> None:
 
 async def _work(settings: Settings) -> None:
     store, clock = open_store(settings.store), SystemClock()
-    worker = Worker(store, clock, settings)
+    database = open_workflows(settings.store)
+    worker = Worker(store, clock, settings, workflows=workflows_of(settings, database))
     on_signals(worker.leave)
     try:
         await worker.run()
     finally:
+        await database.close()
         await store.close()
 
 

@@ -12,11 +12,13 @@ import uvicorn
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.api import api_of
+from kron.fronts.service.launching import workflow_launcher, workflows_of
 from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.run_launcher import RunLauncher, reporter_of
 from kron.fronts.service.running import on_signals
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.worker import Worker
-from kron.stores.url import open_store
+from kron.stores.url import open_store, open_workflows
 
 _log = logging.getLogger("kron.service")
 # How long a stop waits for requests under way, in seconds.
@@ -51,9 +53,13 @@ def serve(settings: Settings) -> None:
 
 async def _serve(settings: Settings, listening: socket.socket) -> None:
     store, clock = open_store(settings.store), SystemClock()
-    worker = Worker(store, clock, settings)
-    registrar = Registrar(store, clock, rules=settings.rules, call=worker.call)
-    app = api_of(registrar, settings, ask_worker=lambda: (worker.state, worker.error))
+    database = open_workflows(settings.store)
+    workflows = workflows_of(settings, database)
+    worker = Worker(store, clock, settings, workflows=workflows)
+    registrar = Registrar(store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
+    handing = workflow_launcher(clock, settings, workflows, worker.functions)
+    launcher = RunLauncher(clock, handing, database, on_end=reporter_of(registrar))
+    app = api_of(registrar, settings, ask_worker=lambda: (worker.state, worker.error), launcher=launcher)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=REQUESTS_S
     )
@@ -73,6 +79,8 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         await server.serve(sockets=[listening])
         await working
     finally:
+        await launcher.close()
+        await database.close()
         await store.close()
 
 

@@ -7,17 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kron.core.errors import InputError, Problem, UnreadableFileError
+from kron.core.errors import InputError, InvalidOptionError, Problem, UnreadableFileError
 from kron.core.policy import BOUNDS, CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES
 from kron.core.reading import choice_of, count_in, parse_bool, parse_text, refuse, suggestion
 from kron.core.zone import zone_of
 from kron.fronts.service.request import Rules
-from kron.fronts.service.view import launcher_view
-from kron.launchers.kind import InvalidLauncherError, read_launcher
+from kron.fronts.service.view import HIDDEN, launcher_view
+from kron.launchers.gate import Gate, check_host, gate_of
+from kron.launchers.kind import HttpSettings, InvalidLauncherError, read_launcher
 
 PREFIX = "KRON_"
 DAY_MS = 86_400_000
 LOG_LEVELS = ("debug", "info", "warning", "error")
+# Workflows are kept in the store itself, unless a folder is named.
+IN_STORE = "store"
+# A shorter secret could be guessed.
+LEAST_SECRET = 16
 # Where a setting may come from; the later counts.
 DEFAULT, FILE, ENVIRONMENT, OPTION = "default", "file", "environment", "option"
 
@@ -37,6 +42,10 @@ class Settings:
     default_catchup_policy: str = "none"
     default_jitter_ms: int = 0
     default_launcher: Mapping[str, object] | None = None
+    executor: Mapping[str, object] | None = None
+    workflows: str = IN_STORE
+    signing_secret: str | None = None
+    signing_secret_file: str | None = None
     allowed_timezones: frozenset[str] | None = None
     allowed_commands: frozenset[str] = frozenset()
     allowed_hosts: frozenset[str] | None = None
@@ -57,8 +66,30 @@ class Settings:
             launcher=self.default_launcher,
             timezones=self.allowed_timezones,
             commands=self.allowed_commands,
-            hosts=self.allowed_hosts,
+            hosts=self.gate,
+            executor=self.executor,
         )
+
+    @property
+    def gate(self) -> Gate:
+        """Return where schedules may send requests; the operator's own default is never refused."""
+        usual = None if self.default_launcher is None else read_launcher(self.default_launcher)
+        return gate_of(self.allowed_hosts, urls=[usual.url] if isinstance(usual, HttpSettings) else [])
+
+    def secret(self) -> bytes | None:
+        """Return what requests are signed with, if anything; from its file, where that is named."""
+        if self.signing_secret_file is None:
+            return None if self.signing_secret is None else self.signing_secret.encode()
+        try:
+            text = Path(self.signing_secret_file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as cause:
+            reason = cause.strerror if isinstance(cause, OSError) else "it is not UTF-8"
+            raise UnreadableFileError(file=self.signing_secret_file, reason=str(reason)) from cause
+        try:
+            return _secret(text).encode()
+        except InputError as cause:
+            file, reason = self.signing_secret_file, str(cause.details["reason"])
+            raise InvalidOptionError(option="signing_secret_file", value=file, reason=reason) from None
 
 
 class InvalidSettingsError(InputError):
@@ -117,10 +148,23 @@ def _truth(value: object) -> bool:
     return parse_bool({"true": True, "1": True, "false": False, "0": False}.get(text, value))
 
 
+def _hosts(value: object) -> frozenset[str]:
+    return frozenset(check_host(word) for word in _words(value))
+
+
+def _secret(value: object) -> str:
+    """Return a secret; a wrong one is not quoted either."""
+    if not isinstance(value, str) or len(value) < LEAST_SECRET or not value.isprintable():
+        raise refuse("...", f"must be a text of at least {LEAST_SECRET} printable signs")
+    return value
+
+
 def _launcher(value: object) -> Mapping[str, object]:
     """Return a launcher object, in the environment as JSON. It may hold a password, so it is not quoted."""
     try:
         document = json.loads(value) if isinstance(value, str) else value
+        if isinstance(document, Mapping) and document.get("kind") == "workflow":
+            raise refuse("...", "kind workflow is how schedules without a launcher start anyway")
         read_launcher(document)
     except InvalidLauncherError as cause:
         raise refuse("...", str(cause.details["reason"])) from cause
@@ -149,9 +193,13 @@ SETTINGS: dict[str, tuple[Callable[[object], object], str]] = {
     ),
     "default_jitter_ms": (_count(*BOUNDS["jitter_ms"]), "for schedules that name none"),
     "default_launcher": (_launcher, "the launcher object of schedules that have none"),
+    "executor": (_launcher, "the launcher object of what runs workflows; it gets their DAG JSON"),
+    "workflows": (parse_text, "where workflows are kept: `store`, or a folder"),
+    "signing_secret": (_secret, "what requests to executors are signed with; without it, they are not"),
+    "signing_secret_file": (parse_text, "a file with that secret instead"),
     "allowed_timezones": (_zones, "the zones schedules may have; without it, all"),
     "allowed_commands": (_words, "the programs schedules may start; without it, none"),
-    "allowed_hosts": (_words, "the hosts schedules may send requests to; without it, all"),
+    "allowed_hosts": (_hosts, "the hosts schedules may send requests to; without it, all that are public"),
     "drain_ms": (_count(0, DAY_MS), "how long a stop waits for what runs"),
     "max_body": (_count(1_024, 1 << 30), "the largest request, and the longest line of a bulk one, in bytes"),
     "max_page": (_count(1, 10_000), "the most entries of one page"),
@@ -234,8 +282,10 @@ def shown(effective: Effective) -> list[dict[str, object]]:
 
 
 def _plain(name: str, value: object) -> object:
-    if name == "default_launcher" and value is not None:
+    if name in ("default_launcher", "executor") and value is not None:
         return launcher_view(json.dumps(value))
+    if name == "signing_secret" and value is not None:
+        return HIDDEN
     if name == "store":
         return _without_password(str(value))
     return sorted(value) if isinstance(value, frozenset) else value

@@ -9,12 +9,12 @@ from datetime import timedelta
 
 from kron.core.errors import KronError, OwnedError, StoreError
 from kron.core.turn import Limits
+from kron.fronts.service.launching import launchers_of
 from kron.fronts.service.registrar import NAMESPACE
 from kron.fronts.service.settings import Settings
 from kron.launchers.callback import CallbackLauncher
-from kron.launchers.http import HttpLauncher
-from kron.launchers.process import ProcessLauncher
-from kron.ports import Clock, Journal, Launcher, Store
+from kron.launchers.workflow import Function
+from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
 from kron.runtime.engine import Engine
 from kron.runtime.journal import LogJournal
 
@@ -30,10 +30,19 @@ class WorkerFailedError(KronError):
 
 
 class Worker:
-    """Looks after the schedules whenever nobody else does. `callbacks` are functions by schedule."""
+    """Looks after the schedules whenever nobody else does.
+
+    `callbacks` are functions by schedule, `functions` those an executor of the kind `callback` names.
+    """
 
     def __init__(
-        self, store: Store, clock: Clock, settings: Settings, *, journal: Journal | None = None
+        self,
+        store: Store,
+        clock: Clock,
+        settings: Settings,
+        *,
+        workflows: WorkflowStore | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -41,12 +50,10 @@ class Worker:
         self._journal = journal or LogJournal()
         self._calls = CallbackLauncher(clock)
         self.callbacks = self._calls.callbacks
-        self._launchers: Mapping[str, Launcher] = {
-            "callback": self._calls,
-            "process": ProcessLauncher(clock, settings.process_folder),
-            "http": HttpLauncher(clock),
-            "http:reports": HttpLauncher(clock, reports=True),
-        }
+        self.functions: dict[str, Function] = {}
+        self._launchers: Mapping[str, Launcher] = launchers_of(
+            clock, settings, calls=self._calls, workflows=workflows, functions=self.functions
+        )
         self._engine = self._new_engine()
         self._leaving = asyncio.Event()
 

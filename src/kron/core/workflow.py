@@ -1,0 +1,219 @@
+"""Workflows: DAG JSON read far enough to know its schedules, and that its nodes have an order (DESIGN 7)."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kron.core.errors import InputError, Problem
+from kron.core.reading import parse_text
+
+SCHEDULE_BASED = "schedule_based"
+# A name that is a file's name everywhere: no slash, no leading dot, nothing a shell or a URL would read.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+NAME_RULE = "must be 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or a digit"
+MAX_VERSION = 2**31 - 1
+# How large a DAG may be, as text, and how many of each it may have; each trigger becomes a schedule.
+MAX_BYTES, MAX_NODES, MAX_TRIGGERS = 1 << 20, 10_000, 100
+
+
+class InvalidWorkflowError(InputError):
+    """A workflow is wrong in one or more places, each with its path."""
+
+    code = "invalid_workflow"
+
+    def __init__(self, *, workflow_id: str, problems: Sequence[Problem]) -> None:
+        super().__init__(
+            f'Invalid workflow "{workflow_id}": {"; ".join(map(str, problems))}',
+            workflow_id=workflow_id,
+            problems=tuple(problems),
+        )
+        self.problems = tuple(problems)
+
+    def lines(self) -> list[str]:
+        """Return one line for each problem."""
+        return [str(problem) for problem in self.problems]
+
+
+class Trigger(NamedTuple):
+    """A schedule a workflow asks for: the trigger's name, where it stands, and what it says."""
+
+    name: str
+    path: str
+    schedule: Mapping[str, object]
+
+
+class WorkflowRecord(NamedTuple):
+    """One version of a workflow as it is kept: `dag` is its text, `created_at` milliseconds."""
+
+    workflow_id: str
+    version: int
+    dag: str
+    user_id: str
+    created_at: int
+
+    def document(self) -> dict[str, object]:
+        """Return the DAG as a document."""
+        found: dict[str, object] = json.loads(self.dag)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """A workflow that can be deployed: the text of its DAG, and the schedules it asks for."""
+
+    workflow_id: str
+    dag: str
+    triggers: tuple[Trigger, ...]
+
+
+def read_workflow(workflow_id: str, document: object) -> Workflow:
+    """Return a workflow from its DAG JSON, or raise with every problem and its path."""
+    problems: list[Problem] = []
+    if not NAME.fullmatch(workflow_id):
+        problems.append(Problem("workflow_id", workflow_id, NAME_RULE))
+    if not isinstance(document, Mapping):
+        problems.append(Problem("dag", document, "must be an object with nodes and triggers"))
+        raise InvalidWorkflowError(workflow_id=workflow_id, problems=problems)
+    dag = _text_of(document, problems)
+    triggers = list(_read_triggers(document.get("triggers", []), problems))
+    _check_nodes(document.get("nodes"), problems)
+    if problems:
+        raise InvalidWorkflowError(workflow_id=workflow_id, problems=problems)
+    return Workflow(workflow_id=workflow_id, dag=dag, triggers=tuple(triggers))
+
+
+def same_dag(one: str, other: str) -> bool:
+    """Say whether two texts are the same DAG, whatever the order of their fields."""
+    return one == other or _sorted(json.loads(one)) == _sorted(json.loads(other))
+
+
+def _sorted(document: object) -> str:
+    return json.dumps(document, sort_keys=True)
+
+
+def _text_of(document: Mapping[str, object], problems: list[Problem]) -> str:
+    """Return a DAG as a text that every store keeps: ASCII, without a literal NUL."""
+    try:
+        text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        problems.append(
+            Problem("dag", None, "must be a JSON document, without NaN, and not nested too deeply")
+        )
+        return ""
+    if len(text) > MAX_BYTES:
+        reason = f"has {len(text)} bytes as text; at most {MAX_BYTES} are allowed"
+        problems.append(Problem("dag", None, reason))
+    return text
+
+
+# --- triggers --------------------------------------------------------------------------------------
+
+
+def _read_triggers(value: object, problems: list[Problem]) -> Iterator[Trigger]:
+    """Yield the triggers that are schedules; what else starts a workflow is somebody else's business."""
+    if not isinstance(value, list):
+        problems.append(Problem("triggers", value, "must be a list"))
+        return
+    if len(value) > MAX_TRIGGERS:
+        problems.append(Problem("triggers", None, f"has {len(value)} entries; at most {MAX_TRIGGERS}"))
+        return
+    seen: set[str] = set()
+    for number, entry in enumerate(value):
+        path = f"triggers.{number}"
+        if not isinstance(entry, Mapping):
+            problems.append(Problem(path, entry, "must be an object with id and type"))
+        elif not isinstance(entry.get("type"), str):
+            problems.append(Problem(f"{path}.type", entry.get("type"), "must be a text"))
+        elif entry["type"] == SCHEDULE_BASED:
+            yield from _read_trigger(entry, path, seen, problems)
+
+
+def _read_trigger(
+    entry: Mapping[str, object], path: str, seen: set[str], problems: list[Problem]
+) -> Iterator[Trigger]:
+    name, schedule = entry.get("id"), entry.get("schedule")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        problems.append(Problem(f"{path}.id", name, "is missing" if name is None else NAME_RULE))
+    elif name in seen:
+        problems.append(Problem(f"{path}.id", name, "stands there twice"))
+    elif not isinstance(schedule, Mapping):
+        reason = "is missing" if schedule is None else "must be an object with cron_expr"
+        problems.append(Problem(f"{path}.schedule", schedule, reason))
+    else:
+        seen.add(name)
+        yield Trigger(name, f"{path}.schedule", schedule)
+
+
+# --- nodes -----------------------------------------------------------------------------------------
+
+
+def _check_nodes(value: object, problems: list[Problem]) -> None:
+    """Check that nodes have names of their own and can be put in an order."""
+    if not isinstance(value, list):
+        problems.append(Problem("nodes", value, "is missing" if value is None else "must be a list"))
+        return
+    if len(value) > MAX_NODES:
+        problems.append(Problem("nodes", None, f"has {len(value)} entries; at most {MAX_NODES}"))
+        return
+    before = len(problems)
+    places: dict[str, int] = {}
+    for number, node in enumerate(value):
+        _check_node(node, number, places, problems)
+    if len(problems) > before:
+        return
+    needs = {node["id"]: list(node.get("dependsOn", [])) for node in value}
+    for name, place in places.items():
+        unknown = [needed for needed in dict.fromkeys(needs[name]) if needed not in places]
+        path = f"nodes.{place}.dependsOn"
+        problems += [Problem(path, needed, "there is no such node") for needed in unknown]
+    circle = [] if len(problems) > before else _circle_in(needs)
+    if circle:
+        path = f"nodes.{places[circle[0]]}.dependsOn"
+        problems.append(Problem(path, circle[0], f"needs itself: {' -> '.join([*circle, circle[0]])}"))
+
+
+def _check_node(node: object, number: int, places: dict[str, int], problems: list[Problem]) -> None:
+    path = f"nodes.{number}"
+    if not isinstance(node, Mapping):
+        problems.append(Problem(path, node, "must be an object with id, type and dependsOn"))
+        return
+    for field in ("id", "type"):
+        if not isinstance(node.get(field), str) or not parse_text(node[field]).strip():
+            reason = "is missing" if node.get(field) is None else "must be a text that is not empty"
+            problems.append(Problem(f"{path}.{field}", node.get(field), reason))
+    needs = node.get("dependsOn", [])
+    if not isinstance(needs, list) or not all(isinstance(name, str) for name in needs):
+        problems.append(Problem(f"{path}.dependsOn", needs, "must be a list of the ids of nodes"))
+    name = node.get("id")
+    if isinstance(name, str) and places.setdefault(name, number) != number:
+        problems.append(Problem(f"{path}.id", name, f"nodes.{places[name]} has the same id"))
+
+
+def _circle_in(needs: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return nodes that need each other in a circle, or none; what can be done is taken away first."""
+    left = {name: set(wanted) for name, wanted in needs.items()}
+    users: dict[str, list[str]] = {}
+    for name, wanted in left.items():
+        for needed in wanted:
+            users.setdefault(needed, []).append(name)
+    ready = [name for name, wanted in left.items() if not wanted]
+    while ready:
+        done = ready.pop()
+        del left[done]
+        for user in users.get(done, ()):
+            left[user].discard(done)
+            if not left[user]:
+                ready.append(user)
+    return _walk(left) if left else []
+
+
+def _walk(left: Mapping[str, set[str]]) -> list[str]:
+    """Return one circle among nodes that each need another of them: walk until one comes again."""
+    seen: dict[str, int] = {}
+    name = min(left)
+    while name not in seen:
+        seen[name] = len(seen)
+        name = min(left[name])
+    return list(seen)[seen[name] :]

@@ -1,0 +1,92 @@
+"""Launching: the launchers of a worker, as its settings want them."""
+
+import logging
+from collections.abc import Iterator, Mapping
+
+from kron.core.errors import InputError
+from kron.fronts.service.settings import IN_STORE, Settings
+from kron.launchers.callback import CallbackLauncher
+from kron.launchers.http import HttpLauncher
+from kron.launchers.kind import (
+    CallbackSettings,
+    HttpSettings,
+    ProcessSettings,
+    launcher_kind_of,
+    read_launcher,
+)
+from kron.launchers.own import own_kinds
+from kron.launchers.own_launcher import OwnKindLauncher
+from kron.launchers.process import ProcessLauncher
+from kron.launchers.workflow import Function, WorkflowLauncher, picker_of
+from kron.ports import Clock, Launcher, WorkflowStore
+from kron.stores.folder_workflow import FolderWorkflows
+from kron.stores.url import WorkflowDatabase
+
+_log = logging.getLogger("kron.service")
+
+
+def workflows_of(settings: Settings, database: WorkflowDatabase) -> WorkflowStore:
+    """Return where workflows are kept."""
+    return database if settings.workflows == IN_STORE else FolderWorkflows(settings.workflows)
+
+
+def launchers_of(
+    clock: Clock,
+    settings: Settings,
+    *,
+    calls: CallbackLauncher,
+    workflows: WorkflowStore | None,
+    functions: Mapping[str, Function],
+) -> dict[str, Launcher]:
+    """Return the launchers of a worker by kind; `calls` is the one for functions by schedule."""
+    gate, secret = settings.gate, settings.secret()
+    processes = ProcessLauncher(clock, settings.process_folder)
+    processes.allow = lambda asked: _is_allowed(asked, settings)
+    launchers: dict[str, Launcher] = {
+        "callback": calls,
+        "process": processes,
+        "http": HttpLauncher(clock, gate=gate, secret=secret),
+        "http:reports": HttpLauncher(clock, reports=True, gate=gate, secret=secret),
+        **dict(_own_launchers(clock)),
+    }
+    if workflows is not None:
+        launchers["workflow"] = workflow_launcher(clock, settings, workflows, functions)
+    return launchers
+
+
+def workflow_launcher(
+    clock: Clock, settings: Settings, workflows: WorkflowStore, functions: Mapping[str, Function]
+) -> WorkflowLauncher:
+    """Return what hands workflows to the executor of the settings, which is the operator's own choice."""
+    executor = None if settings.executor is None else read_launcher(settings.executor)
+    inner: Launcher
+    match executor:
+        case ProcessSettings():
+            inner = ProcessLauncher(clock, settings.process_folder)
+        case HttpSettings(reports=reports):
+            inner = HttpLauncher(clock, reports=reports, secret=settings.secret())
+        case CallbackSettings() | None:
+            inner = CallbackLauncher(clock, pick=picker_of(functions))
+        case _:
+            inner = OwnKindLauncher(clock, launcher_kind_of(executor))
+    return WorkflowLauncher(clock, workflows, executor, inner)
+
+
+def _is_allowed(asked: ProcessSettings, settings: Settings) -> bool:
+    """Say whether a process may be started: it is named in the settings, or the operator's own default."""
+    return asked.command[0] in settings.allowed_commands or _is_usual(asked, settings.default_launcher)
+
+
+def _is_usual(asked: ProcessSettings, default: Mapping[str, object] | None) -> bool:
+    usual = None if default is None else read_launcher(default)
+    return isinstance(usual, ProcessSettings) and usual.command == asked.command
+
+
+def _own_launchers(clock: Clock) -> Iterator[tuple[str, Launcher]]:
+    for kind in own_kinds():
+        try:
+            yield kind, OwnKindLauncher(clock, kind)
+        except InputError as error:
+            _log.warning("%s", error)
+        except Exception:  # noqa: BLE001 - a package that is broken must not keep the others from working
+            _log.exception("the launcher %r cannot be used", kind)

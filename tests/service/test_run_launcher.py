@@ -1,0 +1,206 @@
+"""The run launcher as a library: once for each key, and false when nothing was started (SPEC 3: 4, 12)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kron.clocks.system import SystemClock
+from kron.core.errors import ConflictError, StoreError
+from kron.core.event import Happened, Report
+from kron.core.workflow import WorkflowRecord
+from kron.fronts.service.launching import workflow_launcher
+from kron.fronts.service.refusal import LaunchFailedError
+from kron.fronts.service.registrar import NAMESPACE, Registrar
+from kron.fronts.service.run_launcher import RunLauncher, Wanted
+from kron.fronts.service.settings import Settings
+from kron.fronts.service.worker import Worker
+from kron.launchers.workflow import Function, UnknownWorkflowError
+from kron.ports import Start
+from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite_workflow import SqliteWorkflows
+
+DAG = '{"nodes":[{"id":"a","type":"t"}]}'
+CALLBACK: Mapping[str, object] = {"kind": "callback", "name": "run"}
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+WANTED = Wanted("wf", 1, "ann", int(NOON.timestamp()), "key")
+
+
+class Shop:
+    """A run launcher, and what its executor was given."""
+
+    def __init__(
+        self, workflows: SqliteWorkflows, executor: Mapping[str, object] | None, folder: str
+    ) -> None:
+        self.calls: list[tuple[object, object]] = []
+        self.reports: list[Report] = []
+        self.heard = asyncio.Event()
+        settings = Settings(executor=executor, process_folder=folder)
+        functions: dict[str, Function] = {"run": self._run}
+        handing = workflow_launcher(SystemClock(), settings, workflows, functions)
+        self.launcher = RunLauncher(SystemClock(), handing, workflows, on_end=self._hear)
+
+    async def _run(self, dag: Mapping[str, object], meta: Mapping[str, object]) -> None:
+        self.calls.append((dag, meta))
+        if meta["user_id"] == "eve":
+            raise RuntimeError("no")
+
+    def _hear(self, report: Report) -> None:
+        self.reports.append(report)
+        self.heard.set()
+
+
+@asynccontextmanager
+async def shop_with(
+    executor: Mapping[str, object] | None, folder: Path, workflows: SqliteWorkflows | None = None
+) -> AsyncIterator[Shop]:
+    workflows = workflows or SqliteWorkflows(str(folder / "kron.db"))
+    await workflows.put(WorkflowRecord("wf", 1, DAG, "ann", 0))
+    shop = Shop(workflows, executor, str(folder / "processes"))
+    try:
+        yield shop
+    finally:
+        await shop.launcher.close()
+        await workflows.close()
+
+
+async def test_a_function_is_called_with_dag_and_meta_and_the_answer_is_true(tmp_path: Path) -> None:
+    async with shop_with(CALLBACK, tmp_path) as shop:
+        assert await shop.launcher.start("wf", 1, "ann", NOON, "k") is True
+        await shop.heard.wait()
+        ((dag, meta),) = shop.calls
+        assert dag == {"nodes": [{"id": "a", "type": "t"}]}
+        assert isinstance(meta, dict)
+        assert {name: meta[name] for name in ("source", "user_id", "scheduled_for", "idempotency_key")} == {
+            "source": "schedule",
+            "user_id": "ann",
+            "scheduled_for": "2026-06-01T12:00:00Z",
+            "idempotency_key": "k",
+        }
+
+
+async def test_a_missing_dag_is_false_and_starts_nothing(tmp_path: Path) -> None:
+    async with shop_with(CALLBACK, tmp_path) as shop:
+        assert await shop.launcher.start("wf", 2, "ann", NOON, "k") is False
+        assert await shop.launcher.start("nobody", 1, "ann", NOON, "k") is False
+        assert shop.calls == []
+        with pytest.raises(UnknownWorkflowError, match='There is no version 2 of "wf"'):
+            await shop.launcher.launch(WANTED._replace(version=2))
+
+
+async def test_the_same_key_starts_once_however_many_ask_at_the_same_time(tmp_path: Path) -> None:
+    async with shop_with(CALLBACK, tmp_path) as shop:
+        asked = [shop.launcher.start("wf", 1, "ann", "2026-06-01T12:00:00Z", "k") for _ in range(10)]
+        assert await asyncio.gather(*asked) == [True] * 10
+        assert len(shop.calls) == 1
+        with pytest.raises(ConflictError, match="stands for a start of version 1"):
+            await shop.launcher.launch(WANTED._replace(key="k", version=3))
+
+
+async def test_how_a_run_ends_is_told_and_does_not_change_that_it_was_accepted(tmp_path: Path) -> None:
+    async with shop_with(CALLBACK, tmp_path) as shop:
+        assert await shop.launcher.start("wf", 1, "eve", NOON, "k") is True
+        await shop.heard.wait()
+        (report,) = shop.reports
+        assert (report.happened, report.key, report.error) == (Happened.FAILED, "k", "RuntimeError: no")
+
+
+@pytest.mark.parametrize(
+    ("executor", "reason"),
+    [
+        pytest.param(None, "the setting executor names none", id="no executor"),
+        pytest.param({"kind": "callback", "name": "other"}, "No function is registered", id="no function"),
+        pytest.param(
+            {"kind": "process", "command": ["/nowhere/at-all"]}, "cannot be started", id="no command"
+        ),
+    ],
+)
+async def test_what_cannot_be_run_is_said_and_may_be_tried_again(
+    executor: Mapping[str, object] | None, reason: str, tmp_path: Path
+) -> None:
+    async with shop_with(executor, tmp_path) as shop:
+        for _ in range(2):
+            assert await shop.launcher.start("wf", 1, "ann", NOON, "key") is False
+            with pytest.raises(LaunchFailedError, match=reason):
+                await shop.launcher.launch(WANTED)
+
+
+async def test_a_process_is_started_once_also_after_the_launcher_was_opened_anew(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    executor = {"kind": "process", "command": ["/bin/sh", "-c", f"echo x >> {ran}"]}
+    for number in range(2):
+        async with shop_with(executor, tmp_path) as shop:
+            launched = await shop.launcher.launch(WANTED)
+            assert launched.repeated is bool(number)
+            if not launched.repeated:
+                await shop.heard.wait()
+                assert launched.run_id is not None
+    assert ran.read_text() == "x\n"
+
+
+@pytest.mark.parametrize(("executor", "starts"), [(CALLBACK, 0), ({"kind": "http"}, 1)])
+async def test_a_start_whose_end_nobody_knows_is_made_again_only_where_that_does_no_harm(
+    executor: Mapping[str, object], starts: int, tmp_path: Path
+) -> None:
+    """It was begun by a process that died; only an executor that honours the key may get it again."""
+    from tests.service.flaky import flaky
+
+    with flaky() as remote:
+        whole = {**executor, "url": remote.url} if executor["kind"] == "http" else executor
+        workflows = SqliteWorkflows(str(tmp_path / "kron.db"))
+        now = int(SystemClock().now().timestamp() * 1000)
+        await workflows.begin(Start("key", 1, "wf", 1, now), old=0)
+        async with shop_with(whole, tmp_path, workflows) as shop:
+            assert await shop.launcher.start("wf", 1, "ann", NOON, "key") is bool(starts)
+            assert (len(remote.sent), shop.calls) == (starts, [])
+
+
+class Faltering(SqliteWorkflows):
+    """A store that cannot be used for a while."""
+
+    faults = 0
+
+    async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
+        if self.faults:
+            self.faults -= 1
+            raise StoreError("The store cannot be used: for a test")
+        return await super().get(workflow_id, version)
+
+
+async def test_a_store_that_falters_is_asked_again_before_a_start_is_given_up(tmp_path: Path) -> None:
+    workflows = Faltering(str(tmp_path / "kron.db"))
+    async with shop_with(CALLBACK, tmp_path, workflows) as shop:
+        workflows.faults = 2
+        assert await shop.launcher.start("wf", 1, "ann", NOON, "k") is True
+        assert len(shop.calls) == 1
+
+
+async def test_a_worker_calls_a_function_for_each_period_of_a_workflow(tmp_path: Path) -> None:
+    """Worker and launcher in one program: nothing but the function and its name is needed."""
+    path, clock, settings = str(tmp_path / "kron.db"), SystemClock(), Settings(executor=CALLBACK, tick_ms=20)
+    store, workflows = SqliteStore(path), SqliteWorkflows(path)
+    worker = Worker(store, clock, replace(settings, process_folder=str(tmp_path)), workflows=workflows)
+    registrar = Registrar(store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
+    calls: list[Mapping[str, object]] = []
+
+    async def run(dag: Mapping[str, object], meta: Mapping[str, object]) -> None:
+        assert dag["nodes"] == []
+        calls.append(meta)
+        if len(calls) == 2:
+            worker.leave()
+
+    worker.functions["run"] = run
+    schedule = {"cron_expr": "* * * * * *"}
+    trigger = {"id": "often", "type": "schedule_based", "schedule": schedule}
+    await registrar.deploy_workflow("wf", 1, {"triggers": [trigger], "nodes": []}, user_id="ann")
+    async with asyncio.timeout(60):
+        await worker.run()
+    runs = await store.runs(NAMESPACE, "wf/often")
+    assert {run.key for run in runs if run.status == "SUCCESS"} >= {call["idempotency_key"] for call in calls}
+    assert [call["schedule_id"] for call in calls] == ["wf/often"] * len(calls)
+    await workflows.close()
+    await store.close()

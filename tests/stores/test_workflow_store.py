@@ -1,0 +1,170 @@
+"""Where workflows are kept: a database or a folder, held to one contract, and the memory of starts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kron.core.errors import StoreError
+from kron.core.workflow import WorkflowRecord
+from kron.ports import KnownStart, Start, StartLog, WorkflowStore
+from kron.stores.folder_workflow import FolderWorkflows
+from kron.stores.postgres_workflow import PostgresWorkflows
+from kron.stores.sqlite_workflow import SqliteWorkflows
+from kron.stores.url import WorkflowDatabase, open_workflows
+
+DAG = json.dumps({"nodes": [], "text": "ü\0\ud800"}, separators=(",", ":"))
+FIRST = WorkflowRecord("report", 1, DAG, "ann", 1_000)
+START = Start("key", 1, "report", 1, 5_000)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WorkflowDatabase]:
+    database: WorkflowDatabase
+    if request.param == "sqlite":
+        database = SqliteWorkflows(str(tmp_path / "kron.db"))
+    else:
+        database = PostgresWorkflows(request.getfixturevalue("postgres_url"))
+    yield database
+    await database.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres", "folder"])
+async def workflows(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WorkflowStore]:
+    workflows: WorkflowStore
+    if request.param == "folder":
+        workflows = FolderWorkflows(tmp_path / "workflows")
+    elif request.param == "sqlite":
+        workflows = SqliteWorkflows(str(tmp_path / "kron.db"))
+    else:
+        workflows = PostgresWorkflows(request.getfixturevalue("postgres_url"))
+    yield workflows
+    await workflows.close()
+
+
+# --- versions --------------------------------------------------------------------------------------
+
+
+async def test_a_version_is_found_by_workflow_and_number(workflows: WorkflowStore) -> None:
+    assert await workflows.get("report", 1) is None
+    assert await workflows.versions("report") == []
+    assert await workflows.put(FIRST) == FIRST
+    assert await workflows.get("report", 1) == FIRST
+    assert await workflows.get("report", 2) is None
+    assert await workflows.get("other", 1) is None
+
+
+async def test_a_version_that_is_there_never_changes(workflows: WorkflowStore) -> None:
+    await workflows.put(FIRST)
+    assert await workflows.put(FIRST._replace(dag="{}", user_id="bob", created_at=2_000)) == FIRST
+    assert await workflows.get("report", 1) == FIRST
+
+
+async def test_versions_are_listed_by_number_newest_first(workflows: WorkflowStore) -> None:
+    for version in (2, 10, 1, 9):
+        await workflows.put(FIRST._replace(version=version))
+    await workflows.put(FIRST._replace(workflow_id="reporting", version=99))
+    assert [each.version for each in await workflows.versions("report")] == [10, 9, 2, 1]
+    (newest,) = await workflows.versions("report", limit=1)
+    assert newest == (10, "ann", 1_000)
+
+
+async def test_of_many_who_keep_the_same_version_one_is_first(workflows: WorkflowStore) -> None:
+    records = [FIRST._replace(user_id=f"user{number}") for number in range(8)]
+    kept = await asyncio.gather(*map(workflows.put, records))
+    assert len(set(kept)) == 1
+    assert await workflows.get("report", 1) == kept[0]
+
+
+async def test_what_is_kept_is_there_when_it_is_opened_again(tmp_path: Path, postgres_url: str) -> None:
+    for url in (f"sqlite:///{tmp_path}/again.db", postgres_url):
+        for _ in range(2):
+            workflows = open_workflows(url)
+            assert await workflows.put(FIRST) == FIRST
+            await workflows.close()
+
+
+# --- a folder --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["..", "../other", "a/b", "", ".", "/etc", "a\0b"])
+async def test_no_name_leads_out_of_the_folder(name: str, tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text(json.dumps({**FIRST._asdict(), "dag": {}}))
+    workflows = FolderWorkflows(tmp_path / "workflows")
+    assert await workflows.get(name, 1) is None
+    assert await workflows.versions(name) == []
+    with pytest.raises(AssertionError):
+        await workflows.put(FIRST._replace(workflow_id=name))
+
+
+async def test_links_are_not_followed(tmp_path: Path) -> None:
+    workflows = FolderWorkflows(tmp_path / "workflows")
+    await workflows.put(FIRST)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "1.json").write_text(json.dumps({**FIRST._asdict(), "dag": {"secret": 1}}))
+    (tmp_path / "workflows" / "linked").symlink_to(elsewhere)
+    (tmp_path / "workflows" / "report" / "2.json").symlink_to(elsewhere / "1.json")
+    for name, version in (("linked", 1), ("report", 2)):
+        with pytest.raises(StoreError, match="cannot be used"):
+            await workflows.get(name, version)
+        with pytest.raises(StoreError, match="cannot be used"):
+            await workflows.put(FIRST._replace(workflow_id=name, version=version))
+    assert list(elsewhere.iterdir()) == [elsewhere / "1.json"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"dag": {}}', '{"dag": NaN, "user_id": "a", "created_at": 1}']
+)
+async def test_a_damaged_file_is_an_error_that_names_it(text: str, tmp_path: Path) -> None:
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "1.json").write_text(text)
+    with pytest.raises(StoreError, match='Version 1 of the workflow "report"'):
+        await FolderWorkflows(tmp_path).get("report", 1)
+
+
+async def test_nothing_but_versions_stays_in_the_folder(tmp_path: Path) -> None:
+    workflows = FolderWorkflows(tmp_path)
+    await asyncio.gather(*(workflows.put(FIRST) for _ in range(4)))
+    (tmp_path / "report" / "notes.json").write_text("{}")
+    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == ["1.json", "notes.json"]
+    assert [each.version for each in await workflows.versions("report")] == [1]
+
+
+# --- starts ----------------------------------------------------------------------------------------
+
+
+async def test_a_start_is_begun_once_and_remembered_when_it_was_accepted(database: StartLog) -> None:
+    assert await database.begin(START, old=0) is None
+    assert await database.begin(START, old=0) == KnownStart("report", 1, accepted=False)
+    await database.end(START, accepted=True)
+    assert await database.begin(START, old=0) == KnownStart("report", 1, accepted=True)
+    assert await database.begin(START._replace(attempt=2), old=0) is None
+    assert await database.begin(START._replace(key="other"), old=0) is None
+
+
+async def test_a_start_that_was_not_accepted_may_be_begun_again(database: StartLog) -> None:
+    await database.begin(START, old=0)
+    await database.end(START, accepted=False)
+    assert await database.begin(START, old=0) is None
+    await database.end(START, accepted=True)
+    # Whoever gave up too late does not undo what somebody else achieved.
+    await database.end(START, accepted=False)
+    assert await database.begin(START, old=0) == KnownStart("report", 1, accepted=True)
+
+
+async def test_of_many_who_begin_the_same_start_one_makes_it(database: StartLog) -> None:
+    begun = await asyncio.gather(*(database.begin(START, old=0) for _ in range(8)))
+    assert begun.count(None) == 1
+
+
+async def test_old_starts_are_forgotten(database: StartLog) -> None:
+    await database.begin(START, old=0)
+    await database.end(START, accepted=True)
+    later = START._replace(key="later", begun_at=9_000)
+    await database.begin(later, old=START.begun_at)
+    assert await database.begin(START, old=START.begun_at) is not None
+    assert await database.begin(later._replace(key="last"), old=START.begun_at + 1) is None
+    assert await database.begin(START, old=0) is None
