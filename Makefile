@@ -38,7 +38,11 @@ help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
 .PHONY: run
-run: $(VENV)/.run .cache/tmp ## take the tour: see Kron work
+run: $(VENV)/.run .cache/tmp ## serve a demo with its pages until Ctrl-C (ARGS="--port 8081")
+	@$(BIN)/kron serve --demo $(ARGS)
+
+.PHONY: tour
+tour: $(VENV)/.run .cache/tmp ## take a tour of the command line
 	@$(BIN)/python examples/tour.py $(ARGS)
 
 .PHONY: test
@@ -117,7 +121,7 @@ $(VENV)/.run: pyproject.toml constraints.txt | .cache/tmp
 		"$$python" -m venv --clear $(VENV); fi
 	@$(SAY) "installing the installer ..."
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt pip uv
-	$(call install,kron and its command line,--editable '.[cli]')
+	$(call install,kron with its command line and service,--editable '.[service]')
 
 $(VENV)/.dev: $(VENV)/.run
 	$(call install,the tools for tests and checks,--group dev)

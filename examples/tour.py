@@ -1,4 +1,4 @@
-"""A guided tour of Kron's command line: `make run`, or `python examples/tour.py`.
+"""A guided tour of Kron's command line: `make tour`, or `python examples/tour.py`.
 
 Each stop says what to look at, shows a command as you would type it, and runs it.
 """

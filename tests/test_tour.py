@@ -1,4 +1,4 @@
-"""`make run` shows the product's main job: the tour must run, and every stop must show what it says."""
+"""`make tour` shows the command line: it must run, and every stop must show what it says."""
 
 import subprocess
 import sys

@@ -70,11 +70,15 @@ class Settled(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """Which jobs are looked for; what is None does not matter. `search` is any part of their names."""
+    """Which jobs are looked for; what is None does not matter. `search` is any part of their names.
+
+    A job is `failing` while its last execution failed.
+    """
 
     names: Sequence[str] | None = None
     search: str | None = None
     paused: bool | None = None
+    failing: bool | None = None
     workflow_id: str | None = None
     user_id: str | None = None
     deleted: bool = False
@@ -180,6 +184,15 @@ class Store(Protocol):
         self, namespace: str, *, status: Status | None = None, before: Place | None = None, limit: int = 100
     ) -> list[RunRecord]:
         """Return the runs of all jobs, those whose records were made last first; `before` is a page's end."""
+        ...
+
+    async def newest_runs(
+        self, namespace: str, identities: Sequence[str], *, limit: int
+    ) -> dict[str, list[RunRecord]]:
+        """Return the newest runs of each of some jobs, newest first as `runs` has them, so many of each.
+
+        One that cannot be read is left out, so that it takes nothing from the others.
+        """
         ...
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:

@@ -245,3 +245,16 @@ async def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None
     with pytest.raises(StoreError, match="The store cannot be used"):
         await store.own(SPACE, "me")
     await store.close()
+
+
+async def test_a_damaged_run_is_left_out_of_the_newest_of_many_jobs(tmp_path: Path) -> None:
+    path = str(tmp_path / "kron.db")
+    store = SqliteStore(path)
+    await stored(store, a_job("one"), a_job("two"))
+    runs = [a_run(name, NOW // 1000 + n) for name in ("one", "two") for n in (0, 1)]
+    await written(store, await store.own(SPACE, "me"), *runs)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE runs SET status = 'ODD' WHERE idempotency_key = ?", [runs[1].key])
+    found = await store.newest_runs(SPACE, ["one", "two"], limit=5)
+    assert found == {"one": [runs[0]], "two": [runs[3], runs[2]]}
+    await store.close()

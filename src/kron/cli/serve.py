@@ -1,6 +1,9 @@
 """`kron serve`: the service, its API and a worker in one process."""
 
+import logging
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -9,7 +12,9 @@ from kron.cli.config import Config
 from kron.cli.main import GOOD
 from kron.cli.worker import StoreUrl, begin_logging
 from kron.core.errors import InvalidOptionError
-from kron.fronts.service.settings import read_settings
+from kron.fronts.service.settings import Effective, Settings, read_settings
+from kron.launchers.callback import Callback
+from kron.ports import Clock, Store
 
 INSTALL = "the service needs a few packages more: pip install 'kron-scheduler[service]'"
 Host = Annotated[
@@ -22,6 +27,11 @@ Insecure = Annotated[
     bool, typer.Option("--insecure", help="Listen on an address others can reach, without authentication.")
 ]
 
+Demo = Annotated[
+    bool,
+    typer.Option("--demo", help="Serve a few schedules with a past, to look around (in .kron/demo)."),
+]
+
 
 def serve_command(
     host: Host = None,
@@ -29,6 +39,7 @@ def serve_command(
     store: StoreUrl = None,
     config: Config = None,
     insecure: Insecure = False,
+    demo: Demo = False,
 ) -> int:
     """Serve the API over the schedules of a store and look after them, until SIGTERM or Ctrl-C.
 
@@ -37,13 +48,55 @@ def serve_command(
       kron serve
       kron serve --port 0 --store sqlite:///kron.db
       kron serve --store postgresql://kron@db.example/kron
+      kron serve --demo
     """  # noqa: D301
     options = {"host": host, "port": port, "store": store, "insecure": insecure or None}
-    settings = read_settings(os.environ, options, file=config).settings
+    effective = read_settings(os.environ, options, file=config)
+    settings = _for_demo(effective) if demo else effective.settings
     try:
         from kron.fronts.service.serving import serve
     except ModuleNotFoundError as cause:
         raise InvalidOptionError(option="installation", value=cause.name, reason=INSTALL) from cause
     begin_logging(settings)
-    serve(settings)
+    serve(settings, _Guide(settings) if demo else None)
     return GOOD
+
+
+def _for_demo(effective: Effective) -> Settings:
+    """Return the settings of a demo, where nobody said otherwise: it is small, harmless, and gone at once."""
+    from kron.fronts.service.demo import COMMANDS, STORE
+
+    usual = {"store": STORE, "allowed_commands": COMMANDS, "drain_ms": 500, "log_level": "warning"}
+    unsaid = {name: value for name, value in usual.items() if name not in effective.found}
+    return replace(effective.settings, **unsaid)  # type: ignore[arg-type]
+
+
+class _Guide:
+    """Prepares the demo, and tells whoever started it where to look."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def prepare(self, store: Store, clock: Clock) -> None:
+        from kron.fronts.service.demo import Demo
+        from kron.testing import SimulatedClock
+
+        # The demo fails on purpose, in the past and from now on; its pages show that better than a log.
+        logging.getLogger("kron.launchers").setLevel(logging.CRITICAL)
+        if await Demo(SimulatedClock).prepare(store, clock):
+            print("The demo's schedules have lived through their past, in virtual time.")
+        else:
+            print("The demo goes on where it stopped.")
+
+    def callbacks(self, clock: Clock) -> Mapping[str, Callback]:
+        from kron.fronts.service.demo import callbacks
+
+        return callbacks(clock)
+
+    def announce(self, url: str) -> None:
+        scheme, _, place = self._settings.store.partition(":///")
+        print(f"\n  Kron is running:  {url}\n")
+        print(f"    the API         {url}/docs")
+        if scheme == "sqlite":
+            print(f"    the data        {place} (remove it to begin anew)")
+        print("    Ctrl-C          stops it; started again, it goes on from there\n", flush=True)

@@ -307,6 +307,14 @@ class PostgresStore:
             await connection.execute(BY_LOOKING)
             return list(map(run_of, await rows_of(connection, statement, values)))
 
+    async def newest_runs(
+        self, namespace: str, identities: Sequence[str], *, limit: int
+    ) -> dict[str, list[RunRecord]]:
+        """Return the newest runs of each of some jobs."""
+        values = {"namespace": namespace, "names": texts(list(dict.fromkeys(identities))), "limit": limit}
+        async with self._reading() as connection:
+            return runs_of(await rows_of(connection, SQL["newest_runs"], values))[0]
+
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
         at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)

@@ -5,10 +5,9 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from typing import Any, TypeVar
 
-from kron.core.errors import OwnedError, StoreError
+from kron.core.errors import OwnedError
 from kron.core.record import (
     AttemptRecord,
     EpochRecord,
@@ -24,7 +23,7 @@ from kron.stores.listing import jobs_statement, place_values, runs_clauses
 from kron.stores.lock import Lock
 from kron.stores.row import attempt_of, range_of, run_of, runs_of
 from kron.stores.sqlite_change import CLEAN, Writing, key_number, refused, remove, write, write_or_refuse
-from kron.stores.sqlite_file import BUSY_MS, MEMORY, connect
+from kron.stores.sqlite_file import BUSY_MS, MEMORY, connect, in_one_piece, translated
 from kron.stores.statement import statements
 
 SQL = statements("sqlite")
@@ -278,6 +277,13 @@ class SqliteStore:
         rows = await self._do(self._of_namespace, runs_clauses(SQL, status), namespace, values)
         return list(map(run_of, rows))
 
+    async def newest_runs(
+        self, namespace: str, identities: Sequence[str], *, limit: int
+    ) -> dict[str, list[RunRecord]]:
+        """Return the newest runs of each of some jobs."""
+        values: dict[str, object] = {"names": json.dumps(list(dict.fromkeys(identities))), "limit": limit}
+        return runs_of(await self._do(self._of_namespace, SQL["newest_runs"], namespace, values))[0]
+
     def _of_namespace(
         self, statement: str, namespace: str, values: dict[str, object]
     ) -> list[tuple[Any, ...]]:
@@ -316,7 +322,7 @@ class SqliteStore:
         Row by row, its thread would have to wait its turn for each of them in a program that is busy.
         """
         try:
-            ((text,),) = self._open().execute(_in_one_piece(name), values)
+            ((text,),) = self._open().execute(in_one_piece(SQL[name]), values)
             rows: list[list[Any]] = json.loads(text)
         except (sqlite3.OperationalError, ValueError):
             # A damaged row may hold what JSON cannot.
@@ -375,21 +381,7 @@ class SqliteStore:
         """Do blocking work in the store's thread; in memory nothing blocks, so only much is done there."""
         is_free = self._latest is None or self._latest.done()
         if self._path == MEMORY and is_free and not many:
-            return _translated(work, arguments)
-        begun = self._thread.submit(_translated, work, arguments)
+            return translated(work, arguments)
+        begun = self._thread.submit(translated, work, arguments)
         self._latest = begun
         return await asyncio.wrap_future(begun)
-
-
-@cache
-def _in_one_piece(name: str) -> str:
-    """Return a statement whose answer is one text; its columns stand between SELECT and FROM."""
-    columns = SQL[name].partition("FROM")[0].removeprefix("SELECT")
-    return f"SELECT json_group_array(json_array({columns})) FROM ({SQL[name]})"
-
-
-def _translated(work: Callable[..., Answer], arguments: tuple[object, ...]) -> Answer:
-    try:
-        return work(*arguments)
-    except (sqlite3.Error, OSError) as cause:
-        raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause

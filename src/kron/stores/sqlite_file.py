@@ -1,13 +1,19 @@
 """The file a SQLite store keeps, or the memory in its place, opened for one writer."""
 
 import sqlite3
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
+from kron.core.errors import StoreError
 from kron.stores.migration import bring_up
 
 MEMORY = ":memory:"
 # How long a statement waits for another process that is writing before it fails.
 BUSY_MS = 5_000
+
+Answer = TypeVar("Answer")
 
 
 def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
@@ -25,3 +31,18 @@ def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+@cache
+def in_one_piece(statement: str) -> str:
+    """Return a statement whose answer is one text; its columns stand between SELECT and FROM."""
+    columns = statement.partition("FROM")[0].removeprefix("SELECT")
+    return f"SELECT json_group_array(json_array({columns})) FROM ({statement})"
+
+
+def translated(work: Callable[..., Answer], arguments: tuple[object, ...]) -> Answer:
+    """Do work with a database; what it fails with becomes an error of the store's."""
+    try:
+        return work(*arguments)
+    except (sqlite3.Error, OSError) as cause:
+        raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause

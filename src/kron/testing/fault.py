@@ -242,6 +242,12 @@ class FaultyStore:
             "latest_runs", self.inner.latest_runs, namespace, status=status, before=before, limit=limit
         )
 
+    async def newest_runs(
+        self, namespace: str, identities: Sequence[str], *, limit: int
+    ) -> dict[str, list[RunRecord]]:
+        """Return the newest runs of each of some jobs."""
+        return await self._call("newest_runs", self.inner.newest_runs, namespace, identities, limit=limit)
+
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's counted records."""
         return await self._call("ranges", self.inner.ranges, namespace, identity, at=at)

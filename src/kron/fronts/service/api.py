@@ -19,6 +19,8 @@ from kron.fronts.service.run_route import run_routes
 from kron.fronts.service.schedule_route import schedule_routes
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.view import Document
+from kron.fronts.service.web.error import for_browsers
+from kron.fronts.service.web.route import page_routes
 from kron.fronts.service.workflow_route import workflow_routes
 
 
@@ -30,17 +32,22 @@ def api_of(
     launcher: RunLauncher | None = None,
 ) -> FastAPI:
     """Return the API over a registrar, and over a run launcher if there is one."""
-    app = FastAPI(title="Kron", summary="Schedules that say why.", redirect_slashes=False)
+    summary = "Schedules that say why."
+    app = FastAPI(title="Kron", summary=summary, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.add_middleware(Edge, max_body=settings.max_body)
-    app.add_exception_handler(KronError, problem.of_error)
-    app.add_exception_handler(RequestValidationError, problem.of_validation)
-    app.add_exception_handler(HTTPException, problem.of_http)
-    app.add_exception_handler(Exception, problem.of_mistake)
+    for kind, answer in (
+        (KronError, problem.of_error),
+        (RequestValidationError, problem.of_validation),
+        (HTTPException, problem.of_http),
+        (Exception, problem.of_mistake),
+    ):
+        app.add_exception_handler(kind, for_browsers(app, answer))
     desk = OwnDesk(registrar, settings, ask_worker=ask_worker)
     app.include_router(schedule_routes(desk, settings.max_page))
     app.include_router(run_routes(desk, settings.max_page))
     app.include_router(workflow_routes(registrar, settings, launcher))
     app.include_router(_health_routes(desk))
+    app.include_router(page_routes(registrar, app))
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
 

@@ -1,11 +1,13 @@
 """Serving: the API and a worker in one process, until a signal says it is enough."""
 
 import asyncio
+import errno
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
+from typing import Protocol
 
 import uvicorn
 
@@ -18,11 +20,30 @@ from kron.fronts.service.run_launcher import RunLauncher, reporter_of
 from kron.fronts.service.running import on_signals
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.worker import Worker
+from kron.launchers.callback import Callback
+from kron.ports import Clock, Store
 from kron.stores.url import open_store, open_workflows
 
 _log = logging.getLogger("kron.service")
 # How long a stop waits for requests under way, in seconds.
 REQUESTS_S = 5
+_BUSY = "something else listens there; stop it, or take another port: --port 8081, or --port 0 for a free one"
+
+
+class Company(Protocol):
+    """Who comes along: prepares the store, brings functions to call, and says where it is served."""
+
+    async def prepare(self, store: Store, clock: Clock) -> None:
+        """Do what is to be done before anything runs."""
+        ...
+
+    def callbacks(self, clock: Clock) -> Mapping[str, Callback]:
+        """Return functions by schedule."""
+        ...
+
+    def announce(self, url: str) -> None:
+        """Take note that the service answers there."""
+        ...
 
 
 class _Server(uvicorn.Server):
@@ -34,7 +55,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, company: Company | None = None) -> None:
     """Serve until SIGTERM or SIGINT."""
     _check_host(settings)
     try:
@@ -44,14 +65,15 @@ def serve(settings: Settings) -> None:
         )
     except OSError as cause:
         address = f"{settings.host}:{settings.port}"
-        raise InvalidOptionError(option="address", value=address, reason=str(cause)) from cause
+        reason = _BUSY if cause.errno == errno.EADDRINUSE else str(cause)
+        raise InvalidOptionError(option="address", value=address, reason=reason) from cause
     # Connections inherit it. Without it each answer waits 40 ms for the caller to acknowledge its headers.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with listening:
-        asyncio.run(_serve(settings, listening))
+        asyncio.run(_serve(settings, listening, company))
 
 
-async def _serve(settings: Settings, listening: socket.socket) -> None:
+async def _serve(settings: Settings, listening: socket.socket, company: Company | None) -> None:
     store, clock = open_store(settings.store), SystemClock()
     database = open_workflows(settings.store)
     workflows = workflows_of(settings, database)
@@ -64,6 +86,9 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=REQUESTS_S
     )
     server = _Server(config)
+    if company is not None:
+        await company.prepare(store, clock)
+        worker.callbacks.update(company.callbacks(clock))
 
     def leave() -> None:
         server.should_exit = True
@@ -74,7 +99,10 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
     # A worker that fails takes the service with it: whoever supervises it sees that, and starts it again.
     working.add_done_callback(lambda _: leave())
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    _log.info("serving on http://%s:%d", host, listening.getsockname()[1])
+    url = f"http://{host}:{listening.getsockname()[1]}"
+    _log.info("serving on %s", url)
+    if company is not None:
+        company.announce(url)
     try:
         await server.serve(sockets=[listening])
         await working

@@ -118,6 +118,20 @@ class HistoryContract:
         assert await store.latest_runs(SPACE, status=Status.SUCCESS) == [ended]
         assert await store.latest_runs(SPACE, status=Status.MISSED) == []
 
+    async def test_the_newest_runs_of_some_jobs_are_read_at_once(self, store: Store) -> None:
+        ownership, elsewhere = await store.own(SPACE, "a"), await store.own(ELSEWHERE, "a")
+        await stored(store, a_job("one"), a_job("two"), a_job("three"), a_job("idle"))
+        await stored(store, a_job("one"), namespace=ELSEWHERE)
+        made = [a_run(name, NOON + n) for n in range(4) for name in ("one", "two", "three")]
+        asked = _asked(NOON + 3, "wish")._replace(identity="two")
+        await written(store, ownership, *made, asked)
+        await written(store, elsewhere, a_run("one", NOON + 9))
+        wanted = ["two", "one", "idle", "nobody", "two"]
+        found = await store.newest_runs(SPACE, wanted, limit=3)
+        assert found == {name: await store.runs(SPACE, name, limit=3) for name in ("one", "two")}
+        assert [run.kind for run in found["two"]] == [Kind.PERIOD, Kind.MANUAL, Kind.PERIOD]
+        assert await store.newest_runs(SPACE, [], limit=3) == {}
+
     async def test_open_runs_are_never_pruned(self, store: Store) -> None:
         ownership = await store.own(SPACE, "a")
         await stored(store, a_job())

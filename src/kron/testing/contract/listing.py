@@ -44,7 +44,7 @@ class ListingContract:
             store,
             a_job("prod/Backup", launcher=launchers[0]),
             a_job("prod/report_1", launcher=launchers[1], paused=1),
-            a_job("test/report%1"),
+            a_job("test/report%1", failures=2),
         )
         for wanted, expected in (
             (JobFilter(search="BACK"), ["prod/Backup"]),
@@ -54,6 +54,8 @@ class ListingContract:
             (JobFilter(paused=True), ["prod/report_1"]),
             (JobFilter(workflow_id="w"), ["prod/Backup", "prod/report_1"]),
             (JobFilter(workflow_id="w", user_id="v"), ["prod/report_1"]),
+            (JobFilter(failing=True), ["test/report%1"]),
+            (JobFilter(failing=False, paused=True), ["prod/report_1"]),
             (JobFilter(user_id="nobody"), []),
             (JobFilter(names=[]), []),
         ):

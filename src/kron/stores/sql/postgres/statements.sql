@@ -116,6 +116,9 @@ AND position(lower(%(search)s::text COLLATE "C") IN lower(schedule_id)) > 0
 -- name: found_by_paused
 AND paused = %(paused)s
 
+-- name: found_by_failing
+AND (failures > 0) = %(failing)s
+
 -- name: found_by_workflow_id
 AND workflow_id = %(workflow_id)s
 
@@ -160,6 +163,15 @@ AND shard = ANY (%(shards)s::smallint[])
 -- name: run_history
 AND schedule_id = %(name)s AND nominal_time < %(before)s
 ORDER BY nominal_time DESC, kind <> 'period', idempotency_key LIMIT %(limit)s
+
+-- name: newest_runs
+SELECT run.* FROM unnest(%(names)s::text[]) AS wanted (name) CROSS JOIN LATERAL (
+    SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
+        attempt, token, began_at, over_at, result, error, run_id, acked
+    FROM schedule_runs WHERE namespace = %(namespace)s AND schedule_id = wanted.name
+    ORDER BY nominal_time DESC, kind <> 'period', idempotency_key LIMIT %(limit)s
+) AS run
+ORDER BY run.nominal_time DESC, run.kind <> 'period', run.idempotency_key
 
 -- name: with_keys
 AND idempotency_key = ANY (%(names)s::text[])

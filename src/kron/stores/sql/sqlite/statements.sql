@@ -54,6 +54,9 @@ AND instr(lower(schedule_id), lower(:search)) > 0
 -- name: found_by_paused
 AND paused = :paused
 
+-- name: found_by_failing
+AND (failures > 0) = :failing
+
 -- name: found_by_workflow_id
 AND json_valid(launcher) AND json_extract(launcher, '$.workflow_id') = :workflow_id
 
@@ -210,6 +213,15 @@ AND status = :status
 
 -- name: latest_in_order
 ORDER BY made_at DESC, idempotency_key DESC LIMIT :limit
+
+-- name: newest_runs
+SELECT idempotency_key, runs.schedule_id, nominal_time, fire_time, status, reason, made_at, runs.epoch, due_at, is_open,
+    kind, attempt, token, began_at, over_at, result, error, run_id, acked
+FROM json_each(:names) CROSS JOIN jobs ON jobs.schedule_id = value CROSS JOIN runs ON runs.rowid IN (
+    SELECT own.rowid FROM runs AS own WHERE own.job = jobs.number ORDER BY own.nominal_time DESC, own.slot LIMIT :limit
+)
+WHERE jobs.namespace = :namespace
+ORDER BY nominal_time DESC, slot
 
 -- name: ranges
 SELECT schedule_id, first, last, periods, outcome, reason, epoch, made_at FROM ranges

@@ -1,0 +1,1 @@
+"""The service's pages: rendered on the server, readable without JavaScript."""

@@ -1,0 +1,354 @@
+"""The service's pages over real HTTP: `kron serve` as a process, asked as a browser would."""
+
+import re
+import socket
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
+
+import httpx
+import pytest
+
+from tests.service.server import serving, wait_for
+from tests.service.webpage import Webpage
+
+WORK = {"workflow_id": "wf", "version": 3, "user_id": "ann"}
+YEARLY = {**WORK, "cron_expr": "0 0 1 1 *", "timezone": "UTC"}
+HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "a/b?c=d&e=f#g%2Fh",
+    "..",
+    "{{ 7 * 7 }}{% raw %}",
+    "gpj.\u202etxt \u2066x",
+    "😀 ü/日本",
+    "x" * 490,
+]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with serving(tmp_path_factory.mktemp("pages")) as (client, _):
+        client.headers.update(HTML)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with serving(tmp_path_factory.mktemp("demo"), "--demo", KRON_LOG_LEVEL="info") as (client, _):
+        client.headers.update(HTML)
+        yield client
+
+
+def added(client: httpx.Client, name: str, **fields: object) -> None:
+    answer = client.post("/schedules/upsert", json={**YEARLY, "schedule_id": name, **fields})
+    assert answer.status_code == 200, answer.text
+
+
+def page_of(client: httpx.Client, path: str, status: int = 200, /, **parameters: str) -> Webpage:
+    """Ask for a page, and check what holds for every page."""
+    answer = client.get(path, params=parameters or None)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8"), path
+    policy = dict(rule.split(" ", 1) for rule in answer.headers["content-security-policy"].split("; "))
+    assert policy.pop("default-src") == policy.pop("frame-ancestors") == policy.pop("base-uri") == "'none'"
+    assert set(policy.values()) == {"'self'"}
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    page = Webpage(answer.text)
+    assert page.faults == [], path
+    assert page.inline == [], path
+    assert len(page.ids) == len(set(page.ids)), path
+    assert len(page.all("h1")) == len(page.all("main")) == 1, path
+    assert page.all("html")[0]["lang"] == "en"
+    labels = {label.get("for") for label in page.all("label")}
+    assert all(field["id"] in labels for field in page.all("input") if "id" in field)
+    return page
+
+
+# --- the first look --------------------------------------------------------------------------------
+
+
+def test_an_empty_service_says_how_to_add_the_first_schedule(tmp_path: Path) -> None:
+    with serving(tmp_path) as (client, _):
+        page = page_of(client, "/")
+        assert "No schedules yet" in page.text
+        assert f"curl {str(client.base_url).rstrip('/')}/schedules/upsert" in page.text
+        assert "Nothing has run yet" in page_of(client, "/ui/runs").text
+
+
+def test_the_overview_says_when_a_schedule_runs_and_in_which_state_it_is(client: httpx.Client) -> None:
+    added(client, "look", cron_expr="30 2 * * *", timezone="Europe/Berlin")
+    added(client, "look-paused", cron_expr="0 9 * * mon-fri", timezone="Asia/Tokyo", paused=True)
+    added(client, "look-utc", cron_expr="0 12 * * *")
+    page = page_of(client, "/", search="look")
+    for words in ("At 02:30 every day", "30 2 * * * Europe/Berlin", "active", "paused", "no runs yet"):
+        assert words in page.text
+    times = page.all("time")
+    assert any(time.get("title", "").endswith("UTC") and "T" in time["datetime"] for time in times)
+    days = [svg["aria-label"] for svg in page.all("svg")]
+    assert days[1].endswith(", if it were not paused")
+    assert days[2] == "Next 24 hours: 1 time"
+
+
+def test_schedules_are_searched_filtered_and_shown_page_by_page(client: httpx.Client) -> None:
+    for number in range(120):
+        added(client, f"many/{number:03}", paused=number % 60 == 0)
+    seen: list[str] = []
+    path = "/?search=many%2F"
+    for _ in range(3):
+        page = page_of(client, path)
+        seen += [a["href"] for a in page.all("a") if a.get("class") == "name"]
+        following = [a["href"] for a in page.all("a") if a.get("rel") == "next"]
+        path = following[0] if following else ""
+    assert path == ""
+    assert seen == [f"/ui/schedule?id=many%2F{number:03}" for number in range(120)]
+    paused = page_of(client, "/", search="MANY/", state="paused")
+    assert [a["href"][-3:] for a in paused.all("a") if a.get("class") == "name"] == ["000", "060"]
+    assert "No schedule fits" in page_of(client, "/", search="many/", state="failing").text
+    assert "No schedule fits" in page_of(client, "/", search="nobody\0").text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_shown_as_it_is_and_can_be_followed(client: httpx.Client, name: str) -> None:
+    added(client, name)
+    page = page_of(client, "/", search=name)
+    (link,) = [a["href"] for a in page.all("a") if a.get("class") == "name"]
+    assert parse_qs(urlsplit(link).query, strict_parsing=True) == {"id": [name]}
+    assert re.fullmatch(r"[A-Za-z0-9/?=%._~-]+", link)
+    own = page_of(client, link)
+    assert " ".join(name.split()) in own.text
+    for path in (link, "/"):
+        assert {script["src"][:16] for script in page_of(client, path).all("script")} == {"/static/live.js?"}
+        assert {image["alt"] for image in page_of(client, path).all("img")} == {""}
+    story = page_of(client, "/ui/period", id=name, at="2031-01-01T00:00:00Z")
+    assert "it waits for its time" in story.text
+    answer = client.get(f"/schedules/{quote(name, safe='')}")
+    assert name == ".." or answer.json()["schedule_id"] == name
+
+
+def test_what_a_process_said_is_only_text(tmp_path: Path) -> None:
+    command = ["sh", "-c", "echo '<script>alert(1)</script>' >&2; exit 3"]
+    with serving(tmp_path, KRON_ALLOWED_COMMANDS="sh") as (client, _):
+        launcher = {"kind": "process", "command": command}
+        added(client, "loud", cron_expr="* * * * * *", launcher=launcher)
+        wait_for(lambda: "failing" in page_of(client, "/", search="loud").text)
+        page = page_of(client, "/ui/schedule", id="loud")
+        assert "<script>alert(1)</script>" in page.text
+        assert page_of(client, "/", state="failing").text.count("loud") == 1
+
+
+# --- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        pytest.param("/nowhere", 404, "Not Found", id="no page"),
+        pytest.param("/ui/schedule?id=nobody", 404, 'There is no schedule "nobody"', id="no schedule"),
+        pytest.param("/ui/schedule?id=%00", 404, "There is no schedule", id="no name"),
+        pytest.param("/ui/schedule", 400, "Field required", id="nothing asked"),
+        pytest.param("/ui/period?id=errors&at=soon", 400, "write 2026-03-29T01:00:00Z", id="no time"),
+        pytest.param("/ui/period?id=nobody&at=2026-01-01", 404, "There is no schedule", id="nobody's period"),
+        pytest.param("/?cursor=%3Cb%3E", 400, "hand back what the last page gave", id="no cursor"),
+        pytest.param("/?state=odd", 400, "Input should be", id="no state"),
+        pytest.param("/ui/runs?status=ODD", 400, "Input should be", id="no status"),
+        pytest.param("/static/nothing.css", 404, "Not Found", id="no file"),
+        pytest.param("/static/..%2Fdesk.py", 404, "Not Found", id="not a file of ours"),
+    ],
+)
+def test_what_goes_wrong_is_a_page_for_browsers(
+    client: httpx.Client, path: str, status: int, words: str
+) -> None:
+    added(client, "errors")
+    page = page_of(client, path, status)
+    assert words in page.text
+    assert "/" in page.links
+
+
+def test_the_api_answers_browsers_as_everybody_else(client: httpx.Client) -> None:
+    for path in ("/schedules/nobody", "/runs?limit=0", "/schedules/nobody/runs"):
+        answer = client.get(path, headers=HTML)
+        assert answer.headers["content-type"] == "application/problem+json", path
+    assert client.get("/nowhere", headers={"accept": "*/*"}).json()["code"] == "not_found"
+
+
+def test_a_store_that_cannot_be_used_is_an_error_page(tmp_path: Path) -> None:
+    with serving(tmp_path) as (client, _):
+        added(client, "lost")
+        with closing(sqlite3.connect(tmp_path / "kron.db")) as connection:
+            connection.execute("ALTER TABLE runs RENAME TO elsewhere")
+        page = page_of(client, "/", 500)
+        assert "The store cannot be used" in page.text
+
+
+def test_a_schedule_that_cannot_be_read_takes_nothing_from_the_others(tmp_path: Path) -> None:
+    with serving(tmp_path) as (client, _):
+        for name in ("damaged", "json", "whole"):
+            added(client, name)
+        with closing(sqlite3.connect(tmp_path / "kron.db")) as connection, connection:
+            for name, text in (("damaged", '{"schedule": "99 * * * *"}'), ("json", "{")):
+                values = (text, name)
+                connection.execute("UPDATE jobs SET definition = ? WHERE schedule_id = ?", values)
+        page = page_of(client, "/")
+        assert page.text.count("What is remembered of it cannot be read") == 2
+        assert "whole At 00:00 on the 1st of January 0 0 1 1 * UTC" in page.text
+        for name in ("damaged", "json"):
+            assert "cannot be read" in page_of(client, "/ui/schedule", 500, id=name).text
+
+
+@pytest.mark.parametrize(
+    ("name", "timezone", "fields"),
+    [
+        pytest.param("last", "Pacific/Kiritimati", {"start_at": "9999-12-30T00:00:00Z"}, id="the last days"),
+        pytest.param("past", "Pacific/Niue", {"end_at": "1999-12-30T00:00:00Z"}, id="nothing to come"),
+    ],
+)
+def test_schedules_at_the_ends_of_the_calendar_have_pages(
+    client: httpx.Client, name: str, timezone: str, fields: dict[str, object]
+) -> None:
+    added(client, name, cron_expr="0 * * * *", timezone=timezone, **fields)
+    page_of(client, "/", search=name)
+    page_of(client, "/ui/schedule", id=name)
+    for at in ("9999-12-31T23:00:00Z", "0001-01-01T00:00:00Z", "1999-12-31T10:00"):
+        page_of(client, "/ui/period", id=name, at=at)
+
+
+def test_a_request_for_no_path_at_all_is_answered(client: httpx.Client) -> None:
+    with socket.create_connection((client.base_url.host, client.base_url.port or 80), 30) as line:
+        line.sendall(b"OPTIONS * HTTP/1.1\r\nhost: x\r\naccept: text/html\r\nconnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: line.recv(4096), b""))
+    assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 405"))
+
+
+# --- the demo --------------------------------------------------------------------------------------
+
+
+def links_of(client: httpx.Client, path: str) -> set[str]:
+    page = page_of(client, path)
+    inner = [link.partition("#") for link in page.links]
+    for place, _, part in inner:
+        assert place or part in page.ids, f"{path}#{part}"
+    return {place for place, _, _ in inner if place}
+
+
+def test_every_link_leads_somewhere(demo: httpx.Client) -> None:
+    seen: set[str] = set()
+    found = {"/"}
+    for _ in range(2):
+        found = {link for path in sorted(found) for link in links_of(demo, path) if _is_page(link)} - seen
+        seen |= found
+    assert len(seen) > 100
+    stories = sorted(link for link in seen if link.startswith("/ui/period"))
+    assert {link.partition("?")[0] for link in seen} == {
+        "/",
+        "/docs",
+        "/ui/runs",
+        "/ui/schedule",
+        "/ui/period",
+    }
+    further = {link for path in stories[::10] for link in links_of(demo, path)}
+    files = {link for link in further if not _is_page(link)}
+    assert {link.partition("?")[0] for link in files} == {
+        "/static/icon.svg",
+        "/static/live.js",
+        "/static/style.css",
+    }
+    for link in files:
+        assert "immutable" in demo.get(link).headers["cache-control"]
+    assert demo.get("/openapi.json").json()["info"]["title"] == "Kron"
+
+
+def _is_page(link: str) -> bool:
+    return not link.startswith(("/static/", "/openapi.json"))
+
+
+def test_the_demo_shows_every_kind_of_outcome(demo: httpx.Client) -> None:
+    overview = page_of(demo, "/")
+    for state in ("active", "paused", "failing"):
+        assert state in overview.text
+    titles = " ".join(mark.get("title", "") for mark in overview.all("a"))
+    for outcome in ("success", "failed", "skipped", "unschedulable"):
+        assert f": {outcome}, " in titles, outcome
+    office = page_of(demo, "/ui/schedule", id="demo/office-hours")
+    assert "no time in the window satisfies the constraints" in office.text
+    assert re.search(r"\d periods? (was|were) dropped without a record of (its|their) own", office.text)
+    assert "in one record" in office.text
+    assert "missed" in office.text
+    backup = page_of(demo, "/ui/schedule", id="demo/backup")
+    assert "the catch-up policy runs it late" in backup.text
+    paused = page_of(demo, "/ui/schedule", id="demo/legacy-sync")
+    assert "5 failures in a row" in " ".join(badge.get("title", "") for badge in paused.all("span"))
+
+
+def test_the_page_of_a_schedule_says_what_the_clocks_do(demo: httpx.Client) -> None:
+    literal = page_of(demo, "/ui/schedule", id="demo/nightly-literal").text
+    assert "02:30 skipped: clocks go forward 02:00 to 03:00" in literal
+    assert "second of two: clocks go back 03:00 to 02:00" in literal
+    close = page_of(demo, "/ui/schedule", id="demo/nightly-close").text
+    assert "02:30 moved here: clocks go forward 02:00 to 03:00" in close
+    assert "second 02:30 left out" in close
+
+
+def test_a_wall_time_that_is_skipped_is_answered_too(demo: httpx.Client) -> None:
+    page = page_of(demo, "/ui/period", id="demo/nightly-literal", at="2027-03-28T02:30")
+    assert "A time that does not exist" in page.text
+    assert "dst_gap" in page.text
+
+
+def test_the_page_of_a_period_tells_the_whole_chain(demo: httpx.Client) -> None:
+    runs = demo.get("/schedules/demo%2Fpartner-feed/runs", params={"limit": 100}).json()["runs"]
+    retried = next(run for run in runs if run["reason"] == "retry" and run["status"] == "SUCCESS")
+    story = page_of(demo, "/ui/period", id="demo/partner-feed", at=retried["run_at"])
+    why = demo.get(f"/schedules/demo%2Fpartner-feed/periods/{retried['run_at']}/why").json()
+    assert [fact["code"] for fact in why["facts"]][-3:] == ["attempt", "started", "ended"]
+    for fact in why["facts"]:
+        assert fact["sentence"][1:] in story.text
+    assert "It ran and succeeded" in story.text
+    assert {a.get("rel") for a in story.all("a")} >= {"prev", "next"}
+
+
+def test_the_runs_of_one_status_are_shown_page_by_page(demo: httpx.Client) -> None:
+    first = page_of(demo, "/ui/runs", status="SUCCESS")
+    (following,) = [a["href"] for a in first.all("a") if a.get("rel") == "next"]
+    second = page_of(demo, following)
+    shown = [
+        {a["href"] for a in page.all("a") if a["href"].startswith("/ui/period")} for page in (first, second)
+    ]
+    assert [len(each) for each in shown] == [50, 50]
+    assert not shown[0] & shown[1]
+    assert "failed" not in first.text.replace("an earlier attempt failed", "")
+
+
+def test_people_can_add_what_really_runs_and_nothing_harmful(demo: httpx.Client) -> None:
+    fields = {"cron_expr": "* * * * * *", "timezone": "UTC"}
+    for name, command, status in (("hello", ["echo", "hello"], 200), ("evil", ["rm", "-rf", "x"], 400)):
+        document = {"schedule_id": name, **fields, "launcher": {"kind": "process", "command": command}}
+        assert demo.post("/schedules/upsert", json=document).status_code == status
+    wait_for(lambda: "success" in page_of(demo, "/ui/schedule", id="hello").text)
+    assert demo.delete("/schedules/hello").status_code == 204
+
+
+def test_a_schedule_that_was_deleted_keeps_its_page(client: httpx.Client) -> None:
+    added(client, "gone")
+    assert client.delete("/schedules/gone").status_code == 204
+    page = page_of(client, "/ui/schedule", id="gone")
+    assert "deleted" in page.text
+    assert "Nothing is to come" in page.text
+
+
+def test_the_page_of_the_api_has_every_operation(client: httpx.Client) -> None:
+    page = page_of(client, "/docs")
+    document = client.get("/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert f"{method.upper()} {path}" in page.text
+            assert operation["operationId"] in page.ids
+
+
+def test_a_page_can_be_asked_for_without_its_text(client: httpx.Client) -> None:
+    for path in ("/", "/docs", "/ui/runs"):
+        answer = client.head(path)
+        assert (answer.status_code, answer.text) == (200, "")
