@@ -9,7 +9,15 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from kron.core.event import Report, Traits
-from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord, Status
+from kron.core.record import (
+    AttemptRecord,
+    AuditRecord,
+    EpochRecord,
+    JobRecord,
+    RangeRecord,
+    RunRecord,
+    Status,
+)
 from kron.core.turn import Case, Change
 from kron.core.workflow import WorkflowRecord
 
@@ -70,9 +78,10 @@ class Settled(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """Which jobs are looked for; what is None does not matter. `search` is any part of their names.
+    """Which jobs are looked for; what is None does not matter.
 
-    A job is `failing` while its last execution failed.
+    `search` is any part of their names; they belong to one of `users`. A job is `failing` while its last
+    execution failed.
     """
 
     names: Sequence[str] | None = None
@@ -81,6 +90,7 @@ class JobFilter(NamedTuple):
     failing: bool | None = None
     workflow_id: str | None = None
     user_id: str | None = None
+    users: Sequence[str] | None = None
     deleted: bool = False
 
 
@@ -98,7 +108,51 @@ class Place(NamedTuple):
     key: str
 
 
-class Store(Protocol):
+class AuditFilter(NamedTuple):
+    """Which changes are looked for; what is None does not matter."""
+
+    identity: str | None = None
+    who: str | None = None
+    users: Sequence[str] | None = None
+
+
+class Audited(NamedTuple):
+    """A change with its number; later ones have higher numbers."""
+
+    number: int
+    record: AuditRecord
+
+
+class Archive(Protocol):
+    """What is remembered of single jobs, to be read only."""
+
+    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[Case]:
+        """Return jobs with their open runs: those named, or all."""
+        ...
+
+    async def runs(
+        self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return a job's runs, newest first, those with an earlier nominal time than `before`.
+
+        A period comes before what was asked for with the same nominal time.
+        """
+        ...
+
+    async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
+        """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
+        ...
+
+    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
+        """Return the earlier definitions of a job and when each began to hold, oldest first."""
+        ...
+
+    async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
+        """Return the earlier attempts of a run that was started again, oldest first."""
+        ...
+
+
+class Store(Archive, Protocol):
     """What Kron remembers. A store never reads a clock and never decides."""
 
     async def own(
@@ -142,17 +196,17 @@ class Store(Protocol):
         created: Sequence[JobRecord],
         changed: Sequence[Change],
         forgotten: Sequence[str] = (),
+        audit: Sequence[AuditRecord] = (),
         now: int,
     ) -> Settled:
-        """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it."""
+        """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it.
+
+        What is for the audit is written with them, or not either.
+        """
         ...
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
         """Remove jobs and everything remembered of them."""
-        ...
-
-    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[Case]:
-        """Return jobs with their open runs: those named, or all."""
         ...
 
     async def find_jobs(
@@ -164,15 +218,6 @@ class Store(Protocol):
         """
         ...
 
-    async def runs(
-        self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
-    ) -> list[RunRecord]:
-        """Return a job's runs, newest first, those with an earlier nominal time than `before`.
-
-        A period comes before what was asked for with the same nominal time.
-        """
-        ...
-
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         """Return the runs with these keys, open or over.
 
@@ -181,9 +226,18 @@ class Store(Protocol):
         ...
 
     async def latest_runs(
-        self, namespace: str, *, status: Status | None = None, before: Place | None = None, limit: int = 100
+        self,
+        namespace: str,
+        *,
+        status: Status | None = None,
+        users: Sequence[str] | None = None,
+        before: Place | None = None,
+        limit: int = 100,
     ) -> list[RunRecord]:
-        """Return the runs of all jobs, those whose records were made last first; `before` is a page's end."""
+        """Return the runs of all jobs, or of those that belong to some users.
+
+        Those whose records were made last come first; `before` is a page's end.
+        """
         ...
 
     async def newest_runs(
@@ -195,16 +249,10 @@ class Store(Protocol):
         """
         ...
 
-    async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
-        """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
-        ...
-
-    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
-        """Return the earlier definitions of a job and when each began to hold, oldest first."""
-        ...
-
-    async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
-        """Return the earlier attempts of a run that was started again, oldest first."""
+    async def audits(
+        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+    ) -> list[Audited]:
+        """Return changes that somebody made, the latest first, those with a lower number than `before`."""
         ...
 
     async def prune(self, namespace: str, *, before: int, limit: int) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kron.core.count import count_between
+from kron.core.count import count_between, smallest_gap
 from kron.core.schedule import Schedule
 from tests.strategies import law, seconds, strict_expressions
 
@@ -126,3 +126,32 @@ def test_a_stretch_counts_as_much_as_its_parts(text: str, start: int, parts: lis
         total += count_between(plan, since, since + part)
         since += part
     assert total == count_between(plan, start, since)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("* * * * *", 60, id="every minute"),
+        pytest.param("*/7 * * * *", 240, id="over the hour"),
+        pytest.param("*/5 * * * * *", 5, id="seconds"),
+        pytest.param("0 9 * * *", 86_400, id="from day to day"),
+        pytest.param("0,59 0,23 * * *", 60, id="over midnight"),
+        pytest.param("0,59 0,23 1 * *", 3540, id="not over midnight, days are alone"),
+        pytest.param("0,59 0,23 31,1 12,1 *", 60, id="over the new year"),
+        pytest.param("0 0 29 2 *", None, id="years apart"),
+        pytest.param("0 0 * * 1", None, id="weeks apart"),
+    ],
+)
+def test_the_smallest_gap(text: str, expected: int | None) -> None:
+    assert smallest_gap(Schedule(text).expression) == expected
+
+
+@law(60)
+@given(text=strict_expressions(), start=seconds())
+def test_no_two_occurrences_in_utc_are_closer_than_the_smallest_gap(text: str, start: int) -> None:
+    schedule = Schedule(text)
+    gap = smallest_gap(schedule.expression) or 86_401
+    first = schedule.plan.next_after(start)
+    following = None if first is None else schedule.plan.next_after(first)
+    if first is not None and following is not None:
+        assert following - first >= gap

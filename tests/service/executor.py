@@ -1,4 +1,4 @@
-"""An executor on loopback: it accepts every start, and remembers what it was sent."""
+"""An executor on loopback: it accepts every start unless told otherwise, and remembers what it was sent."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -21,6 +21,7 @@ class Executor:
     def __init__(self) -> None:
         self.sent: list[Sent] = []
         self.url = ""
+        self.status, self.answer = 202, ""
 
     def keys(self) -> list[str]:
         """Return the keys of the starts, in the order in which they came."""
@@ -39,9 +40,11 @@ def executing(look: Callable[[str], None] = lambda key: None) -> Iterator[Execut
             document = json.loads(body)
             look(str(document.get("idempotency_key")))
             executor.sent.append(Sent(headers, document))
-            self.send_response(202)
-            self.send_header("Content-Length", "0")
+            answer = executor.answer.encode()
+            self.send_response(executor.status)
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
+            self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
             pass

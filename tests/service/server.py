@@ -78,7 +78,7 @@ def serving(folder: Path, *words: str, **variables: str) -> Iterator[tuple[httpx
     """Serve on a free port, with a fast tick, and give a client that talks to it."""
     variables = {"KRON_TICK_MS": "50", "KRON_STORE": "sqlite:///kron.db", **variables}
     with process("serve", "--port", "0", *words, folder=folder, **variables) as server:
-        url = server.logged(r"serving on (http://\S+)")[1]
+        url = server.logged(r"serving on (http://[\w.:\[\]]+)")[1]
         with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
             yield client, server
 

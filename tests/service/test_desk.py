@@ -13,6 +13,7 @@ from kron.core.errors import KronError, Problem
 from kron.core.record import Kind, request_key_of
 from kron.fronts.service.api import api_of
 from kron.fronts.service.desk import Desk, OwnDesk, Sheet, Span
+from kron.fronts.service.guard.tenancy import TenantStore
 from kron.fronts.service.history import Feedback
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.remote import RemoteDesk, ServerError
@@ -93,7 +94,7 @@ async def known_to(desk: Desk) -> object:
 async def pair(served: Served) -> AsyncIterator[Pair]:
     served.clock.jump_to(NOON + timedelta(milliseconds=1))
     here, there = SqliteStore(), SqliteStore()
-    served.registrar.store = there
+    served.registrar.store = TenantStore(there)
     yield Pair(served.clock, OwnDesk(Registrar(here, served.clock), SETTINGS), served.desk)
     await here.close()
     await there.close()

@@ -259,6 +259,9 @@ def test_the_description_has_every_route_with_examples_and_is_valid(client: http
         ("POST", "/run-launcher/start"),
         ("GET", "/healthz"),
         ("GET", "/readyz"),
+        ("GET", "/metrics"),
+        ("GET", "/admin/log-level"),
+        ("PUT", "/admin/log-level"),
     }
     upsert = document["paths"]["/schedules/upsert"]["post"]
     body = upsert["requestBody"]["content"]["application/json"]

@@ -34,6 +34,9 @@ OTHERS: dict[str, tuple[str, object]] = {
     "max_page": ("10", 10),
     "process_folder": ("run", "run"),
     "log_level": ("debug", "debug"),
+    "log_format": ("json", "json"),
+    "metrics_port": ("0", 0),
+    "metrics_host": ("::1", "::1"),
 }
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "serve": "kron.cli.serve:serve_command",
     "worker": "kron.cli.worker:worker_command",
     "config": "kron.cli.config:config_command",
+    "token": "kron.cli.token:app",
     "status": "kron.cli.status:status_command",
     "why": "kron.cli.why:why_command",
     "pause": "kron.cli.pause:pause_command",

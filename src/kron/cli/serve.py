@@ -10,13 +10,12 @@ import typer
 
 from kron.cli.config import Config
 from kron.cli.main import GOOD
-from kron.cli.worker import StoreUrl, begin_logging
+from kron.cli.worker import INSTALL, StoreUrl
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.settings import Effective, Settings, read_settings
 from kron.launchers.callback import Callback
 from kron.ports import Clock, Store
 
-INSTALL = "the service needs a few packages more: pip install 'kron-scheduler[service]'"
 Host = Annotated[
     str | None, typer.Option("--host", metavar="ADDRESS", help="Where to listen (127.0.0.1, or KRON_HOST).")
 ]
@@ -51,14 +50,19 @@ def serve_command(
       kron serve --demo
     """  # noqa: D301
     options = {"host": host, "port": port, "store": store, "insecure": insecure or None}
-    effective = read_settings(os.environ, options, file=config)
-    settings = _for_demo(effective) if demo else effective.settings
+
+    def read() -> Settings:
+        effective = read_settings(os.environ, options, file=config)
+        return _for_demo(effective) if demo else effective.settings
+
+    settings = read()
     try:
         from kron.fronts.service.serving import serve
+        from kron.fronts.service.sight.log_format import begin_logging
     except ModuleNotFoundError as cause:
         raise InvalidOptionError(option="installation", value=cause.name, reason=INSTALL) from cause
     begin_logging(settings)
-    serve(settings, _Guide(settings) if demo else None)
+    serve(settings, _Guide(settings) if demo else None, reread=read)
     return GOOD
 
 

@@ -45,12 +45,14 @@ def verify_command(
 
     A file holds one decision, a list of them, what `kron explain --json` and `kron next --json` print, or a
     log: JSON lines, each a decision or an object with one under "decision". Logs of any size are read line by
-    line. Exit code 0: all follow; 1: some do not, or are no decisions; 2: a file cannot be read.
+    line; of the service's own log, lines without a decision are passed over. Exit code 0: all follow; 1: some
+    do not, or are no decisions; 2: a file cannot be read.
 
     \b
     Examples:
       kron verify decisions.json
       kron next jobs.yaml --json | kron verify -
+      kron verify -q service.log
       kron verify -q --skip-others krond.log
     """  # noqa: D301
     check_once(files)
@@ -66,7 +68,7 @@ def verify_command(
 def _verify_file(file: str, report: "Report", *, skip_others: bool) -> None:
     found = False
     for item in read_items(file):
-        if skip_others and not _is_decision(item.value):
+        if _is_log_line(item.value) or (skip_others and not _is_decision(item.value)):
             report.passed_over += 1
             continue
         found = True
@@ -220,6 +222,11 @@ def _too_long(file: str, number: int) -> UnreadableFileError:
 
 def _is_decision(value: object) -> bool:
     return isinstance(value, Mapping) and ("kron_decision" in value or "decision" in value)
+
+
+def _is_log_line(value: object) -> bool:
+    """Say whether something is a line of Kron's own log that says nothing of a decision."""
+    return isinstance(value, Mapping) and "level" in value and "logger" in value and not _is_decision(value)
 
 
 def _certificate_of(value: object) -> object:

@@ -1,6 +1,5 @@
 """`kron worker`: looks after the schedules of a store, without the API."""
 
-import logging
 import os
 from typing import Annotated
 
@@ -8,8 +7,10 @@ import typer
 
 from kron.cli.config import Config
 from kron.cli.main import GOOD
+from kron.core.errors import InvalidOptionError
 from kron.fronts.service.settings import Settings, read_settings
 
+INSTALL = "the service needs a few packages more: pip install 'kron-scheduler[service]'"
 StoreUrl = Annotated[
     str | None,
     typer.Option(
@@ -18,7 +19,6 @@ StoreUrl = Annotated[
         help="Where schedules are kept, e.g. sqlite:///kron.db (or KRON_STORE).",
     ),
 ]
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def worker_command(store: StoreUrl = None, config: Config = None) -> int:
@@ -31,16 +31,16 @@ def worker_command(store: StoreUrl = None, config: Config = None) -> int:
       kron worker --store sqlite:///kron.db
       kron worker --store postgresql://kron@db.example/kron
     """  # noqa: D301
-    from kron.fronts.service.running import run_worker
 
-    settings = read_settings(os.environ, {"store": store}, file=config).settings
+    def read() -> Settings:
+        return read_settings(os.environ, {"store": store}, file=config).settings
+
+    settings = read()
+    try:
+        from kron.fronts.service.running import run_worker
+        from kron.fronts.service.sight.log_format import begin_logging
+    except ModuleNotFoundError as cause:
+        raise InvalidOptionError(option="installation", value=cause.name, reason=INSTALL) from cause
     begin_logging(settings)
-    run_worker(settings)
+    run_worker(settings, reread=read)
     return GOOD
-
-
-def begin_logging(settings: Settings) -> None:
-    """Log to standard error, as much as the settings say."""
-    logging.basicConfig(level=settings.log_level.upper(), format=LOG_FORMAT)
-    # Its line for each request says nothing that the run's own record does not.
-    logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -106,6 +106,11 @@ def without_oldest(past: str | None) -> str | None:
     return json.dumps(rest) if rest else None
 
 
+def definitions_of(job: JobRecord) -> dict[int, str]:
+    """Return the earlier definitions that still have periods to plan, by epoch."""
+    return {epoch: definition for epoch, _, _, definition in json.loads(job.past or "[]")}
+
+
 def _segment(job: JobRecord, terms: Terms, epoch: int, edited_at: int, until: EpochSeconds | None) -> Segment:
     after, policy = job.cursor, terms.policy
     if policy.start_at is not None:

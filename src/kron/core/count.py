@@ -1,6 +1,7 @@
 """Counting occurrences without listing them: ten years of seconds cost as little as one day."""
 
 from bisect import bisect_left
+from itertools import pairwise
 
 from kron.core.cron.expression import Expression
 from kron.core.cron.field import bits_of
@@ -9,6 +10,8 @@ from kron.core.schedule import Plan
 from kron.core.timeline import Stretch, timeline_of
 
 HOUR = 3600
+# After so many years from any day that begins one, days and weekdays fall together as before.
+CYCLE_YEARS, ANY_DAY = 28, 0
 # The calendar has fewer stretches than this in any zone: no year of any zone has more than eight.
 MAX_STRETCHES = 100_000
 
@@ -25,6 +28,11 @@ def count_between(plan: Plan, start: EpochSeconds, end: EpochSeconds) -> int:
         total += times.within(stretch, max(start, stretch.start), min(end, stretch.end))
         start = stretch.end
     raise AssertionError("no zone has so many stretches")
+
+
+def smallest_gap(expression: Expression) -> int | None:
+    """Return how close two wall times of an expression can be, in seconds; None if they are days apart."""
+    return _Times(expression).smallest_gap()
 
 
 class _Times:
@@ -79,3 +87,27 @@ class _Times:
                 total += (year.mask >> begin - year.start & (1 << stop - begin) - 1).bit_count()
             first = year.end
         return total
+
+    def smallest_gap(self) -> int | None:
+        """Return the least distance of two times: in an hour, from one to the next, or over midnight."""
+        hours = list(bits_of(self._hours))
+        inside = self._inside
+        gaps = [later - earlier for earlier, later in pairwise(inside)]
+        gaps += [(b - a) * HOUR - inside[-1] + inside[0] for a, b in pairwise(hours)]
+        if self._has_neighbours():
+            gaps.append(DAY + (hours[0] - hours[-1]) * HOUR + inside[0] - inside[-1])
+        return min(gaps, default=None)
+
+    def _has_neighbours(self) -> bool:
+        """Say whether two days that follow each other ever match; the calendar repeats itself."""
+        first = ANY_DAY
+        ended = False
+        for _ in range(CYCLE_YEARS):
+            year = self._days.year_from(first)
+            if year is None:
+                return False
+            if year.mask & year.mask >> 1 or (ended and year.start == first and year.mask & 1):
+                return True
+            ended = bool(year.mask >> year.end - year.start - 1 & 1)
+            first = year.end
+        return False

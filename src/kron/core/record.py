@@ -180,3 +180,19 @@ def key_of(identity: str, nominal_time: EpochSeconds) -> str:
 def request_key_of(identity: str, kind: Kind, request: str) -> str:
     """Return the idempotency key of a run somebody asked for."""
     return sha256(f"{identity}:{kind}:{request}".encode()).hexdigest()
+
+
+class AuditRecord(NamedTuple):
+    """A change that somebody made: when, who, by which request, what they did, to what, and whose that is.
+
+    `before` and `after` are JSON texts without secrets, or None where there was nothing, or is nothing left.
+    """
+
+    at: int
+    who: str
+    request_id: str | None
+    action: str
+    identity: str
+    user_id: str | None
+    before: str | None
+    after: str | None

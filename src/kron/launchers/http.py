@@ -1,5 +1,8 @@
 """Executions that are started by a request: whoever answers it runs them."""
 
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
 from kron.core.errors import ConflictError, InvalidOptionError
 from kron.launchers.gate import Gate
 from kron.launchers.kind import HttpSettings, settings_of
@@ -7,6 +10,9 @@ from kron.launchers.remote import MAX_REQUESTS, USUAL_BACKOFF, RemoteLauncher
 from kron.launchers.request import Answer
 from kron.launchers.retry import Backoff
 from kron.ports import Clock, Launch
+
+# What finds out by which request somebody asked for a run.
+RequestOf: TypeAlias = Callable[[Launch], Awaitable[str | None]]
 
 
 class MissingExtraError(ConflictError):
@@ -18,7 +24,8 @@ class MissingExtraError(ConflictError):
 class HttpLauncher(RemoteLauncher):
     """POSTs the start of each execution; any 2xx answer means that it was accepted.
 
-    With a `gate` only hosts that it lets through are asked; with a `secret` every request is signed.
+    With a `gate` only hosts that it lets through are asked; with a `secret` every request is signed. Where
+    `request_of` knows by which request somebody asked for a run, the executor is told too.
     """
 
     def __init__(
@@ -30,6 +37,7 @@ class HttpLauncher(RemoteLauncher):
         max_requests: int = MAX_REQUESTS,
         gate: Gate | None = None,
         secret: bytes | None = None,
+        request_of: RequestOf | None = None,
     ) -> None:
         try:
             from kron.launchers.send import Sender
@@ -38,12 +46,14 @@ class HttpLauncher(RemoteLauncher):
             raise MissingExtraError(message, extra="service") from cause
         super().__init__(clock, self._sent, reports=reports, backoff=backoff, max_requests=max_requests)
         self._sender = Sender(clock, gate=gate, secret=secret)
+        self._request_of = request_of
 
     async def _sent(self, launch: Launch) -> Answer:
         settings = settings_of(launch.job.launcher)
         if not isinstance(settings, HttpSettings):
             raise InvalidOptionError(option="launcher", value=launch.job.launcher_kind, reason="is not http")
-        return await self._sender.send(launch, settings)
+        request_id = None if self._request_of is None else await self._request_of(launch)
+        return await self._sender.send(launch, settings, request_id)
 
     async def close(self, *, wait: bool = True) -> None:
         """Wait for the launches, or break them off unreported: the next owner launches them again."""

@@ -68,10 +68,12 @@ def document_of(launch: Launch, settings: HttpSettings) -> dict[str, object]:
     }
 
 
-def headers_of(launch: Launch, settings: HttpSettings) -> dict[str, str]:
-    """Return the headers of a request."""
+def headers_of(launch: Launch, settings: HttpSettings, request_id: str | None = None) -> dict[str, str]:
+    """Return the headers of a request; `request_id` names the one that somebody asked for the run with."""
+    is_sendable = request_id is not None and request_id.isascii() and request_id.isprintable()
     return {
         **dict(settings.headers),
+        **({"X-Request-Id": str(request_id)} if is_sendable else {}),
         "Content-Type": "application/json",
         # An answer that unpacks itself could fill the memory.
         "Accept-Encoding": "identity",

@@ -10,6 +10,7 @@ import httpx
 from kron.launchers.gate import Gate, host_of
 from kron.launchers.kind import HttpSettings
 from kron.launchers.request import Answer, Target, answer_of, document_of, headers_of, hidden, target_of
+from kron.launchers.run_token import run_token_of
 from kron.launchers.signature import signed
 from kron.ports import Clock, Launch
 
@@ -60,13 +61,14 @@ class Sender:
         self._secret = secret
         self._client: httpx.AsyncClient | None = None
 
-    async def send(self, launch: Launch, settings: HttpSettings) -> Answer:
+    async def send(self, launch: Launch, settings: HttpSettings, request_id: str | None = None) -> Answer:
         """Send one request and return what came of it; what goes wrong on the way may pass."""
+        headers = headers_of(launch, settings, request_id)
         target = target_of(settings)
         total_s = settings.timeout.total_seconds()
         try:
             async with asyncio.timeout(total_s):
-                response = await self._post(launch, settings, target)
+                response = await self._post(launch, settings, target, headers)
         except (TimeoutError, httpx.TimeoutException) as cause:
             connecting = isinstance(cause, httpx.ConnectTimeout)
             within = settings.connect_timeout.total_seconds() if connecting else total_s
@@ -82,13 +84,16 @@ class Sender:
             return answer_of(target, response.status_code, response.headers, body, self._clock.now())
         return Answer(hidden(error, target), again=True)
 
-    async def _post(self, launch: Launch, settings: HttpSettings, target: Target) -> httpx.Response:
+    async def _post(
+        self, launch: Launch, settings: HttpSettings, target: Target, headers: dict[str, str]
+    ) -> httpx.Response:
         client = self._opened()
         given = launch.given
         text = json.dumps(document_of(launch, settings)) if given is None else given.document
-        body, headers = text.encode(), headers_of(launch, settings)
+        body = text.encode()
         if self._secret is not None:
             headers |= signed(self._secret, body, now=int(self._clock.now().timestamp()))
+            headers["Kron-Run-Token"] = run_token_of(self._secret, launch.run.key)
         request = client.build_request(
             "POST",
             target.shown,

@@ -66,7 +66,7 @@ class Engine:
         self._was_set_back = False
         # Told whenever a wake is over.
         self.on_rest: Callable[[], None] | None = None
-        self.health = Health()
+        self.health = Health(inbox=self._inbox)
         # An operator may set others before the engine runs.
         self.limits = USUAL_LIMITS
 
@@ -93,8 +93,8 @@ class Engine:
     async def _take(self, ownership: Ownership, asked: float) -> None:
         """Look after what is owned from now on; what is new is recovered first."""
         self._time.high = max(self._time.high, ownership.high)
-        now, tenure = self.now(), self._tenure
-        had = len(tenure.owned.shards)
+        tenure = self.health.tenure = self._tenure
+        now, had = self.now(), len(tenure.owned.shards)
         new = tenure.renewed(ownership, asked)
         self._carrier.lease_ends, self._carrier.owned = tenure.ends, tenure.owned.shards
         if len(tenure.owned.shards) < had:

@@ -1,16 +1,21 @@
 """Health: what an operator sees of the engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from kron.runtime.inbox import Inbox
+from kron.runtime.tenure import Tenure
 
 
 @dataclass(slots=True)
 class Health:
-    """How the engine is doing."""
+    """How the engine is doing, what it owns while it works, and what it has not written yet."""
 
     state: str = "stopped"
     error: str | None = None
     failures: int = 0
     jumps: int = 0
+    tenure: Tenure | None = None
+    inbox: Inbox = field(default_factory=Inbox)
 
     def degrade(self, error: Exception) -> None:
         """Note that the store failed."""

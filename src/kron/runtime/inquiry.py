@@ -9,10 +9,10 @@ from kron.core.record import EpochRecord, Kind
 from kron.core.terms import terms_of
 from kron.core.walltime import meant_by
 from kron.core.why import Answer, Memory, definition_at, present_definition, schedule_of
-from kron.ports import Store
+from kron.ports import Archive
 
 
-async def why(store: Store, namespace: str, identity: str, when: str | datetime, *, now: int) -> Answer:
+async def why(store: Archive, namespace: str, identity: str, when: str | datetime, *, now: int) -> Answer:
     """Return the chain of facts behind one period of a job, which may be deleted.
 
     `when` is its period id or any other text or datetime of the same instant. Without an offset it is a wall
@@ -30,7 +30,7 @@ async def why(store: Store, namespace: str, identity: str, when: str | datetime,
     return answer._replace(facts=[*meant.facts, *answer.facts])
 
 
-async def recall_job(store: Store, namespace: str, identity: str) -> Memory:
+async def recall_job(store: Archive, namespace: str, identity: str) -> Memory:
     """Return a job with its earlier definitions, or raise UnknownJobError."""
     cases = await store.cases(namespace, [identity])
     if not cases:
@@ -38,7 +38,7 @@ async def recall_job(store: Store, namespace: str, identity: str) -> Memory:
     return Memory(cases[0].job, await store.epochs(namespace, identity))
 
 
-async def recall_period(store: Store, namespace: str, memory: Memory, nominal_time: EpochSeconds) -> Memory:
+async def recall_period(store: Archive, namespace: str, memory: Memory, nominal_time: EpochSeconds) -> Memory:
     """Return what is remembered of one period of a job: its own record with its attempts, or a shared one."""
     newest = await store.runs(namespace, memory.job.identity, before=nominal_time + 1, limit=1)
     # A period's own run comes before all that were asked for with its nominal time.
@@ -51,7 +51,7 @@ async def recall_period(store: Store, namespace: str, memory: Memory, nominal_ti
 
 
 async def _answer(
-    store: Store, namespace: str, memory: Memory, nominal_time: EpochSeconds, now: int
+    store: Archive, namespace: str, memory: Memory, nominal_time: EpochSeconds, now: int
 ) -> Answer:
     memory = await recall_period(store, namespace, memory, nominal_time)
     return chain.why(memory, nominal_time, now=now)

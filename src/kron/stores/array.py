@@ -13,7 +13,8 @@ from kron.stores.row import storable
 TEXTS = frozenset(
     {
         "identity", "definition", "launcher", "launcher_kind", "past", "paused_because", "key", "status",
-        "reason", "kind", "result", "error", "run_id", "outcome",
+        "reason", "kind", "result", "error", "run_id", "outcome", "who", "request_id", "action", "user_id",
+        "before", "after",
     }
 )  # fmt: skip
 # All of a job that PostgreSQL keeps; a number is SQLite's own name for it.
@@ -25,7 +26,7 @@ ENDED = (
 )  # fmt: skip
 ATTEMPT = ("key", "attempt", "token", "started_at", "ended_at", "result", "error", "run_id")
 # What other programs said of themselves, so it may hold what no database column can.
-FOREIGN = frozenset({"error", "run_id", "paused_because"})
+FOREIGN = frozenset({"error", "run_id", "paused_because", "before", "after", "request_id", "who", "user_id"})
 
 
 def arrays(

@@ -1,9 +1,9 @@
 """Listings: which clauses a question about many jobs or runs is made of, and the values they take."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kron.core.record import Status
-from kron.ports import JobFilter, Place
+from kron.ports import AuditFilter, JobFilter, Place
 
 # Later than any instant: where the first page begins.
 FOR_EVER = 1 << 62
@@ -18,10 +18,17 @@ def jobs_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
     return " ".join((sql["found_jobs"], *clauses, sql["found_in_order"]))
 
 
-def runs_clauses(sql: Mapping[str, str], status: Status | None) -> str:
+def runs_clauses(sql: Mapping[str, str], status: Status | None, users: Sequence[str] | None) -> str:
     """Return the clauses that follow the runs of a namespace."""
-    some = "" if status is None else sql["latest_by_status"]
+    asked = {"latest_by_status": status, "latest_by_users": users}
+    some = " ".join(sql[name] for name, value in asked.items() if value is not None)
     return f"{sql['latest_runs']} {some} {sql['latest_in_order']}"
+
+
+def audit_statement(sql: Mapping[str, str], wanted: AuditFilter) -> str:
+    """Return the statement that finds the changes somebody wants."""
+    asked = [name for name, value in wanted._asdict().items() if value is not None]
+    return " ".join((sql["audits"], *(sql[f"audits_by_{name}"] for name in asked), sql["audits_in_order"]))
 
 
 def place_values(before: Place | None) -> dict[str, object]:

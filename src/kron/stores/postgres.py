@@ -11,12 +11,20 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 from psycopg_pool import AsyncConnectionPool
 
 from kron.core.errors import OwnedError, StoreError
-from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord, Status
+from kron.core.record import (
+    AttemptRecord,
+    AuditRecord,
+    EpochRecord,
+    JobRecord,
+    RangeRecord,
+    RunRecord,
+    Status,
+)
 from kron.core.shard import SHARDS, shard_of
 from kron.core.turn import Case, Change
-from kron.ports import FoundJob, JobFilter, Loaded, Ownership, Place, Settled
+from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Loaded, Ownership, Place, Settled
 from kron.stores.array import JOB, arrays, numbers, texts
-from kron.stores.listing import jobs_statement, place_values, runs_clauses
+from kron.stores.listing import audit_statement, jobs_statement, place_values, runs_clauses
 from kron.stores.postgres_change import accepted, chunks, refused, shards_of, write_changes
 from kron.stores.postgres_lease import MARGIN_MS, TTL_MS, PostgresLease
 from kron.stores.postgres_query import count_of, first_of, rows_of
@@ -202,12 +210,13 @@ class PostgresStore:
         created: Sequence[JobRecord],
         changed: Sequence[Change],
         forgotten: Sequence[str] = (),
+        audit: Sequence[AuditRecord] = (),
         now: int,
     ) -> Settled:
         """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it."""
         gone = frozenset(forgotten)
         for _ in range(MAX_TRIES):
-            if await self._write(self._put, namespace, created, changed, forgotten, now):
+            if await self._write(self._put, namespace, created, changed, forgotten, audit, now):
                 return CLEAN
             names = [job.identity for job in created if job.identity not in gone]
             settled = await self._write(refused, namespace, changed, names)
@@ -222,6 +231,7 @@ class PostgresStore:
         created: Sequence[JobRecord],
         changed: Sequence[Change],
         forgotten: Sequence[str],
+        audit: Sequence[AuditRecord],
         now: int,
     ) -> bool | None:
         common = {"namespace": namespace, "now": now}
@@ -236,6 +246,9 @@ class PostgresStore:
             values = {**common, **arrays(JobRecord._fields, new, JOB), "shard": shards_of(new)}
             if await count_of(connection, SQL["insert_jobs"], values) != len(new):
                 return None
+        for some in chunks(audit):
+            values = {**common, **arrays(AuditRecord._fields, some, AuditRecord._fields)}
+            await connection.execute(SQL["insert_audit"], values)
         return await write_changes(connection, namespace, changed, now) or None
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
@@ -277,7 +290,7 @@ class PostgresStore:
     ) -> list[FoundJob]:
         """Return jobs in the order of their names, those with a later name than `after`."""
         values = {**wanted._asdict(), "namespace": namespace, "after": after, "limit": limit}
-        values["names"] = texts(wanted.names or ())
+        values |= {"names": texts(wanted.names or ()), "users": texts(wanted.users or ())}
         async with self._reading() as connection:
             rows = await rows_of(connection, jobs_statement(SQL, wanted), values)
         return [FoundJob(JobRecord(*row[:-1]), row[-1]) for row in rows]
@@ -298,11 +311,18 @@ class PostgresStore:
             return list(map(run_of, await rows_of(connection, f"{SQL['runs']} {SQL['with_keys']}", values)))
 
     async def latest_runs(
-        self, namespace: str, *, status: Status | None = None, before: Place | None = None, limit: int = 100
+        self,
+        namespace: str,
+        *,
+        status: Status | None = None,
+        users: Sequence[str] | None = None,
+        before: Place | None = None,
+        limit: int = 100,
     ) -> list[RunRecord]:
         """Return the runs of all jobs, those whose records were made last first."""
         values = {**place_values(before), "namespace": namespace, "status": status, "limit": limit}
-        statement = f"{SQL['runs']} {runs_clauses(SQL, status)}"
+        values["users"] = texts(users or ())
+        statement = f"{SQL['runs']} {runs_clauses(SQL, status, users)}"
         async with self._reading() as connection, connection.transaction():
             await connection.execute(BY_LOOKING)
             return list(map(run_of, await rows_of(connection, statement, values)))
@@ -321,6 +341,16 @@ class PostgresStore:
         values = {"namespace": namespace, "name": identity, "at": at, "since": since}
         async with self._reading() as connection:
             return list(map(range_of, await rows_of(connection, SQL["ranges"], values)))
+
+    async def audits(
+        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+    ) -> list[Audited]:
+        """Return changes that somebody made, the latest first."""
+        values = {**wanted._asdict(), "namespace": namespace, "users": texts(wanted.users or ())}
+        values |= {"before": FOR_EVER if before is None else before, "limit": limit}
+        async with self._reading() as connection:
+            rows = await rows_of(connection, audit_statement(SQL, wanted), values)
+        return [Audited(number, AuditRecord(*row)) for number, *row in rows]
 
     async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
         """Return the earlier definitions of a job and when each began to hold, oldest first."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from kron.core.errors import OwnedError
 from kron.core.record import (
     AttemptRecord,
+    AuditRecord,
     EpochRecord,
     JobRecord,
     RangeRecord,
@@ -18,8 +19,8 @@ from kron.core.record import (
 )
 from kron.core.shard import SHARDS
 from kron.core.turn import Case, Change
-from kron.ports import FoundJob, JobFilter, Loaded, Ownership, Place, Settled
-from kron.stores.listing import jobs_statement, place_values, runs_clauses
+from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Loaded, Ownership, Place, Settled
+from kron.stores.listing import audit_statement, jobs_statement, place_values, runs_clauses
 from kron.stores.lock import Lock
 from kron.stores.row import attempt_of, range_of, run_of, runs_of
 from kron.stores.sqlite_change import CLEAN, Writing, key_number, refused, remove, write, write_or_refuse
@@ -183,11 +184,12 @@ class SqliteStore:
         created: Sequence[JobRecord],
         changed: Sequence[Change],
         forgotten: Sequence[str] = (),
+        audit: Sequence[AuditRecord] = (),
         now: int,
     ) -> Settled:
         """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it."""
         many = len(created) + len(changed) + len(forgotten) >= MANY
-        return await self._do(self._put, namespace, created, changed, forgotten, now, many=many)
+        return await self._do(self._put, namespace, created, changed, forgotten, audit, now, many=many)
 
     def _put(
         self,
@@ -195,6 +197,7 @@ class SqliteStore:
         created: Sequence[JobRecord],
         changed: Sequence[Change],
         forgotten: Sequence[str],
+        audit: Sequence[AuditRecord],
         now: int,
     ) -> Settled:
         number = self._number_of(namespace)
@@ -208,6 +211,7 @@ class SqliteStore:
             jobs = [(*job[:-1], number, now) for job in created]
             new = connection.executemany(SQL["insert_job"], jobs).rowcount if jobs else 0
             if new == len(jobs) and write(connection, number, changed, now):
+                connection.executemany(SQL["insert_audit"], [(number, *record) for record in audit])
                 return CLEAN
             connection.execute("ROLLBACK TO put")
             names = {"namespace": number, "names": json.dumps([job.identity for job in created])}
@@ -247,8 +251,8 @@ class SqliteStore:
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
     ) -> list[FoundJob]:
         """Return jobs in the order of their names, those with a later name than `after`."""
-        names = None if wanted.names is None else json.dumps(list(wanted.names))
-        values = {**wanted._asdict(), "names": names, "after": after, "limit": limit}
+        lists = {"names": json.dumps(wanted.names), "users": json.dumps(wanted.users)}
+        values = {**wanted._asdict(), **lists, "after": after, "limit": limit}
         rows = await self._do(self._of_namespace, jobs_statement(SQL, wanted), namespace, values)
         return [FoundJob(JobRecord._make(row[:-1]), row[-1]) for row in rows]
 
@@ -270,11 +274,17 @@ class SqliteStore:
         return list(map(run_of, self._all(SQL["runs_by_key"], values)))
 
     async def latest_runs(
-        self, namespace: str, *, status: Status | None = None, before: Place | None = None, limit: int = 100
+        self,
+        namespace: str,
+        *,
+        status: Status | None = None,
+        users: Sequence[str] | None = None,
+        before: Place | None = None,
+        limit: int = 100,
     ) -> list[RunRecord]:
         """Return the runs of all jobs, those whose records were made last first."""
-        values = {**place_values(before), "status": status, "limit": limit}
-        rows = await self._do(self._of_namespace, runs_clauses(SQL, status), namespace, values)
+        values = {**place_values(before), "status": status, "users": json.dumps(users), "limit": limit}
+        rows = await self._do(self._of_namespace, runs_clauses(SQL, status, users), namespace, values)
         return list(map(run_of, rows))
 
     async def newest_runs(
@@ -294,6 +304,15 @@ class SqliteStore:
         at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)
         rows = await self._do(self._of_job, SQL["ranges"], namespace, identity, {"at": at, "since": since})
         return list(map(range_of, rows))
+
+    async def audits(
+        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+    ) -> list[Audited]:
+        """Return changes that somebody made, the latest first."""
+        values = {**wanted._asdict(), "users": json.dumps(wanted.users), "limit": limit}
+        values["before"] = FOR_EVER if before is None else before
+        rows = await self._do(self._of_namespace, audit_statement(SQL, wanted), namespace, values)
+        return [Audited(number, AuditRecord(*row)) for number, *row in rows]
 
     async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
         """Return the earlier definitions of a job and when each began to hold, oldest first."""

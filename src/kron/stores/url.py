@@ -68,6 +68,12 @@ def schema_of(url: str) -> Schema:
     return PostgresSchema(url)
 
 
+def store_kind_of(url: str) -> str:
+    """Return the kind of store a URL names: `memory`, `sqlite` or `postgresql`."""
+    scheme = _scheme_of(url)
+    return "postgresql" if scheme in POSTGRES else scheme
+
+
 def _scheme_of(url: str) -> str:
     """Return which kind of store a URL names; what is wrong is not repeated, for it may hold a password."""
     scheme, mark, _ = url.partition("://")

@@ -7,13 +7,33 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from kron.core.errors import InvalidOptionError, StoreError
-from kron.core.record import AttemptRecord, EpochRecord, JobRecord, RangeRecord, RunRecord, Status
+from kron.core.record import (
+    AttemptRecord,
+    AuditRecord,
+    EpochRecord,
+    JobRecord,
+    RangeRecord,
+    RunRecord,
+    Status,
+)
 from kron.core.seed import seed_hash, splitmix64, state_of, unit_of
 from kron.core.turn import Case, Change
-from kron.ports import Clock, FoundJob, JobFilter, Loaded, Ownership, Place, Settled, Store
+from kron.ports import (
+    Audited,
+    AuditFilter,
+    Clock,
+    FoundJob,
+    JobFilter,
+    Loaded,
+    Ownership,
+    Place,
+    Settled,
+    Store,
+)
 from kron.testing.clock import SimulatedClock
 
 Arguments = ParamSpec("Arguments")
@@ -200,13 +220,12 @@ class FaultyStore:
         created: Sequence[JobRecord],
         changed: Sequence[Change],
         forgotten: Sequence[str] = (),
+        audit: Sequence[AuditRecord] = (),
         now: int,
     ) -> Settled:
         """Forget jobs, and write new and changed ones."""
-        put = self.inner.put
-        return await self._call(
-            "put", put, namespace, created=created, changed=changed, forgotten=forgotten, now=now
-        )
+        put = partial(self.inner.put, created=created, changed=changed, forgotten=forgotten, audit=audit)
+        return await self._call("put", put, namespace, now=now)
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
         """Remove jobs."""
@@ -235,11 +254,18 @@ class FaultyStore:
         return await self._call("find_runs", self.inner.find_runs, namespace, keys)
 
     async def latest_runs(
-        self, namespace: str, *, status: Status | None = None, before: Place | None = None, limit: int = 100
+        self,
+        namespace: str,
+        *,
+        status: Status | None = None,
+        users: Sequence[str] | None = None,
+        before: Place | None = None,
+        limit: int = 100,
     ) -> list[RunRecord]:
         """Return the runs of all jobs."""
+        latest = self.inner.latest_runs
         return await self._call(
-            "latest_runs", self.inner.latest_runs, namespace, status=status, before=before, limit=limit
+            "latest_runs", latest, namespace, status=status, users=users, before=before, limit=limit
         )
 
     async def newest_runs(
@@ -247,6 +273,12 @@ class FaultyStore:
     ) -> dict[str, list[RunRecord]]:
         """Return the newest runs of each of some jobs."""
         return await self._call("newest_runs", self.inner.newest_runs, namespace, identities, limit=limit)
+
+    async def audits(
+        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+    ) -> list[Audited]:
+        """Return changes that somebody made."""
+        return await self._call("audits", self.inner.audits, namespace, wanted, before=before, limit=limit)
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's counted records."""

@@ -7,6 +7,7 @@ A store of your own is tested by a subclass that supplies `store`::
         async def store(self): ...
 """
 
+from kron.testing.contract.audit import AuditContract
 from kron.testing.contract.history import HistoryContract
 from kron.testing.contract.listing import ListingContract
 from kron.testing.contract.ownership import OwnershipContract
@@ -66,5 +67,6 @@ class StoreContract(
     HistoryContract,
     ListingContract,
     OwnershipContract,
+    AuditContract,
 ):
     """What the engine relies on; `store` is the one thing a subclass supplies."""

@@ -12,29 +12,50 @@ from kron.core.errors import KronError
 from kron.fronts.service import problem
 from kron.fronts.service.desk import Ask, OwnDesk
 from kron.fronts.service.edge import Edge
+from kron.fronts.service.guard.audit_route import audit_routes
+from kron.fronts.service.guard.policy import check_routes
+from kron.fronts.service.guard.rate import Rate
+from kron.fronts.service.guard.sentry import Porter, Sentry
 from kron.fronts.service.model import Health
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.run_launcher import RunLauncher
 from kron.fronts.service.run_route import run_routes
 from kron.fronts.service.schedule_route import schedule_routes
 from kron.fronts.service.settings import Settings
+from kron.fronts.service.sight.http_meter import HttpMeter
+from kron.fronts.service.sight.panel import Panel
+from kron.fronts.service.sight.panel_route import panel_routes
 from kron.fronts.service.view import Document
 from kron.fronts.service.web.error import for_browsers
+from kron.fronts.service.web.login import login_routes
 from kron.fronts.service.web.route import page_routes
 from kron.fronts.service.workflow_route import workflow_routes
+from kron.stores.url import store_kind_of
+
+# Where nobody has to say who they are.
+OPEN_DOOR = Porter(None, is_open=True)
 
 
 def api_of(
     registrar: Registrar,
     settings: Settings,
     *,
+    porter: Porter = OPEN_DOOR,
     ask_worker: Ask = lambda: (None, None),
     launcher: RunLauncher | None = None,
+    panel: Panel | None = None,
 ) -> FastAPI:
-    """Return the API over a registrar, and over a run launcher if there is one."""
+    """Return the API over a registrar, and over a run launcher if there is one.
+
+    `porter` finds out who calls, and `panel` counts what is done.
+    """
+    panel = panel or Panel(registrar.whole, registrar.clock, kind=store_kind_of(settings.store))
     summary = "Schedules that say why."
     app = FastAPI(title="Kron", summary=summary, redirect_slashes=False, docs_url=None, redoc_url=None)
-    app.add_middleware(Edge, max_body=settings.max_body)
+    rate = Rate(settings.requests_per_s, registrar.clock)
+    app.add_middleware(Sentry, porter=porter, admit=rate.admit)
+    app.add_middleware(HttpMeter, requests=panel.requests, clock=panel.clock)
+    app.add_middleware(Edge, max_body=settings.max_body, patience_s=settings.patience_s)
     for kind, answer in (
         (KronError, problem.of_error),
         (RequestValidationError, problem.of_validation),
@@ -46,13 +67,18 @@ def api_of(
     app.include_router(schedule_routes(desk, settings.max_page))
     app.include_router(run_routes(desk, settings.max_page))
     app.include_router(workflow_routes(registrar, settings, launcher))
-    app.include_router(_health_routes(desk))
+    app.include_router(health_routes(desk))
+    app.include_router(panel_routes(panel))
+    app.include_router(audit_routes(registrar, settings.max_page))
+    app.include_router(login_routes(porter))
     app.include_router(page_routes(registrar, app))
+    check_routes(app.routes)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
 
 
-def _health_routes(desk: OwnDesk) -> APIRouter:
+def health_routes(desk: OwnDesk) -> APIRouter:
+    """Return the routes that say how the service is doing."""
     router = APIRouter(tags=["health"])
 
     @router.get("/healthz", response_model=Health, response_model_exclude_none=True)

@@ -14,6 +14,7 @@ from kron.core.workflow import (
     read_workflow,
     same_dag,
 )
+from kron.fronts.service.guard import caller
 from kron.fronts.service.refusal import ChangedVersionError, InvalidScheduleError
 from kron.fronts.service.request import MAX_NAME, WORKFLOW, Rules, Wish, read_wish
 from kron.fronts.service.view import Document
@@ -69,7 +70,7 @@ def _wish_of(trigger: Trigger, said: Document, rules: Rules, problems: list[Prob
         Problem(f"{trigger.path}.{name}", schedule[name], "is the workflow's, not a trigger's")
         for name in wrong
     ]
-    name = f"{prefix_of(str(said['workflow_id']))}{trigger.name}"
+    name = f"{prefix_of(str(said['workflow_id']), str(said['user_id']))}{trigger.name}"
     try:
         fields = {field: value for field, value in schedule.items() if field not in wrong}
         return read_wish({**fields, **said, "schedule_id": name}, rules, schedule_id=name)
@@ -80,9 +81,13 @@ def _wish_of(trigger: Trigger, said: Document, rules: Rules, problems: list[Prob
     return None
 
 
-def prefix_of(workflow_id: str) -> str:
-    """Return how the names of a workflow's schedules begin; neither part of such a name has a slash."""
-    return f"{workflow_id}/"
+def prefix_of(workflow_id: str, user_id: str) -> str:
+    """Return how the names of a workflow's schedules begin; neither part of such a name has a slash.
+
+    Those of a workflow that has its owner's name before its own stand among its owner's schedules.
+    """
+    owned = workflow_id.startswith(caller.slug_of(user_id))
+    return f"{caller.prefix_of(user_id) if owned else ''}{workflow_id}/"
 
 
 def check_kept(deployment: Deployment, kept: WorkflowRecord | None) -> None:

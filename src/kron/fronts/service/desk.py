@@ -10,6 +10,7 @@ from kron.core.record import Status
 from kron.fronts.service.backfill import Only, Range, backfill_schedule
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.foresight import coming_of
+from kron.fronts.service.guard.caller import NOBODY, present_caller
 from kron.fronts.service.history import (
     Feedback,
     latest_page,
@@ -218,7 +219,9 @@ class OwnDesk:
             await self._registrar.store.find_jobs(NAMESPACE, JobFilter(), limit=1)
         except StoreError as fault:
             state, error = "degraded", str(fault)
-        return {"status": "ok" if state in READY else "not ready", "worker": state, "error": error}
+        status = "ok" if state in READY else "not ready"
+        # What went wrong may name places that are nobody else's business.
+        return {"status": status, "worker": state, "error": None if present_caller() is NOBODY else error}
 
     def _limit(self, sheet: Sheet) -> int:
         if sheet.limit is None:

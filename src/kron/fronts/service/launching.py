@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from kron.core.errors import InputError
 from kron.fronts.service.settings import IN_STORE, Settings
 from kron.launchers.callback import CallbackLauncher
-from kron.launchers.http import HttpLauncher
+from kron.launchers.http import HttpLauncher, RequestOf
 from kron.launchers.kind import (
     CallbackSettings,
     HttpSettings,
@@ -37,6 +37,7 @@ def launchers_of(
     calls: CallbackLauncher,
     workflows: WorkflowStore | None,
     functions: Mapping[str, Function],
+    request_of: RequestOf | None = None,
 ) -> dict[str, Launcher]:
     """Return the launchers of a worker by kind; `calls` is the one for functions by schedule."""
     gate, secret = settings.gate, settings.secret()
@@ -45,8 +46,8 @@ def launchers_of(
     launchers: dict[str, Launcher] = {
         "callback": calls,
         "process": processes,
-        "http": HttpLauncher(clock, gate=gate, secret=secret),
-        "http:reports": HttpLauncher(clock, reports=True, gate=gate, secret=secret),
+        "http": HttpLauncher(clock, gate=gate, secret=secret, request_of=request_of),
+        "http:reports": HttpLauncher(clock, reports=True, gate=gate, secret=secret, request_of=request_of),
         **dict(_own_launchers(clock)),
     }
     if workflows is not None:

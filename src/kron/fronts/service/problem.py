@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.routing import Match
 
 from kron.core.errors import ConflictError, InputError, KronError, Problem, quoted
+from kron.fronts.service.guard.caller import ForbiddenError, TooManyError, UnknownCallerError
 from kron.fronts.service.refusal import (
     MAX_LINES,
     ChangedError,
@@ -24,6 +25,9 @@ from kron.launchers.workflow import UnknownWorkflowError
 MEDIA_TYPE = "application/problem+json"
 # The first kind that fits an error says its status (STYLE 2).
 STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
+    (UnknownCallerError, HTTPStatus.UNAUTHORIZED),
+    (ForbiddenError, HTTPStatus.FORBIDDEN),
+    (TooManyError, HTTPStatus.TOO_MANY_REQUESTS),
     (UnknownScheduleError, HTTPStatus.NOT_FOUND),
     (UnknownRunError, HTTPStatus.NOT_FOUND),
     (UnknownWorkflowError, HTTPStatus.NOT_FOUND),
@@ -66,7 +70,17 @@ def of_error(request: Request, error: Exception) -> JSONResponse:
         ]
     elif problems := _problems_of(error):
         further["problems"] = [_shown(problem) for problem in problems[:MAX_PROBLEMS]]
-    return answer(request, status, code=error.code, detail=str(error), further=further)
+    headers = _headers_of(error)
+    return answer(request, status, code=error.code, detail=str(error), further=further, headers=headers)
+
+
+def _headers_of(error: KronError) -> Mapping[str, str] | None:
+    """Return what tells a program how to do better."""
+    if isinstance(error, UnknownCallerError):
+        return {"WWW-Authenticate": 'Bearer realm="kron"'}
+    if isinstance(error, TooManyError) and error.wait_s is not None:
+        return {"Retry-After": str(error.wait_s)}
+    return None
 
 
 def of_validation(request: Request, error: Exception) -> JSONResponse:

@@ -14,6 +14,9 @@ from kron.core.workflow import NAME
 from kron.fronts.service.composition import edited, paused_or_resumed
 from kron.fronts.service.deployment import check_kept, obsolete, prefix_of, read_deployment
 from kron.fronts.service.foresight import resumption_of, traits_for
+from kron.fronts.service.guard.audit import deployment_entry
+from kron.fronts.service.guard.tenancy import TenantStore, own_name, signed
+from kron.fronts.service.guard.workflow_tenancy import TenantWorkflows
 from kron.fronts.service.refusal import (
     BusyError,
     ChangedError,
@@ -53,16 +56,19 @@ class Registrar:
         call: Callable[[], None] = _nobody,
         workflows: WorkflowStore | None = None,
     ) -> None:
-        self.store = store
-        self._workflows = workflows
+        # The store as it is, for whoever looks after the service.
+        self.whole = store
+        # Under every route and page: a caller has what is theirs.
+        self.store = TenantStore(store)
+        self._workflows = None if workflows is None else TenantWorkflows(workflows)
         self.rules = rules
         self.traits = traits_for(rules.executor)
         self.call = call
-        self._clock = clock
+        self.clock = clock
 
     def now(self) -> int:
         """Return the present instant in milliseconds."""
-        return (self._clock.now() - EPOCH) // MILLISECOND
+        return (self.clock.now() - EPOCH) // MILLISECOND
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -73,7 +79,7 @@ class Registrar:
 
         With `if_match` only a schedule in that state is changed; "" stands for one that does not exist.
         """
-        wish = read_wish(document, self.rules, schedule_id=new_name())
+        wish = read_wish(signed(document), self.rules, schedule_id=own_name())
         (job,) = await self._put([wish], if_match=if_match)
         return _receipt(job)
 
@@ -86,7 +92,7 @@ class Registrar:
             try:
                 if isinstance(document, InputError):
                     raise document
-                wish = read_wish(document, self.rules, schedule_id=_name_for(document))
+                wish = read_wish(signed(document), self.rules, schedule_id=_name_for(document))
                 _check_new(wish.job.identity, seen)
                 wishes.append(wish)
             except InputError as error:
@@ -163,7 +169,7 @@ class Registrar:
     # --- workflows -------------------------------------------------------------------------------
 
     @property
-    def workflows(self) -> WorkflowStore:
+    def workflows(self) -> TenantWorkflows:
         """Return where workflows are kept, or raise ConflictError where none are."""
         if self._workflows is None:
             raise ConflictError("This registrar was not told where workflows are kept")
@@ -182,12 +188,15 @@ class Registrar:
         check_kept(deployment, known)
         if not dry_run:
             check_kept(deployment, await self.workflows.put(deployment.record))
+        if known is None and not dry_run:
+            await self.store.note(NAMESPACE, deployment_entry(deployment.record))
         newest = await self._newest(workflow_id, version)
         answer: Document = {"workflow_id": workflow_id, "version": version, "newest_version": newest}
         answer |= {"new": known is None, "dry_run": dry_run}
         if newest > version:
             return {**answer, "upserted": [], "retired": []}
-        retired = obsolete(await self._jobs_below(prefix_of(workflow_id)), deployment)
+        owner = deployment.record.user_id
+        retired = obsolete(await self._jobs_below(prefix_of(workflow_id, owner)), deployment)
         if dry_run:
             jobs = [_created(wish, now) for wish in deployment.wishes]
         else:
@@ -281,7 +290,7 @@ def new_name() -> str:
 def _name_for(document: object) -> str:
     """Return a new name for a schedule without one; that is rare where there are many."""
     named = isinstance(document, Mapping) and document.get("schedule_id") is not None
-    return "" if named else new_name()
+    return "" if named else own_name()
 
 
 def _receipt(job: JobRecord) -> Document:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kron.core.count import smallest_gap
 from kron.core.errors import InvalidJobError, InvalidOptionError, Problem, quoted
 from kron.core.job import Job
 from kron.core.policy import LOOKAHEAD_MS, POLICY_FIELDS
@@ -50,6 +51,7 @@ class Rules:
     catchup_policy: str = "none"
     jitter_ms: int = 0
     lookahead_ms: int = LOOKAHEAD_MS
+    min_interval_s: int = 0
     launcher: Mapping[str, object] | None = None
     timezones: frozenset[str] | None = None
     commands: frozenset[str] | None = None
@@ -168,6 +170,10 @@ def _check_rules(
     if job.policy.jitter_ms > rules.lookahead_ms:
         reason = f"is longer than the lookahead of {rules.lookahead_ms} ms"
         problems.append(Problem("jitter_ms", job.policy.jitter_ms, reason))
+    gap = smallest_gap(job.schedule.expression) if rules.min_interval_s else None
+    if gap is not None and gap < rules.min_interval_s:
+        reason = f"runs again after {gap} s; the settings allow no less than {rules.min_interval_s} s"
+        problems.append(Problem("cron_expr", job.schedule.text, reason))
     match settings:
         case ProcessSettings(command=command) if own and rules.commands is not None:
             if command[0] not in rules.commands:

@@ -6,29 +6,52 @@ import signal
 from collections.abc import Callable
 
 from kron.clocks.system import SystemClock
+from kron.core.errors import InputError
 from kron.fronts.service.launching import workflows_of
 from kron.fronts.service.settings import Settings
+from kron.fronts.service.sight.log_format import set_level
+from kron.fronts.service.sight.panel import Panel
+from kron.fronts.service.sight.watching import watched
 from kron.fronts.service.worker import Worker
-from kron.stores.url import open_store, open_workflows
+from kron.stores.url import open_store, open_workflows, store_kind_of
 
+Reread = Callable[[], Settings]
 _log = logging.getLogger("kron.service")
 
 
-def run_worker(settings: Settings) -> None:
-    """Work until SIGTERM or SIGINT."""
-    asyncio.run(_work(settings))
+def run_worker(settings: Settings, *, reread: Reread | None = None) -> None:
+    """Work until SIGTERM or SIGINT; SIGHUP reads the settings again."""
+    asyncio.run(_work(settings, reread))
 
 
-async def _work(settings: Settings) -> None:
-    store, clock = open_store(settings.store), SystemClock()
+async def _work(settings: Settings, reread: Reread | None) -> None:
+    clock = SystemClock()
+    panel = Panel(open_store(settings.store), clock, kind=store_kind_of(settings.store))
     database = open_workflows(settings.store)
-    worker = Worker(store, clock, settings, workflows=workflows_of(settings, database))
+    workflows = workflows_of(settings, database)
+    worker = Worker(panel.store, clock, settings, workflows=workflows, journal=panel, timed=panel.timed)
+    panel.look_at(worker)
     on_signals(worker.leave)
+    on_hang_up(reread)
     try:
-        await worker.run()
+        async with watched(panel, worker, settings):
+            await worker.run()
     finally:
         await database.close()
-        await store.close()
+        await panel.store.close()
+
+
+def on_hang_up(reread: Reread | None) -> None:
+    """Read the settings again at SIGHUP; of them the level of the log can change while the process runs."""
+    if reread is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _look_again, reread)
+
+
+def _look_again(reread: Reread) -> None:
+    try:
+        set_level(reread().log_level)
+    except InputError as error:
+        _log.warning("the settings are left as they were: %s", error)
 
 
 def on_signals(call: Callable[[], None]) -> None:

@@ -1,33 +1,29 @@
 """Serving: the API and a worker in one process, until a signal says it is enough."""
 
 import asyncio
-import errno
 import logging
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Protocol
-
-import uvicorn
 
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.api import api_of
+from kron.fronts.service.guard.wiring import check_guard, has_proof, porter_of, serving_of
 from kron.fronts.service.launching import workflow_launcher, workflows_of
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.run_launcher import RunLauncher, reporter_of
-from kron.fronts.service.running import on_signals
+from kron.fronts.service.running import Reread, on_hang_up, on_signals
 from kron.fronts.service.settings import Settings
+from kron.fronts.service.sight.listening import address_of, listen, server_of
+from kron.fronts.service.sight.panel import Panel
 from kron.fronts.service.worker import Worker
 from kron.launchers.callback import Callback
 from kron.ports import Clock, Store
-from kron.stores.url import open_store, open_workflows
+from kron.stores.url import open_store, open_workflows, store_kind_of
 
 _log = logging.getLogger("kron.service")
-# How long a stop waits for requests under way, in seconds.
-REQUESTS_S = 5
-_BUSY = "something else listens there; stop it, or take another port: --port 8081, or --port 0 for a free one"
 
 
 class Company(Protocol):
@@ -46,46 +42,35 @@ class Company(Protocol):
         ...
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves signals to whoever runs it."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture nothing."""
-        yield
-
-
-def serve(settings: Settings, company: Company | None = None) -> None:
-    """Serve until SIGTERM or SIGINT."""
+def serve(settings: Settings, company: Company | None = None, *, reread: Reread | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; SIGHUP reads the settings again."""
     _check_host(settings)
-    try:
-        listening = socket.create_server(
-            (settings.host, settings.port),
-            family=socket.AF_INET6 if ":" in settings.host else socket.AF_INET,
-        )
-    except OSError as cause:
-        address = f"{settings.host}:{settings.port}"
-        reason = _BUSY if cause.errno == errno.EADDRINUSE else str(cause)
-        raise InvalidOptionError(option="address", value=address, reason=reason) from cause
-    # Connections inherit it. Without it each answer waits 40 ms for the caller to acknowledge its headers.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    with listening:
-        asyncio.run(_serve(settings, listening, company))
+    with listen(settings.host, settings.port) as listening:
+        asyncio.run(_serve(settings, listening, company, reread))
 
 
-async def _serve(settings: Settings, listening: socket.socket, company: Company | None) -> None:
-    store, clock = open_store(settings.store), SystemClock()
+async def _serve(
+    settings: Settings, listening: socket.socket, company: Company | None, reread: Reread | None
+) -> None:
+    clock = SystemClock()
+    panel = Panel(open_store(settings.store), clock, kind=store_kind_of(settings.store))
+    store = panel.store
     database = open_workflows(settings.store)
     workflows = workflows_of(settings, database)
-    worker = Worker(store, clock, settings, workflows=workflows)
+    worker = Worker(store, clock, settings, workflows=workflows, journal=panel, timed=panel.timed)
+    panel.look_at(worker)
     registrar = Registrar(store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
     handing = workflow_launcher(clock, settings, workflows, worker.functions)
     launcher = RunLauncher(clock, handing, database, on_end=reporter_of(registrar))
-    app = api_of(registrar, settings, ask_worker=lambda: (worker.state, worker.error), launcher=launcher)
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=REQUESTS_S
+    app = api_of(
+        registrar,
+        settings,
+        porter=porter_of(settings, clock),
+        ask_worker=lambda: (worker.state, worker.error),
+        launcher=launcher,
+        panel=panel,
     )
-    server = _Server(config)
+    server = server_of(app, serving_of(settings))
     if company is not None:
         await company.prepare(store, clock)
         worker.callbacks.update(company.callbacks(clock))
@@ -95,11 +80,12 @@ async def _serve(settings: Settings, listening: socket.socket, company: Company 
         worker.leave()
 
     on_signals(leave)
+    on_hang_up(reread)
     working = asyncio.create_task(worker.run(), name="kron worker")
     # A worker that fails takes the service with it: whoever supervises it sees that, and starts it again.
     working.add_done_callback(lambda _: leave())
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    url = f"http://{host}:{listening.getsockname()[1]}"
+    scheme = "http" if settings.tls_certificate is None else "https"
+    url = address_of(settings.host, listening, scheme=scheme)
     _log.info("serving on %s", url)
     if company is not None:
         company.announce(url)
@@ -113,10 +99,14 @@ async def _serve(settings: Settings, listening: socket.socket, company: Company 
 
 
 def _check_host(settings: Settings) -> None:
-    """Refuse an address that others can reach: nobody has to say who they are."""
-    if settings.insecure or is_loopback(settings.host):
+    """Refuse an address that others can reach where nobody has to say who they are."""
+    check_guard(settings)
+    if settings.insecure or has_proof(settings) or is_loopback(settings.host):
         return
-    reason = "others could reach it and nobody has to say who they are; use 127.0.0.1, or --insecure"
+    reason = (
+        "others could reach it and nobody has to say who they are; "
+        "set jwt_keys or jwt_secret_file (see kron token), use 127.0.0.1, or --insecure"
+    )
     raise InvalidOptionError(option="host", value=settings.host, reason=reason)
 
 

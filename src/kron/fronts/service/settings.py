@@ -3,7 +3,7 @@
 import json
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +11,8 @@ from kron.core.errors import InputError, InvalidOptionError, Problem, Unreadable
 from kron.core.policy import BOUNDS, CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES
 from kron.core.reading import choice_of, count_in, parse_bool, parse_text, refuse, suggestion
 from kron.core.zone import zone_of
+from kron.fronts.service.guard.caller import Caller
+from kron.fronts.service.guard.subject import subjects_of
 from kron.fronts.service.request import Rules
 from kron.fronts.service.view import HIDDEN, launcher_view
 from kron.launchers.gate import Gate, check_host, gate_of
@@ -21,8 +23,10 @@ DAY_MS = 86_400_000
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # Workflows are kept in the store itself, unless a folder is named.
 IN_STORE = "store"
-# A shorter secret could be guessed.
-LEAST_SECRET = 16
+LOG_FORMATS = ("console", "json")
+# As long as what HS256 makes of it; a shorter secret could be guessed.
+LEAST_SECRET = 32
+SECRETS = ("jwt_secret", "signing_secret")
 # Where a setting may come from; the later counts.
 DEFAULT, FILE, ENVIRONMENT, OPTION = "default", "file", "environment", "option"
 
@@ -54,6 +58,23 @@ class Settings:
     max_page: int = 1_000
     process_folder: str = ".kron/processes"
     log_level: str = "info"
+    log_format: str = "console"
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    jwt_keys: str | None = None
+    jwt_secret: str | None = None
+    jwt_secret_file: str | None = None
+    jwt_audience: str = "kron"
+    jwt_issuer: str | None = None
+    jwt_skew_s: int = 60
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tls_client_authorities: str | None = None
+    client_subjects: Mapping[str, Caller] = field(default_factory=dict)
+    requests_per_s: int = 100
+    patience_s: int = 30
+    max_schedules: int = 10_000
+    min_interval_s: int = 0
 
     @property
     def rules(self) -> Rules:
@@ -63,6 +84,7 @@ class Settings:
             catchup_policy=self.default_catchup_policy,
             jitter_ms=self.default_jitter_ms,
             lookahead_ms=self.lookahead_ms,
+            min_interval_s=self.min_interval_s,
             launcher=self.default_launcher,
             timezones=self.allowed_timezones,
             commands=self.allowed_commands,
@@ -77,19 +99,30 @@ class Settings:
         return gate_of(self.allowed_hosts, urls=[usual.url] if isinstance(usual, HttpSettings) else [])
 
     def secret(self) -> bytes | None:
-        """Return what requests are signed with, if anything; from its file, where that is named."""
-        if self.signing_secret_file is None:
-            return None if self.signing_secret is None else self.signing_secret.encode()
+        """Return what requests are signed with, if anything."""
+        secret = self.secret_of("signing_secret")
+        return None if secret is None else secret.encode()
+
+    def has_secret(self, name: str) -> bool:
+        """Say whether a secret is set, here or in a file."""
+        return getattr(self, name) is not None or getattr(self, f"{name}_file") is not None
+
+    def secret_of(self, name: str) -> str | None:
+        """Return a secret, from its file where that is named."""
+        path = getattr(self, f"{name}_file")
+        if path is None:
+            secret: str | None = getattr(self, name)
+            return secret
         try:
-            text = Path(self.signing_secret_file).read_text(encoding="utf-8").strip()
+            text = Path(path).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as cause:
             reason = cause.strerror if isinstance(cause, OSError) else "it is not UTF-8"
-            raise UnreadableFileError(file=self.signing_secret_file, reason=str(reason)) from cause
+            raise UnreadableFileError(file=path, reason=str(reason)) from cause
         try:
-            return _secret(text).encode()
+            return _secret(text)
         except InputError as cause:
-            file, reason = self.signing_secret_file, str(cause.details["reason"])
-            raise InvalidOptionError(option="signing_secret_file", value=file, reason=reason) from None
+            reason = str(cause.details["reason"])
+            raise InvalidOptionError(option=f"{name}_file", value=path, reason=reason) from None
 
 
 class InvalidSettingsError(InputError):
@@ -152,13 +185,6 @@ def _hosts(value: object) -> frozenset[str]:
     return frozenset(check_host(word) for word in _words(value))
 
 
-def _secret(value: object) -> str:
-    """Return a secret; a wrong one is not quoted either."""
-    if not isinstance(value, str) or len(value) < LEAST_SECRET or not value.isprintable():
-        raise refuse("...", f"must be a text of at least {LEAST_SECRET} printable signs")
-    return value
-
-
 def _launcher(value: object) -> Mapping[str, object]:
     """Return a launcher object, in the environment as JSON. It may hold a password, so it is not quoted."""
     try:
@@ -172,6 +198,22 @@ def _launcher(value: object) -> Mapping[str, object]:
         raise refuse("...", f"must be a JSON object: {cause}") from cause
     assert isinstance(document, Mapping)
     return document
+
+
+def _secret(value: object) -> str:
+    """Return a secret; a wrong one is not quoted."""
+    if not isinstance(value, str) or len(value.encode()) < LEAST_SECRET or not value.isprintable():
+        raise refuse("...", f"must be a text of at least {LEAST_SECRET} bytes")
+    return value
+
+
+def _subjects(value: object) -> Mapping[str, Caller]:
+    """Return who may call with which certificate, in the environment as JSON."""
+    try:
+        document = json.loads(value) if isinstance(value, str) else value
+    except ValueError as cause:
+        raise refuse("...", f"must be a JSON object: {cause}") from cause
+    return subjects_of(document)
 
 
 # How each is read, and what it is for.
@@ -205,6 +247,29 @@ SETTINGS: dict[str, tuple[Callable[[object], object], str]] = {
     "max_page": (_count(1, 10_000), "the most entries of one page"),
     "process_folder": (parse_text, "where the outputs of processes are while they run"),
     "log_level": (choice_of({name: name for name in LOG_LEVELS}), "what is logged"),
+    "log_format": (choice_of({name: name for name in LOG_FORMATS}), "lines for people, or JSON lines"),
+    "metrics_port": (_count(0, 65_535), "where a worker alone shows its metrics; without it, nowhere"),
+    "metrics_host": (parse_text, "the address a worker alone shows its metrics on"),
+    "jwt_keys": (
+        parse_text,
+        "the public keys that tokens are checked by: a JWK set, as a file or https://...",
+    ),
+    "jwt_secret": (_secret, "a secret that tokens are signed with (HS256), instead of or beside keys"),
+    "jwt_secret_file": (parse_text, "a file with that secret instead"),
+    "jwt_audience": (parse_text, "for whom tokens must be made out"),
+    "jwt_issuer": (parse_text, "by whom tokens must be made out; without it, by anybody with a key"),
+    "jwt_skew_s": (_count(0, 300), "how far clocks may differ, in seconds"),
+    "tls_certificate": (parse_text, "the server's certificate, as a PEM file; without it, plain HTTP"),
+    "tls_key": (parse_text, "its private key, as a PEM file"),
+    "tls_client_authorities": (parse_text, "who signs the certificates of clients, as a PEM file"),
+    "client_subjects": (
+        _subjects,
+        "who may call with which certificate: subjects, each with user_id and scopes",
+    ),
+    "requests_per_s": (_count(0, 100_000), "how often an authenticated caller may ask; 0 for no bound"),
+    "patience_s": (_count(1, 3_600), "how long a request may pause while it comes in, in seconds"),
+    "max_schedules": (_count(0, 100_000_000), "how many schedules one user may have; 0 for no bound"),
+    "min_interval_s": (_count(0, 86_400), "how close two times of one schedule may be; 0 for no bound"),
 }
 # What only commands read: the file of settings, and which server they ask, with what.
 OF_COMMANDS = ("config", "server", "token")
@@ -284,8 +349,12 @@ def shown(effective: Effective) -> list[dict[str, object]]:
 def _plain(name: str, value: object) -> object:
     if name in ("default_launcher", "executor") and value is not None:
         return launcher_view(json.dumps(value))
-    if name == "signing_secret" and value is not None:
+    if name in SECRETS and value is not None:
         return HIDDEN
+    if name == "client_subjects":
+        return (
+            {subject: caller.name for subject, caller in value.items()} if isinstance(value, Mapping) else {}
+        )
     if name == "store":
         return _without_password(str(value))
     return sorted(value) if isinstance(value, frozenset) else value

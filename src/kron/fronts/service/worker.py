@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from kron.core.errors import KronError, OwnedError, StoreError
@@ -12,13 +12,17 @@ from kron.core.turn import Limits
 from kron.fronts.service.launching import launchers_of
 from kron.fronts.service.registrar import NAMESPACE
 from kron.fronts.service.settings import Settings
+from kron.fronts.service.sight.trail import request_of
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.workflow import Function
 from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
 from kron.runtime.engine import Engine
+from kron.runtime.health import Health
 from kron.runtime.journal import LogJournal
 
 _log = logging.getLogger("kron.service")
+# What puts a clock beside a launcher of a kind.
+Timed = Callable[[str, Launcher], Launcher]
 # States from which an engine does not come back by itself.
 OVER = ("lost", "failed", "stopped", "killed")
 
@@ -43,6 +47,7 @@ class Worker:
         *,
         workflows: WorkflowStore | None = None,
         journal: Journal | None = None,
+        timed: Timed = lambda _, launcher: launcher,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -51,9 +56,17 @@ class Worker:
         self._calls = CallbackLauncher(clock)
         self.callbacks = self._calls.callbacks
         self.functions: dict[str, Function] = {}
-        self._launchers: Mapping[str, Launcher] = launchers_of(
-            clock, settings, calls=self._calls, workflows=workflows, functions=self.functions
+        launchers = launchers_of(
+            clock,
+            settings,
+            calls=self._calls,
+            workflows=workflows,
+            functions=self.functions,
+            request_of=request_of(store),
         )
+        self._launchers: Mapping[str, Launcher] = {
+            kind: timed(kind, launcher) for kind, launcher in launchers.items()
+        }
         self._engine = self._new_engine()
         self._leaving = asyncio.Event()
 
@@ -69,6 +82,11 @@ class Worker:
         )
         engine.limits = Limits(self._settings.lookahead_ms, self._settings.max_catchup_per_tick)
         return engine
+
+    @property
+    def health(self) -> Health:
+        """Return how the present engine is doing."""
+        return self._engine.health
 
     @property
     def state(self) -> str:

@@ -9,6 +9,7 @@ from kron.core.errors import ConflictError, Problem
 from kron.core.reading import parse_instant
 from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.edge import name_of
+from kron.fronts.service.guard.caller import own_user
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.run_launcher import RunLauncher, Wanted
 from kron.fronts.service.settings import Settings
@@ -51,7 +52,7 @@ def _add_deployment(router: APIRouter, registrar: Registrar) -> None:
     ) -> Document:
         """Keep a version of a workflow, which never changes, and have its triggers' schedules follow it."""
         name = name_of(workflow_id)
-        owner = _owner_of(name, dag, user_id)
+        owner = _owner_of(name, dag, user_id) or own_user()
         answer = await registrar.deploy_workflow(name, version, dag, user_id=owner, dry_run=dry_run)
         if answer["new"] and not dry_run:
             response.status_code = HTTPStatus.CREATED

@@ -1,6 +1,8 @@
 # ruff: noqa: D102 - the name of a test is its sentence
 """The past is read, and pruned."""
 
+import json
+
 from kron.core.outcome import Reason
 from kron.core.record import Kind, RunRecord, Status, request_key_of
 from kron.ports import Place, Store
@@ -131,6 +133,15 @@ class HistoryContract:
         assert found == {name: await store.runs(SPACE, name, limit=3) for name in ("one", "two")}
         assert [run.kind for run in found["two"]] == [Kind.PERIOD, Kind.MANUAL, Kind.PERIOD]
         assert await store.newest_runs(SPACE, [], limit=3) == {}
+
+    async def test_the_runs_of_some_users_jobs_are_read(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, *(a_job(user, launcher=json.dumps({"user_id": user})) for user in "uvw"), a_job())
+        await written(store, ownership, *(run := [a_run(name) for name in ("u", "v", "w")]), a_run())
+        theirs = sorted((run[0], run[2]), key=lambda run: (run.created_at, run.key), reverse=True)
+        assert await store.latest_runs(SPACE, users=["u", "w", "nobody"]) == theirs
+        assert await store.latest_runs(SPACE, users=["u"], status=Status.MISSED) == []
+        assert await store.latest_runs(SPACE, users=[]) == []
 
     async def test_open_runs_are_never_pruned(self, store: Store) -> None:
         ownership = await store.own(SPACE, "a")

@@ -57,6 +57,9 @@ class ListingContract:
             (JobFilter(failing=True), ["test/report%1"]),
             (JobFilter(failing=False, paused=True), ["prod/report_1"]),
             (JobFilter(user_id="nobody"), []),
+            (JobFilter(users=["u", "nobody"]), ["prod/Backup"]),
+            (JobFilter(users=["u", "v"], paused=True), ["prod/report_1"]),
+            (JobFilter(users=[]), []),
             (JobFilter(names=[]), []),
         ):
             assert await names(store, wanted) == expected, wanted

@@ -125,6 +125,9 @@ AND workflow_id = %(workflow_id)s
 -- name: found_by_user_id
 AND user_id = %(user_id)s
 
+-- name: found_by_users
+AND user_id = ANY (%(users)s::text[])
+
 -- name: found_by_not_deleted
 AND deleted_at IS NULL
 
@@ -136,6 +139,10 @@ AND (made_at, idempotency_key) < (%(made_at)s, %(key)s)
 
 -- name: latest_by_status
 AND status = %(status)s
+
+-- name: latest_by_users
+AND schedule_id IN (
+    SELECT schedule_id FROM schedules WHERE namespace = %(namespace)s AND user_id = ANY (%(users)s::text[]))
 
 -- name: latest_in_order
 ORDER BY made_at DESC, idempotency_key DESC LIMIT %(limit)s
@@ -395,3 +402,24 @@ WITH used AS MATERIALIZED (
     RETURNING 1
 )
 SELECT count(*) FROM gone
+
+-- name: insert_audit
+INSERT INTO schedule_audit (namespace, at, who, request_id, action, schedule_id, user_id, before, after)
+SELECT %(namespace)s, * FROM unnest(%(at)s::bigint[], %(who)s::text[], %(request_id)s::text[], %(action)s::text[],
+    %(identity)s::text[], %(user_id)s::text[], %(before)s::text[], %(after)s::text[])
+
+-- name: audits
+SELECT number, at, who, request_id, action, schedule_id, user_id, before, after FROM schedule_audit
+WHERE namespace = %(namespace)s AND number < %(before)s
+
+-- name: audits_by_identity
+AND schedule_id = %(identity)s
+
+-- name: audits_by_who
+AND who = %(who)s
+
+-- name: audits_by_users
+AND user_id = ANY (%(users)s::text[])
+
+-- name: audits_in_order
+ORDER BY number DESC LIMIT %(limit)s

@@ -61,7 +61,10 @@ AND (failures > 0) = :failing
 AND json_valid(launcher) AND json_extract(launcher, '$.workflow_id') = :workflow_id
 
 -- name: found_by_user_id
-AND json_valid(launcher) AND json_extract(launcher, '$.user_id') = :user_id
+AND CASE WHEN json_valid(launcher) THEN json_extract(launcher, '$.user_id') END = :user_id
+
+-- name: found_by_users
+AND CASE WHEN json_valid(launcher) THEN json_extract(launcher, '$.user_id') END IN (SELECT value FROM json_each(:users))
 
 -- name: found_by_not_deleted
 AND deleted_at IS NULL
@@ -211,6 +214,11 @@ FROM runs WHERE namespace = :namespace AND (made_at, idempotency_key) < (:made_a
 -- name: latest_by_status
 AND status = :status
 
+-- name: latest_by_users
+AND job IN (
+    SELECT number FROM jobs WHERE namespace = :namespace
+        AND CASE WHEN json_valid(launcher) THEN json_extract(launcher, '$.user_id') END IN (SELECT value FROM json_each(:users)))
+
 -- name: latest_in_order
 ORDER BY made_at DESC, idempotency_key DESC LIMIT :limit
 
@@ -308,3 +316,23 @@ DELETE FROM epochs WHERE (job, epoch) IN (
     WHERE :before > coalesce(
         (SELECT made_at FROM epochs AS next WHERE next.job = old.job AND next.epoch = old.epoch + 1), used.edited_at)
     ORDER BY old.job, old.epoch LIMIT :limit)
+
+-- name: insert_audit
+INSERT INTO audit (namespace, at, who, request_id, action, schedule_id, user_id, before, after)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: audits
+SELECT number, at, who, request_id, action, schedule_id, user_id, before, after FROM audit
+WHERE namespace = :namespace AND number < :before
+
+-- name: audits_by_identity
+AND schedule_id = :identity
+
+-- name: audits_by_who
+AND who = :who
+
+-- name: audits_by_users
+AND user_id IN (SELECT value FROM json_each(:users))
+
+-- name: audits_in_order
+ORDER BY number DESC LIMIT :limit

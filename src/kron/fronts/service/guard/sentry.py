@@ -1,0 +1,151 @@
+"""The sentry: every request passes it before anything of it is read, and goes on in its caller's name."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kron.core.errors import KronError
+from kron.fronts.service import problem
+from kron.fronts.service.edge import name_of
+from kron.fronts.service.guard.caller import (
+    ANYBODY,
+    NOBODY,
+    Caller,
+    ForbiddenError,
+    Right,
+    UnknownCallerError,
+    calling,
+)
+from kron.fronts.service.guard.peer import PEER
+from kron.fronts.service.guard.policy import Need, find
+from kron.fronts.service.guard.token import TokenReader
+from kron.launchers.run_token import PREFIX, is_run_token_of
+
+COOKIE = "kron_token"
+# What becomes of the token of a run: who it speaks for may do nothing but report.
+EXECUTOR = Caller("executor", frozenset({Right.RUN}), None)
+
+
+class Porter:
+    """Finds out who calls: by a token, by a certificate, or not at all where nobody has to say."""
+
+    def __init__(
+        self,
+        reader: TokenReader | None,
+        *,
+        subjects: Callable[[str], Caller | None] = lambda _: None,
+        run_secret: bytes | None = None,
+        is_open: bool = False,
+    ) -> None:
+        self._reader = reader
+        self._subjects = subjects
+        self._run_secret = run_secret
+        self.is_open = is_open
+
+    async def caller_of(self, scope: Scope, need: Need) -> Caller:
+        """Return who makes a request, or raise."""
+        if self.is_open:
+            return ANYBODY
+        if need.right is None:
+            return NOBODY
+        token = _bearer_of(scope) or (_cookie_of(scope) if need.page else None)
+        if token is not None and need.run_token and token.startswith(PREFIX):
+            return self._executor(token, scope)
+        return self._peer(scope) if token is None else await self.caller_with(token)
+
+    async def caller_with(self, token: str) -> Caller:
+        """Return who a token speaks for, or raise."""
+        if self._reader is None:
+            raise UnknownCallerError("tokens are not accepted here")
+        return await self._reader.caller_of(token)
+
+    def _executor(self, token: str, scope: Scope) -> Caller:
+        key = name_of(scope["path"].split("/")[2])
+        if self._run_secret is None or not is_run_token_of(token, self._run_secret, key):
+            raise UnknownCallerError("the token is not of this run")
+        return EXECUTOR
+
+    def _peer(self, scope: Scope) -> Caller:
+        subject = scope.get(PEER)
+        caller = self._subjects(subject) if isinstance(subject, str) else None
+        if caller is None:
+            raise UnknownCallerError("a token is missing: send it as `Authorization: Bearer ...`")
+        return caller
+
+
+class Sentry:
+    """Wraps the API: who calls, whether they may, and how often; then their request goes on.
+
+    What is not in the table of routes is answered here, so that nothing unguarded can be reached.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, porter: Porter, admit: Callable[[Caller], None] = lambda _: None
+    ) -> None:
+        self._app = app
+        self._porter = porter
+        self._admit = admit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or answer why not."""
+        if scope["type"] != "http":
+            raise AssertionError("there are only requests")
+        try:
+            caller = await self._allowed(scope)
+        except KronError as error:
+            await _refusal(scope, error)(scope, receive, send)
+        except HTTPException as error:
+            await problem.of_http(Request(scope), error)(scope, receive, send)
+        else:
+            with calling(caller, scope.get("request_id")):
+                await self._app(scope, receive, send)
+
+    async def _allowed(self, scope: Scope) -> Caller:
+        need, methods = find(scope["method"], scope["path"])
+        # What does not exist is nobody's business but of those who may look.
+        wanted = need or Need(Right.READ)
+        caller = await self._porter.caller_of(scope, wanted)
+        self._admit(caller)
+        if need is None and methods:
+            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(sorted(methods))})
+        if need is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        if need.right is not None and not caller.may(need.right):
+            raise ForbiddenError(right=need.right)
+        return caller
+
+
+def _refusal(scope: Scope, error: KronError) -> Response:
+    """Return what is answered to a request that is not let through; a browser is shown where to sign in."""
+    need = find(scope["method"], scope["path"]).need
+    if isinstance(error, UnknownCallerError) and need is not None and need.page:
+        return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+    return problem.of_error(Request(scope), error)
+
+
+def _bearer_of(scope: Scope) -> str | None:
+    """Return the token of a request; several, or another kind of proof, are none."""
+    found: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+    if not found:
+        return None
+    kind, _, token = found[0].decode("latin-1").strip().partition(" ")
+    if len(found) > 1 or kind.lower() != "bearer" or not token.strip():
+        raise UnknownCallerError("the header Authorization must be `Bearer` and one token")
+    return token.strip()
+
+
+def _cookie_of(scope: Scope) -> str | None:
+    for name, value in scope["headers"]:
+        if name == b"cookie":
+            try:
+                jar = SimpleCookie(value.decode("latin-1"))
+            except CookieError:
+                return None
+            if COOKIE in jar:
+                return jar[COOKIE].value
+    return None

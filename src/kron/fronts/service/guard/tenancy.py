@@ -1,0 +1,165 @@
+"""Tenancy: what a caller sees of the store, under every route and page.
+
+What belongs to others is as if it did not exist, so no answer can tell the two apart.
+"""
+
+from collections.abc import Mapping, Sequence
+from uuid import uuid4
+
+from kron.core.errors import Problem
+from kron.core.record import (
+    AttemptRecord,
+    AuditRecord,
+    EpochRecord,
+    JobRecord,
+    RangeRecord,
+    RunRecord,
+    Status,
+)
+from kron.core.turn import Case, Change
+from kron.fronts.service.guard.audit import audit_of
+from kron.fronts.service.guard.caller import Caller, prefix_of, present_caller
+from kron.fronts.service.guard.owner import owner_of
+from kron.fronts.service.refusal import InvalidScheduleError
+from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Place, Settled, Store
+
+
+class TenantStore:
+    """A store as the present caller sees it: only what is theirs. The program itself sees everything."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[Case]:
+        """Return jobs with their open runs: those named, or all."""
+        caller = present_caller()
+        cases = await self._store.cases(namespace, identities)
+        return [case for case in cases if _is_theirs(caller, case.job)]
+
+    async def find_jobs(
+        self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
+    ) -> list[FoundJob]:
+        """Return jobs in the order of their names."""
+        users = present_caller().users
+        if users is not None:
+            wanted = wanted._replace(users=users)
+        return await self._store.find_jobs(namespace, wanted, after=after, limit=limit)
+
+    async def runs(
+        self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return a job's runs, newest first."""
+        if not await self._is_known(namespace, identity):
+            return []
+        return await self._store.runs(namespace, identity, before=before, limit=limit)
+
+    async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
+        """Return the runs with these keys, open or over."""
+        runs = await self._store.find_runs(namespace, keys)
+        if present_caller().users is None:
+            return runs
+        cases = await self.cases(namespace, sorted({run.identity for run in runs}))
+        known = {case.job.identity for case in cases}
+        return [run for run in runs if run.identity in known]
+
+    async def latest_runs(
+        self, namespace: str, *, status: Status | None = None, before: Place | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return the runs of all jobs, those whose records were made last first."""
+        users = present_caller().users
+        return await self._store.latest_runs(
+            namespace, status=status, before=before, limit=limit, users=users
+        )
+
+    async def newest_runs(
+        self, namespace: str, identities: Sequence[str], *, limit: int
+    ) -> dict[str, list[RunRecord]]:
+        """Return the newest runs of each of some jobs, newest first."""
+        theirs = identities
+        if present_caller().users is not None:
+            theirs = [case.job.identity for case in await self.cases(namespace, identities)]
+        return await self._store.newest_runs(namespace, theirs, limit=limit)
+
+    async def note(self, namespace: str, entry: AuditRecord) -> None:
+        """Write something for the audit that changes no schedule."""
+        await self._store.put(namespace, created=[], changed=[], audit=[entry], now=entry.at)
+
+    async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
+        """Return a job's counted records, newest first."""
+        if not await self._is_known(namespace, identity):
+            return []
+        return await self._store.ranges(namespace, identity, at=at)
+
+    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
+        """Return the earlier definitions of a job, oldest first."""
+        if not await self._is_known(namespace, identity):
+            return []
+        return await self._store.epochs(namespace, identity)
+
+    async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
+        """Return the earlier attempts of a run, oldest first."""
+        if not await self.find_runs(namespace, [key]):
+            return []
+        return await self._store.attempts(namespace, key)
+
+    async def put(
+        self, namespace: str, *, created: Sequence[JobRecord], changed: Sequence[Change], now: int
+    ) -> Settled:
+        """Write new and changed jobs in one transaction, or do nothing of it; the audit has it too."""
+        caller = present_caller()
+        for job in (*created, *(change.job for change in changed)):
+            _check_owner(caller, job)
+        for job in created:
+            _check_name(caller, job)
+        names = [change.job.identity for change in changed]
+        known = {case.job.identity: case.job for case in await self.cases(namespace, names)} if names else {}
+        audit = audit_of(created, changed, known, now=now)
+        return await self._store.put(namespace, created=created, changed=changed, audit=audit, now=now)
+
+    async def audits(
+        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+    ) -> list[Audited]:
+        """Return changes that somebody made, the latest first."""
+        users = present_caller().users
+        if users is not None:
+            wanted = wanted._replace(users=users)
+        return await self._store.audits(namespace, wanted, before=before, limit=limit)
+
+    async def _is_known(self, namespace: str, identity: str) -> bool:
+        if present_caller().users is None:
+            return True
+        return bool(await self.cases(namespace, [identity]))
+
+
+def signed(document: object) -> object:
+    """Return a schedule that says whose it is: the caller's, where it says nothing."""
+    users = present_caller().users
+    if not users or not isinstance(document, Mapping) or document.get("user_id") is not None:
+        return document
+    return {**document, "user_id": users[0]}
+
+
+def own_name() -> str:
+    """Return a name that no other schedule has, among the caller's own."""
+    users = present_caller().users
+    return f"{prefix_of(users[0]) if users else ''}{uuid4()}"
+
+
+def _check_owner(caller: Caller, job: JobRecord) -> None:
+    """Refuse to make something somebody else's."""
+    owner = owner_of(job.launcher)
+    if not caller.sees(owner):
+        problem = Problem("user_id", owner, f"must be one of yours: {', '.join(caller.users or ())}")
+        raise InvalidScheduleError(schedule_id=job.identity, problems=[problem])
+
+
+def _check_name(caller: Caller, job: JobRecord) -> None:
+    """Refuse a name outside of its owner's own, so that nobody learns which names others have."""
+    owner = owner_of(job.launcher)
+    if caller.users is not None and owner is not None and not job.identity.startswith(prefix_of(owner)):
+        problem = Problem("schedule_id", job.identity, f'must begin with "{prefix_of(owner)}"')
+        raise InvalidScheduleError(schedule_id=job.identity, problems=[problem])
+
+
+def _is_theirs(caller: Caller, job: JobRecord) -> bool:
+    return caller.users is None or caller.sees(owner_of(job.launcher))

@@ -1,0 +1,1 @@
+"""What operators see of the service: metrics, and logs that can be checked."""

@@ -1,0 +1,132 @@
+"""The log of decisions: a line for each period that is planned, started, dropped or ended, with its reason.
+
+All lines of one commit are one record, which is written out only by who wants it; so a level that hides
+them costs nothing but the question.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+from kron.core.outcome import Outcome
+from kron.core.record import Kind, Result, RunRecord, Status
+from kron.core.turn import Change, Scope
+from kron.fronts.service.sight.entry import (
+    ASKED,
+    DROPPED,
+    ENDED,
+    NOTED,
+    PLANNED,
+    STARTED,
+    Entry,
+    milliseconds_text,
+)
+from kron.fronts.service.sight.secret import NO_SECRETS, Redactor
+from kron.ports import Settled
+from kron.runtime.journal import WARNINGS
+
+LOGGER = logging.getLogger("kron.engine")
+# What somebody should know of although nothing is wrong with Kron.
+BAD_STATUSES = frozenset({Status.FAILED, Status.MISSED, Status.UNSCHEDULABLE})
+BAD_OUTCOMES = frozenset({Outcome.MISSED, Outcome.UNSCHEDULABLE})
+
+
+class Lines:
+    """Many entries as the message of one record, with the instant and the request they belong to."""
+
+    __slots__ = ("at", "entries")
+
+    def __init__(self, entries: Sequence[Entry], at: int) -> None:
+        self.entries = entries
+        self.at = milliseconds_text(at)
+
+    def texts(self, redactor: Redactor) -> list[str]:
+        """Return a line for each entry, for people."""
+        return [entry.text(redactor) for entry in self.entries]
+
+    def jsons(self, redactor: Redactor) -> list[str]:
+        """Return the fields of a line for each entry."""
+        return [entry.json(redactor) for entry in self.entries]
+
+    def __str__(self) -> str:
+        return "\n".join(self.texts(NO_SECRETS))
+
+
+class Noted:
+    """Something that happened to the engine itself."""
+
+    __slots__ = ("event", "fields")
+
+    def __init__(self, event: str, fields: Mapping[str, object]) -> None:
+        self.event = event
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return f"{self.event} {json.dumps(self.fields, default=str, sort_keys=True)}"
+
+
+class DecisionLog:
+    """Writes what was decided into a logger."""
+
+    def __init__(self, logger: logging.Logger = LOGGER) -> None:
+        self._logger = logger
+
+    def note(self, event: str, fields: Mapping[str, object]) -> None:
+        """Write one line of what happened to the engine itself."""
+        level = logging.WARNING if event in WARNINGS else logging.INFO
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, Noted(event, fields))
+
+    def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
+        """Write a line for each run that was written, and one for all periods that were dropped together."""
+        least = self._logger.getEffectiveLevel()
+        if least > logging.WARNING:
+            return
+        said: list[Entry] = []
+        found = {logging.DEBUG: [], logging.INFO: said, logging.WARNING: []}
+        for change in changes:
+            # Most changes are one of these two: a plain period starts, or the only execution succeeded.
+            is_start = change.cohort is not None
+            if (is_start and least > logging.INFO) or (change.scope is Scope.END and least > logging.DEBUG):
+                continue
+            if change.job.identity in settled.changed:
+                continue
+            if is_start and not settled.handled:
+                said.append(Entry(STARTED, change.job, change.starts[0]))
+                continue
+            for level, entry in _entries_of(change, settled.handled, now):
+                found[level].append(entry)
+        for level, entries in found.items():
+            if entries and level >= least:
+                self._logger.log(level, Lines(entries, now))
+
+
+def _entries_of(change: Change, handled: frozenset[str], now: int) -> Iterator[tuple[int, Entry]]:
+    """Yield what is to be said of a change, each with its level."""
+    job, starts = change.job, {run.key for run in change.starts}
+    ends = {run.key for run in change.ended}
+    is_edit = job.edited_at == now
+    for runs, is_new in ((change.inserts, True), (change.updates, is_edit)):
+        for run in runs:
+            if run.key not in handled:
+                event = STARTED if run.key in starts else _event_of(run, is_new=is_new, ended=run.key in ends)
+                yield _level_of(event, run), Entry(event, job, run)
+    for dropped in change.ranges:
+        level = logging.WARNING if dropped.outcome in BAD_OUTCOMES else logging.INFO
+        yield level, Entry(DROPPED, job, dropped)
+
+
+def _event_of(run: RunRecord, *, is_new: bool, ended: bool) -> str:
+    if ended:
+        return ENDED
+    if run.status is Status.PENDING:
+        if not is_new:
+            return NOTED
+        return PLANNED if run.kind is Kind.PERIOD else ASKED
+    return DROPPED if run.started_at is None else NOTED
+
+
+def _level_of(event: str, run: RunRecord) -> int:
+    if event == NOTED or (event == ENDED and run.result is Result.SUCCESS):
+        return logging.DEBUG
+    return logging.WARNING if event != STARTED and run.status in BAD_STATUSES else logging.INFO

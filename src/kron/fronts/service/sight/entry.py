@@ -1,0 +1,76 @@
+"""Entries: what was written of one run, as a line of a log for people or for programs."""
+
+import json
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii
+from typing import NamedTuple
+
+from kron.core.catchup import definitions_of
+from kron.core.instant import rfc3339
+from kron.core.record import JobRecord, Kind, RangeRecord, RunRecord
+from kron.fronts.service.sight.certificate import certificate_of
+from kron.fronts.service.sight.secret import Redactor
+
+PLANNED, ASKED, STARTED, DROPPED, ENDED, NOTED = "planned", "asked", "started", "dropped", "ended", "noted"
+# Events that decide on a period; what comes after them follows from no certificate.
+DECIDING = frozenset({PLANNED, STARTED, DROPPED})
+
+
+class Entry(NamedTuple):
+    """What happened to one run of a job, or to periods that were dropped together."""
+
+    event: str
+    job: JobRecord
+    run: RunRecord | RangeRecord
+
+    def text(self, redactor: Redactor) -> str:
+        """Return a line for people."""
+        run = self.run
+        if isinstance(run, RangeRecord):
+            return (
+                f"{self.event} {run.identity}: {run.periods} periods from {rfc3339(run.first)} to "
+                f"{rfc3339(run.last)}: {run.outcome}, {run.reason.sentence}"
+            )
+        told = f"{self.event} {run.identity} {rfc3339(run.nominal_time)}: "
+        if self.event != ENDED:
+            return told + f"{run.status}, {run.reason.sentence} [{run.key[:12]}]"
+        error = f", {' '.join(redactor.hide(run.error).split())}" if run.error else ""
+        return told + f"{run.status}, {run.result}{error} [{run.key[:12]}, attempt {run.attempt}]"
+
+    def json(self, redactor: Redactor) -> str:
+        """Return the fields of a line for programs, without its braces."""
+        run = self.run
+        if isinstance(run, RangeRecord):
+            return (
+                f'"event":"{self.event}","schedule_id":{encode_basestring_ascii(run.identity)},'
+                f'"first":"{rfc3339(run.first)}","last":"{rfc3339(run.last)}","periods":{run.periods},'
+                f'"outcome":"{run.outcome}","reason":"{run.reason}","why":"{run.reason.sentence}",'
+                f'"epoch":{run.epoch}'
+            )
+        told = (
+            f'"event":"{self.event}","schedule_id":{encode_basestring_ascii(run.identity)},'
+            f'"period_id":"{rfc3339(run.nominal_time)}","status":"{run.status}","reason":"{run.reason}",'
+            f'"why":"{run.reason.sentence}","fire_time":"{milliseconds_text(run.fire_time)}",'
+            f'"idempotency_key":"{run.key}","kind":"{run.kind}","attempt":{run.attempt},"epoch":{run.epoch},'
+            f'"launcher":"{self.job.launcher_kind}"'
+        )
+        if self.event == ENDED:
+            error = None if run.error is None else redactor.hide(run.error)
+            told += f',"result":"{run.result}","error":{json.dumps(error)},"run_id":{json.dumps(run.run_id)}'
+        definition = self._definition()
+        if definition is None:
+            return told
+        return f'{told},"decision":{certificate_of(definition, run.identity, run.nominal_time)}'
+
+    def _definition(self) -> str | None:
+        """Return what a period was decided by, where that is at hand and the event decides on it."""
+        run, job = self.run, self.job
+        if self.event not in DECIDING or not isinstance(run, RunRecord) or run.kind is not Kind.PERIOD:
+            return None
+        return job.definition if run.epoch == job.epoch else definitions_of(job).get(run.epoch)
+
+
+@lru_cache(maxsize=4096)
+def milliseconds_text(instant: int) -> str:
+    """Write an instant in milliseconds; kept, because what starts together says the same."""
+    return f"{rfc3339(instant // 1000)[:-1]}.{instant % 1000:03}Z"

@@ -1,0 +1,213 @@
+"""Every route with every scope, every tenant and every fault of a token, over real HTTP.
+
+The routes come from the table that guards them, and the table from the routes: a new one joins by itself.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from kron.fronts.service.api import api_of
+from kron.fronts.service.guard.caller import Right
+from kron.fronts.service.guard.policy import NEEDS, Need, UnguardedRouteError, check_routes, find, methods_of
+from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.settings import Settings
+from kron.stores.sqlite import SqliteStore
+from kron.testing import SimulatedClock
+from tests.service.guard import forge
+from tests.service.server import serving
+
+HOUR = 3600
+ROUTES = sorted(NEEDS.items())
+GUARDED = [(route, need) for route, need in ROUTES if need.right is not None]
+# What stands in a path for each of its parameters: what is Ann's, and what does not exist.
+OWN = {
+    "schedule_id": "ann%2Fdaily",
+    "period_id": "2026-06-01T09:00:00Z",
+    "idempotency_key": "0" * 64,
+    "workflow_id": "ann%2Fflow",
+    "version": "1",
+    "path": "kron.css",
+}
+ABSENT = OWN | {"schedule_id": "ann%2Fno-such", "idempotency_key": "f" * 64, "workflow_id": "ann%2Fnone"}
+SCHEDULE: dict[str, object] = {"cron_expr": "0 9 * * *", "timezone": "UTC", "launcher": {"kind": "callback"}}
+
+# What is sent; where nothing is said, an empty object.
+BODIES: dict[tuple[str, str], dict[str, object]] = {
+    ("POST", "/schedules/upsert"): {**SCHEDULE, "schedule_id": ""},
+    ("POST", "/schedules/bulk"): {**SCHEDULE, "schedule_id": ""},
+    ("POST", "/schedules/pause"): {"schedule_id": "", "paused": True},
+    ("POST", "/schedules/{schedule_id}/backfill"): {
+        "from": "2026-05-01T00:00:00Z",
+        "to": "2026-05-02T00:00:00Z",
+    },
+    ("POST", "/preview"): SCHEDULE,
+    ("POST", "/runs/{idempotency_key}/status"): {"status": "SUCCESS"},
+}
+
+
+class Server(NamedTuple):
+    """A server that knows Ann's schedule."""
+
+    client: httpx.Client
+    run_key: str
+
+
+def token(**further: object) -> str:
+    """Return a token that is good now."""
+    now = int(time.time())
+    return forge.token("EdDSA", 0, **{"iat": now, "exp": now + HOUR, **further})
+
+
+def asked(client: httpx.Client, route: tuple[str, str], text: str | None, **values: str) -> httpx.Response:
+    method, template = route
+    path = re.sub(r"\{(\w+)(:path)?\}", lambda match: (OWN | values)[match[1]], template)
+    headers = {} if text is None else {"Authorization": f"Bearer {text}"}
+    name = (OWN | values)["schedule_id"].replace("%2F", "/")
+    body = BODIES.get(route, {}) if method in ("POST", "PUT") else None
+    named = {**body, "schedule_id": name} if body and "schedule_id" in body else body
+    return client.request(method, path, headers=headers, json=named)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("matrix")
+    keys = folder / "jwks.json"
+    keys.write_text(forge.jwks(forge.jwk("EdDSA"), forge.jwk("RS256")))
+    variables = {
+        "KRON_JWT_KEYS": str(keys),
+        "KRON_JWT_SECRET": forge.SECRET,
+        "KRON_JWT_ISSUER": forge.ISSUER,
+        "KRON_REQUESTS_PER_S": "0",
+    }
+    with serving(folder, **variables) as (client, _):
+        ann = {"Authorization": f"Bearer {token()}"}
+        document = {**SCHEDULE, "schedule_id": "ann/daily"}
+        assert client.post("/schedules/upsert", json=document, headers=ann).status_code == 200
+        run = client.post("/schedules/ann%2Fdaily/run", headers=ann)
+        assert run.status_code == 202
+        yield Server(client, run.json()["idempotency_key"])
+
+
+def now() -> int:
+    return int(time.time())
+
+
+FAULTS: dict[str, Callable[[], str | None]] = {
+    "missing": lambda: None,
+    "expired": lambda: token(exp=now() - HOUR),
+    "future": lambda: token(nbf=now() + HOUR),
+    "wrong audience": lambda: token(aud="somebody"),
+    "wrong issuer": lambda: token(iss="https://evil.test"),
+    "wrong key": lambda: forge.token("EdDSA", 1, iat=now(), exp=now() + HOUR),
+    "none": lambda: forge.forged({"alg": "none"}, exp=now() + HOUR, iat=now()),
+    "the public key as secret": lambda: forge.forged(
+        {"alg": "HS256", "kid": "RS256-0"}, forge.public_pem("RS256"), exp=now() + HOUR, iat=now()
+    ),
+    "RS256 by HMAC": lambda: forge.forged(
+        {"alg": "RS256", "kid": "RS256-0"}, forge.SECRET.encode(), exp=now() + HOUR, iat=now()
+    ),
+    "truncated": lambda: token()[:-10],
+    "not a token": lambda: "abc",
+    "somebody's run": lambda: "kron-run." + "A" * 43,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_guarded_route_lets_a_faulty_token_in(fault: str, server: Server) -> None:
+    for route, _ in GUARDED:
+        answer = asked(server.client, route, FAULTS[fault]())
+        assert answer.status_code == 401, (route, answer.text)
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert answer.headers["content-type"].startswith("application/problem+json")
+
+
+def test_a_token_signed_by_a_revoked_key_is_refused(tmp_path: Path) -> None:
+    keys = tmp_path / "jwks.json"
+    keys.write_text(forge.jwks(forge.jwk("EdDSA", 1)))
+    with serving(tmp_path, KRON_JWT_KEYS=str(keys)) as (client, _):
+        for route, _ in GUARDED:
+            assert asked(client, route, token()).status_code == 401, route
+
+
+@pytest.mark.parametrize("scope", ["", *Right])
+def test_a_scope_opens_its_own_routes_and_no_others(scope: str, server: Server) -> None:
+    for route, need in GUARDED:
+        answer = asked(server.client, route, token(scope=scope), **ABSENT)
+        if need.right is not None and scope not in (need.right, Right.ADMIN):
+            assert answer.status_code == 403, (route, answer.text)
+            assert f'"{need.right}"' in answer.json()["detail"]
+        else:
+            assert answer.status_code not in (401, 403), (route, answer.text)
+            assert answer.status_code < 500, (route, answer.text)
+
+
+def test_open_routes_need_no_token(server: Server) -> None:
+    for route, need in ROUTES:
+        if need.right is None:
+            assert asked(server.client, route, None).status_code < 400, route
+
+
+def test_what_is_somebody_elses_answers_as_what_does_not_exist(server: Server) -> None:
+    everything = "read write run"
+    for route, _ in GUARDED:
+        theirs = asked(
+            server.client, route, token(sub="bob", scope=everything), idempotency_key=server.run_key
+        )
+        nothing = asked(server.client, route, token(sub="bob", scope=everything), **ABSENT)
+        assert _same(theirs) == _same(nothing), route
+    ann = {"Authorization": f"Bearer {token()}"}
+    assert server.client.get("/schedules/ann%2Fdaily", headers=ann).json()["schedule_id"] == "ann/daily"
+
+
+def _same(answer: httpx.Response) -> tuple[int, str]:
+    """Return an answer without what differs by nature: the names asked for, and the request's own id."""
+    text = re.sub(r"[0-9a-f]{64}", "x", answer.text.replace(answer.headers["x-request-id"], ""))
+    for names in (OWN, ABSENT):
+        for value in (names["schedule_id"], names["workflow_id"]):
+            text = text.replace(value, "x").replace(value.replace("%2F", "/"), "x")
+    return answer.status_code, text
+
+
+def test_a_route_that_does_not_exist_says_so_only_to_those_who_may_look(server: Server) -> None:
+    assert server.client.get("/nowhere").status_code == 401
+    headers = {"Authorization": f"Bearer {token()}"}
+    assert server.client.get("/nowhere", headers=headers).status_code == 404
+    refusal = server.client.put("/schedules", headers=headers)
+    assert (refusal.status_code, refusal.headers["allow"]) == (405, "GET")
+
+
+def test_every_route_is_in_the_table() -> None:
+    registrar = Registrar(SqliteStore(), SimulatedClock(forge.NOW))
+    routes = methods_of(api_of(registrar, Settings()).routes)
+    assert set(routes) <= set(NEEDS)
+    assert len(routes) > 15
+    assert {name for _, path in NEEDS for name in re.findall(r"\{(\w+)", path)} <= set(OWN)
+
+
+def test_a_route_that_is_not_in_the_table_is_refused_at_the_start() -> None:
+    app = api_of(Registrar(SqliteStore(), SimulatedClock(forge.NOW)), Settings())
+    app.add_api_route("/new", lambda: None)
+    with pytest.raises(UnguardedRouteError, match="GET /new"):
+        check_routes(app.routes)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "need"),
+    [
+        ("POST", "/schedules/upsert", Need(Right.WRITE)),
+        ("HEAD", "/schedules", Need(Right.READ)),
+        ("GET", "/schedules/upsert", Need(Right.READ)),
+        ("DELETE", "/schedules/a%2Fb", Need(Right.WRITE)),
+        ("POST", "/schedules/upsert/run", Need(Right.RUN)),
+        ("PATCH", "/schedules/a", None),
+        ("GET", "/schedules/a/b", None),
+    ],
+)
+def test_what_a_request_needs(method: str, path: str, need: Need | None) -> None:
+    assert find(method, path).need == need

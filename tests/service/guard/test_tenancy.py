@@ -1,0 +1,136 @@
+"""Tenants: what is somebody else's is as if it did not exist, and every change is on record."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+
+from kron.fronts.service.guard.caller import NOBODY, Caller, Right, calling
+from kron.fronts.service.history import latest_page, run_now, runs_page, why
+from kron.fronts.service.refusal import InvalidScheduleError, UnknownScheduleError
+from kron.fronts.service.registrar import NAMESPACE, Registrar
+from kron.fronts.service.view import Document
+from kron.ports import AuditFilter, JobFilter
+from kron.stores.sqlite import SqliteStore
+from kron.testing import SimulatedClock
+
+RIGHTS = frozenset({Right.READ, Right.WRITE, Right.RUN})
+ANN, BOB = Caller("ann", RIGHTS, ("ann",)), Caller("bob", RIGHTS, ("bob", "team"))
+TEAM = Caller("tim", RIGHTS, ("tim", "team"))
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+
+
+def a_schedule(schedule_id: str | None = "ann/daily", **fields: object) -> Document:
+    document: Document = {"schedule_id": schedule_id, "cron_expr": "0 9 * * *", "timezone": "UTC"}
+    document |= {"launcher": {"kind": "callback"}, **fields}
+    return {name: value for name, value in document.items() if value is not None}
+
+
+@pytest.fixture
+async def registrar() -> AsyncIterator[Registrar]:
+    store = SqliteStore()
+    yield Registrar(store, SimulatedClock(NOON))
+    await store.close()
+
+
+async def names(registrar: Registrar, caller: Caller) -> list[object]:
+    with calling(caller):
+        return [found["schedule_id"] for found in await registrar.list_schedules(JobFilter())]
+
+
+async def test_a_caller_sees_their_own_and_their_groups(registrar: Registrar) -> None:
+    with calling(ANN):
+        await registrar.upsert_schedule(a_schedule())
+    with calling(BOB):
+        await registrar.upsert_schedule(a_schedule("bob/weekly"))
+        await registrar.upsert_schedule(a_schedule("team/monthly", user_id="team"))
+    await registrar.upsert_schedule(a_schedule("nobodys"))
+    assert await names(registrar, ANN) == ["ann/daily"]
+    assert await names(registrar, BOB) == ["bob/weekly", "team/monthly"]
+    assert await names(registrar, TEAM) == ["team/monthly"]
+    assert await names(registrar, NOBODY) == []
+    everything = ["ann/daily", "bob/weekly", "nobodys", "team/monthly"]
+    assert [found["schedule_id"] for found in await registrar.list_schedules(JobFilter())] == everything
+
+
+async def test_a_schedule_without_a_name_gets_one_of_its_owners(registrar: Registrar) -> None:
+    with calling(ANN):
+        receipt = await registrar.upsert_schedule(a_schedule(None))
+    assert str(receipt["schedule_id"]).startswith("ann/")
+
+
+@pytest.mark.parametrize("name", ["bob/weekly", "bob/no-such", "plain"])
+async def test_names_of_others_and_names_that_do_not_exist_answer_alike(
+    registrar: Registrar, name: str
+) -> None:
+    with calling(BOB):
+        await registrar.upsert_schedule(a_schedule("bob/weekly"))
+        run = await run_now(registrar, "bob/weekly")
+    refusals = []
+    with calling(ANN):
+        for call in (
+            registrar.get_schedule(name),
+            registrar.pause_schedule(name, True),
+            registrar.delete_schedule(name),
+            registrar.preview_resume(name),
+            run_now(registrar, name),
+            runs_page(registrar, name, limit=10),
+            why(registrar, name, "2026-06-01T09:00:00Z"),
+        ):
+            with pytest.raises(UnknownScheduleError) as refusal:
+                await call
+            refusals.append(str(refusal.value))
+        with pytest.raises(InvalidScheduleError, match='must begin with "ann/"'):
+            await registrar.upsert_schedule(a_schedule(name))
+        assert await latest_page(registrar, limit=10) == ([], None)
+        assert await registrar.store.find_runs(NAMESPACE, [str(run["idempotency_key"])]) == []
+        assert await registrar.store.attempts(NAMESPACE, str(run["idempotency_key"])) == []
+        assert await registrar.store.ranges(NAMESPACE, name) == []
+        assert await registrar.store.epochs(NAMESPACE, name) == []
+    assert refusals == [f'There is no schedule "{name}"'] * 7
+
+
+async def test_nothing_can_be_made_somebody_elses(registrar: Registrar) -> None:
+    with calling(ANN):
+        with pytest.raises(InvalidScheduleError, match="user_id"):
+            await registrar.upsert_schedule(a_schedule("bob/gift", user_id="bob"))
+        await registrar.upsert_schedule(a_schedule())
+        with pytest.raises(InvalidScheduleError, match="user_id"):
+            await registrar.upsert_schedule(a_schedule(user_id="bob"))
+    assert await names(registrar, BOB) == []
+
+
+async def test_what_an_admin_made_for_a_user_is_theirs(registrar: Registrar) -> None:
+    await registrar.upsert_schedule(a_schedule("old-name", user_id="ann"))
+    with calling(ANN):
+        await registrar.pause_schedule("old-name", True)
+        await registrar.upsert_schedule(a_schedule("old-name", cron_expr="0 10 * * *"))
+        assert (await registrar.get_schedule("old-name"))["cron_expr"] == "0 10 * * *"
+
+
+async def test_every_change_is_on_record_with_who_before_and_after(registrar: Registrar) -> None:
+    secret = {"kind": "http", "url": "http://localhost:1/x", "headers": {"X-Key": "hunter2hunter2"}}
+    with calling(ANN, "request-7"):
+        await registrar.upsert_schedule(a_schedule(launcher=secret))
+        await registrar.upsert_schedule(a_schedule(cron_expr="0 10 * * *", launcher=secret))
+        await registrar.pause_schedule("ann/daily", True)
+        await registrar.pause_schedule("ann/daily", True)
+        await registrar.pause_schedule("ann/daily", False)
+        await run_now(registrar, "ann/daily")
+        await registrar.delete_schedule("ann/daily")
+        audits = await registrar.store.audits(NAMESPACE, AuditFilter())
+    records = [audit.record for audit in reversed(audits)]
+    actions = [record.action for record in records]
+    assert actions == ["create", "edit", "pause", "resume", "run", "delete"]
+    assert {(record.who, record.request_id, record.user_id) for record in records} == {
+        ("ann", "request-7", "ann")
+    }
+    before, after = (json.loads(str(text)) for text in (records[1].before, records[1].after))
+    assert (before["definition"]["schedule"], after["definition"]["schedule"]) == ("0 9 * * *", "0 10 * * *")
+    assert records[0].before is None
+    assert records[-1].after is None
+    assert json.loads(str(records[4].after))["runs"] == 1
+    assert "hunter2" not in str(audits)
+    with calling(BOB):
+        assert await registrar.store.audits(NAMESPACE, AuditFilter()) == []

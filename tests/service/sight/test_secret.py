@@ -1,0 +1,80 @@
+"""Secrets are hidden wherever they stand, and nothing else is."""
+
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kron.fronts.service.settings import Settings
+from kron.fronts.service.sight.log_format import ConsoleFormatter, JsonFormatter, secrets_of
+from kron.fronts.service.sight.secret import Redactor
+from tests.strategies import law
+
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("Authorization: Bearer abc.def", "Authorization: ***", id="a header"),
+        pytest.param("{'authorization': 'Basic YW5uOnB3'}", "{'authorization': '***'}", id="a dictionary"),
+        pytest.param('{"token": "s3cret", "user": "ann"}', '{"token": "***", "user": "ann"}', id="JSON"),
+        pytest.param("(b'authorization', b'Bearer xyz1')", "(b'authorization', b'Bearer ***')", id="raw"),
+        pytest.param("sent bearer abcd1234 to it", "sent bearer *** to it", id="in a sentence"),
+        pytest.param(f"got {JWT}, refused", "got ***, refused", id="a token"),
+        pytest.param("kron-run.0123456789abcdefXYZ_-", "***", id="the token of a run"),
+        pytest.param("postgresql://ann:pw@db/kron", "postgresql://ann:***@db/kron", id="a URL"),
+        pytest.param("http://h/x?api_key=k1&n=2", "http://h/x?api_key=***&n=2", id="a parameter"),
+        pytest.param("password=hunter2 host=db", "password=*** host=db", id="a connection string"),
+        pytest.param("client_secret: abc", "client_secret: ***", id="a secret"),
+        pytest.param("launched a with http://h:80/x", "launched a with http://h:80/x", id="nothing"),
+        pytest.param("the token is missing", "the token is missing", id="only a word"),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden(text: str, expected: str) -> None:
+    assert Redactor().hide(text) == expected
+    assert Redactor().hide(expected) == expected
+
+
+@law(50)
+@given(secret=st.text("abcXYZ019+/$(.*", min_size=4, max_size=20), around=st.text(max_size=20))
+def test_what_was_configured_is_hidden_whatever_it_looks_like(secret: str, around: str) -> None:
+    assert secret not in Redactor([secret]).hide(f"{around}{secret}{around}").replace("***", "")
+
+
+def test_settings_say_what_is_secret() -> None:
+    launcher = {
+        "kind": "http",
+        "url": "http://ann:p%40ss@h/?key=0123456789",
+        "headers": {"X-Key": "abcdefgh"},
+    }
+    settings = Settings(store="postgresql://kron:dbpass@db/kron?sslmode=require", default_launcher=launcher)
+    assert {"dbpass", "p@ss", "p%40ss", "0123456789", "abcdefgh"} <= set(secrets_of(settings))
+    assert "require" not in secrets_of(settings)
+    process = {"kind": "process", "command": ["/bin/true"], "env": {"KEY": "abcdefgh"}}
+    assert "abcdefgh" in secrets_of(Settings(default_launcher=process))
+
+
+@pytest.mark.parametrize(
+    "formatter", [ConsoleFormatter(Redactor(["hunter22"])), JsonFormatter(Redactor(["hunter22"]))]
+)
+def test_arguments_and_tracebacks_are_hidden_too(formatter: logging.Formatter) -> None:
+    try:
+        raise ValueError("no hunter22 here: Authorization: Bearer abcdef")
+    except ValueError as error:
+        record = logging.LogRecord(
+            "kron",
+            logging.ERROR,
+            __file__,
+            1,
+            "%s and %s",
+            ("hunter22", JWT),
+            (ValueError, error, error.__traceback__),
+        )
+    shown = formatter.format(record)
+    assert "ValueError" in shown
+    assert not any(secret in shown for secret in ("hunter22", "abcdef", JWT))
+    if isinstance(formatter, JsonFormatter):
+        assert json.loads(shown)["message"] == "*** and ***"
