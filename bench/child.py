@@ -15,12 +15,10 @@ class ChildError(Exception):
     """A process did not measure what it was to measure."""
 
 
-def ask(module: str, *words: object) -> dict[str, float]:
+def ask(module: str, *words: object, most: float = MAX_SECONDS) -> dict[str, float]:
     """Run a module of the benchmark in a new process and return the figures it prints."""
     command = [sys.executable, "-m", f"bench.{module}", *map(str, words)]
-    done = subprocess.run(
-        command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=MAX_SECONDS
-    )
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=most)
     if done.returncode:
         raise ChildError((done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1])
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

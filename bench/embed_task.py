@@ -22,6 +22,8 @@ Callback = Callable[[], Coroutine[Any, Any, None]]
 Registered = list[tuple[str, str, Callback, timedelta]]
 # How long it takes to register a task, roughly.
 REGISTER_S = 60e-6
+# How much longer to wait for the last of many starts.
+MAX_S_PER_TASK = 0.002
 DELAY, OTHER_DELAY = timedelta(minutes=5), timedelta(minutes=6)
 NEW, PRESERVED, OVERRIDDEN = "new", "preserved", "overridden"
 
@@ -88,7 +90,7 @@ class Starts:
 
     async def last(self) -> None:
         """Wait for the last start."""
-        await asyncio.wait_for(self._done.wait(), MAX_SECONDS)
+        await asyncio.wait_for(self._done.wait(), MAX_SECONDS + MAX_S_PER_TASK * self._count)
 
     async def all_of(self, scheduler: Scheduler, since: float) -> dict[str, float]:
         """Wait for the last start and return what is counted from an instant on."""

@@ -88,7 +88,7 @@ class World:
         for _ in range(MAX_WAKES):
             self.wakes += 1
             named = list({report.identity for report in reports})
-            loaded = at_once(self.store.load(self.ownership, until=self.now, limit=1000, named=named))
+            loaded = at_once(self.store.load(self.ownership, until=self.now, limit=100, named=named))
             cases = [case._replace(reports=reports) if reports else case for case in loaded.cases]
             snapshot = Snapshot(cases, self.taken_over_at, self.ownership.token, self.traits, loaded.next_at)
             changes, self.wake_at = plan(snapshot, self.now)

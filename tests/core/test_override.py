@@ -141,3 +141,48 @@ def test_the_minute_around_an_instant_begins_at_second_zero_of_the_local_clock(
     # Monrovia's clocks were 44 minutes and 30 seconds behind until 1972.
     if zone != "Africa/Monrovia":
         assert Schedule("* * * * *", zone).prev_at_or_before(datetime_of(seconds)) == datetime_of(start)
+
+
+@st.composite
+def stored_tasks(draw: st.DrawFn) -> tuple[list[Task], list[Case]]:
+    """Return a list of tasks, and what is stored of some of them; many are alike but for their names."""
+    tasks, cases = [], []
+    for number in range(draw(st.integers(0, 8))):
+        name = f"task {number}"
+        tasks.append(
+            Task(name, draw(st.sampled_from(TEXTS[:3])), draw(st.sampled_from((MINUTE, 2 * MINUTE))))
+        )
+        if draw(st.booleans()):
+            record = stored(draw(st.sampled_from(TEXTS[:3])))._replace(identity=name, number=1 + number)
+            changes: dict[str, int | str | None] = draw(st.sampled_from(CHANGES))
+            runs = [a_run(identity=name)] if draw(st.integers(0, 3)) == 0 else []
+            cases.append(Case(record._replace(**changes), runs))  # type: ignore[arg-type]
+    return tasks, cases
+
+
+# What may differ between tasks: nothing, a start, an earlier minute that nobody looked at, and damage.
+CHANGES: tuple[dict[str, int | str | None], ...] = (
+    {},
+    {},
+    {"last_start_at": 1000 * NOON, "cursor": NOON},
+    {"last_start_at": 1000 * NOON - 120_000, "cursor": NOON - 120},
+    {"deleted_at": 1000 * NOON},
+    {"revision": 0},
+    {"definition": "{"},
+)
+
+
+@given(given=stored_tasks(), passed=st.integers(0, 600_000))
+def test_many_tasks_come_to_what_each_would_come_to_alone(
+    given: tuple[list[Task], list[Case]], passed: int
+) -> None:
+    tasks, cases = given
+    now = 1000 * NOON + passed
+    together = resolve(tasks, cases, timezone="UTC", now=now)
+    known = {case.job.identity: [case] for case in cases}
+    alone = [resolve([task], known.get(task.name, []), timezone="UTC", now=now) for task in tasks]
+    assert together.standings == {name: kind for one in alone for name, kind in one.standings.items()}
+    assert together.created == [record for one in alone for record in one.created]
+    assert together.changed == [change for one in alone for change in one.changed]
+    assert together.forgotten == [name for one in alone for name in one.forgotten]
+    assert together.faults.keys() == {name for one in alone for name in one.faults}

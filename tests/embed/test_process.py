@@ -16,6 +16,7 @@ from tests.embed.stage import check_trace
 
 ROOT = Path(__file__).parents[2]
 KILLS = 20
+TASKS = frozenset({"quick", "slow", "long", "failing"})
 # Longer than any machine takes to start a program; who waits longer waits for something that does not come.
 MAX_LOOKS = 3_000
 
@@ -39,11 +40,19 @@ def lines_of(folder: Path) -> list[tuple[str, str, int]]:
     return [tuple(json.loads(line)) for line in text.split("\n")[:-1]]
 
 
-def wait_for(folder: Path, process: subprocess.Popen[str], begun: int) -> None:
-    """Wait until a process has begun so many calls."""
+def ended(lines: list[tuple[str, str, int]]) -> set[str]:
+    """Return the tasks of which a call came to its end."""
+    return {task for task, what, _ in lines if what == "end"}
+
+
+def wait_for(
+    folder: Path, process: subprocess.Popen[str], begun: int, tasks: frozenset[str] = frozenset()
+) -> None:
+    """Wait until a process has begun so many calls, and calls of these tasks have ended, whenever."""
     for _ in range(MAX_LOOKS):
-        mine = [what for _, what, pid in lines_of(folder) if pid == process.pid]
-        if "up" in mine and mine.count("begin") >= begun:
+        lines = lines_of(folder)
+        mine = [what for _, what, pid in lines if pid == process.pid]
+        if "up" in mine and mine.count("begin") >= begun and ended(lines) >= tasks:
             return
         assert process.poll() is None, process.communicate()
         sleep(0.01)
@@ -55,7 +64,7 @@ def test_killed_twenty_times_in_the_middle_of_callbacks_nothing_is_lost_or_doubl
         with victim(tmp_path) as process:
             wait_for(tmp_path, process, begun=kill % 7)
     with victim(tmp_path) as process:
-        wait_for(tmp_path, process, begun=12)
+        wait_for(tmp_path, process, begun=12, tasks=TASKS)
     _check_calls(lines_of(tmp_path))
     with closing(sqlite3.connect(tmp_path / "kron.db")) as connection:
         (tokens,) = connection.execute("SELECT token FROM leases").fetchone()
@@ -83,7 +92,7 @@ def _check_calls(lines: list[tuple[str, str, int]]) -> None:
             running[task] = pid
         elif what == "end":
             assert running.pop(task) == pid
-    assert {task for task, what, _ in lines if what == "end"} == {"quick", "slow", "long", "failing"}
+    assert ended(lines) == TASKS
 
 
 def test_a_second_process_with_the_same_state_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -821,6 +821,39 @@ async def test_a_callback_that_is_cancelled_has_failed_and_is_tried_again(stage:
     assert "TaskRunFailed a" in stage.events
 
 
+class Alike:
+    """A callback that is equal to every other of its kind."""
+
+    def __init__(self, name: str, called: list[str]) -> None:
+        self.name = name
+        self.called = called
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Alike)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    async def __call__(self) -> None:
+        self.called.append(self.name)
+        if self.name == "b":
+            raise ValueError("as it should")
+
+
+async def test_tasks_with_callbacks_that_are_equal_call_each_its_own_and_go_their_own_ways(
+    stage: Stage,
+) -> None:
+    called: list[str] = []
+    stage.begin("11:58")
+    tasks = [(name, "0 12 * * *", Alike(name, called), 60 * MINUTE) for name in ("a", "b", "c")]
+    await stage.scheduler.initialize(tasks)
+    await stage.clock.advance_to(NOON + SECOND)
+    assert called == ["a", "b", "c"]
+    states = {name: task.state for name, task in stage.scheduler.tasks.items()}
+    assert states == {"a": "AwaitingRun", "b": "AwaitingRetry", "c": "AwaitingRun"}
+    assert stage.scheduler.tasks["b"].pending_retry_until == NOON + 60 * MINUTE
+    assert stage.scheduler.tasks["a"].last_success_at == NOON
+
+
 # --- one at a time, and beside each other ----------------------------------------------------------
 
 

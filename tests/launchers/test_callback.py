@@ -98,6 +98,46 @@ async def test_a_job_without_a_function_is_a_failed_launch(launcher: CallbackLau
     assert (end.happened, end.error) == (Happened.LAUNCH_FAILED, "no function is registered for the job")
 
 
+async def test_only_a_call_under_way_is_inside(launcher: CallbackLauncher) -> None:
+    seen: list[bool] = []
+
+    async def look(_: Launch) -> None:
+        seen.append(launcher.is_inside())
+        seen.append(await asyncio.create_task(_is_inside(launcher)))
+
+    ear, launch = Ear(), a_launch()
+    launcher.callbacks["backup"] = look
+    launcher.start(launch, ear)
+    assert not launcher.is_inside()
+    await ear.end_of(launch)
+    assert seen == [True, False]
+
+
+async def _is_inside(launcher: CallbackLauncher) -> bool:
+    return launcher.is_inside()
+
+
+async def test_where_a_cancelled_call_counts_as_failed_it_says_so_unless_all_are_cancelled() -> None:
+    async def cancel_itself(_: Launch) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    launcher = CallbackLauncher(SystemClock(), cancelled=Happened.FAILED)
+    ear, launch = Ear(), a_launch()
+    launcher.callbacks["backup"] = cancel_itself
+    launcher.start(launch, ear)
+    end = await ear.end_of(launch)
+    assert (end.happened, end.error) == (Happened.FAILED, "CancelledError: the call was cancelled")
+    ear = Ear()
+    launcher.callbacks["backup"] = hang
+    launcher.start(launch, ear)
+    await asyncio.sleep(0)
+    launcher.cancel()
+    assert (await ear.end_of(launch)).happened is Happened.CANCELLED
+
+
 async def test_a_failure_is_logged_with_where_it_came_from(
     launcher: CallbackLauncher, caplog: pytest.LogCaptureFixture
 ) -> None:

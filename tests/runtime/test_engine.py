@@ -692,7 +692,7 @@ async def test_the_key_and_the_attempt_reach_the_callback(rig: Rig) -> None:
     await rig.add(job_of(), callback=keeps)
     await rig.run()
     await rig.clock.advance_to(NOON + MINUTE)
-    ((job, run),) = launches
+    job, run, *_ = launches[0]
     assert (job.identity, run.key, run.attempt, run.token) == ("job", key_of("job", NOON_S + 60), 1, 1)
 
 

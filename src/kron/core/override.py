@@ -5,7 +5,7 @@ judged by the new expression from the last start on, and a retry waits for the n
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kron.core.catchup import last_at, segment_of
@@ -43,18 +43,30 @@ class Resolution:
     faults: dict[str, TaskTryDeserializeError] = field(default_factory=dict)
 
 
+Met = tuple[Standing, Change | None]
+# What tasks come to, by what is stored of them beside their names, and what they are to be.
+Alike = dict[tuple[tuple[object, ...], str], Met]
+UNMET: Met = (Standing.NEW, None)
+
+
 def resolve(tasks: Sequence[Task], stored: Sequence[Case], *, timezone: str, now: int) -> Resolution:
     """Compare a list of tasks with what is stored and return what has to be written for it to hold."""
     found = Resolution()
     cases = {case.job.identity: case for case in stored}
     since = 1000 * minute_of(timezone, now // 1000)
-    # Tasks of the same configuration begin alike, but for their names.
+    # Tasks of the same configuration begin alike, but for their names; what is stored of many is alike too.
     fresh: dict[str, JobRecord] = {}
+    alike: Alike = {}
     for task in tasks:
         definition = definition_for(task.cron, task.retry_delay, timezone)
         case = cases.pop(task.name, None)
-        if case is not None and _is_usable(case, found, now):
-            found.standings[task.name], change = _meet(case, task, definition, now)
+        met = None if case is None else _met(case, definition, alike)
+        if case is not None and met is None and _is_usable(case, found, now):
+            met = _meet(case, task, definition, now)
+            if _is_common(case, met[1]):
+                alike[case.job[1:-1], definition] = met
+        if met is not None:
+            found.standings[task.name], change = met
             found.changed.extend([] if change is None else [change])
             continue
         if definition not in fresh:
@@ -63,6 +75,24 @@ def resolve(tasks: Sequence[Task], stored: Sequence[Case], *, timezone: str, now
         found.created.append(JobRecord._make((task.name, *fresh[definition][1:])))
     found.forgotten.extend(cases)
     return found
+
+
+def _met(case: Case, definition: str, alike: Alike) -> Met | None:
+    """Return how a stored task stands if another that differed in its name only was met before."""
+    if case.runs or case.fault is not None:
+        return None
+    standing, change = met = alike.get((case.job[1:-1], definition), UNMET)
+    if change is None:
+        return None if met is UNMET else met
+    after = JobRecord._make((case.job.identity, *change.job[1:-1], case.job.number))
+    return standing, replace(change, job=after)
+
+
+def _is_common(case: Case, change: Change | None) -> bool:
+    """Say whether what a task comes to has nothing of its name in it."""
+    if case.runs or not terms_of(case.job.definition, case.job.identity).is_shared:
+        return False
+    return change is None or not (change.inserts or change.updates or change.ranges)
 
 
 def _is_usable(case: Case, found: Resolution, now: int) -> bool:

@@ -12,7 +12,7 @@ from kron.core.policy import Catchup, OnOrphan, Overlap, Policy
 from kron.core.record import Result, RunRecord, Status
 from kron.core.schedule import Schedule
 from kron.core.terms import ANYONE, MAX_TERMS, definition_of
-from kron.core.turn import Case, Change
+from kron.core.turn import Case, Change, Scope
 
 # A longer wait is no retry; and the end of the calendar stays out of reach.
 MAX_RETRY_DELAY = timedelta(days=36_525)
@@ -89,6 +89,9 @@ def definition_for(cron: str, retry_delay: timedelta, timezone: str) -> str:
 
 def happenings_of(change: Change, now: int) -> list[Happening]:
     """Return what a change means for its task, in order: ends, retries given up, starts."""
+    if change.scope is Scope.START:
+        (run,) = change.starts
+        return [Happening(TaskEvent.RUN_STARTED, run.started_at or now, run)]
     found = []
     for run in change.ended:
         if run.result is not Result.ORPHANED:

@@ -23,6 +23,8 @@ from kron.core.turn import (
 
 # Stands for a start that takes the whole turn.
 UNUSUAL = Cohort((), (), None)
+# A record from all its fields, which nobody counts.
+new = tuple.__new__
 
 
 class Usual:
@@ -52,11 +54,9 @@ class Usual:
         if cohort is UNUSUAL:
             return None
         identity = job.identity
-        begun = [RunRecord._make((key_of(identity, nominal_time), identity, *cohort.run))]
-        # The same as `_replace` with these five fields, and three times as fast.
-        after = JobRecord._make(
-            (*job[:7], job.revision + 1, *cohort.ahead, *job[11:21], self._now, *job[22:])
-        )
+        begun = [new(RunRecord, (key_of(identity, nominal_time), identity, *cohort.run))]
+        # The same as `_replace` with these five fields, and several times as fast.
+        after = new(JobRecord, (*job[:7], job.revision + 1, *cohort.ahead, *job[11:21], self._now, *job[22:]))
         none = NO_RUNS
         return Change(
             after, job.revision, Scope.START, begun, none, none, NO_RANGES, begun, none, none, cohort
@@ -100,7 +100,7 @@ class Usual:
             return None
         error, run_id = report.error or run.error, report.run_id or run.run_id
         how = (report.at, Result.SUCCESS, error, run_id, 1)
-        over = [RunRecord._make((*run[:4], Status.SUCCESS, *run[5:8], None, 0, *run[10:14], *how))]
-        after = JobRecord._make((*job[:7], job.revision + 1, *job[8:20], 0, job[21], report.at, *job[23:]))
+        over = [new(RunRecord, (*run[:4], Status.SUCCESS, *run[5:8], None, 0, *run[10:14], *how))]
+        after = new(JobRecord, (*job[:7], job.revision + 1, *job[8:20], 0, job[21], report.at, *job[23:]))
         none = NO_RUNS
         return Change(after, job.revision, Scope.END, none, over, none, NO_RANGES, none, none, over)

@@ -14,6 +14,7 @@ from kron.ports import Clock, Hear, Launch
 
 _log = logging.getLogger("kron.launchers")
 
+CANCELLED = "CancelledError: the call was cancelled"
 Callback: TypeAlias = Callable[[Launch], Awaitable[object]]
 Pick: TypeAlias = Callable[[Launch], Callback | None]
 
@@ -22,15 +23,23 @@ class CallbackLauncher:
     """Calls functions by the job's identity. They die with the program, so none can be adopted.
 
     With `max_calls` at most so many run at once; the others wait in order. With `pick` it says itself which
-    function is called.
+    function is called. `cancelled` is what a call that is cancelled came to.
     """
 
     traits = Traits(reports=True, idempotent=False)
 
-    def __init__(self, clock: Clock, *, max_calls: int | None = None, pick: Pick | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        max_calls: int | None = None,
+        pick: Pick | None = None,
+        cancelled: Happened = Happened.CANCELLED,
+    ) -> None:
         if max_calls is not None and max_calls < 1:
             raise InvalidOptionError(option="max_calls", value=max_calls, reason="must be at least 1")
         self._clock = clock
+        self._cancelled = cancelled
         self._room = None if max_calls is None else asyncio.Semaphore(max_calls)
         self._calls: dict[tuple[str, int], tuple[asyncio.Task[None], Launch, Hear]] = {}
         self.callbacks: dict[str, Callback] = {}
@@ -41,13 +50,19 @@ class CallbackLauncher:
         """Say whether calls are under way."""
         return bool(self._calls)
 
+    def is_inside(self) -> bool:
+        """Say whether whoever asks is one of the calls under way."""
+        asking = asyncio.current_task()
+        return any(task is asking for task, _, _ in self._calls.values())
+
     def knows(self, launch: Launch) -> bool:
         """Say whether there is a function for a launch."""
         return self._pick(launch) is not None
 
     def start(self, launch: Launch, hear: Hear) -> None:
         """Call the job's function in a task of its own."""
-        task = asyncio.create_task(self._call(launch, hear), name=f"kron {launch.job.identity}")
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._call(launch, hear), name=f"kron {launch.job.identity}")
         self._calls[launch.run.key, launch.run.attempt] = task, launch, hear
 
     async def _call(self, launch: Launch, hear: Hear) -> None:
@@ -62,7 +77,10 @@ class CallbackLauncher:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                happened, error = Happened.CANCELLED, ""
+                happened, error = self._cancelled, ""
+                if happened is not Happened.CANCELLED:
+                    error = CANCELLED
+                    _log.error("job %r failed: %s", launch.job.identity, error)
             else:
                 error = "CancelledError: something the function waited for was cancelled"
         finally:
@@ -100,7 +118,8 @@ class CallbackLauncher:
             self._tell(launch, hear, Happened.CANCELLED, "")
 
     def cancel(self) -> None:
-        """Cancel every call without waiting for any."""
+        """Cancel every call without waiting for any; none of them has failed by that."""
+        self._cancelled = Happened.CANCELLED
         for call in list(self._calls.values()):
             self._cancel(*call)
 

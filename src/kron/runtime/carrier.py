@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
+from kron.core.errors import KronError
 from kron.core.event import Happened, Report
 from kron.core.instant import EPOCH
 from kron.core.record import JobRecord, RunRecord
 from kron.core.shard import shard_of
 from kron.core.turn import MILLISECOND, Case, Change, Scope
-from kron.ports import Clock, Hear, Journal, Launch, Launcher, Settled, Store
+from kron.ports import Clock, Hear, Journal, Launch, Launcher, Loaded, Settled, Store
 from kron.runtime.hand import Hand
 from kron.runtime.takeover import sort_out
 
@@ -21,6 +23,18 @@ Shards = Mapping[int, int]
 # Changes, what a store said when it wrote them, and the shards that were owned then.
 Written = tuple[Sequence[Change], Settled, Shards]
 NOTHING: Written = ((), Settled(frozenset(), frozenset()), {})
+
+
+class Chunk(NamedTuple):
+    """Some of what is due, written but not carried out yet; what comes next, or why it cannot be read."""
+
+    written: Written
+    wake_at: int | None = None
+    was_all: bool = False
+    ahead: Loaded | KronError | None = None
+
+
+NO_CHUNK = Chunk(NOTHING)
 
 
 @dataclass(slots=True)

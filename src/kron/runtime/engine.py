@@ -2,20 +2,20 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import timedelta
 
-from kron.core.errors import OwnedError, StoreError
+from kron.core.errors import KronError, OwnedError, StoreError
 from kron.core.event import Report, Traits
-from kron.core.instant import EPOCH
 from kron.core.plan import plan
 from kron.core.turn import USUAL_LIMITS, Case, Change, Snapshot
-from kron.ports import Clock, Journal, Launcher, Ownership, Settled, Store
+from kron.ports import Clock, Journal, Launcher, Loaded, Ownership, Settled, Store
 from kron.runtime.burst import burst
-from kron.runtime.carrier import NOTHING, Carrier, Written
+from kron.runtime.carrier import NO_CHUNK, NOTHING, Carrier, Chunk
 from kron.runtime.hand import Hand
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, known_cases, with_reports
+from kron.runtime.rest import Work, rest
 from kron.runtime.takeover import orphans_of
 from kron.runtime.tenure import no_tenure
 from kron.runtime.timekeeper import TimeKeeper
@@ -59,7 +59,7 @@ class Engine:
         # Held until what was written is known to be under way here: no shard is given back before.
         self._writing = asyncio.Lock()
         self._called = asyncio.Event()
-        self._work: AbstractContextManager[None] | None = None
+        self._work = Work(clock)
         self._task: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._draining = False
@@ -79,7 +79,7 @@ class Engine:
     @property
     def is_written(self) -> bool:
         """Say whether nothing that was decided or heard is still on its way to the store."""
-        return self._work is None and not self._inbox.reports and not self._carrier.unsure
+        return not self._work.is_on and not self._inbox.reports and not self._carrier.unsure
 
     async def own(self, *, not_before: int = 0) -> None:
         """Take over: from now on every write of anybody else is refused."""
@@ -115,7 +115,7 @@ class Engine:
         assert granted.shards, "own first"
         self._draining = False
         self.health.state = "running"
-        self._begin_work()
+        self._work.begin()
         self._task = asyncio.create_task(self._loop(), name=f"kron {self._namespace}")
         if granted.ttl_ms is not None:
             self._keeper = asyncio.create_task(self._keep(granted.ttl_ms / 3000))
@@ -165,7 +165,7 @@ class Engine:
     def call(self) -> None:
         """Have the engine look again at once: something changed."""
         if self._task is not None and not self._task.done():
-            self._begin_work()
+            self._work.begin()
         self._called.set()
 
     # --- the loop --------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Engine:
         backoff_ms = BACKOFF_MS
         try:
             while True:
-                self._begin_work()
+                self._work.begin()
                 self._called.clear()
                 try:
                     wake_at = await self._wake_as_owner(self._tenure.owned)
@@ -263,12 +263,13 @@ class Engine:
             known, further = known_cases(self._carrier.alone, reports)
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=further)
             heard = await with_reports(self._store, self._namespace, loaded.cases, reports)
-            cases = self._tenure.with_since([*known, *heard])
-            changes, _ = plan(self._snapshot(ownership, cases, loaded.next_at, now), now)
-            settled = await self._settle(ownership, changes, now)
+            cases = [*known, *heard]
+            changes, _ = self._plan(ownership, cases, loaded.next_at, now)
+            settled = await self._write(ownership, changes, now)
         except (StoreError, OwnedError):
             self._inbox.put_back(reports)
             raise
+        self._tell(changes, settled, now)
         await self._carrier.carry_out(changes, settled, ownership.shards)
         self._carrier.forget(reports, cases)
         if settled.changed:
@@ -277,61 +278,72 @@ class Engine:
 
     async def _do_due(self, ownership: Ownership, now: int) -> int | None:
         """Do what is due: a first few at once, and if there is more, the rest as a burst."""
-        loaded, wake_at, written = await self._do_chunk(ownership, now, FIRST_CHUNK, NOTHING)
-        await self._carrier.carry_out(*written)
-        if self._is_done(now, wake_at, was_all=loaded < FIRST_CHUNK):
-            return wake_at
+        chunk = await self._do_chunk(ownership, now, FIRST_CHUNK, NO_CHUNK)
+        await self._carrier.carry_out(*chunk.written)
+        if self._draining or chunk.was_all:
+            return chunk.wake_at
         with burst():
             return await self._do_burst(ownership, now)
 
     async def _do_burst(self, ownership: Ownership, now: int) -> int | None:
-        """Do what is due chunk by chunk: while one is being written, the one before it is started."""
-        wake_at: int | None = None
-        written = NOTHING
+        """Do what is due chunk by chunk: while one is written and the next is read, the last is started."""
+        chunk = NO_CHUNK
         for _ in range(MAX_DUE_CHUNKS):
-            loaded, wake_at, written = await self._do_chunk(ownership, now, CHUNK, written)
-            if self._is_done(now, wake_at, was_all=loaded < CHUNK):
+            chunk = await self._do_chunk(ownership, now, CHUNK, chunk)
+            if self._draining or chunk.was_all:
                 break
-        await self._carrier.carry_out(*written)
-        return wake_at
+        await self._carrier.carry_out(*chunk.written)
+        return chunk.wake_at
 
-    def _is_done(self, now: int, wake_at: int | None, *, was_all: bool) -> bool:
-        return self._draining or (was_all and (wake_at is None or wake_at > now))
-
-    async def _do_chunk(
-        self, ownership: Ownership, now: int, limit: int, before: Written
-    ) -> tuple[int, int | None, Written]:
-        """Load, plan and settle some of what is due, and carry out what was written before.
-
-        Return how many jobs that were, when to look again, and what is still to be carried out.
-        """
+    async def _do_chunk(self, ownership: Ownership, now: int, limit: int, before: Chunk) -> Chunk:
+        """Load, plan and settle some of what is due, and carry out what was written before."""
         try:
-            loaded = await self._store.load(ownership, until=now, limit=limit)
-            cases = self._tenure.with_since(loaded.cases)
-            changes, wake_at = plan(self._snapshot(ownership, cases, loaded.next_at, now), now)
+            if isinstance(before.ahead, KronError):
+                raise before.ahead
+            loaded = before.ahead or await self._store.load(ownership, until=now, limit=limit)
+            changes, wake_at = self._plan(ownership, loaded.cases, loaded.next_at, now)
         except Exception:
             # It is on record, and nobody else will start it.
-            await self._carrier.carry_out(*before)
+            await self._carrier.carry_out(*before.written)
             raise
-        settled = await self._settle_while_starting(ownership, changes, now, before)
-        return len(cases), wake_at, (changes, settled, ownership.shards)
-
-    async def _settle_while_starting(
-        self, ownership: Ownership, changes: Sequence[Change], now: int, before: Written
-    ) -> Settled:
-        """Write changes; meanwhile carry out what was written before them."""
-        settling = asyncio.create_task(self._settle(ownership, changes, now))
+        was_all = len(loaded.cases) < limit and (wake_at is None or wake_at > now)
+        more = limit == CHUNK and not was_all
+        settling = asyncio.create_task(self._settle_and_load(ownership, changes, now, more=more))
         try:
-            await self._carrier.carry_out(*before)
-            return await settling
+            await self._carrier.carry_out(*before.written)
+            settled, ahead = await settling
         finally:
             settling.cancel()
+        return Chunk((changes, settled, ownership.shards), wake_at, was_all, ahead)
 
-    def _snapshot(self, ownership: Ownership, cases: list[Case], next_at: int | None, now: int) -> Snapshot:
-        since = min(self._tenure.since.values(), default=now)
-        return Snapshot(cases, since, ownership.token, self._traits, next_at, self._draining, self.limits)
+    async def _settle_and_load(
+        self, ownership: Ownership, changes: Sequence[Change], now: int, *, more: bool
+    ) -> tuple[Settled, Loaded | KronError | None]:
+        """Write changes and, where there is more, read what comes next while these are told of."""
+        settled = await self._write(ownership, changes, now)
+        reading = None
+        if more and not self._draining:
+            reading = asyncio.create_task(self._read_ahead(ownership, now))
+            await asyncio.sleep(0)
+        self._tell(changes, settled, now)
+        return settled, None if reading is None else await reading
 
-    async def _settle(self, ownership: Ownership, changes: Sequence[Change], now: int) -> Settled:
+    async def _read_ahead(self, ownership: Ownership, now: int) -> Loaded | KronError:
+        """Return what is due next, or why it cannot be read: what was written is carried out first."""
+        try:
+            return await self._store.load(ownership, until=now, limit=CHUNK)
+        except (StoreError, OwnedError) as error:
+            return error
+
+    def _plan(
+        self, ownership: Ownership, cases: list[Case], next_at: int | None, now: int
+    ) -> tuple[list[Change], int | None]:
+        """Return what to write and do of some jobs, and when to look again."""
+        cases, since = self._tenure.with_since(cases), min(self._tenure.since.values(), default=now)
+        traits, token = self._traits, ownership.token
+        return plan(Snapshot(cases, since, token, traits, next_at, self._draining, self.limits), now)
+
+    async def _write(self, ownership: Ownership, changes: Sequence[Change], now: int) -> Settled:
         """Write first, then start: what is not on record does not happen."""
         if not changes:
             return NOTHING[1]
@@ -342,10 +354,13 @@ class Engine:
                 self._carrier.unsure += changes
                 raise
             self._carrier.take_note(changes, settled)
-        self._journal.settled(changes, settled, now)
+        return settled
+
+    def _tell(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
+        if changes:
+            self._journal.settled(changes, settled, now)
         if settled.changed:
             self._called.set()
-        return settled
 
     # --- time and work ---------------------------------------------------------------------------
 
@@ -370,31 +385,14 @@ class Engine:
 
     async def _wait(self, wake_at: int | None) -> None:
         """Sleep until an instant, or until called."""
-        called = asyncio.create_task(self._called.wait())
-        waiting: set[asyncio.Task[object]] = {called}
-        if wake_at is not None:
-            instant = EPOCH + timedelta(milliseconds=wake_at)
-            waiting.add(asyncio.create_task(self._clock.sleep_until(instant)))
         if not self._called.is_set():
             self._end_work()
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+        await rest(self._clock, self._called, wake_at)
 
     def _in_hand(self) -> bool:
         """Say whether a launcher still has executions under way."""
         return any(launcher.busy for launcher in self._launchers.values())
 
-    def _begin_work(self) -> None:
-        if self._work is None:
-            self._work = self._clock.working()
-            self._work.__enter__()
-
     def _end_work(self) -> None:
-        work, self._work = self._work, None
-        if work is not None:
-            work.__exit__(None, None, None)
-            if self.on_rest is not None:
-                self.on_rest()
+        if self._work.end() and self.on_rest is not None:
+            self.on_rest()

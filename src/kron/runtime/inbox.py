@@ -1,6 +1,6 @@
 """The inbox: what was reported and not yet written."""
 
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,17 +14,18 @@ from kron.ports import Launch, Store
 class Inbox:
     """Reports in the order in which they came."""
 
-    reports: list[Report] = field(default_factory=list)
+    reports: deque[Report] = field(default_factory=deque)
 
     def take(self, limit: int, until: int) -> list[Report]:
         """Return the oldest, at most so many, of up to an instant."""
-        count = min(limit, bisect_right(self.reports, until, key=lambda report: report.at))
-        taken, self.reports = self.reports[:count], self.reports[count:]
+        taken: list[Report] = []
+        while self.reports and len(taken) < limit and self.reports[0].at <= until:
+            taken.append(self.reports.popleft())
         return taken
 
     def put_back(self, reports: Sequence[Report]) -> None:
         """Keep what could not be written; it comes first again."""
-        self.reports = [*reports, *self.reports]
+        self.reports.extendleft(reversed(reports))
 
 
 def by_identity(reports: Sequence[Report]) -> dict[str, list[Report]]:

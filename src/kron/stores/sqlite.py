@@ -24,7 +24,8 @@ from kron.stores.listing import audit_statement, jobs_statement, place_values, r
 from kron.stores.lock import Lock
 from kron.stores.row import attempt_of, range_of, run_of, runs_of
 from kron.stores.sqlite_change import CLEAN, Writing, key_number, refused, remove, write, write_or_refuse
-from kron.stores.sqlite_file import BUSY_MS, MEMORY, connect, in_one_piece, translated
+from kron.stores.sqlite_file import BUSY_MS, MEMORY, connect, translated
+from kron.stores.sqlite_read import job_of, rows_at_once
 from kron.stores.statement import statements
 
 SQL = statements("sqlite")
@@ -106,20 +107,20 @@ class SqliteStore:
         self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
     ) -> Loaded:
         """Return the jobs with something to do up to an instant, oldest first, and those named."""
-        return await self._do(self._load, ownership.namespace, until, limit, named)
+        return await self._do(self._load, ownership.namespace, until, limit, named, many=limit >= MANY)
 
     def _load(self, namespace: str, until: int, limit: int, named: Sequence[str]) -> Loaded:
         connection = self._open()
         number = self._number_of(namespace)
         values = {"namespace": number, "until": until, "limit": limit}
-        jobs = {job.number: job for job in map(JobRecord._make, self._at_once("due_jobs", values))}
+        jobs = {job.number: job for job in map(job_of, self._at_once("due_jobs", values))}
         further = {job for (job,) in connection.execute(SQL["due_runs"], values)}
         further |= {job for (job,) in connection.execute(SQL["odd"], values)}
         further -= jobs.keys()
         if further:
             numbers = {"numbers": json.dumps(list(further))}
             rows = self._at_once("numbered_jobs", numbers)
-            jobs.update((job.number, job) for job in map(JobRecord._make, rows))
+            jobs.update((job.number, job) for job in map(job_of, rows))
         if named:
             jobs.update((job.number, job) for job in self._jobs(namespace, named))
         (next_at,) = connection.execute(SQL["next_at"], values).fetchone()
@@ -245,7 +246,7 @@ class SqliteStore:
             if identities is None
             else self._at_once("named_jobs", values)
         )
-        return list(map(JobRecord._make, rows))
+        return list(map(job_of, rows))
 
     async def find_jobs(
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
@@ -336,17 +337,7 @@ class SqliteStore:
         return self._open().execute(statement, values).fetchall()
 
     def _at_once(self, name: str, values: dict[str, Any]) -> Iterable[Sequence[Any]]:
-        """Return rows that the database hands over in one piece.
-
-        Row by row, its thread would have to wait its turn for each of them in a program that is busy.
-        """
-        try:
-            ((text,),) = self._open().execute(in_one_piece(SQL[name]), values)
-            rows: list[list[Any]] = json.loads(text)
-        except (sqlite3.OperationalError, ValueError):
-            # A damaged row may hold what JSON cannot.
-            return self._open().execute(SQL[name], values).fetchall()
-        return rows
+        return rows_at_once(self._open(), name, values)
 
     async def prune(self, namespace: str, *, before: int, limit: int) -> int:
         """Remove old history, at most so many records; return how many were removed."""

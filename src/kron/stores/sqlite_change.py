@@ -76,8 +76,11 @@ def _start_together(connection: sqlite3.Connection, changes: Sequence[Change], n
         ]
     )
     begun = connection.execute(SQL["start_together"], (*fields, now, rows)).rowcount
-    ahead = (*cohort.ahead, changes[0].job.last_start_at, now, rows)
-    return begun == len(changes) == connection.execute(SQL["advance_together"], ahead).rowcount
+    if begun != len(changes):
+        return False
+    numbers = json.dumps([change.job.number for change in changes])
+    ahead = (*cohort.ahead, changes[0].job.last_start_at, now, numbers)
+    return connection.execute(SQL["advance_together"], ahead).rowcount == len(changes)
 
 
 def _end_together(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,13 +30,6 @@ def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-@cache
-def in_one_piece(statement: str) -> str:
-    """Return a statement whose answer is one text; its columns stand between SELECT and FROM."""
-    columns = statement.partition("FROM")[0].removeprefix("SELECT")
-    return f"SELECT json_group_array(json_array({columns})) FROM ({statement})"
 
 
 def translated(work: Callable[..., Answer], arguments: tuple[object, ...]) -> Answer:

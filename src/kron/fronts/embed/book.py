@@ -4,8 +4,10 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from kron.core.instant import EPOCH
+from kron.core.override import Standing
 from kron.core.policy import LOOKAHEAD_MS
 from kron.core.record import RunRecord
 from kron.core.task import (
@@ -21,9 +23,12 @@ from kron.core.task import (
 )
 from kron.core.turn import Case, Change
 from kron.fronts.embed.event import LOGGER, Events
+from kron.fronts.embed.registration import Callback, Registration
 from kron.ports import Journal, Settled
 
 STARTS = (TaskEvent.RUN_STARTED, TaskEvent.RETRY_STARTED)
+Where = tuple[TaskState, int | None, int | None, int | None]
+NOWHERE: Where = (TaskState.AWAITING_RUN, None, None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +41,34 @@ class TaskStatus:
     pending_retry_until: datetime | None
 
 
-@dataclass(slots=True)
-class Entry:
-    """What is known of one task; times are in milliseconds."""
+class Entry(NamedTuple):
+    """What is known of a task beside its name; times are in milliseconds. Tasks that are alike share one."""
 
-    task: Task
-    state: TaskState
-    attempt_at: int | None
-    success_at: int | None
+    cron: str
+    retry_delay: timedelta
+    callback: Callback
+    standing: Standing
+    state: TaskState = TaskState.AWAITING_RUN
+    attempt_at: int | None = None
+    success_at: int | None = None
     failed_at: int | None = None
+
+    def task(self, name: str) -> Task:
+        """Return the task of this name."""
+        return Task(name, self.cron, self.retry_delay)
+
+    def after(self, event: TaskEvent, at: int) -> "Entry":
+        """Return what is known after something happened."""
+        state = STATE_AFTER[event]
+        match event:
+            case TaskEvent.RUN_STARTED | TaskEvent.RETRY_STARTED:
+                return self._replace(state=state, attempt_at=at)
+            case TaskEvent.RUN_COMPLETED:
+                return self._replace(state=state, success_at=at)
+            case TaskEvent.RUN_FAILED:
+                return self._replace(state=state, failed_at=at)
+            case TaskEvent.RETRY_PREEMPTED:
+                return self._replace(state=state)
 
     def status(self) -> TaskStatus:
         """Return what people see of it."""
@@ -54,8 +78,12 @@ class Entry:
             state=self.state,
             last_attempt_at=_datetime(self.attempt_at),
             last_success_at=_datetime(self.success_at),
-            pending_retry_until=None if failed_at is None else failed_at + self.task.retry_delay,
+            pending_retry_until=None if failed_at is None else failed_at + self.retry_delay,
         )
+
+
+# What became of entries in one go, by an entry's number, an event and its time: it from before, and it after.
+Alike = dict[tuple[int, TaskEvent, int], tuple[Entry, Entry]]
 
 
 class Book:
@@ -73,31 +101,31 @@ class Book:
 
     def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
         """Follow what was written."""
+        alike: Alike = {}
         for change in changes:
-            entry = self.entries.get(change.job.identity)
-            if entry is None or change.job.identity in settled.changed:
+            name = change.job.identity
+            entry = self.entries.get(name)
+            if entry is None or name in settled.changed:
                 continue
             for happening in happenings_of(change, now):
-                if happening.event not in STARTS or happening.run.key not in settled.handled:
-                    self._follow(entry, change, happening)
+                event, at, run = happening
+                if event in STARTS:
+                    if run.key in settled.handled:
+                        continue
+                    if at - run.fire_time > LOOKAHEAD_MS:
+                        self._count_late(change, run)
+                entry = _followed(entry, event, at, alike)
+                if self._events.wanted:
+                    self._tell(happening)
+            self.entries[name] = entry
         self._further.settled(changes, settled, now)
 
-    def _follow(self, entry: Entry, change: Change, happening: Happening) -> None:
+    def _tell(self, happening: Happening) -> None:
         event, at, run = happening
-        entry.state = STATE_AFTER[event]
         details: dict[str, object] = {"attempt": run.attempt}
-        match event:
-            case TaskEvent.RUN_STARTED | TaskEvent.RETRY_STARTED:
-                entry.attempt_at = at
-                self._count_late(change, run)
-            case TaskEvent.RUN_COMPLETED:
-                entry.success_at = at
-            case TaskEvent.RUN_FAILED:
-                entry.failed_at = at
-                details["error"] = run.error
-            case TaskEvent.RETRY_PREEMPTED:
-                pass
-        self._events.tell(event.value, at, entry.task.name, **details)
+        if event is TaskEvent.RUN_FAILED:
+            details["error"] = run.error
+        self._events.tell(event.value, at, run.identity, **details)
 
     def _count_late(self, change: Change, run: RunRecord) -> None:
         """Make a start later than a minute visible (SPEC 1: Real-time bounds)."""
@@ -107,22 +135,44 @@ class Book:
             LOGGER.log(logging.WARNING, "late start: %s by %.3f s", run.identity, late_ms / 1000)
 
 
-def entries_of(tasks: Iterable[Task], stored: Iterable[Case]) -> dict[str, Entry]:
+def _followed(entry: Entry, event: TaskEvent, at: int, alike: Alike) -> Entry:
+    """Return an entry after an event; where that was asked before, the same object."""
+    sort = (id(entry), event, at)
+    found = alike.get(sort)
+    if found is None:
+        # With the entry from before, which keeps its place in memory and so its number as long as this lasts.
+        found = alike[sort] = entry, entry.after(event, at)
+    return found[1]
+
+
+def entries_of(
+    registered: Iterable[Registration], standings: Mapping[str, Standing], stored: Iterable[Case]
+) -> dict[str, Entry]:
     """Return what is known of tasks by what is stored of them; an execution that was left behind is over."""
     known = {case.job.identity: case for case in stored}
-    return {task.name: _entry_of(task, known.get(task.name)) for task in tasks}
+    alike: dict[tuple[object, ...], Entry] = {}
+    entries: dict[str, Entry] = {}
+    for (name, cron, retry_delay), callback in registered:
+        standing, case = standings[name], known.get(name)
+        where = NOWHERE if case is None else _where(case)
+        # Callbacks are told apart by which they are: two that are equal may still do different things.
+        sort = (cron, retry_delay, id(callback), standing, where)
+        entry = alike.get(sort)
+        if entry is None:
+            entry = alike[sort] = Entry(cron, retry_delay, callback, standing, *where)
+        entries[name] = entry
+    return entries
 
 
-def _entry_of(task: Task, case: Case | None) -> Entry:
-    if case is None:
-        return Entry(task, TaskState.AWAITING_RUN, None, None)
+def _where(case: Case) -> Where:
+    """Return the state a stored task is in, when it was last tried, last succeeded and last failed."""
     job = case.job
     if not case.runs:
-        return Entry(task, TaskState.AWAITING_RUN, job.last_start_at, job.last_success_at)
+        return TaskState.AWAITING_RUN, job.last_start_at, job.last_success_at, None
     waiting = [run for run in case.runs if not run.in_flight]
     failed = [run.ended_at for run in waiting if is_waiting_for_retry(run)]
     state = state_of(case._replace(runs=waiting))
-    return Entry(task, state, job.last_start_at, job.last_success_at, failed[0] if failed else None)
+    return state, job.last_start_at, job.last_success_at, failed[0] if failed else None
 
 
 def _datetime(milliseconds: int | None) -> datetime | None:

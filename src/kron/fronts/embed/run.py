@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from kron.core.instant import EPOCH, datetime_of
 from kron.core.outcome import Outcome, Reason
 from kron.core.record import RunRecord
-from kron.fronts.embed.wiring import Call
+from kron.launchers.callback import Callback
 from kron.ports import Launch
 
 Work = Callable[..., Awaitable[object]]
@@ -59,7 +59,7 @@ def moment(milliseconds: int) -> datetime:
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def calling(work: Work) -> Call:
+def calling(work: Work) -> Callback:
     """Return what calls a function: with the run, if it takes an argument."""
     takes_run = any(parameter.kind in POSITIONAL for parameter in signature(work).parameters.values())
 

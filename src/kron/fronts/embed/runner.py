@@ -18,7 +18,8 @@ from kron.fronts.embed.caretaker import Caretaker
 from kron.fronts.embed.registration import callback_fault
 from kron.fronts.embed.run import Run, Work, calling, run_of
 from kron.fronts.embed.state import State
-from kron.fronts.embed.wiring import Call, Wiring
+from kron.fronts.embed.wiring import Wiring
+from kron.launchers.callback import Callback, CallbackLauncher
 from kron.ports import Clock, Store
 from kron.runtime import inquiry
 from kron.runtime.journal import LogJournal
@@ -47,7 +48,7 @@ class Runner:
         self._wiring = Wiring(State(state), clock, kind="runner", name=name)
         self._max_calls = max_calls
         self._wait = wait
-        self._jobs: dict[str, tuple[Job, Call]] = {}
+        self._jobs: dict[str, tuple[Job, Callback]] = {}
         self._is_running = False
         self._caretaker = Caretaker(self._wiring.clock, clean=self._wiring.prune)
 
@@ -59,9 +60,9 @@ class Runner:
             raise ConflictError("The runner is running already")
         self._is_running = True
         try:
-            self._wiring.assemble(LogJournal(), max_calls=self._max_calls)
-            for name, (_, call) in self._jobs.items():
-                self._wiring.register([name], call)
+            launcher = CallbackLauncher(self._wiring.clock, max_calls=self._max_calls)
+            launcher.callbacks.update((name, call) for name, (_, call) in self._jobs.items())
+            self._wiring.assemble(LogJournal(), launcher)
             await self._wiring.take_over(wait=self._wait)
             await self._write([job for job, _ in self._jobs.values()])
         except BaseException:
@@ -73,7 +74,7 @@ class Runner:
 
     async def stop(self) -> None:
         """Start nothing more, wait for the functions that run, and let go of everything."""
-        if self._wiring.is_inside_callback:
+        if self._wiring.launcher.is_inside():
             raise ConflictError("A function cannot wait for stop(), which waits for the function")
         if self._is_running:
             self._is_running = False
@@ -111,7 +112,7 @@ class Runner:
         self._jobs[job.identity] = job, call
         if not self._is_running:
             return Done()
-        self._wiring.register([job.identity], call)
+        self._wiring.launcher.callbacks[job.identity] = call
         return asyncio.create_task(self._write([job]), name=f"kron add {job.identity}")
 
     async def remove(self, identity: str) -> None:

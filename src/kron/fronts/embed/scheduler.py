@@ -104,7 +104,7 @@ class Scheduler:
     @property
     def standings(self) -> Mapping[str, str]:
         """Return how each task stood to what was stored: new, preserved, overridden or orphaned."""
-        return MappingProxyType({name: kind.value for name, kind in self._session.standings.items()})
+        return MappingProxyType({name: entry.standing.value for name, entry in self._book.entries.items()})
 
     @property
     def quarantined(self) -> tuple[TaskTryDeserializeError, ...]:
@@ -145,7 +145,7 @@ class Scheduler:
 
     async def stop(self) -> None:
         """Start nothing more, wait for the callbacks that run, and let go of everything."""
-        if self._wiring.is_inside_callback:
+        if self._wiring.launcher.is_inside():
             raise SchedulerStopInCallbackError
         state = self._machine.state
         self._calls.stop_started(self._now())

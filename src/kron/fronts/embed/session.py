@@ -1,28 +1,27 @@
 """One list of tasks in force: brought in line with what is stored, and kept so while it lasts."""
 
-from asyncio import CancelledError
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 from kron.clocks.host_zone import host_timezone
 from kron.core.errors import StoreError
-from kron.core.override import Resolution, Standing, resolve
+from kron.core.event import Happened
+from kron.core.override import Resolution, resolve
 from kron.core.task import Task
 from kron.core.task_error import TaskTryDeserializeError
 from kron.core.turn import Case
-from kron.fronts.embed.aside import aside
+from kron.fronts.embed.aside import MANY, aside
 from kron.fronts.embed.book import Book, entries_of
 from kron.fronts.embed.event import LOGGER
-from kron.fronts.embed.registration import Callback, read_registrations
+from kron.fronts.embed.registration import Registration, read_registrations
 from kron.fronts.embed.wiring import Wiring
+from kron.launchers.callback import Callback, CallbackLauncher
 from kron.ports import Journal, Launch
+from kron.runtime.burst import burst
 
 # How often a list is compared anew because somebody changed a stored task meanwhile.
 MAX_TRIES = 10
-
-
-class CallbackCancelledError(Exception):
-    """A callback ended by being cancelled: it did not succeed, so it failed."""
 
 
 class Session:
@@ -32,40 +31,37 @@ class Session:
         self._wiring = wiring
         self._book = book
         self._fixed = timezone
-        self._tasks: list[Task] = []
-        self._callbacks: dict[str, Callback] = {}
         self.timezone = timezone
-        self.standings: dict[str, Standing] = {}
         self.quarantined: tuple[TaskTryDeserializeError, ...] = ()
 
     async def begin(self, registrations: object, journal: Journal, *, wait: bool) -> int:
         """Check, take over, compare, write; return the instant at which the list began to hold."""
-        self._read(registrations)
+        # At once, however long the list is: what is wrong is said before any wait and I/O (reading 20).
+        registered = read_registrations(registrations)
         wiring = self._wiring
-        wiring.assemble(journal)
+        # A callback that was cancelled did not succeed, so it failed.
+        launcher = CallbackLauncher(wiring.clock, pick=self._pick, cancelled=Happened.FAILED)
+        wiring.assemble(journal, launcher)
         self.timezone = self._fixed or host_timezone()
-        wiring.register(self._callbacks, self._call)
         await wiring.take_over(wait=wait)
-        with wiring.clock.working():
-            now, stored, found = await self._write()
-            await self._note(stored, found)
+        with wiring.clock.working(), burst() if len(registered) >= MANY else nullcontext():
+            return await self._take_stock(registered)
+
+    async def _take_stock(self, registered: Sequence[Registration]) -> int:
+        """Compare with what is stored, write, and enter what is known; return the instant of it."""
+        now, stored, found = await self._write([task for task, _ in registered])
+        await self._note(registered, stored, found)
         return now
 
-    def _read(self, registrations: object) -> None:
-        """Read the list at once, however long: what is wrong is said before any wait and I/O (reading 20)."""
-        registered = read_registrations(registrations)
-        self._tasks = [task for task, _ in registered]
-        self._callbacks = {task.name: callback for task, callback in registered}
-
-    async def _write(self) -> tuple[int, list[Case], Resolution]:
+    async def _write(self, tasks: Sequence[Task]) -> tuple[int, list[Case], Resolution]:
         """Bring what is stored in line with the list, all at once."""
         store, namespace = self._wiring.store, self._wiring.namespace
         assert self.timezone is not None
         for _ in range(MAX_TRIES):
             stored = await store.cases(namespace)
             now = self._wiring.engine.now()
-            compare = partial(resolve, self._tasks, stored, timezone=self.timezone, now=now)
-            found = await aside(compare, count=len(self._tasks) + len(stored))
+            compare = partial(resolve, tasks, stored, timezone=self.timezone, now=now)
+            found = await aside(compare, count=len(tasks) + len(stored))
             settled = await store.put(
                 namespace, created=found.created, changed=found.changed, forgotten=found.forgotten, now=now
             )
@@ -73,13 +69,16 @@ class Session:
                 return now, stored, found
         raise StoreError("The tasks cannot be written: somebody else keeps changing them")
 
-    async def _note(self, stored: Sequence[Case], found: Resolution) -> None:
-        self.standings, self.quarantined = found.standings, tuple(found.faults.values())
+    async def _note(
+        self, registered: Sequence[Registration], stored: Sequence[Case], found: Resolution
+    ) -> None:
+        self.quarantined = tuple(found.faults.values())
         for name, fault in found.faults.items():
             LOGGER.error("stored task %r cannot be used and is taken for new: %s", name, fault)
         gone = frozenset(found.forgotten)
         known = (case for case in stored if case.job.identity not in gone)
-        self._book.entries = await aside(partial(entries_of, self._tasks, known), count=len(self._tasks))
+        enter = partial(entries_of, registered, found.standings, known)
+        self._book.entries = await aside(enter, count=len(registered))
 
     async def follow_zone(self) -> bool:
         """Follow the host if it has moved to another zone; what was due before stays due."""
@@ -87,15 +86,14 @@ class Session:
             return False
         LOGGER.warning("the host's time zone is %s now, and was %s", moved_to, self.timezone)
         self.timezone = moved_to
+        tasks = [entry.task(name) for name, entry in self._book.entries.items()]
         with self._wiring.clock.working():
-            await self._write()
+            await self._write(tasks)
         self._wiring.engine.call()
         return True
 
-    async def _call(self, launch: Launch) -> None:
-        try:
-            await self._callbacks[launch.job.identity]()
-        except CancelledError as cancelled:
-            if self._wiring.has_crashed:
-                raise
-            raise CallbackCancelledError("the callback was cancelled") from cancelled
+    def _pick(self, launch: Launch) -> Callback | None:
+        return self._call if launch.job.identity in self._book.entries else None
+
+    def _call(self, launch: Launch) -> Awaitable[object]:
+        return self._book.entries[launch.job.identity].callback()

@@ -1,7 +1,6 @@
 """The one place where an embedded front gets its store, its launcher and its engine."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from uuid import uuid4
 
@@ -12,7 +11,7 @@ from kron.core.instant import EPOCH
 from kron.core.turn import MILLISECOND
 from kron.fronts.embed.state import State
 from kron.launchers.callback import CallbackLauncher
-from kron.ports import Clock, Journal, Launch, Store
+from kron.ports import Clock, Journal, Store
 from kron.runtime.engine import Engine
 
 # How long whoever waits for another owner waits before asking again.
@@ -20,7 +19,6 @@ ASK_AGAIN = timedelta(seconds=1)
 # History older than this is removed, so many records at a time.
 KEPT = timedelta(days=90)
 PRUNED_AT_ONCE = 1_000
-Call = Callable[[Launch], Awaitable[object]]
 
 
 class Wiring:
@@ -34,19 +32,15 @@ class Wiring:
         # Whoever starts something under another identifier and does not end it has left an orphan.
         self.identifier = uuid4().hex
         self._state = state
-        self._calling: set[asyncio.Task[object] | None] = set()
-        self.has_crashed = False
         self._assembled = self._is_up = False
         self.store: Store
         self.engine: Engine
-        self.launcher: CallbackLauncher
+        self.launcher = CallbackLauncher(self.clock)
 
-    def assemble(self, journal: Journal, *, max_calls: int | None = None) -> None:
+    def assemble(self, journal: Journal, launcher: CallbackLauncher) -> None:
         """Make the parts; nothing is opened yet."""
-        self.has_crashed = False
-        self._calling = set()
         self.store = self._state.open()
-        self.launcher = CallbackLauncher(self.clock, max_calls=max_calls)
+        self.launcher = launcher
         self.engine = Engine(
             self.store,
             self.clock,
@@ -60,24 +54,6 @@ class Wiring:
     def now(self) -> int:
         """Return the engine's time, which never goes back; the clock's where there was no engine yet."""
         return self.engine.now() if self._assembled else (self.clock.now() - EPOCH) // MILLISECOND
-
-    def register(self, identities: Iterable[str], call: Call) -> None:
-        """Have jobs call this."""
-
-        async def calling(launch: Launch) -> None:
-            task = asyncio.current_task()
-            self._calling.add(task)
-            try:
-                await call(launch)
-            finally:
-                self._calling.discard(task)
-
-        self.launcher.callbacks.update(dict.fromkeys(identities, calling))
-
-    @property
-    def is_inside_callback(self) -> bool:
-        """Say whether whoever asks is a callback."""
-        return asyncio.current_task() in self._calling
 
     async def take_over(self, *, wait: bool) -> None:
         """Become the owner, or raise OwnedError; with `wait`, after whoever is the owner now."""
@@ -123,7 +99,6 @@ class Wiring:
 
     def crash(self) -> None:
         """Drop everything without writing, as the death of the process would."""
-        self.has_crashed = True
         self._assembled = self._is_up = False
         self.engine.kill()
         self.launcher.cancel()

@@ -132,9 +132,10 @@ SELECT value ->> 2, schedule_id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
 FROM json_each(?) CROSS JOIN jobs ON number = value ->> 0 AND revision = value ->> 1
 WHERE true ON CONFLICT DO NOTHING
 
+-- After start_together, in the same transaction: it has seen that each of them has the revision it must have.
 -- name: advance_together
 UPDATE jobs SET revision = revision + 1, cursor = ?, next_time = ?, plan_at = ?, last_start_at = ?, changed_at = ?
-FROM json_each(?) WHERE number = value ->> 0 AND revision = value ->> 1
+WHERE number IN (SELECT value FROM json_each(?))
 
 -- name: end_together
 UPDATE runs SET status = value ->> 4, due_at = NULL, is_open = 0, over_at = value ->> 5, result = value ->> 6,

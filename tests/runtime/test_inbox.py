@@ -1,0 +1,31 @@
+"""The inbox: reports come out in the order in which they came, and what was put back comes first."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kron.core.event import Happened, Report
+from kron.runtime.inbox import Inbox
+
+
+def report(at: int) -> Report:
+    return Report(f"job {at}", "key", 1, Happened.SUCCESS, at)
+
+
+@given(times=st.lists(st.integers(0, 20)).map(sorted), limit=st.integers(1, 5), until=st.integers(-1, 21))
+def test_the_oldest_up_to_an_instant_are_taken_and_no_more_than_asked_for(
+    times: list[int], limit: int, until: int
+) -> None:
+    inbox = Inbox()
+    inbox.reports += map(report, times)
+    taken = inbox.take(limit, until)
+    expected = [at for at in times if at <= until][:limit]
+    assert [one.at for one in taken] == expected
+    assert [one.at for one in inbox.reports] == times[len(expected) :]
+
+
+@given(times=st.lists(st.integers(0, 20)).map(sorted), limit=st.integers(1, 5))
+def test_what_is_put_back_stands_where_it_was(times: list[int], limit: int) -> None:
+    inbox = Inbox()
+    inbox.reports += map(report, times)
+    inbox.put_back(inbox.take(limit, 20))
+    assert [one.at for one in inbox.reports] == times
