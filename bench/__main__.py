@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from bench import cron, decisions, embed, engine, machine, million, process, report, service, theory
+from bench import cron, decisions, embed, engine, machine, million, process, progress, report, service, theory
 from bench.row import Findings
 
 # A part is a module with `run(say, *, quick) -> Findings`; a new one is added here and nowhere else.
@@ -14,6 +14,7 @@ PARTS: dict[str, Callable[..., Findings]] = {
     "cron": cron.run,
     "decisions": decisions.run,
     "theory": theory.run,
+    "progress": progress.run,
     "engine": engine.run,
     "embed": embed.run,
     "process": process.run,

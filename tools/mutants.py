@@ -75,6 +75,8 @@ MUTANTS = (
            "due_at = run.ended_at"),
     Mutant("a retry comes a second late", PLAN, "due_at = run.ended_at - (-policy.retry_delay // MILLISECOND)",
            "due_at = run.ended_at + 1000 - (-policy.retry_delay // MILLISECOND)"),
+    Mutant("a success is to be tried again", PLAN, "last_success_at=run.ended_at)\n        return run\n",
+           "last_success_at=run.ended_at)\n        return _to_try_again(turn, run)\n"),
     Mutant("a retry is not given up for the next period", OVERLAP, "    if line:\n        _preempt_retries(turn)",
            "    if False:\n        _preempt_retries(turn)"),
     Mutant("an orphan is forgotten", PLAN, "if policy.on_orphan is OnOrphan.RESTART:", "if False:"),
@@ -106,9 +108,8 @@ MUTANTS = (
            "            raise"),
     Mutant("a store that fails ends the engine", ENGINE, "                    self._degrade(error)\n                    #",
            "                    raise RuntimeError from error\n                    #"),
-    Mutant("an edit owes nothing", OVERRIDE, "if newest is not None and 1000 * newest > since:", "if False:"),
-    Mutant("an edit owes a run in any case", OVERRIDE, "if newest is not None and 1000 * newest > since:",
-           "if newest is not None:"),
+    Mutant("an edit owes nothing", OVERRIDE, "newest is None or 1000 * newest <= since", "True"),
+    Mutant("an edit owes a run in any case", OVERRIDE, "newest is None or 1000 * newest <= since", "newest is None"),
     Mutant("an edit keeps the old retry delay", OVERRIDE,
            "return run._replace(due_at=run.ended_at - (-terms.policy.retry_delay // MILLISECOND))", "return run"),
     Mutant("an edit leaves what waited by the old expression", OVERRIDE,
@@ -119,7 +120,7 @@ MUTANTS = (
     Mutant("the first minute comes too late", OVERRIDE, "        change = _withdraw_first_minute(record)\n",
            "        change = None\n"),
     Mutant("the current minute is past at the first start", OVERRIDE,
-           "create(job_of(task, timezone), now=now, since=since)", "create(job_of(task, timezone), now=now)"),
+           ".job, now=now, since=since)", ".job, now=now)"),
     Mutant("periods are read in UTC", SESSION, "timezone=self.timezone, now=now)", 'timezone="UTC", now=now)'),
     Mutant("a second list is accepted", SCHEDULER, "        if self._machine.state in ACTIVE:\n            self._calls",
            "        if self._machine.state is SchedulerState.INITIALIZING:\n            self._calls"),
@@ -134,8 +135,8 @@ MUTANTS = (
            "RangeRecord(identity, first, newest - 1, count,"),
 )  # fmt: skip
 
-# Faults that no story has shown so far: what is wrong shows elsewhere only, or is made good in time.
-SURVIVORS = frozenset({"what waited for an end waits for the next period", "every restart is an edit"})
+# Faults that no story shows at present: one needs a rarer outage, the other makes a story go on for ever.
+SURVIVORS = frozenset({"a report is lost when the store fails", "a removed task is remembered"})
 
 
 def hunt(mutant: Mutant) -> Caught:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import theory
+from bench import progress, theory
 from kron.theory import Trace, check
 
 
@@ -30,3 +30,15 @@ def test_both_traces_are_measured_and_the_goal_is_about_a_million_events() -> No
         None,
     )
     assert len(said) == 2
+
+
+def test_progress_is_counted_for_lists_and_absences_that_grow() -> None:
+    said: list[str] = []
+    found = progress.run(said.append, quick=True)
+    assert [row.contender for row in found.rows] == [
+        "1 tasks", "4 tasks", "16 tasks", "1 task, 1 years away", "1 task, 10 years away",
+    ]  # fmt: skip
+    assert all("fitted (a, b, t_lag) = (" in row.note for row in found.rows)
+    (goal,) = found.goals
+    assert goal.met
+    assert len(said) == len(found.rows)

@@ -1,11 +1,16 @@
 """`kron simulate --chaos`: the same story for the same seed, lawful, readable, strict about options."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from kron.cli.main import BAD, GOOD, run
+import kron
+from kron.cli.main import BAD, GOOD, NO, run
 
 JOBS = """
 - {identity: backup, schedule: "0 3 * * *", timezone: Europe/Berlin, window: {mode: after, duration: 1h}}
@@ -56,3 +61,31 @@ def test_options_that_do_not_go_together_are_refused(
 ) -> None:
     assert run(["simulate", jobs, *options]) == BAD
     assert said in capsys.readouterr().err
+
+
+def test_a_violation_ends_with_one_and_says_its_seed(jobs: str, tmp_path: Path) -> None:
+    """Run a copy of the source with a fault put in: periods go by without a record."""
+    copy = tmp_path / "src"
+    shutil.copytree(Path(kron.__file__).parent, copy / "kron", ignore=shutil.ignore_patterns("__pycache__"))
+    path, old, new = (
+        "core/backlog.py",
+        "        _plan_period(turn, nominal_time, missed)\n",
+        "        pass\n",
+    )
+    file = copy / "kron" / path
+    text = file.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    command = "import sys; from kron.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    options = ["simulate", jobs, "--chaos", "--seed", "3", "--years", "0.02"]
+    done = subprocess.run(
+        [sys.executable, "-c", command, *options],
+        env=os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == NO, done.stderr
+    assert "\nVIOLATION, seed 3\n" in done.stdout
+    assert "has 0 records" in done.stdout

@@ -3,10 +3,18 @@
 import asyncio
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from kron.core.event import Traits
+from kron.core.outcome import Outcome
+from kron.core.plan import plan
+from kron.core.record import Status
+from kron.core.registration import create
+from kron.core.task import Task, job_of
+from kron.core.turn import Case, Snapshot
 from kron.testing.simulator import Act, Given, Scenario, Step, Story, drawn, play, shrink, simulate
 from kron.testing.simulator.judge import judge, judged
 
@@ -15,6 +23,7 @@ ON_DISK = range(1_000, 1_006)
 NOON = 1767268800
 MINUTELY = Given("a", "* * * * *")
 HOURLY = Given("a", "0 * * * *")
+DROPPED = (Outcome.MISSED, Outcome.SKIPPED)
 
 
 @pytest.mark.parametrize("first", SEEDS[::20])
@@ -130,6 +139,35 @@ def test_a_lost_record_is_found_out(story: Story) -> None:
         assert judge(lost).signature == "ledger", memory.runs[number]
 
 
+def test_a_run_that_is_over_and_still_open_is_found_out(story: Story) -> None:
+    memory = story.memories[0]
+    runs = [run._replace(is_open=1) if run.status == "SUCCESS" else run for run in memory.runs]
+    assert judge(replace(story, memories=[replace(memory, runs=runs)])).signature == "ledger"
+
+
+def test_an_edit_that_nobody_made_is_found_out(story: Story) -> None:
+    memory = story.memories[0]
+    edited = replace(memory, job=memory.job._replace(epoch=2))
+    assert "epoch" in "".join(judge(replace(story, memories=[edited])).faults)
+
+
+@pytest.mark.parametrize("wrong", ["MISSED", "SKIPPED"])
+def test_missed_and_skipped_are_told_apart(wrong: str) -> None:
+    """A period that came while nobody was there was missed; one that gave way to a newer one was skipped."""
+    tasks = (Given("a", "* * * * *", 20, ("200s",)),)
+    away = (Step(Act.STOP), wait(1_200), Step(Act.INIT, tasks=tasks), wait(60))
+    told = asyncio.run(play(Scenario("UTC", NOON - 30, (Step(Act.INIT, tasks=tasks), wait(400), *away))))
+    assert judge(told).lawful
+    memory, outcome = told.memories[0], Outcome(wrong.lower())
+    assert {dropped.outcome for dropped in memory.ranges} | {run.outcome for run in memory.runs} >= {
+        Outcome.MISSED, Outcome.SKIPPED,
+    }  # fmt: skip
+    status = Status(wrong)
+    runs = [run._replace(status=status) if run.outcome in DROPPED else run for run in memory.runs]
+    ranges = [dropped._replace(outcome=outcome) for dropped in memory.ranges]
+    assert judge(replace(told, memories=[replace(memory, runs=runs, ranges=ranges)])).signature == "ledger"
+
+
 def test_a_call_too_many_is_found_out(story: Story) -> None:
     lives = [called.copy() for called in story.lives]
     lives[-1]["a"] += 1
@@ -149,3 +187,18 @@ def test_a_scenario_is_made_as_small_as_can_be() -> None:
     found = shrink(scenario, has_a_crash_and_a_restart)
     assert [step.act for step in found.steps] == [Act.CRASH, Act.INIT]
     assert all(step.turns == 0 and step.tasks == () for step in found.steps)
+
+
+# --- what no story shows -----------------------------------------------------------------------------
+
+
+def test_an_owner_that_is_stopping_starts_no_plain_period_either() -> None:
+    """A stop may be called while what is due is being read; what the wake finds then is left for the next."""
+    job = create(job_of(Task("a", "* * * * *", timedelta(0)), "UTC"), now=1000 * NOON)
+    due = 1000 * NOON + 60_000
+    snapshot = Snapshot([Case(job)], 1000 * NOON, 1, {"callback": Traits()})
+    begun, _ = plan(snapshot, due)
+    assert len(begun[0].starts) == 1
+    left, _ = plan(snapshot._replace(draining=True), due)
+    assert [change.starts for change in left] == [[]]
+    assert left[0].job.cursor == job.cursor

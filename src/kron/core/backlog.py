@@ -2,13 +2,17 @@
 
 from kron.core.errors import StoreError
 from kron.core.instant import EpochSeconds
-from kron.core.outcome import Outcome, Reason
-from kron.core.policy import Catchup
-from kron.core.record import RangeRecord, RunRecord, Status
+from kron.core.outcome import Reason
+from kron.core.policy import Catchup, Overlap
+from kron.core.record import OUTCOME_OF, RangeRecord, RunRecord, Status
 from kron.core.turn import Turn
 
 # Periods of one job that one wake decides one by one; as many windows may be open at once (DESIGN 7).
 MAX_PLANNED_PER_WAKE = 1_000
+# More than so many that give way to a newer one are counted, not gone through.
+MANY = 50
+# What is written off was missed, unless something else stood in its way.
+_STATUS_OF = {Reason.COALESCED: Status.SKIPPED}
 
 
 def plan_backlog(turn: Turn) -> None:
@@ -22,10 +26,12 @@ def plan_backlog(turn: Turn) -> None:
     terms = turn.segment.terms
     last = replay if replay is not None else (turn.now + terms.jitter_ms) // 1000 - terms.early
     _drop_late(turn, last)
+    _drop_coalesced(turn, last)
     limit = MAX_PLANNED_PER_WAKE if replay is None else turn.limits.catchup_per_wake
     for number, nominal_time in enumerate(turn.segment.times_until(last)):
         if number == limit:
             turn.more = True
+            turn.newer = replay is None
             break
         _plan_period(turn, nominal_time, missed)
         turn.job = turn.job._replace(cursor=nominal_time)
@@ -96,8 +102,22 @@ def _drop_late(turn: Turn, last: EpochSeconds) -> None:
         _drop_until(turn, newest, Reason.DEADLINE)
 
 
+def _drop_coalesced(turn: Turn, last: EpochSeconds) -> None:
+    """Drop all but the newest of many periods, where only that one would run: by arithmetic again."""
+    segment = turn.segment
+    newest = segment.last_until(last)
+    if newest is None or turn.job.replay_until is not None:
+        return
+    if segment.terms.policy.overlap is not Overlap.BUFFER_ONE or not segment.terms.plain:
+        return
+    earliest = 1000 * (segment.after + 1)
+    is_one_by_one = earliest < turn.job.born_at or (segment.epoch > 1 and earliest <= segment.edited_at)
+    if not is_one_by_one and segment.count_until(newest) > MANY:
+        _drop_until(turn, newest - 1, Reason.COALESCED)
+
+
 def _drop_until(turn: Turn, last: EpochSeconds, reason: Reason) -> None:
-    """Write all periods up to a nominal time off as missed, together."""
+    """Write all periods up to a nominal time off, together."""
     segment = turn.segment
     first, newest = segment.next_after(segment.after), segment.last_until(last)
     if first is None or newest is None:
@@ -106,7 +126,7 @@ def _drop_until(turn: Turn, last: EpochSeconds, reason: Reason) -> None:
         _drop_one(turn, first, reason)
     else:
         count = segment.count_until(newest)
-        identity, outcome = turn.job.identity, Outcome.MISSED
+        identity, outcome = turn.job.identity, OUTCOME_OF[_STATUS_OF.get(reason, Status.MISSED)]
         dropped = RangeRecord(identity, first, newest, count, outcome, reason, segment.epoch, turn.now)
         turn.change.ranges.append(dropped)
     turn.advance(newest)
@@ -119,7 +139,7 @@ def _drop_one(turn: Turn, nominal_time: EpochSeconds, reason: Reason) -> None:
     if fire_time is None:
         turn.drop(run, Status.UNSCHEDULABLE, Reason.NO_CANDIDATE)
     else:
-        turn.drop(run, Status.MISSED, reason)
+        turn.drop(run, _STATUS_OF.get(reason, Status.MISSED), reason)
 
 
 def _plan_period(turn: Turn, nominal_time: EpochSeconds, missed: list[RunRecord]) -> None:

@@ -82,7 +82,7 @@ def _start_or_keep_newest(turn: Turn, line: list[RunRecord]) -> None:
     for run in line[-1:]:
         if turn.active():
             turn.put(_queued(run))
-        else:
+        elif not turn.newer:
             turn.start(run)
 
 

@@ -147,6 +147,8 @@ class Turn:
         self.runs = {run.key: run for run in case.runs}
         # Whether something was left for a wake of its own, at once.
         self.more = False
+        # Whether that is a newer period, whose time has come as well.
+        self.newer = False
         self._read = dict(self.runs)
         self._definitions = case.definitions
 

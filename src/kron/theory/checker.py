@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from kron.core.errors import InvalidOptionError
 from kron.theory.attribution import attributed
@@ -68,19 +69,34 @@ def fit(
     if not trace.header.computed:
         raise InvalidOptionError(option="trace", value="", reason="it has no Compute events to fit to")
     given = Witnesses(0, b, t_lag)
-    needed = 0
+    costs = costs_of(trace, reading=reading, happy=happy)
+    needed = max((-((given.allowed(cost.size) - cost.compute) // cost.size) for cost in costs), default=0)
+    return Witnesses(max(needed, 0), b, t_lag)
 
-    def observe(spent: int, size: int) -> None:
-        nonlocal needed
-        needed = max(needed, -((given.allowed(size) - spent) // size))
+
+class Cost(NamedTuple):
+    """What one promise of an axiom cost, and the length of its arguments."""
+
+    axiom: str
+    compute: int
+    size: int
+
+
+def costs_of(trace: Trace, *, reading: str = "kron", happy: Iterable[str] = ()) -> list[Cost]:
+    """Return what every promise cost in a trace with Compute events."""
+    found: list[Cost] = []
+
+    def observe(axiom: str, compute: int, size: int) -> None:
+        found.append(Cost(axiom, compute, size))
 
     kron = _is_kron(reading)
-    monitor = Monitor(trace.header, Settings(kron=kron, happy=_kinds(happy), observe=observe))
+    settings = Settings(kron=kron, happy=_kinds(happy), observe=observe)
+    monitor = Monitor(trace.header, settings)
     for position in positions_of(trace, kron=kron):
         if not monitor.feed(position):
             break
     monitor.finish()
-    return Witnesses(needed, b, t_lag)
+    return found
 
 
 def positions_of(trace: Trace, *, kron: bool) -> Iterator[Position]:

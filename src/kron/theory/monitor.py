@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from kron.theory.bound import Witnesses
 from kron.theory.call_monitor import CallKey, CallMonitor
@@ -32,8 +33,8 @@ class Settings:
     witnesses: Witnesses | None = None
     within: int | None = None
     happy: frozenset[str] = field(default_factory=frozenset)
-    # Told of every promise: how much compute was spent on it, and the length of its arguments.
-    observe: Callable[[int, int], None] | None = None
+    # Told of every promise: its axiom, how much compute was spent on it, and the length of its arguments.
+    observe: Callable[[str, int, int], None] | None = None
 
 
 class Monitor:
@@ -46,9 +47,9 @@ class Monitor:
         self.failures = Failures(kron=kron)
         self._judges_promises = header.computed or settings.within is not None
         self._spending = Spending(wall=settings.within is not None)
-        self._l1: Promises[Owed] | None = self._promises()
-        self._l2: Promises[CallKey] | None = self._promises()
-        self._l3: Promises[CallKey] | None = self._promises()
+        self._l1: Promises[Owed] | None = self._promises("L1")
+        self._l2: Promises[CallKey] | None = self._promises("L2")
+        self._l3: Promises[CallKey] | None = self._promises("L3")
         self._registry = Registry(kron=kron)
         derived = Kind.RETRY_DUE in header.derive
         self.tasks = TaskMonitor(self._registry, self.failures, self._l1, kron=kron, derived=derived)
@@ -58,11 +59,12 @@ class Monitor:
         self.scope_ends: int | None = None
         self.phenomenon: str | None = None
 
-    def _promises(self) -> Promises[K] | None:
+    def _promises(self, axiom: str) -> Promises[K] | None:
         if not self._judges_promises:
             return None
         settings = self._settings
-        return Promises(self._spending, settings.witnesses, settings.within, settings.observe)
+        observe = None if settings.observe is None else partial(settings.observe, axiom)
+        return Promises(self._spending, settings.witnesses, settings.within, observe)
 
     def feed(self, position: Position) -> bool:
         """Take one position in; False once the trace has left what can be judged."""

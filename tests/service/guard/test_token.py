@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kron.fronts.service.guard.caller import Caller, Right, UnknownCallerError, prefix_of
 from kron.fronts.service.guard.key import InvalidKeysError, keys_of, secret_key
 from kron.fronts.service.guard.keyring import FRESH_S, SOON_S, STALE_S, Keyring
-from kron.launchers.run_token import is_run_token_of, run_token_of
 from kron.fronts.service.guard.token import MAX_TOKEN, TokenReader, TokenRules
+from kron.launchers.run_token import is_run_token_of, run_token_of
 from kron.testing import SimulatedClock
 from tests.service.guard import forge
 

@@ -7,15 +7,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kron.testing.simulator.computed import computed
 from kron.testing.simulator.ledger import faults_of
-from kron.testing.simulator.scenario import Act, Scenario, drawn
+from kron.testing.simulator.meter import POINT
+from kron.testing.simulator.scenario import Act, Scenario, drawn, sheltered
 from kron.testing.simulator.testimony import Line, lawful
+from kron.testing.simulator.weather import Weather
 from kron.testing.simulator.world import Story, play
-from kron.theory import Trace, check
+from kron.theory import Report, Trace, Witnesses, check
+from kron.theory.environment import EnvironmentClass
 
 # As long as a store that fails a few times is asked again; without that nothing may be late at all.
 MAX_LATE_MS = 30_000
 HAPPY = ("clock",)
+# What every promise of a simulated engine costs at most, in steps: a for each bit of the list and the time,
+# and b in any case, much of which is for absences of years.
+WITNESSES = Witnesses(a=10, b=5_000, t_lag=0)
+FAIR = "fair"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +52,30 @@ class Verdict:
 def judge(story: Story, seed: int | str | None = None) -> Verdict:
     """Judge what happened."""
     lines: list[Line] = lawful([json.loads(line) for line in story.lines])
-    trace = Trace.from_jsonl([json.dumps(line) for line in lines])
-    report = check(trace, happy=HAPPY, within=late_ms(story.scenario))
+    report = _report(story, lines)
     found = [f"{finding.axiom}: {finding.message} (t {finding.t})" for finding in report.failed]
     found += [f"calls: {fault}" for fault in [*story.faults, *_miscounts(story, lines)]]
-    if not _went_back(lines):
-        found += [f"ledger: {fault}" for fault in faults_of(story, lines)]
+    found += [f"ledger: {fault}" for fault in faults_of(story, lines)]
     return Verdict(seed, story, tuple(found))
+
+
+def _report(story: Story, lines: Sequence[Line]) -> Report:
+    """Judge a trace by the axioms: liveness by compute where steps were counted, else by the clock."""
+    if story.meter is not None:
+        return check(steps_of(story), WITNESSES, happy=HAPPY)
+    return check(trace_of(lines), happy=HAPPY, within=late_ms(story.scenario))
+
+
+def trace_of(lines: Sequence[Line]) -> Trace:
+    """Return lines as a trace."""
+    return Trace.from_jsonl([json.dumps(line) for line in lines])
+
+
+def steps_of(story: Story) -> Trace:
+    """Return the trace of a story whose steps were counted, in steps and with all of them in it."""
+    assert story.meter is not None, "nobody counted"
+    lines = lawful([json.loads(line) for line in story.lines])
+    return computed(trace_of(lines), [line[POINT] for line in lines[1:]], story.meter)
 
 
 def late_ms(scenario: Scenario) -> int:
@@ -74,16 +99,26 @@ def _miscounts(story: Story, lines: Sequence[Line]) -> Iterator[str]:
                 yield f"life {life}: {name} was started {starts[name]} times and called {called[name]} times"
 
 
-def _went_back(lines: Sequence[Line]) -> bool:
-    """Say whether the clock was set back: periods may then come again, and starts keep their order only."""
-    return any(line.get("kind") == "clock_back" for line in lines)
-
-
-def judged(scenario: Scenario, *, seed: int | str | None = None, folder: Path | None = None) -> Verdict:
+def judged(
+    scenario: Scenario,
+    *,
+    seed: int | str | None = None,
+    folder: Path | None = None,
+    weather: Weather | None = None,
+) -> Verdict:
     """Play a scenario and judge it."""
-    return judge(asyncio.run(play(scenario, folder)), seed)
+    return judge(asyncio.run(play(scenario, folder, weather)), seed)
 
 
-def simulate(seed: int | str, *, folder: Path | None = None) -> Verdict:
-    """Play the scenario of a seed, in memory or with a file in a folder, and judge it."""
-    return judged(drawn(seed), seed=seed, folder=folder)
+def simulate(seed: int | str, *, folder: Path | None = None, environment: str | None = None) -> Verdict:
+    """Play the scenario of a seed, in memory or with a file in a folder, and judge it.
+
+    With an `environment` every step of the engine is counted, and liveness is judged by that. `fair` grants
+    all the compute there is; `freezing`, `thawing`, `lower-bounded` and `burst` are the theory's classes.
+    """
+    if environment is None:
+        return judged(drawn(seed), seed=seed, folder=folder)
+    if environment == FAIR:
+        return judged(drawn(seed), seed=seed, folder=folder, weather=Weather(None, seed))
+    weather = Weather(EnvironmentClass(environment), seed)
+    return judged(sheltered(drawn(seed)), seed=seed, folder=folder, weather=weather)

@@ -5,7 +5,7 @@ the trace alone: a start is for the newest period that came since the start befo
 the same one if none came. Every older period since then was dropped, on record as well, and for a reason.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,16 +13,18 @@ from kron.core.outcome import Outcome
 from kron.core.record import Kind, RangeRecord, RunRecord, Status
 from kron.core.schedule import Schedule
 from kron.core.terms import terms_of
+from kron.testing.simulator.scenario import Act
 from kron.testing.simulator.testimony import Line
 from kron.testing.simulator.world import Memory, Story
 
 MINUTE_MS = 60_000
 # Older history may have been removed, so it is not asked for (in milliseconds).
 KEPT_MS = 80 * 86_400_000
-# So many periods of one task are looked at, the newest ones.
-MAX_PERIODS = 2_000
-# By how much a store that is late can move a take-over.
-SLACK_MS = 30_000
+# So many periods of one task are looked at, the newest ones: two weeks of minutes.
+MAX_PERIODS = 20_160
+# A period counts as missed if it came so long before the take-over; a store that is late moves that.
+LATE_MS, SLACK_MS = 60_000, 30_000
+OVER = frozenset({Status.SUCCESS, Status.SKIPPED, Status.MISSED, Status.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +47,27 @@ def faults_of(story: Story, lines: Sequence[Line]) -> list[str]:
 def _faults(story: Story, memory: Memory, lines: Sequence[Line]) -> Iterator[str]:
     runs = runs_of(lines, memory.job.identity)
     periods = periods_of(story, memory)
+    records = Records(memory)
+    lives = Lives(lines)
+    was_set = any(step.act is Act.JUMP for step in story.scenario.steps)
     starts = [run.start for run in runs]
     for number, period in enumerate(periods):
-        records = records_of(memory, period)
-        if len(records) != 1:
-            yield f"the period {period} has {len(records)} records"
+        found = records.of(period)
+        if len(found) != 1:
+            yield f"the period {period} has {len(found)} records"
             continue
         later = periods[number + 1] if number + 1 < len(periods) else None
         first = bisect_left(starts, 1000 * period)
         own = bisect_left(starts, 1000 * later) if later is not None else len(starts)
-        yield from _compare(period, records[0], runs[first:own], later, story)
+        yield from _compare(period, found[0], runs[first:own], later)
+        # What a clock skips that is set forward was missed, and what it shows again comes late.
+        if first == own and later is not None and not was_set:
+            yield from _compare_dropped(period, later, found[0], lives)
     yield from _doubles(memory)
+    yield from _left_open(memory)
+    edits = edits_of(lines, memory.job.identity)
+    if memory.job.epoch != 1 + edits:
+        yield f"its definition changed {edits} times, but it is in epoch {memory.job.epoch} on record"
 
 
 def runs_of(lines: Sequence[Line], name: str) -> list[Run]:
@@ -88,21 +100,72 @@ def periods_of(story: Story, memory: Memory) -> list[int]:
     return found[::-1]
 
 
-def records_of(memory: Memory, period: int) -> list[RunRecord | RangeRecord]:
-    """Return all that is on record of one period."""
-    job = memory.job
-    own: list[RunRecord | RangeRecord] = [
-        run for run in memory.runs if run.kind is Kind.PERIOD and run.nominal_time == period
-    ]
-    return own + [
-        dropped
-        for dropped in memory.ranges
-        if dropped.epoch == job.epoch and dropped.first <= period <= dropped.last
-    ]
+class Records:
+    """All that is on record of one task, by period."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._rows: dict[int, list[RunRecord | RangeRecord]] = {}
+        for run in memory.runs:
+            if run.kind is Kind.PERIOD:
+                self._rows.setdefault(run.nominal_time, []).append(run)
+        epoch = memory.job.epoch
+        self._ranges = sorted((one for one in memory.ranges if one.epoch == epoch), key=lambda one: one.first)
+        self._firsts = [dropped.first for dropped in self._ranges]
+
+    def of(self, period: int) -> list[RunRecord | RangeRecord]:
+        """Return all that is on record of one period."""
+        until = bisect_right(self._firsts, period)
+        # One that overlapped its neighbour would show in the last two before the period.
+        shared = [dropped for dropped in self._ranges[max(0, until - 2) : until] if period <= dropped.last]
+        return [*self._rows.get(period, ()), *shared]
+
+
+class Lives:
+    """When a scheduler looked after its tasks, by the trace."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        for line in lines:
+            if line.get("event") == "InitSuccess" and len(self._begins) == len(self._ends):
+                self._begins.append(line["t"])
+            elif line.get("event") in ENDS and len(self._begins) > len(self._ends):
+                self._ends.append(line["t"])
+
+    def holds(self, since: int, until: int) -> bool:
+        """Say whether one life lasted from one instant to beyond another."""
+        number = bisect_left(self._begins, since) - 1
+        return number >= 0 and (number == len(self._ends) or self._ends[number] > until)
+
+    def next_after(self, instant: int) -> int | None:
+        """Return when the first life after an instant began, None if one was under way or none came."""
+        number = bisect_right(self._begins, instant)
+        if number == len(self._begins) or (number > 0 and self._ends[number - 1] >= instant):
+            return None
+        return self._begins[number]
+
+
+ENDS = ("StopStart", "UnexpectedShutdown")
+
+
+def edits_of(lines: Sequence[Line], name: str) -> int:
+    """Return how often a task's configuration changed since it first came."""
+    lists: dict[object, list[Line]] = {}
+    known: tuple[object, object] | None = None
+    edits = 0
+    for line in lines:
+        if line.get("event") == "InitStart":
+            lists[line["call"]] = line["tasks"]
+        elif line.get("event") == "InitSuccess":
+            given = next((task for task in lists[line["call"]] if task["id"] == name), None)
+            now = None if given is None else (given["schedule"], given["retry_delay"])
+            edits = 0 if known is None or now is None else edits + (now != known)
+            known = now
+    return edits
 
 
 def _compare(
-    period: int, record: RunRecord | RangeRecord, own: Sequence[Run], later: int | None, story: Story
+    period: int, record: RunRecord | RangeRecord, own: Sequence[Run], later: int | None
 ) -> Iterator[str]:
     """Compare a period with its starts: those before the next period came."""
     outcome = record.outcome
@@ -120,6 +183,25 @@ def _compare(
     succeeded = own[-1].ended_as == "RunSuccess"
     if succeeded != (record.status is Status.SUCCESS):
         yield f"the period {period} ended as {own[-1].ended_as}, but is {record.status} on record"
+
+
+def _compare_dropped(period: int, later: int, record: RunRecord | RangeRecord, lives: Lives) -> Iterator[str]:
+    """Compare a period that did not run: nobody was there, or a newer one came while somebody was."""
+    at = 1000 * period
+    begun = lives.next_after(at)
+    if lives.holds(at - LATE_MS, 1000 * later) and record.outcome is not Outcome.SKIPPED:
+        yield f"the period {period} gave way to a newer one, but is {record.outcome} on record"
+    # The newest that was missed still gives way to one that is merely late.
+    missed = begun is not None and 1000 * later < begun - LATE_MS - SLACK_MS
+    if missed and record.outcome is not Outcome.MISSED:
+        yield f"the period {period} came while nobody was there, but is {record.outcome} on record"
+
+
+def _left_open(memory: Memory) -> Iterator[str]:
+    """Find runs that are over, and that something is still to come of."""
+    for run in memory.runs:
+        if run.status in OVER and (run.is_open or run.due_at is not None):
+            yield f"the period {run.nominal_time} is {run.status} on record, and still open"
 
 
 def _doubles(memory: Memory) -> Iterator[str]:

@@ -117,6 +117,8 @@ PAUSES = (0.001, 1, 5, 20, 30, 59, 60, 61, 119, 180, 400)
 LONG_PAUSES = (HOUR, 7 * HOUR, DAY, 40 * DAY, 4 * YEAR)
 RARE_PAUSES = (HOUR, DAY, MONTH, 3 * MONTH, YEAR)
 SAME_LIST = 0.6
+# How often a life ends with a run that outlasts its next minutes; no zone's offset is less than a quarter.
+EPISODES, QUARTER, QUARTERLY = 0.2, 900, "0-2,15-17,30-32,45-47 * * * *"
 ENGINE_CALLS = ("load", "settle", "settle", "cases", "find_runs", "in_flight")
 # A list that was written although `initialize` failed is beyond what a caller can be told.
 CALL_FAULTS = {call: tuple(Fault) for call in ENGINE_CALLS} | dict.fromkeys(
@@ -149,7 +151,38 @@ def drawn(seed: int | str) -> Scenario:
         steps.append(step)
         if step.act is not Act.WAIT and draw.happens(0.6):
             steps.append(_pause(draw, rare=rare, is_up=is_up))
+    if not rare and draw.happens(EPISODES):
+        passed = sum(step.seconds for step in steps)
+        steps += _overrun(draw, start + passed)
     return Scenario(zone, start, tuple(steps))
+
+
+def _overrun(draw: Draw, now: float) -> list[Step]:
+    """Return a run that outlasts its next minutes, and a stop that waits for it; then the same list again.
+
+    What waited for that run is owed as soon as somebody is there again, not a quarter of an hour later.
+    """
+    tasks = (Given("a", QUARTERLY, draw.one_of(RETRIES), (draw.one_of(("200s", "fail 200s")),)),)
+    waits = (QUARTER - now % QUARTER - 10, draw.one_of((20, 80, 140, 200)), draw.one_of((80, 250, 400)), 70)
+    quarter, run, end, rest = (Step(Act.WAIT, seconds=seconds) for seconds in waits)
+    begin, again = Step(Act.INIT, tasks=tasks), Step(Act.INIT, tasks=_again(draw, tasks))
+    return [
+        Step(Act.STOP),
+        Step(Act.WAIT, seconds=QUARTER),
+        quarter,
+        begin,
+        run,
+        Step(Act.STOP),
+        end,
+        again,
+        rest,
+    ]
+
+
+def sheltered(scenario: Scenario) -> Scenario:
+    """Return a scenario in which nobody waits for long or sets the clock: the weather does that."""
+    steps = [step._replace(seconds=min(step.seconds, PAUSES[-1])) for step in scenario.steps]
+    return scenario._replace(steps=tuple(step for step in steps if step.act is not Act.JUMP))
 
 
 def _step(draw: Draw, act: Act, *, rare: bool, is_up: bool) -> Step:

@@ -4,7 +4,7 @@ import asyncio
 import io
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -16,12 +16,13 @@ from kron.core.turn import MILLISECOND
 from kron.fronts.embed.scheduler import Scheduler
 from kron.stores.sqlite import SqliteStore
 from kron.stores.sqlite_file import MEMORY
-from kron.testing.clock import SimulatedClock
 from kron.testing.crash import kill, trace
 from kron.testing.fault import Fault
+from kron.testing.simulator.meter import Meter, MeteredClock, Stamped
 from kron.testing.simulator.scenario import Act, Given, Scenario, Step
 from kron.testing.simulator.testimony import complete, supernatural
 from kron.testing.simulator.trap import TrappedStore
+from kron.testing.simulator.weather import Weather
 
 SPACE = "embed:main"
 FILE = "simulated.db"
@@ -56,18 +57,21 @@ class Story:
     lives: list[Counter[str]] = field(default_factory=lambda: [Counter()])
     is_running: bool = False
     until: int = 0
+    # What the engine's steps were counted by, if they were.
+    meter: Meter | None = None
 
 
 class World:
     """A clock, a store that outlives crashes, and the scheduler that is on."""
 
-    def __init__(self, scenario: Scenario, folder: Path | None) -> None:
+    def __init__(self, scenario: Scenario, folder: Path | None, weather: Weather | None) -> None:
         self._path = MEMORY if folder is None else str(folder / FILE)
         self._zone = scenario.zone
-        self.clock = SimulatedClock(EPOCH + timedelta(seconds=scenario.start), max_work_s=MAX_WORK_S)
+        self._meter = None if weather is None else Meter(weather)
+        self.clock = MeteredClock(EPOCH + timedelta(seconds=scenario.start), max_work_s=MAX_WORK_S)
         self.store = TrappedStore(SqliteStore(self._path), self.clock, self._die)
-        self.story = Story(scenario)
-        self._lines = io.StringIO()
+        self.story = Story(scenario, meter=self._meter)
+        self._lines = io.StringIO() if self._meter is None else Stamped(self._meter)
         self._scripts: dict[str, list[str]] = {}
         self._calls: list[asyncio.Task[None]] = []
         self._busy: set[str] = set()
@@ -84,6 +88,12 @@ class World:
 
     async def play(self) -> Story:
         """Take every step, then leave the scheduler in peace for a while, and ask what is on record."""
+        with nullcontext() if self._meter is None else self._meter.reading(self.clock):
+            await self._live()
+        await self._close()
+        return self.story
+
+    async def _live(self) -> None:
         try:
             for step in self.story.scenario.steps:
                 await self._take(step)
@@ -93,8 +103,6 @@ class World:
             await self.clock.advance_to(self.clock.now() + PEACE)
         except TimeoutError:
             self.story.faults.append("something works and never ends")
-        await self._close()
-        return self.story
 
     async def _take(self, step: Step) -> None:
         for _ in range(step.turns):
@@ -186,6 +194,7 @@ class World:
             self._life = object()
             self._busy = set()
             self.story.lives.append(Counter())
+            self._count(False)
             kill(self.scheduler)
 
     async def _rise(self) -> None:
@@ -201,7 +210,13 @@ class World:
         complete(self._lines, memories, self.store.put_at)
         self.store.put_at = None
         self._is_dead = False
+        self._count(True)
         self.scheduler = self._make()
+
+    def _count(self, counts: bool) -> None:
+        """The dead take no steps."""
+        if self._meter is not None:
+            self._meter.is_counting = counts
 
     async def _memories(self) -> list[Memory]:
         store, found = self.store.inner, []
@@ -230,6 +245,6 @@ class World:
         await self.store.inner.close()
 
 
-async def play(scenario: Scenario, folder: Path | None = None) -> Story:
-    """Play a scenario in memory, or with a file in a folder."""
-    return await World(scenario, folder).play()
+async def play(scenario: Scenario, folder: Path | None = None, weather: Weather | None = None) -> Story:
+    """Play a scenario in memory, or with a file in a folder; in some weather, every step is counted."""
+    return await World(scenario, folder, weather).play()
