@@ -82,6 +82,11 @@ soak: $(VENV)/.run .cache/tmp ## simulate 10,000 years and explore every order o
 	@$(SAY) "simulating, several minutes (a violation prints its seed and the smallest scenario) ..."
 	@$(BIN)/python tools/soak.py $(ARGS)
 
+.PHONY: chaos
+chaos: $(VENV)/.dev .cache/tmp ## kill, freeze and restart a real service at random, then check every period (ARGS=...)
+	@$(SAY) "striking, three times three minutes (ARGS=\"--minutes 10 --seed 1\" for more; a violation tells the story) ..."
+	@$(BIN)/python -m tests.chaos $(ARGS)
+
 .PHONY: mutants
 mutants: $(VENV)/.run .cache/tmp ## put faults in on purpose and see that the simulator finds each
 	@$(SAY) "hunting faults in copies of the source, a few minutes ..."

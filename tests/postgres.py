@@ -99,6 +99,11 @@ class Server:
         return self._server.get_uri()
 
     @property
+    def log(self) -> Path:
+        """Return the file the server logs to."""
+        return self._folder / "log"
+
+    @property
     def socket(self) -> Path:
         """Return where the server listens."""
         folder = self._server.get_postmaster_info().socket_dir

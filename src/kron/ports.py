@@ -3,7 +3,7 @@
 What the run launcher needs beside them, workflows and a memory of starts, stands at the end.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -152,6 +152,25 @@ class Archive(Protocol):
         ...
 
 
+class News(NamedTuple):
+    """What others may have changed: jobs, or who looks after which shards."""
+
+    jobs: bool = False
+    leases: bool = False
+
+
+class Watch(Protocol):
+    """Looks out for what others write."""
+
+    async def look(self) -> News:
+        """Return what may have changed since the last look; what is said twice does no harm."""
+        ...
+
+    async def close(self) -> None:
+        """Watch no more."""
+        ...
+
+
 class Store(Archive, Protocol):
     """What Kron remembers. A store never reads a clock and never decides."""
 
@@ -257,6 +276,10 @@ class Store(Archive, Protocol):
 
     async def prune(self, namespace: str, *, before: int, limit: int) -> int:
         """Remove old history, at most so many records; return how many were removed."""
+        ...
+
+    def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
+        """Watch what others write; `call` is called when a look is worth while, where a store can tell."""
         ...
 
     async def close(self) -> None:

@@ -373,6 +373,10 @@ def test_a_start_nobody_acknowledged_is_launched_again_under_the_same_key_and_at
     made.wake(Report("world/job", run.key, 1, Happened.ORPHANED, made.now))
     assert made.starts[-1] == (made.now, nth(1), 1)
     assert made.rows()[nth(1)].token == before + 1
+    # Heard again, as after a commit whose answer was lost: it is this owner's own by now.
+    starts = list(made.starts)
+    made.wake(Report("world/job", run.key, 1, Happened.ORPHANED, made.now))
+    assert made.starts == starts
 
 
 def test_an_orphan_keeps_its_period() -> None:

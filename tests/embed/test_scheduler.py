@@ -15,7 +15,7 @@ import pytest
 import kron
 from kron.clocks.system import SystemClock
 from kron.core.errors import OwnedError, StoreError
-from kron.core.record import JobRecord
+from kron.core.record import AuditRecord, JobRecord
 from kron.core.task import TASK_TRANSITIONS, TaskEvent, TaskState
 from kron.core.task_error import (
     SchedulerAlreadyActiveError,
@@ -61,10 +61,13 @@ class Failing(SqliteStore):
         created: Sequence[JobRecord],
         changed: Sequence[Change],
         forgotten: Sequence[str] = (),
+        audit: Sequence[AuditRecord] = (),
         now: int,
     ) -> Settled:
         self._check("put")
-        return await super().put(namespace, created=created, changed=changed, forgotten=forgotten, now=now)
+        return await super().put(
+            namespace, created=created, changed=changed, forgotten=forgotten, audit=audit, now=now
+        )
 
     async def release(self, ownership: Ownership) -> None:
         self._check("release")

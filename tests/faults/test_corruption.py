@@ -206,3 +206,48 @@ async def test_a_damaged_row_of_postgres_is_set_aside_and_the_others_run(
         await begin(rig)
         postgres.execute(change, postgres_url)
         await is_set_aside(rig, store)
+
+
+DAMAGED = [
+    "status = 'FLYING'",
+    "reason = ''",
+    "kind = 'sort'",
+    "result = 'mixed'",
+]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_damaged_run_of_the_past_is_left_out_of_lists_and_reported(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pages stay full, so that nobody takes one for the last."""
+
+    def hurt(number: int, change: str) -> None:
+        where = f"nominal_time = {int(NOON.timestamp()) + 60 * number}"
+        if kind == "sqlite":
+            with closing(sqlite3.connect(tmp_path / "kron.db")) as connection, connection:
+                assert connection.execute(f"UPDATE runs SET {change} WHERE {where}").rowcount == 1
+        else:
+            postgres: Server = request.getfixturevalue("postgres")
+            postgres.execute(f"UPDATE schedule_runs SET {change} WHERE {where}", store_url)
+
+    store_url = request.getfixturevalue("postgres_url") if kind == "postgres" else ""
+    store = PostgresStore(store_url) if store_url else SqliteStore(str(tmp_path / "kron.db"))
+    async with rig_of(store, SimulatedClock(NOON + MILLISECOND)) as rig:
+        await rig.add(job_of("good"))
+        await rig.run()
+        await advance(rig, 12 * MINUTE)
+        keys = {run.nominal_time: run.key for run in await rig.runs("good")}
+        for number, change in enumerate(DAMAGED):
+            # The newest but one, and so on.
+            hurt(11 - number, change)
+        kept = [12, 7, 6, 5, 4, 3, 2, 1]
+        caplog.clear()
+        for limit in (1, 2, 3, 5, 100):
+            expected = [int(NOON.timestamp()) + 60 * number for number in kept[:limit]]
+            assert [run.nominal_time for run in await store.runs(SPACE, "good", limit=limit)] == expected
+            assert [run.nominal_time for run in await store.latest_runs(SPACE, limit=limit)] == expected
+        assert keys[int(NOON.timestamp()) + 660] in caplog.text
+        assert await store.find_runs(SPACE, [keys[int(NOON.timestamp()) + 660]]) == []
+        await advance(rig, 14 * MINUTE)
+        assert rig.starts_of("good") == [60 * number for number in range(1, 15)]

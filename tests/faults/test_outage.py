@@ -13,6 +13,7 @@ import pytest
 from kron.clocks.system import SystemClock
 from kron.core.policy import Overlap
 from kron.stores.postgres import PostgresStore
+from kron.stores.postgres_schema import CONNECT_S
 from kron.stores.sqlite import SqliteStore
 from tests.faults.comparison import faults_of
 from tests.faults.rig import SPACE, Rig, evidence_of, job_of, rig_of, until
@@ -48,16 +49,24 @@ async def on_postgres(url: str) -> AsyncIterator[Rig]:
         yield rig
 
 
-@pytest.mark.parametrize("how", ["fast", "crash"])
+@pytest.mark.parametrize(
+    ("how", "away_s"),
+    [
+        ("fast", 1.2),
+        ("crash", 1.2),
+        # Longer than the pool tries by itself to connect again.
+        ("fast", 1.5 * CONNECT_S),
+    ],
+)
 async def test_a_server_that_goes_away_and_comes_back_costs_no_period(
-    postgres: Server, postgres_url: str, how: str
+    postgres: Server, postgres_url: str, how: str, away_s: float
 ) -> None:
     async with on_postgres(postgres_url) as rig:
         await asyncio.to_thread(postgres.halt if how == "fast" else postgres.crash)
         try:
             await until(lambda: rig.engine.health.state == "degraded")
             # Due work piles up meanwhile.
-            await asyncio.sleep(1.2)
+            await asyncio.sleep(away_s)
             assert rig.engine.health.state == "degraded"
             assert "store_failed" in rig.journal.events()
         finally:

@@ -276,3 +276,90 @@ async def shards_of(store: object, owner: str) -> set[int]:
             await connection.execute("SELECT shard FROM leases WHERE owner = %s", [owner])
         ).fetchall()
     return {shard for (shard,) in rows}
+
+
+async def test_a_token_never_goes_back_when_shards_come_and_go(postgres_url: str) -> None:
+    """Starts of a shard that was kept all the while are fenced by the newest token there ever was."""
+    names = one_of_each_shard()
+    clock = LateClock(NOON + MILLISECOND)
+    async with (
+        rig_of(PostgresStore(postgres_url), clock, owner="a", balance=True) as first,
+        rig_of(PostgresStore(postgres_url), clock, owner="b", balance=True) as second,
+    ):
+        await first.add(*(job_of(name) for name in names))
+        second.serve(*names)
+        await first.run()
+        with pytest.raises(OwnedError):
+            await second.engine.own()
+        await advance(first, MINUTE)
+        await second.run()
+        await advance(first, 2 * MINUTE)
+        # The first has all again, half of them by a new token, and then has to give that half away.
+        await second.engine.stop()
+        await advance(first, 4 * MINUTE)
+        with pytest.raises(OwnedError):
+            await second.engine.own()
+        await advance(first, 5 * MINUTE)
+        await second.run()
+        await advance(first, 7 * MINUTE)
+    assert len({token for *_, token in first.calls}) > 1
+    for name in names:
+        calls = sorted(call for call in (*first.calls, *second.calls) if call[0] == name)
+        tokens = [token for *_, token in calls]
+        assert tokens == sorted(tokens)
+
+
+class CrossedStore(PostgresStore):
+    """A store on which a wake begins while a take-over reads what was left behind, and ends after it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, ttl_ms=TTL_MS)
+        self.crosses = False
+        self.left, self.gate, self.loading, self.is_over = (asyncio.Event() for _ in range(4))
+
+    async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
+        found = await super().in_flight(ownership)
+        if self.crosses:
+            self.gate.set()
+            await self.loading.wait()
+            self.crosses = False
+        return found
+
+    async def load(
+        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+    ) -> Loaded:
+        loaded = await super().load(ownership, until=until, limit=limit, named=named)
+        if self.gate.is_set() and not self.is_over.is_set():
+            self.loading.set()
+            await self.is_over.wait()
+        return loaded
+
+
+async def test_a_wake_that_began_before_a_take_over_does_not_lose_what_was_left_behind(
+    postgres_url: str, other: PostgresStore
+) -> None:
+    store = CrossedStore(postgres_url)
+    async with rig_of(store, LateClock(NOON + MILLISECOND)) as rig:
+        await rig.add(job_of("left"), callback=lambda launch: store.left.wait())
+        await rig.add(job_of("crossed"), callback=lambda launch: store.gate.wait())
+        await rig.run()
+        await advance(rig, MINUTE)
+        theirs = await other.own(SPACE, "other", now=FAR)
+        await advance(rig, MINUTE + 15 * SECOND)
+        # It ends while somebody else looks after it: nobody takes note.
+        store.left.set()
+        await advance(rig, MINUTE + 16 * SECOND)
+        await other.release(theirs)
+        store.crosses = True
+        watching = asyncio.create_task(_say_when_owned(rig, store))
+        await advance(rig, MINUTE + 50 * SECOND)
+        await watching
+        assert await rig.seen("left") == ["FAILED due"]
+        # What ended meanwhile was heard early, and kept.
+        assert await rig.seen("crossed") == ["SUCCESS due"]
+
+
+async def _say_when_owned(rig: Rig, store: CrossedStore) -> None:
+    await store.loading.wait()
+    await until(lambda: len(rig.engine._tenure.owned.shards) == SHARDS)
+    store.is_over.set()

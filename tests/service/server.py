@@ -55,6 +55,11 @@ class Process:
         self._reader.join(PATIENCE_S)
         return code
 
+    @property
+    def is_over(self) -> bool:
+        """Say whether it has ended."""
+        return self._process.poll() is not None
+
     def close(self) -> None:
         """End it, whatever it does."""
         self._process.kill()

@@ -30,6 +30,8 @@ OTHERS: dict[str, tuple[str, object]] = {
     "allowed_commands": ("/bin/true,/bin/false", frozenset({"/bin/true", "/bin/false"})),
     "allowed_hosts": ("example.com", frozenset({"example.com"})),
     "drain_ms": ("0", 0),
+    "workers": ("shared", "shared"),
+    "lease_ms": ("5000", 5_000),
     "max_body": ("2048", 2_048),
     "max_page": ("10", 10),
     "process_folder": ("run", "run"),

@@ -33,7 +33,7 @@ async def test_sqlite_reads_a_page_from_an_index(tmp_path: Path) -> None:
             SELECT {number}, 1, 0, printf('%064d', i), {RUN} FROM numbers"""
         )
         connection.commit()
-        statement = runs_clauses(statements("sqlite"), None)
+        statement = runs_clauses(statements("sqlite"), None, None)
         values = {**place_values(Place(100_000, "")), "namespace": number, "limit": 100}
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert plan[0].startswith("SEARCH runs USING INDEX runs_made")
@@ -54,7 +54,7 @@ async def test_postgres_reads_a_page_from_an_index(postgres_url: str) -> None:
         )
         connection.execute("ANALYZE schedule_runs")
         sql = statements("postgres")
-        statement = f"EXPLAIN {sql['runs']} {runs_clauses(sql, None)}"
+        statement = f"EXPLAIN {sql['runs']} {runs_clauses(sql, None, None)}"
         values = {**place_values(Place(100_000, "")), "namespace": SPACE, "limit": 100}
         plan = "\n".join(row[0] for row in connection.execute(statement, values))
     assert "Index Scan Backward using schedule_runs_made" in plan

@@ -152,7 +152,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_a_database_is_migrated_step_by_step(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["migrate", url, "--status"]) == NO
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert shown == [["1", "engine", "not", "applied"], ["2", "workflows", "not", "applied"]]
+    assert shown == [["1", "engine", "not", "applied"], ["2", "service", "not", "applied"]]
     assert run(["migrate", url, "--dry-run"]) == GOOD
     assert capsys.readouterr().out == "would apply 1 engine\nwould apply 2 workflows\n"
     assert run(["migrate", url]) == GOOD
@@ -161,14 +161,14 @@ def test_a_database_is_migrated_step_by_step(url: str, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == "nothing to do: the tables are at step 2\n"
     assert run(["migrate", url, "--status"]) == GOOD
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [(number, name) for number, name, _ in shown] == [("1", "engine"), ("2", "workflows")]
+    assert [(number, name) for number, name, _ in shown] == [("1", "engine"), ("2", "service")]
     assert all(at.endswith("Z") for _, _, at in shown)
 
 
 def test_machines_read_the_same(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["migrate", url, "--dry-run", "--json"]) == GOOD
     would = json.loads(capsys.readouterr().out)
-    steps = [{"number": 1, "name": "engine"}, {"number": 2, "name": "workflows"}]
+    steps = [{"number": 1, "name": "engine"}, {"number": 2, "name": "service"}]
     assert would == {"newest": 2, "dry_run": True, "steps": steps}
     assert run(["migrate", url, "--status", "--json"]) == NO
     status = json.loads(capsys.readouterr().out)

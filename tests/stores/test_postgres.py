@@ -495,3 +495,17 @@ async def test_a_worker_goes_on_while_the_tables_are_one_step_ahead(
     await PostgresSchema(postgres_url, steps).forward()
     with pytest.raises(StoreError, match="use a newer Kron"):
         await open_store().cases(SPACE)
+
+
+async def test_a_connection_that_is_cut_while_a_write_is_taken_back_is_an_error_of_the_store(
+    open_store: Open,
+) -> None:
+    store = open_store()
+
+    async def cut(connection: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+        with suppress(psycopg.OperationalError):
+            await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with pytest.raises(StoreError, match="the connection was lost"):
+        await store._write(cut)
+    assert await store.cases(SPACE) == []

@@ -25,6 +25,7 @@ def worker_command(store: StoreUrl = None, config: Config = None) -> int:
     """Look after the schedules of a store until SIGTERM or Ctrl-C.
 
     Of several workers on one store one works; the others wait and take over when it stops or dies.
+    With KRON_WORKERS=shared, on PostgreSQL, all of them work.
 
     \b
     Examples:

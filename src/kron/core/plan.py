@@ -104,7 +104,8 @@ def _hear(turn: Turn, report: Report, *, draining: bool) -> None:
     if run is None:
         return
     if _may_not_have_begun(turn, run, report):
-        if not draining:
+        # What this owner has started itself is no orphan, although its commit's answer may have been lost.
+        if not draining and run.token != turn.token:
             # The same key and attempt once more; whoever honours the key runs it once.
             again = run._replace(token=turn.token)
             turn.put(again)

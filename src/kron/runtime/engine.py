@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from datetime import timedelta
 
 from kron.core.errors import KronError, OwnedError, StoreError
 from kron.core.event import Report, Traits
@@ -15,7 +14,7 @@ from kron.runtime.carrier import NO_CHUNK, NOTHING, Carrier, Chunk
 from kron.runtime.hand import Hand
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, known_cases, with_reports
-from kron.runtime.rest import Work, rest
+from kron.runtime.pace import Pace, first_of
 from kron.runtime.takeover import orphans_of
 from kron.runtime.tenure import no_tenure
 from kron.runtime.timekeeper import TimeKeeper
@@ -58,8 +57,8 @@ class Engine:
         self._carrier = Carrier(clock, launchers, journal, self.hear, Hand() if balance else None)
         # Held until what was written is known to be under way here: no shard is given back before.
         self._writing = asyncio.Lock()
-        self._called = asyncio.Event()
-        self._work = Work(clock)
+        self._pace = Pace(clock, self._rested)
+        self._renewal = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._draining = False
@@ -79,7 +78,7 @@ class Engine:
     @property
     def is_written(self) -> bool:
         """Say whether nothing that was decided or heard is still on its way to the store."""
-        return not self._work.is_on and not self._inbox.reports and not self._carrier.unsure
+        return not self._pace.is_working and not self._inbox.reports and not self._carrier.unsure
 
     async def own(self, *, not_before: int = 0) -> None:
         """Take over: from now on every write of anybody else is refused."""
@@ -105,7 +104,7 @@ class Engine:
             orphans = await orphans_of(
                 self._store, self._launchers, ownership, shards=new, hear=self.hear, now=now
             )
-            self._inbox.reports += orphans
+            self._inbox.put_in(orphans)
             tenure.recovered(new, now)
             self._carrier.owned = tenure.owned.shards
 
@@ -115,31 +114,34 @@ class Engine:
         assert granted.shards, "own first"
         self._draining = False
         self.health.state = "running"
-        self._work.begin()
+        self._pace.begin_work()
         self._task = asyncio.create_task(self._loop(), name=f"kron {self._namespace}")
         if granted.ttl_ms is not None:
-            self._keeper = asyncio.create_task(self._keep(granted.ttl_ms / 3000))
+            self._keeper = asyncio.create_task(self._keep(granted.ttl_ms // 3))
 
     def drain(self) -> None:
         """Decide no start from now on; what was decided already is carried out."""
         self._draining = True
-        self.call()
+        self._pace.hurry(is_running=self._is_running())
 
     async def stop(self) -> None:
         """Start nothing more, wait for what runs, note how it ended, and let others take over."""
         self.drain()
         for launcher in self._launchers.values():
             await launcher.close()
-        self.call()
+        self._pace.hurry(is_running=self._is_running())
         if self._task is not None:
-            await self._task
+            # Whoever does not wait to the end does not break it off.
+            await asyncio.wait([self._task])
+            self._task.result()
             self._task = None
         if self._keeper is not None:
             self._keeper.cancel()
             # A renewal that is broken off lets go of its connection first.
             await asyncio.wait([self._keeper])
             self._keeper = None
-        if self._tenure.granted.shards and self.health.state != "lost":
+        # Who shares is counted, also while it waits for its share.
+        if (self._tenure.granted.shards or self._balance) and self.health.state != "lost":
             with self._clock.working():
                 await self._store.release(self._tenure.granted)
         self._tenure = no_tenure(self._namespace, self._owner)
@@ -151,7 +153,7 @@ class Engine:
             if task is not None:
                 task.cancel()
         self._task = self._keeper = None
-        self._end_work()
+        self._pace.end_work()
         self._tenure = no_tenure(self._namespace, self._owner)
         self.health.state = "killed"
 
@@ -164,16 +166,23 @@ class Engine:
 
     def call(self) -> None:
         """Have the engine look again at once: something changed."""
-        if self._task is not None and not self._task.done():
-            self._work.begin()
-        self._called.set()
+        self._pace.call(is_running=self._is_running())
+
+    def renew_soon(self) -> None:
+        """Have the lease renewed at once: somebody let go of shards, or wants some."""
+        self._renewal.set()
+
+    def _is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
 
     # --- the loop --------------------------------------------------------------------------------
 
-    async def _keep(self, every_s: float) -> None:
+    async def _keep(self, every_ms: int) -> None:
         """Renew the lease in good time, whatever the loop is doing; without it nothing starts."""
         while True:
-            await self._clock.sleep_until(self._clock.now() + timedelta(seconds=every_s))
+            await first_of(self._clock, self._renewal, self._time.wall() + every_ms)
+            self._renewal.clear()
+            before = self._tenure.owned.shards
             try:
                 await self._renew()
             except StoreError as error:
@@ -181,7 +190,8 @@ class Engine:
             except Exception as error:
                 self._fail(error)
                 raise
-            self.call()
+            if before != self._tenure.owned.shards or self._carrier.unsure or self.health.state == "degraded":
+                self.call()
 
     async def _renew(self) -> None:
         """Ask for another while; what is under way here is not given to others."""
@@ -195,14 +205,13 @@ class Engine:
         backoff_ms = BACKOFF_MS
         try:
             while True:
-                self._work.begin()
-                self._called.clear()
+                self._pace.look()
                 try:
                     wake_at = await self._wake_as_owner(self._tenure.owned)
                 except StoreError as error:
                     self._degrade(error)
                     # By the wall clock: the engine's own time stands still while one set back catches up.
-                    await self._wait(self._time.wall() + backoff_ms)
+                    await self._pace.pause(self._time.wall() + backoff_ms)
                     backoff_ms = min(2 * backoff_ms, MAX_BACKOFF_MS)
                     continue
                 backoff_ms = BACKOFF_MS
@@ -211,7 +220,7 @@ class Engine:
                     continue
                 if self._draining and not self._in_hand():
                     return
-                await self._wait(None if self._draining else wake_at)
+                await self._pace.wait(None if self._draining else wake_at)
         except OwnedError as error:
             self.health.state, self.health.error = "lost", str(error)
             self._journal.note("ownership_lost", {"namespace": self._namespace, "error": str(error)})
@@ -222,7 +231,7 @@ class Engine:
             if self._keeper is not None:
                 # A lease that nobody works under is for somebody else.
                 self._keeper.cancel()
-            self._end_work()
+            self._pace.end_work()
 
     async def _wake_as_owner(self, ownership: Ownership) -> int | None:
         """Wake; where somebody else has taken over some shards, the others are still looked after."""
@@ -234,7 +243,7 @@ class Engine:
             if self._tenure.owned.shards == ownership.shards:
                 raise
             self._journal.note("ownership_lost", {"namespace": self._namespace})
-            self._called.set()
+            self._pace.look_again()
             return None
 
     async def _wake(self, ownership: Ownership) -> int | None:
@@ -259,6 +268,7 @@ class Engine:
 
     async def _take_note(self, ownership: Ownership, reports: list[Report], now: int) -> None:
         """Plan, settle and carry out what some reports come to."""
+        reports = self._inbox.of_shards(reports, ownership.shards, self._tenure)
         try:
             known, further = known_cases(self._carrier.alone, reports)
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=further)
@@ -340,7 +350,7 @@ class Engine:
     ) -> tuple[list[Change], int | None]:
         """Return what to write and do of some jobs, and when to look again."""
         cases, since = self._tenure.with_since(cases), min(self._tenure.since.values(), default=now)
-        traits, token = self._traits, ownership.token
+        traits, token = self._traits, self._tenure.token
         return plan(Snapshot(cases, since, token, traits, next_at, self._draining, self.limits), now)
 
     async def _write(self, ownership: Ownership, changes: Sequence[Change], now: int) -> Settled:
@@ -360,7 +370,7 @@ class Engine:
         if changes:
             self._journal.settled(changes, settled, now)
         if settled.changed:
-            self._called.set()
+            self._pace.look_again()
 
     # --- time and work ---------------------------------------------------------------------------
 
@@ -383,16 +393,10 @@ class Engine:
         self.health.degrade(error)
         self._journal.note("store_failed", {"namespace": self._namespace, "error": str(error)})
 
-    async def _wait(self, wake_at: int | None) -> None:
-        """Sleep until an instant, or until called."""
-        if not self._called.is_set():
-            self._end_work()
-        await rest(self._clock, self._called, wake_at)
+    def _rested(self) -> None:
+        if self.on_rest is not None:
+            self.on_rest()
 
     def _in_hand(self) -> bool:
         """Say whether a launcher still has executions under way."""
         return any(launcher.busy for launcher in self._launchers.values())
-
-    def _end_work(self) -> None:
-        if self._work.end() and self.on_rest is not None:
-            self.on_rest()

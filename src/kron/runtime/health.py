@@ -27,6 +27,10 @@ class Health:
         if self.state == "degraded":
             self.state, self.error = "running", None
 
+    def rest(self) -> None:
+        """Note that the store answered, and that somebody else looks after the jobs."""
+        self.state, self.error = "stopped", None
+
     def fail(self, error: Exception) -> None:
         """Note our own mistake: nobody may believe that the jobs are looked after."""
         self.state, self.error = "failed", f"{type(error).__name__}: {error}"

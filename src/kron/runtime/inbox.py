@@ -1,20 +1,23 @@
 """The inbox: what was reported and not yet written."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kron.core.event import Report
 from kron.core.record import IN_FLIGHT, RunRecord
+from kron.core.shard import SHARDS, shard_of
 from kron.core.turn import Case
 from kron.ports import Launch, Store
+from kron.runtime.tenure import Tenure
 
 
 @dataclass(slots=True)
 class Inbox:
-    """Reports in the order in which they came."""
+    """Reports in the order in which they came; those that came too `early` wait for their shards."""
 
     reports: deque[Report] = field(default_factory=deque)
+    early: list[Report] = field(default_factory=list)
 
     def take(self, limit: int, until: int) -> list[Report]:
         """Return the oldest, at most so many, of up to an instant."""
@@ -26,6 +29,25 @@ class Inbox:
     def put_back(self, reports: Sequence[Report]) -> None:
         """Keep what could not be written; it comes first again."""
         self.reports.extendleft(reversed(reports))
+
+    def of_shards(self, reports: list[Report], shards: Mapping[int, int], tenure: Tenure) -> list[Report]:
+        """Return the reports of jobs in the shards of a wake.
+
+        A wake that began before a take-over may hear of what was taken over since: that is for the next one,
+        or for when it is recovered. Of jobs that others look after nothing is kept.
+        """
+        if len(shards) == SHARDS:
+            return reports
+        others = [report for report in reports if shard_of(report.identity) not in shards]
+        self.put_back([report for report in others if tenure.has(report.identity)])
+        granted = tenure.granted.shards.keys() - tenure.owned.shards.keys()
+        self.early += [report for report in others if shard_of(report.identity) in granted]
+        return [report for report in reports if shard_of(report.identity) in shards]
+
+    def put_in(self, orphans: Sequence[Report]) -> None:
+        """Take reports of shards that are looked after from now on, and what came early."""
+        self.reports += [*self.early, *orphans]
+        self.early = []
 
 
 def by_identity(reports: Sequence[Report]) -> dict[str, list[Report]]:

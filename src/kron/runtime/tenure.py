@@ -16,13 +16,15 @@ class Tenure:
     """What the store granted, and what of that was recovered and is looked after.
 
     `since` says when each shard was taken over, in milliseconds; `ends`, by the monotonic clock, when the
-    lease no longer counts.
+    lease no longer counts. `token` is what starts are fenced by, whatever their shard: the newest there was,
+    also when its shard is somebody else's by now. It never goes back, and every later owner's is higher.
     """
 
     granted: Ownership
     owned: Ownership
     since: dict[int, int] = field(default_factory=dict)
     ends: float = inf
+    token: int = 0
 
     def renewed(self, granted: Ownership, asked: float) -> frozenset[int]:
         """Take note of what is granted from now on; return the shards that have to be recovered.
@@ -32,6 +34,7 @@ class Tenure:
         if granted.ttl_ms is not None:
             ttl_s = granted.ttl_ms / 1000
             self.ends = asked + ttl_s - min(LEASE_MARGIN_S, ttl_s * LEASE_MARGIN_PART)
+        self.token = max(self.token, granted.token)
         before = self.owned.shards
         kept = {shard: token for shard, token in granted.shards.items() if before.get(shard) == token}
         self.since = {shard: self.since[shard] for shard in kept}

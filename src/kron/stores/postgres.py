@@ -21,15 +21,17 @@ from kron.core.record import (
     Status,
 )
 from kron.core.shard import SHARDS, shard_of
-from kron.core.turn import Case, Change
-from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Loaded, Ownership, Place, Settled
+from kron.core.turn import Case, Change, Scope
+from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Loaded, Ownership, Place, Settled, Watch
 from kron.stores.array import JOB, arrays, numbers, texts
 from kron.stores.listing import audit_statement, jobs_statement, place_values, runs_clauses
 from kron.stores.postgres_change import accepted, chunks, refused, shards_of, write_changes
-from kron.stores.postgres_lease import MARGIN_MS, TTL_MS, PostgresLease
+from kron.stores.postgres_lease import MARGIN_MS, MARGIN_PART, TTL_MS, PostgresLease
 from kron.stores.postgres_query import count_of, first_of, rows_of
 from kron.stores.postgres_schema import CONNECT_S, Connection, PostgresSchema, address_of
-from kron.stores.row import attempt_of, range_of, run_of, runs_of
+from kron.stores.postgres_session import configuring
+from kron.stores.postgres_watch import JOBS, PostgresWatch, tell
+from kron.stores.row import attempt_of, range_of, readable, readable_runs, run_of, runs_of
 from kron.stores.statement import statements
 
 SQL = statements("postgres")
@@ -41,13 +43,6 @@ FOR_EVER = 1 << 62
 NOTHING: frozenset[str] = frozenset()
 CLEAN = Settled(NOTHING, NOTHING)
 
-# Every statement is a number of look-ups by key, whatever the planner thinks of tables it does not know yet.
-# A worker that froze inside a transaction must not hold its locks against those who take over.
-SESSION = """
-SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_material = off;
-SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_custom_plan;
-SET lock_timeout = '10s'; SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '10s'
-"""
 # Only what is old is not found by key.
 BY_AGE = "SET LOCAL enable_bitmapscan = on"
 # Nor is what was made last: no index is kept for it, because every start would have to write it.
@@ -59,9 +54,10 @@ logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 class PostgresStore:
     """A store in a PostgreSQL database, 14 or later. Leases last by its clock, unless tests set one."""
 
-    def __init__(self, url: str, *, ttl_ms: int = TTL_MS, margin_ms: int = MARGIN_MS) -> None:
+    def __init__(self, url: str, *, ttl_ms: int = TTL_MS, margin_ms: int | None = None) -> None:
         self._address = address_of(url)
         self._schema = PostgresSchema(url)
+        margin_ms = min(MARGIN_MS, ttl_ms // MARGIN_PART) if margin_ms is None else margin_ms
         self._lease = PostgresLease(self._address.name, ttl_ms=ttl_ms, margin_ms=margin_ms)
         self._opening = asyncio.Lock()
         self._pool: AsyncConnectionPool[Connection] | None = None
@@ -76,7 +72,9 @@ class PostgresStore:
         Who wants to share is counted from now on, so that the others make room at their next renewal.
         """
         wanted = Ownership(namespace, owner, {}, self._lease.ttl_ms)
-        ownership = await self._write(self._lease.renew, wanted, now, balance)
+        ownership = wanted
+        if balance or await self._write(self._lease.has_free, wanted, now):
+            ownership = await self._write(self._lease.renew, wanted, now, balance)
         if not ownership.shards:
             raise OwnedError(namespace=namespace, owner=self._address.name)
         async with self._reading() as connection:
@@ -249,6 +247,8 @@ class PostgresStore:
         for some in chunks(audit):
             values = {**common, **arrays(AuditRecord._fields, some, AuditRecord._fields)}
             await connection.execute(SQL["insert_audit"], values)
+        if created or any(change.scope is not Scope.END for change in changed):
+            await tell(connection, namespace, JOBS)
         return await write_changes(connection, namespace, changed, now) or None
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
@@ -300,15 +300,14 @@ class PostgresStore:
     ) -> list[RunRecord]:
         """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
         before = FOR_EVER if before is None else before
-        values = {"namespace": namespace, "name": identity, "before": before, "limit": limit}
-        async with self._reading() as connection:
-            return list(map(run_of, await rows_of(connection, f"{SQL['runs']} {SQL['run_history']}", values)))
+        values = {"namespace": namespace, "name": identity, "before": before}
+        return await self._history(SQL["run_history"], values, limit)
 
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         """Return the runs with these keys, open or over."""
         values = {"namespace": namespace, "names": texts(list(keys))}
         async with self._reading() as connection:
-            return list(map(run_of, await rows_of(connection, f"{SQL['runs']} {SQL['with_keys']}", values)))
+            return readable(await rows_of(connection, f"{SQL['runs']} {SQL['with_keys']}", values), run_of)
 
     async def latest_runs(
         self,
@@ -320,12 +319,20 @@ class PostgresStore:
         limit: int = 100,
     ) -> list[RunRecord]:
         """Return the runs of all jobs, those whose records were made last first."""
-        values = {**place_values(before), "namespace": namespace, "status": status, "limit": limit}
+        values = {**place_values(before), "namespace": namespace, "status": status}
         values["users"] = texts(users or ())
-        statement = f"{SQL['runs']} {runs_clauses(SQL, status, users)}"
-        async with self._reading() as connection, connection.transaction():
-            await connection.execute(BY_LOOKING)
-            return list(map(run_of, await rows_of(connection, statement, values)))
+        return await self._history(runs_clauses(SQL, status, users), values, limit, first=BY_LOOKING)
+
+    async def _history(
+        self, clauses: str, values: dict[str, Any], limit: int, first: str = ""
+    ) -> list[RunRecord]:
+        async def ask(most: int) -> list[tuple[Any, ...]]:
+            async with self._reading() as connection, connection.transaction():
+                if first:
+                    await connection.execute(first.encode())
+                return await rows_of(connection, f"{SQL['runs']} {clauses}", {**values, "limit": most})
+
+        return await readable_runs(ask, limit)
 
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int
@@ -340,7 +347,7 @@ class PostgresStore:
         at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)
         values = {"namespace": namespace, "name": identity, "at": at, "since": since}
         async with self._reading() as connection:
-            return list(map(range_of, await rows_of(connection, SQL["ranges"], values)))
+            return readable(await rows_of(connection, SQL["ranges"], values), range_of)
 
     async def audits(
         self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
@@ -354,19 +361,26 @@ class PostgresStore:
 
     async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
         """Return the earlier definitions of a job and when each began to hold, oldest first."""
+        values = {"namespace": namespace, "names": texts([identity])}
         async with self._reading() as connection:
-            rows = await rows_of(
-                connection, SQL["epochs"], {"namespace": namespace, "names": texts([identity])}
-            )
+            rows = await rows_of(connection, SQL["epochs"], values)
         return [EpochRecord(*row) for row in rows]
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a run that was started again, oldest first."""
         async with self._reading() as connection:
             rows = await rows_of(connection, SQL["attempts"], {"namespace": namespace, "key": key})
-        return list(map(attempt_of, rows))
+        return readable(rows, attempt_of)
 
     # --- connections -----------------------------------------------------------------------------
+
+    def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
+        """Watch what others write; `call` is called when they do."""
+        return PostgresWatch(self._address, namespace, call, self._tell)
+
+    async def _tell(self, namespace: str, what: str) -> None:
+        async with self._reading() as connection:
+            await tell(connection, namespace, what)
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -389,6 +403,9 @@ class PostgresStore:
                     answer = await work(connection, *arguments)
                     if answer is None:
                         raise Rollback(transaction)
+            except Rollback as cause:
+                # It comes through when the connection was cut meanwhile; nothing is written then either.
+                raise StoreError("The store cannot be used: the connection was lost") from cause
             except StoreError as error:
                 if not tries_left or not isinstance(error.__cause__, DeadlockDetected | SerializationFailure):
                     raise
@@ -406,7 +423,7 @@ class PostgresStore:
                     min_size=1,
                     max_size=MAX_CONNECTIONS,
                     open=False,
-                    configure=_configure,
+                    configure=configuring(self._lease.ttl_ms),
                     check=AsyncConnectionPool.check_connection,
                     timeout=CONNECT_S,
                     reconnect_timeout=CONNECT_S,
@@ -414,7 +431,3 @@ class PostgresStore:
                 await pool.open()
                 self._pool = pool
             return self._pool
-
-
-async def _configure(connection: Connection) -> None:
-    await connection.execute(SESSION.encode())

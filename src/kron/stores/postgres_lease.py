@@ -8,11 +8,14 @@ from kron.core.shard import SHARDS, shard_of
 from kron.core.turn import Change
 from kron.ports import Ownership
 from kron.stores.array import numbers
-from kron.stores.postgres_query import SQL, rows_of
+from kron.stores.postgres_query import SQL, count_of, rows_of
 from kron.stores.postgres_schema import Connection
+from kron.stores.postgres_watch import LEASES, tell
 
 # How long a lease lasts unless it is renewed, and how much longer a take-over waits: clocks differ in speed.
 TTL_MS, MARGIN_MS = 30_000, 2_000
+# The margin is at most this part of a short lease.
+MARGIN_PART = 5
 
 
 class PostgresLease:
@@ -40,15 +43,26 @@ class PostgresLease:
             spare = [shard for shard in owned if shard not in ownership.busy]
             given = {shard: owned.pop(shard) for shard in spare[share - len(owned) :]}
             await connection.execute(SQL["free_leases"], _lease_values(ownership._replace(shards=given)))
+            if given:
+                await tell(connection, ownership.namespace, LEASES)
         elif len(owned) < share:
             taken = await rows_of(connection, SQL["take_leases"], {**values, "limit": share - len(owned)})
             owned.update(taken)
         return ownership._replace(shards=owned, ttl_ms=self.ttl_ms, busy=frozenset())
 
+    async def has_free(self, connection: Connection, ownership: Ownership, now: int | None) -> bool:
+        """Say whether there is anything to take over; whoever waits for its turn asks this every tick."""
+        values = {**_lease_values(ownership), "margin": self._margin_ms, "now": now, "all": SHARDS}
+        ((is_free,),) = await rows_of(connection, SQL["has_free"], values)
+        return bool(is_free)
+
     async def _share(self, connection: Connection, values: dict[str, Any]) -> int:
         """Return how many shards are one worker's; all shares together are all shards."""
-        await connection.execute(SQL["note_worker"], values)
-        await connection.execute(SQL["drop_dead_workers"], values)
+        ((is_new,),) = await rows_of(connection, SQL["note_worker"], values)
+        dead = await count_of(connection, SQL["drop_dead_workers"], values)
+        if is_new or dead:
+            # The others have a share to give, or to take.
+            await tell(connection, values["namespace"], LEASES)
         ((place, total),) = await rows_of(connection, SQL["place"], values)
         return int(SHARDS // total + (place <= SHARDS % total))
 
@@ -58,6 +72,7 @@ class PostgresLease:
         await connection.execute(SQL["lock_namespace"], values)
         await connection.execute(SQL["free_leases"], values)
         await connection.execute(SQL["drop_worker"], values)
+        await tell(connection, ownership.namespace, LEASES)
         return True
 
     async def fence(self, connection: Connection, ownership: Ownership, changes: Sequence[Change]) -> None:

@@ -1,13 +1,16 @@
 """Rows into records: a status or reason that no version of Kron wrote is an error that names its row."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from kron.core.errors import StoreError
 from kron.core.outcome import Outcome, Reason
 from kron.core.record import AttemptRecord, Kind, RangeRecord, Result, RunRecord, Status
 
+_log = logging.getLogger("kron.stores")
 Row = Sequence[Any]
+Record = TypeVar("Record")
 
 _STATUS = {status.value: status for status in Status}
 _REASON = {reason.value: reason for reason in Reason}
@@ -38,6 +41,31 @@ def runs_of(rows: Iterable[Row]) -> tuple[dict[str, list[RunRecord]], dict[str, 
         except StoreError as error:
             faults[row[1]] = str(error)
     return runs, faults
+
+
+def readable(rows: Iterable[Row], read: Callable[[Row], Record]) -> list[Record]:
+    """Return what can be read; a damaged row is reported and left out, for the others are good."""
+    found: list[Record] = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except StoreError as error:
+            _log.warning("left out: %s", error)
+    return found
+
+
+async def readable_runs(ask: Callable[[int], Awaitable[Sequence[Row]]], limit: int) -> list[RunRecord]:
+    """Return so many runs, if there are; `ask` is asked for more when some of them cannot be read.
+
+    A page that is not full would be taken for the last one.
+    """
+    wanted = limit
+    while True:  # every round asks for more rows, and there are only so many
+        rows = await ask(wanted)
+        runs = readable(rows, run_of)
+        if len(runs) >= limit or len(rows) < wanted:
+            return runs[:limit]
+        wanted += max(wanted, limit - len(runs))
 
 
 def range_of(row: Row) -> RangeRecord:

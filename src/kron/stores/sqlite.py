@@ -19,13 +19,14 @@ from kron.core.record import (
 )
 from kron.core.shard import SHARDS
 from kron.core.turn import Case, Change
-from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Loaded, Ownership, Place, Settled
+from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Loaded, Ownership, Place, Settled, Watch
 from kron.stores.listing import audit_statement, jobs_statement, place_values, runs_clauses
 from kron.stores.lock import Lock
-from kron.stores.row import attempt_of, range_of, run_of, runs_of
+from kron.stores.row import attempt_of, range_of, readable, readable_runs, run_of, runs_of
 from kron.stores.sqlite_change import CLEAN, Writing, key_number, refused, remove, write, write_or_refuse
 from kron.stores.sqlite_file import BUSY_MS, MEMORY, connect, translated
 from kron.stores.sqlite_read import job_of, rows_at_once
+from kron.stores.sqlite_watch import SqliteWatch
 from kron.stores.statement import statements
 
 SQL = statements("sqlite")
@@ -48,7 +49,7 @@ class SqliteStore:
         self._lock = Lock(path, in_memory=path == MEMORY)
         self._numbers: dict[str, int] = {}
         self._connection: sqlite3.Connection | None = None
-        self._is_closed = False
+        self._is_closed, self._puts = False, 0
 
     # --- ownership -------------------------------------------------------------------------------
 
@@ -189,6 +190,7 @@ class SqliteStore:
         now: int,
     ) -> Settled:
         """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it."""
+        self._puts += 1
         many = len(created) + len(changed) + len(forgotten) >= MANY
         return await self._do(self._put, namespace, created, changed, forgotten, audit, now, many=many)
 
@@ -261,9 +263,13 @@ class SqliteStore:
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:
         """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
-        values = {"before": FOR_EVER if before is None else before, "limit": limit}
-        rows = await self._do(self._of_job, SQL["run_history"], namespace, identity, values)
-        return list(map(run_of, rows))
+        values = {"before": FOR_EVER if before is None else before}
+        return await readable_runs(
+            lambda most: self._do(
+                self._of_job, SQL["run_history"], namespace, identity, {**values, "limit": most}
+            ),
+            limit,
+        )
 
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         """Return the runs with these keys, open or over."""
@@ -272,7 +278,7 @@ class SqliteStore:
     def _find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         pairs = json.dumps([(key_number(key), key) for key in dict.fromkeys(keys)])
         values = {"namespace": self._number_of(namespace), "keys": pairs}
-        return list(map(run_of, self._all(SQL["runs_by_key"], values)))
+        return readable(self._all(SQL["runs_by_key"], values), run_of)
 
     async def latest_runs(
         self,
@@ -284,9 +290,11 @@ class SqliteStore:
         limit: int = 100,
     ) -> list[RunRecord]:
         """Return the runs of all jobs, those whose records were made last first."""
-        values = {**place_values(before), "status": status, "users": json.dumps(users), "limit": limit}
-        rows = await self._do(self._of_namespace, runs_clauses(SQL, status, users), namespace, values)
-        return list(map(run_of, rows))
+        values = {**place_values(before), "status": status, "users": json.dumps(users)}
+        clauses = runs_clauses(SQL, status, users)
+        return await readable_runs(
+            lambda most: self._do(self._of_namespace, clauses, namespace, {**values, "limit": most}), limit
+        )
 
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int
@@ -304,7 +312,7 @@ class SqliteStore:
         """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
         at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)
         rows = await self._do(self._of_job, SQL["ranges"], namespace, identity, {"at": at, "since": since})
-        return list(map(range_of, rows))
+        return readable(rows, range_of)
 
     async def audits(
         self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
@@ -325,7 +333,7 @@ class SqliteStore:
         """Return the earlier attempts of a run that was started again, oldest first."""
         values = {"namespace": await self._do(self._number_of, namespace), "key": key}
         rows = await self._do(self._all, SQL["attempts"], values)
-        return list(map(attempt_of, rows))
+        return readable(rows, attempt_of)
 
     def _of_job(
         self, statement: str, namespace: str, identity: str, values: dict[str, int]
@@ -356,6 +364,10 @@ class SqliteStore:
             return removed
 
     # --- the connection --------------------------------------------------------------------------
+
+    def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
+        """Watch what others write; this store cannot call."""
+        return SqliteWatch(lambda: self._do(lambda: (self._all("PRAGMA data_version", {}), self._puts)))
 
     async def close(self) -> None:
         """Let go of the file, for good."""

@@ -34,8 +34,8 @@ def open_workflows(url: str) -> WorkflowDatabase:
     return PostgresWorkflows(url)
 
 
-def open_store(url: str) -> Store:
-    """Return the store of a URL; nothing is opened before its first use."""
+def open_store(url: str, *, lease_ms: int | None = None) -> Store:
+    """Return the store of a URL; nothing is opened before its first use. Its leases last so long."""
     scheme = _scheme_of(url)
     if scheme == "memory":
         _check_memory(url)
@@ -46,7 +46,7 @@ def open_store(url: str) -> Store:
         from kron.stores.postgres import PostgresStore
     except ModuleNotFoundError as cause:
         raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
-    return PostgresStore(url)
+    return PostgresStore(url) if lease_ms is None else PostgresStore(url, ttl_ms=lease_ms)
 
 
 def is_there(url: str) -> bool:

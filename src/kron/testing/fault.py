@@ -33,6 +33,7 @@ from kron.ports import (
     Place,
     Settled,
     Store,
+    Watch,
 )
 from kron.testing.clock import SimulatedClock
 
@@ -296,12 +297,17 @@ class FaultyStore:
         """Remove old history."""
         return await self._call("prune", self.inner.prune, namespace, before=before, limit=limit)
 
+    def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
+        """Watch what others write; watching does not fail."""
+        self.calls["watch"] += 1
+        return self.inner.watch(namespace, call)
+
     async def close(self) -> None:
         """Let go of files and connections."""
         await self._call("close", self.inner.close)
 
 
-CALLS = frozenset(name for name in vars(Store) if not name.startswith("_"))
+CALLS = frozenset(name for name in vars(Store) if not name.startswith("_")) - {"watch"}
 
 
 def _check_calls(calls: Iterable[str]) -> None:

@@ -53,7 +53,8 @@ async def _serve(
     settings: Settings, listening: socket.socket, company: Company | None, reread: Reread | None
 ) -> None:
     clock = SystemClock()
-    panel = Panel(open_store(settings.store), clock, kind=store_kind_of(settings.store))
+    opened = open_store(settings.store, lease_ms=settings.lease_ms)
+    panel = Panel(opened, clock, kind=store_kind_of(settings.store))
     store = panel.store
     database = open_workflows(settings.store)
     workflows = workflows_of(settings, database)

@@ -20,6 +20,8 @@ from kron.launchers.kind import HttpSettings, InvalidLauncherError, read_launche
 
 PREFIX = "KRON_"
 DAY_MS = 86_400_000
+# All workers have a part of the schedules; otherwise one leads, and the others wait.
+SHARED = "shared"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # Workflows are kept in the store itself, unless a folder is named.
 IN_STORE = "store"
@@ -54,6 +56,8 @@ class Settings:
     allowed_commands: frozenset[str] = frozenset()
     allowed_hosts: frozenset[str] | None = None
     drain_ms: int = 30_000
+    workers: str = "leader"
+    lease_ms: int = 30_000
     max_body: int = 1_048_576
     max_page: int = 1_000
     process_folder: str = ".kron/processes"
@@ -243,6 +247,11 @@ SETTINGS: dict[str, tuple[Callable[[object], object], str]] = {
     "allowed_commands": (_words, "the programs schedules may start; without it, none"),
     "allowed_hosts": (_hosts, "the hosts schedules may send requests to; without it, all that are public"),
     "drain_ms": (_count(0, DAY_MS), "how long a stop waits for what runs"),
+    "workers": (
+        choice_of({name: name for name in ("leader", SHARED)}),
+        "whether one worker looks after all schedules, or all share them",
+    ),
+    "lease_ms": (_count(1_000, 600_000), "how long after its death a worker is followed, on PostgreSQL"),
     "max_body": (_count(1_024, 1 << 30), "the largest request, and the longest line of a bulk one, in bytes"),
     "max_page": (_count(1, 10_000), "the most entries of one page"),
     "process_folder": (parse_text, "where the outputs of processes are while they run"),

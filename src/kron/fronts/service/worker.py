@@ -5,26 +5,30 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from uuid import uuid4
 
 from kron.core.errors import KronError, OwnedError, StoreError
-from kron.core.turn import Limits
+from kron.core.instant import EPOCH
+from kron.core.turn import MILLISECOND, Limits
 from kron.fronts.service.launching import launchers_of
 from kron.fronts.service.registrar import NAMESPACE
-from kron.fronts.service.settings import Settings
+from kron.fronts.service.settings import SHARED, Settings
 from kron.fronts.service.sight.trail import request_of
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.workflow import Function
-from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
+from kron.ports import Clock, Journal, Launcher, News, Store, WorkflowStore
 from kron.runtime.engine import Engine
 from kron.runtime.health import Health
 from kron.runtime.journal import LogJournal
+from kron.runtime.pace import first_of
 
 _log = logging.getLogger("kron.service")
 # What puts a clock beside a launcher of a kind.
 Timed = Callable[[str, Launcher], Launcher]
 # States from which an engine does not come back by itself.
 OVER = ("lost", "failed", "stopped", "killed")
+# How long the leases may take to be handed back when nothing is waited for any more, in seconds.
+HANDOVER_S = 5
 
 
 class WorkerFailedError(KronError):
@@ -68,10 +72,14 @@ class Worker:
             kind: timed(kind, launcher) for kind, launcher in launchers.items()
         }
         self._engine = self._new_engine()
-        self._leaving = asyncio.Event()
+        self._is_leaving = False
+        # Set when there is something to look at before the tick is over.
+        self._called = asyncio.Event()
+        self._watch = store.watch(NAMESPACE, self._called.set)
 
     def _new_engine(self) -> Engine:
-        owner = f"{socket.gethostname()}:{os.getpid()}"
+        # Machines may have one name, and processes in containers one number.
+        owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         engine = Engine(
             self._store,
             self._clock,
@@ -79,6 +87,7 @@ class Worker:
             namespace=NAMESPACE,
             owner=owner,
             journal=self._journal,
+            balance=self._settings.workers == SHARED,
         )
         engine.limits = Limits(self._settings.lookahead_ms, self._settings.max_catchup_per_tick)
         return engine
@@ -105,23 +114,27 @@ class Worker:
 
     def leave(self) -> None:
         """Have the worker stop; `run` returns when it has."""
-        self._leaving.set()
+        self._is_leaving = True
+        self._called.set()
 
     async def run(self) -> None:
         """Work until told to leave: take over when it is possible, and look for changes every tick."""
         try:
-            while not self._leaving.is_set():
+            while not self._is_leaving:
                 if await self._took_over():
                     await self._work()
                 else:
-                    await self._tick()
+                    await self._wait_for_turn()
         finally:
+            await self._watch.close()
             await self._stop()
 
     async def _took_over(self) -> bool:
         try:
-            await self._engine.own()
+            with self._clock.working():
+                await self._engine.own()
         except OwnedError:
+            self._engine.health.rest()
             return False
         except StoreError as error:
             self._engine.health.degrade(error)
@@ -130,30 +143,46 @@ class Worker:
         _log.info("looking after the schedules")
         return True
 
+    async def _wait_for_turn(self) -> None:
+        """Wait for a tick, or until somebody lets go of what it looked after."""
+        until, is_over = self._tick_end(), False
+        while not (self._is_leaving or (await self._look()).leases or is_over):
+            is_over = await self._pass(until)
+
     async def _work(self) -> None:
         """Look after the schedules until told to leave, or until somebody else does."""
         self._engine.run()
-        while not self._leaving.is_set():
-            await self._tick()
+        while not self._is_leaving:
+            news = await self._look()
             if self._engine.health.state == "failed":
                 raise WorkerFailedError(f"The engine failed: {self._engine.health.error}")
             if self._engine.health.state in OVER:
                 _log.warning("no longer looking after the schedules: %s", self._engine.health.error)
                 self._engine = self._new_engine()
                 return
-            self._engine.call()
+            if news.jobs:
+                self._engine.call()
+            if news.leases:
+                self._engine.renew_soon()
+            await self._pass(self._tick_end())
 
-    async def _tick(self) -> None:
-        """Wait for a tick, or until told to leave."""
-        tick = asyncio.create_task(
-            self._clock.sleep_until(self._clock.now() + timedelta(milliseconds=self._settings.tick_ms))
-        )
-        leaving = asyncio.create_task(self._leaving.wait())
-        try:
-            await asyncio.wait([tick, leaving], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            tick.cancel()
-            leaving.cancel()
+    async def _look(self) -> News:
+        """Return what others changed; when nobody can tell, the engine has to look."""
+        with self._clock.working():
+            try:
+                return await self._watch.look()
+            except StoreError:
+                return News(jobs=True)
+
+    async def _pass(self, until: int) -> bool:
+        """Wait until an instant, or until called; say whether the instant has come."""
+        await first_of(self._clock, self._called, until)
+        is_over = not self._called.is_set()
+        self._called.clear()
+        return is_over
+
+    def _tick_end(self) -> int:
+        return (self._clock.now() - EPOCH) // MILLISECOND + self._settings.tick_ms
 
     async def _stop(self) -> None:
         """Wait for what runs, but not for ever; what still runs then is left for the next owner to find."""
@@ -161,13 +190,21 @@ class Worker:
             self._engine.kill()
             await self._break_off()
             return
-        try:
-            async with asyncio.timeout(self._settings.drain_ms / 1000):
-                await self._engine.stop()
-        except TimeoutError:
+        if not await self._stopped_within(self._settings.drain_ms / 1000):
             _log.warning("handing over what is still under way")
             await self._break_off()
-            await self._engine.stop()
+            if not await self._stopped_within(HANDOVER_S):
+                _log.warning("the store cannot be used: others take over when the lease has ended")
+                self._engine.kill()
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        """Stop the engine, and say whether that was possible in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._engine.stop()
+        except (TimeoutError, StoreError):
+            return False
+        return True
 
     async def _break_off(self) -> None:
         for launcher in self._launchers.values():

@@ -46,6 +46,7 @@ class StoreMeter:
         self.attempts = self._timed("attempts", store.attempts)
         self.audits = self._timed("audits", store.audits)
         self.prune = self._timed("prune", store.prune)
+        self.watch = store.watch
         self.close = store.close
 
     def _timed(

@@ -14,6 +14,11 @@ INSERT INTO leases (namespace, shard, token)
 SELECT %(namespace)s, shard, 0 FROM generate_series(0, %(shards)s - 1) AS shard
 ON CONFLICT DO NOTHING
 
+-- name: has_free
+SELECT count(*) < %(all)s OR bool_or(owner IS NULL OR expires_at + %(margin)s
+    <= coalesce(%(now)s::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))
+FROM leases WHERE namespace = %(namespace)s
+
 -- name: take_leases
 WITH free AS (
     SELECT shard FROM leases
@@ -51,6 +56,7 @@ ON CONFLICT (namespace) DO UPDATE SET high = greatest(marks.high, excluded.high)
 -- name: note_worker
 INSERT INTO workers (namespace, owner, expires_at) VALUES (%(namespace)s, %(owner)s, %(now)s + %(ttl)s)
 ON CONFLICT (namespace, owner) DO UPDATE SET expires_at = excluded.expires_at
+RETURNING xmax = 0
 
 -- name: drop_dead_workers
 DELETE FROM workers WHERE namespace = %(namespace)s AND expires_at + %(margin)s <= %(now)s
@@ -423,3 +429,9 @@ AND user_id = ANY (%(users)s::text[])
 
 -- name: audits_in_order
 ORDER BY number DESC LIMIT %(limit)s
+
+-- name: tell
+SELECT pg_notify('kron', %(message)s)
+
+-- name: listen
+LISTEN kron

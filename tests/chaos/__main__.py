@@ -1,0 +1,55 @@
+"""`python -m tests.chaos`: the drama for as long as one likes, on both stores and in both ways of sharing."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.chaos.drama import Plan, Report, play
+from tests.postgres import running
+
+SHARINGS = ("shared", "leader")
+
+
+def main() -> int:
+    """Play, say how it went, and end with 1 if anything was wrong."""
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=3.0, help="how long each of the dramas is")
+    parser.add_argument("--seed", default=str(time.time_ns() % 1_000_000), help="what is struck, and when")
+    parser.add_argument("--only", choices=["sqlite", *SHARINGS], help="one of the dramas instead of all")
+    parser.add_argument("--quiet", action="store_true", help="do not tell the story while it goes on")
+    given = parser.parse_args()
+    wanted = [given.only] if given.only else ["sqlite", *SHARINGS]
+    with TemporaryDirectory(prefix="chaos-") as folder:
+        reports = [_played(name, Path(folder), given) for name in wanted]
+    return int(any(report.faults for report in reports))
+
+
+def _played(name: str, folder: Path, given: argparse.Namespace) -> Report:
+    say = (lambda line: None) if given.quiet else _say
+    _say(f"--- {name}, {given.minutes:g} minutes, seed {given.seed}")
+    plan = Plan(folder=folder / name, seed=given.seed, seconds=60 * given.minutes)
+    if name == "sqlite":
+        report = play(plan, say)
+    else:
+        place = folder / f"database-{name}"
+        place.mkdir()
+        with running(place) as database:
+            plan = Plan(
+                folder=plan.folder, seed=plan.seed, seconds=plan.seconds, sharing=name, database=database
+            )
+            report = play(plan, say)
+    for line in report.lines():
+        _say(line)
+    _say(f"--- {name}: {f'{len(report.faults)} faults' if report.faults else 'all is well'}")
+    return report
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""The drama: a fleet on one store, struck at random for a while; then everything is set right and judged."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+from kron.fronts.service.registrar import NAMESPACE
+from kron.ports import Store
+from kron.stores.url import open_store
+from tests.chaos.audit import Audit
+from tests.chaos.delivery import read_deliveries
+from tests.chaos.desk import Desk
+from tests.chaos.fleet import API, Fleet
+from tests.chaos.judge import Evidence, History, faults_of, periods_of, repeats_of
+from tests.chaos.story import Story
+from tests.postgres import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+CUT = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE application_name = 'kron' AND pid <> pg_backend_pid()"
+)
+# What is done, and how often compared with all else; the API is struck less often than a worker.
+ACTS = {"kill": 5, "freeze": 5, "stop": 3, "cut": 3, "database": 1}
+API_ODDS = 0.3
+LEAST_PAUSE_S, MOST_PAUSE_S, LOOK_S = 0.2, 1.2, 0.05
+# How long a database is away, mostly and at most; the workers' pools give up their waits after five seconds.
+SHORT_S, LONG_S, LONG = 1.0, 12.0, 0.25
+# How long everything may take to come to rest at the end.
+PATIENCE_S = 240.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be played. Without a `database` the store is a file, with one worker beside the API."""
+
+    folder: Path
+    seed: str
+    seconds: float
+    sharing: str = "leader"
+    database: Server | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """How it went."""
+
+    plan: Plan
+    story: Story
+    faults: list[str]
+    figures: dict[str, int]
+
+    def lines(self) -> list[str]:
+        """Return figures, and of a run that went wrong the story and how to have it again."""
+        found = [f"{name:>12}: {count}" for name, count in self.figures.items()]
+        found += [f"{name:>12}: {count}" for name, count in sorted(self.story.counts.items())]
+        if self.faults:
+            found += ["", "the story:", *self.story.lines[-400:], "", f"seed {self.plan.seed}, wrong is:"]
+            found += self.faults[:50]
+        return found
+
+
+def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Report:
+    """Play it, and judge."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    story = Story(say)
+    url, audit = _prepared(plan)
+    workers = 3 if plan.database else 1
+    fleet = Fleet(plan.folder, url, workers=workers, sharing=plan.sharing, story=story)
+    ledger = plan.folder / "deliveries"
+    with _executing(ledger, plan.seed, fleet.url) as executor:
+        desk = Desk(fleet.url, executor, Random(f"{plan.seed} desk"), story)
+        try:
+            fleet.start_all()
+            desk.fill()
+            faults = _strike(plan, fleet, desk, story)
+            faults += _settle(fleet, desk, url, story)
+            faults += fleet.stop_all()
+        finally:
+            fleet.close()
+            desk.close()
+    evidence = Evidence(
+        histories=asyncio.run(_histories(url)),
+        deliveries=read_deliveries(ledger),
+        leases=audit.leases(),
+        starts=audit.starts(),
+        asked=desk.asked,
+        is_file=plan.database is None,
+        broken_off=story.broken_off,
+    )
+    return Report(plan=plan, story=story, faults=faults + faults_of(evidence), figures=_figures(evidence))
+
+
+def _prepared(plan: Plan) -> tuple[str, Audit]:
+    """Make an empty store with its audit."""
+    url = f"sqlite:///{plan.folder}/kron.db" if plan.database is None else plan.database.fresh()
+    asyncio.run(_histories(url))
+    audit = Audit(url.removeprefix("sqlite:///"))
+    audit.begin()
+    return url, audit
+
+
+@contextmanager
+def _executing(ledger: Path, seed: str, api: str) -> Iterator[str]:
+    words = [sys.executable, "-m", "tests.chaos.executor", str(ledger), seed, api]
+    ledger.touch()
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/start"
+        finally:
+            process.kill()
+
+
+# --- acts ------------------------------------------------------------------------------------------
+
+
+def _strike(plan: Plan, fleet: Fleet, desk: Desk, story: Story) -> list[str]:
+    """Strike again and again while the desk works; return who ended without being told to."""
+    chance = Random(plan.seed)
+    acts = {act: odds for act, odds in ACTS.items() if plan.database or act not in ("cut", "database")}
+    working = threading.Thread(target=desk.work)
+    working.start()
+    faults: list[str] = []
+    ends = time.monotonic() + plan.seconds
+    try:
+        while time.monotonic() < ends and not faults:
+            (act,) = chance.choices(list(acts), list(acts.values()))
+            _do(act, plan, fleet, chance, story)
+            until = time.monotonic() + chance.uniform(LEAST_PAUSE_S, MOST_PAUSE_S)
+            while time.monotonic() < until:
+                fleet.go_on()
+                faults += fleet.dead()
+                time.sleep(LOOK_S)
+    finally:
+        desk.leave()
+        working.join()
+    return faults
+
+
+def _do(act: str, plan: Plan, fleet: Fleet, chance: Random, story: Story) -> None:
+    if act in ("cut", "database"):
+        assert plan.database is not None
+        _hurt(plan.database, act, chance, story)
+        return
+    strikes_api = act != "freeze" and chance.random() < API_ODDS
+    seats = [seat for seat in fleet.idle() if seat.name != API or strikes_api]
+    if seats:
+        fleet.strike(chance.choice(seats), act, chance)
+
+
+def _hurt(database: Server, act: str, chance: Random, story: Story) -> None:
+    if act == "cut":
+        story.tell("cut", "all connections")
+        database.execute(CUT)
+    else:
+        away_s = chance.uniform(0, LONG_S) if chance.random() < LONG else chance.uniform(0, SHORT_S)
+        how = chance.choice([database.halt, database.crash])
+        story.tell("database", f"{how.__name__}, away for {away_s:.1f} s")
+        how()
+        time.sleep(away_s)
+        database.start()
+
+
+def _settle(fleet: Fleet, desk: Desk, url: str, story: Story) -> list[str]:
+    """Set everything right, let nothing more be due, and wait until nothing is open."""
+    story.tell("settle")
+    fleet.start_all()
+    end_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    desk.settle(end_at.isoformat())
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if time.time() > end_at.timestamp() + 2 and asyncio.run(_is_at_rest(url)):
+            return []
+        time.sleep(0.25)
+    return ["it never came to rest", *(f"{name}: {''.join(log[-5:])}" for name, log in fleet.logs[-8:])]
+
+
+async def _is_at_rest(url: str) -> bool:
+    store = open_store(url)
+    try:
+        cases = await store.cases(NAMESPACE)
+    finally:
+        await store.close()
+    return not any(case.runs or case.job.plan_at is not None for case in cases)
+
+
+# --- afterwards ------------------------------------------------------------------------------------
+
+
+async def _histories(url: str) -> list[History]:
+    store = open_store(url)
+    try:
+        return [await _history(store, case.job.identity) for case in await store.cases(NAMESPACE)]
+    finally:
+        await store.close()
+
+
+async def _history(store: Store, name: str) -> History:
+    (case,) = await store.cases(NAMESPACE, [name])
+    runs = await store.runs(NAMESPACE, name, limit=1_000_000)
+    return History(case.job, runs, await store.ranges(NAMESPACE, name), await store.epochs(NAMESPACE, name))
+
+
+def _figures(evidence: Evidence) -> dict[str, int]:
+    return {
+        "periods": sum(len(periods_of(history)[0]) for history in evidence.histories),
+        "runs": sum(len(history.runs) for history in evidence.histories),
+        "deliveries": len(evidence.deliveries),
+        "repeats": repeats_of(evidence),
+        "takeovers": len({lease.token for lease in evidence.leases}),
+        "epochs": sum(1 + len(history.epochs) for history in evidence.histories),
+    }

@@ -1,0 +1,141 @@
+"""An executor as a process of its own: it honours keys, and refuses, dawdles and hangs up now and then.
+
+Run as `python -m tests.chaos.executor LEDGER SEED API`; it prints its port. Runs of schedules whose names
+begin with `reports` are reported to the API, as often as it takes.
+"""
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from random import Random
+from typing import NamedTuple
+
+import httpx
+
+from tests.chaos.delivery import Answer, Delivery
+
+REPORTS = "reports"
+# How long some answers take.
+SLOW_S = 0.2
+# How long an executor waits before it reports again.
+AGAIN_S = 0.2
+# What an API says to a report that is settled.
+SETTLED = frozenset({200, 404, 409})
+
+
+class Manner(NamedTuple):
+    """How a delivery is met: whether it is run, after which wait it is answered, and with what."""
+
+    runs: bool
+    wait_s: float
+    status: int | None
+    answer: Answer
+
+
+MANNERS = {
+    Manner(True, 0.0, 202, Answer.ACCEPTED): 78,
+    Manner(True, SLOW_S, 202, Answer.ACCEPTED): 4,
+    Manner(False, 0.0, 500, Answer.REFUSED): 6,
+    Manner(False, 0.0, None, Answer.REFUSED): 4,
+    Manner(True, 0.0, None, Answer.LOST): 5,
+    Manner(True, SLOW_S, None, Answer.LOST): 1,
+    Manner(True, 0.0, 503, Answer.LOST): 2,
+}
+
+
+class Executor:
+    """Runs each key once, and writes a line for each delivery before it is answered."""
+
+    def __init__(self, path: str, seed: str, api: str) -> None:
+        self._ledger = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._seed = seed
+        self._api = api
+        self._numbers = count()
+        self._run: set[str] = set()
+        self._turn = threading.Lock()
+        self._reports: deque[tuple[str, int]] = deque()
+
+    def take(self, identity: str, key: str, attempt: int, token: int) -> Manner:
+        """Run what is delivered, unless it was run before or is refused."""
+        with self._turn:
+            chance = Random(f"{self._seed} {next(self._numbers)}")
+            (manner,) = chance.choices(list(MANNERS), list(MANNERS.values()))
+            ran = manner.runs and key not in self._run
+            line = Delivery(identity, key, attempt, token, time.time_ns() // 1_000_000, ran, manner.answer)
+            os.write(self._ledger, f"{json.dumps(line)}\n".encode())
+            if ran:
+                self._run.add(key)
+                if identity.startswith(REPORTS):
+                    self._reports.append((key, attempt))
+        return manner
+
+    def report(self) -> None:
+        """Report what was run, for ever."""
+        with httpx.Client(timeout=5, trust_env=False) as client:
+            while True:
+                key, attempt = self._reports.popleft() if self._reports else ("", 0)
+                if not key or not self._is_told(client, key):
+                    time.sleep(AGAIN_S)
+                    if key:
+                        self._reports.append((key, attempt))
+
+    def _is_told(self, client: httpx.Client, key: str) -> bool:
+        try:
+            answer = client.post(f"{self._api}/runs/{key}/status", json={"status": "SUCCESS"})
+        except httpx.HTTPError:
+            return False
+        return answer.status_code in SETTLED
+
+
+def handler_of(executor: Executor) -> type[BaseHTTPRequestHandler]:
+    """Return what meets each request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            attempt, token = int(self.headers["Kron-Attempt"]), int(self.headers["Kron-Fencing-Token"])
+            manner = executor.take(document["identity"], self.headers["Idempotency-Key"], attempt, token)
+            time.sleep(manner.wait_s)
+            if manner.status is None:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            self.send_response(manner.status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler
+
+
+class Server(ThreadingHTTPServer):
+    """A server that takes many calls at once, and does not mind when a caller is killed."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: callers are killed all the time."""
+
+
+def main(path: str, seed: str, api: str) -> None:
+    """Serve until killed."""
+    executor = Executor(path, seed, api)
+    threading.Thread(target=executor.report, daemon=True).start()
+    server = Server(("127.0.0.1", 0), handler_of(executor))
+    print(server.server_port, flush=True)  # noqa: T201 - whoever started it waits for this
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

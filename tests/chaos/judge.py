@@ -1,0 +1,226 @@
+"""The judge: what is on record compared with what the executor saw, to the last period and delivery.
+
+Nothing of the engine is used here: periods are listed by counting seconds, and every delivery is looked at.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from kron.core.record import EpochRecord, JobRecord, Kind, RangeRecord, RunRecord, request_key_of
+from kron.core.shard import shard_of
+from tests.chaos.audit import Lease, Start
+from tests.chaos.delivery import Answer, Delivery
+from tests.chaos.desk import MAYFLY
+
+# How long before it was broken off an answer may have come that was not on record yet.
+UNDER_WAY_MS = 5_000
+# A period this close to a creation or an edit may have been fired before it, where fire times vary.
+CLOSE_MS = 1_000
+# Why a period need not run although it was neither late nor dropped.
+SKIPPED = {"active": "skip", "queue_full": "queue", "coalesced": "buffer_one"}
+
+
+class History(NamedTuple):
+    """One schedule, and all that is on record of it."""
+
+    job: JobRecord
+    runs: list[RunRecord]
+    ranges: list[RangeRecord]
+    epochs: list[EpochRecord]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Everything that is known at the end.
+
+    `asked` are requests for a run, and whether they were heard. A file has one shard. `broken_off` is when
+    workers that were stopped did not wait for their answers any longer.
+    """
+
+    histories: list[History]
+    deliveries: list[Delivery]
+    leases: list[Lease]
+    starts: list[Start]
+    asked: dict[str, bool]
+    is_file: bool = False
+    broken_off: list[int] = field(default_factory=list)
+
+    def by_key(self) -> dict[str, list[Delivery]]:
+        """Return the deliveries of each run, in order."""
+        found: dict[str, list[Delivery]] = defaultdict(list)
+        for delivery in self.deliveries:
+            found[delivery.key].append(delivery)
+        return found
+
+
+def faults_of(evidence: Evidence) -> list[str]:
+    """Return everything that should not be, each as a sentence; nothing if all is well."""
+    return [fault for check in CHECKS for fault in check(evidence)]
+
+
+# --- periods ---------------------------------------------------------------------------------------
+
+
+def each_period_has_one_record(evidence: Evidence) -> Iterator[str]:
+    """No silent period, none twice, none that the schedule does not have."""
+    for history in evidence.histories:
+        name = history.job.identity
+        seen: dict[int, int] = defaultdict(int)
+        for run in history.runs:
+            seen[run.nominal_time] += run.kind == "period"
+        yield from (f"{name}: {time} has {count} records" for time, count in seen.items() if count > 1)
+        if name.startswith(MAYFLY):
+            continue
+        expected, perhaps = periods_of(history)
+        for shared in history.ranges:
+            for time in expected:
+                seen[time] += shared.first <= time <= shared.last
+        found = {time for time, count in seen.items() if count}
+        yield from (f"{name}: {time} has no record" for time in sorted(expected - found - perhaps))
+        yield from (f"{name}: {time} is no period" for time in sorted(found - expected - perhaps))
+
+
+def periods_of(history: History) -> tuple[set[int], set[int]]:
+    """Return the nominal times of a schedule by its definitions, and those of which nobody can be sure."""
+    job = history.job
+    spans = [(epoch.edited_at, epoch.definition) for epoch in history.epochs]
+    spans = sorted([*spans, (job.edited_at, job.definition)])
+    expected: set[int] = set()
+    perhaps: set[int] = set()
+    for number, (start, text) in enumerate(spans):
+        end = spans[number + 1][0] if number + 1 < len(spans) else 1000 * job.cursor
+        # At its creation the schedule has the period of that very instant; an edit leaves it to the past.
+        first = -(-start // 1000) if number == 0 else start // 1000 + 1
+        expected |= {time for time in range(first, end // 1000 + 1) if time % 60 in seconds_of(text)}
+        if json.loads(text)["policy"].get("jitter_ms"):
+            perhaps |= set(range((start - CLOSE_MS) // 1000, (start + CLOSE_MS) // 1000 + 1))
+    return expected, perhaps
+
+
+def seconds_of(definition: str) -> range:
+    """Return the seconds of a minute a definition names: `*/2` or `1-59/2`."""
+    field = json.loads(definition)["schedule"].split()[0]
+    part, _, step = field.partition("/")
+    return range(0 if part == "*" else int(part.split("-")[0]), 60, int(step or 1))
+
+
+def each_run_has_an_outcome(evidence: Evidence) -> Iterator[str]:
+    """Nothing is open at the end, nothing was dropped that should have run."""
+    for history in evidence.histories:
+        overlap = {"forbid": "skip"}.get(policy := _overlap_of(history.job), policy)
+        for run in history.runs:
+            said = f"{history.job.identity}: {run.nominal_time} is {run.status} ({run.reason})"
+            if run.is_open or run.outcome is None:
+                yield f"{said}, and not over"
+            elif run.status == "MISSED":
+                yield f"{said}, and nothing was ever late enough"
+            elif run.status == "SKIPPED" and run.reason != "edited" and SKIPPED.get(run.reason) != overlap:
+                yield f"{said}, and its policy is {overlap}"
+            elif run.status == "FAILED" and run.result != "launch_failed":
+                yield f"{said}: {run.result}, {run.error}"
+        for shared in history.ranges:
+            if shared.outcome != "skipped" or SKIPPED.get(shared.reason) != overlap:
+                yield f"{history.job.identity}: {shared} was dropped, and its policy is {overlap}"
+
+
+def _overlap_of(job: JobRecord) -> str:
+    return str(json.loads(job.definition)["policy"].get("concurrency", "forbid"))
+
+
+# --- deliveries ------------------------------------------------------------------------------------
+
+
+def records_and_deliveries_agree(evidence: Evidence) -> Iterator[str]:
+    """What is on record as started was delivered and run once; what was delivered is on record."""
+    by_key = evidence.by_key()
+    for history in evidence.histories:
+        for run in history.runs:
+            name, found = f"{history.job.identity}: {run.nominal_time} ({run.kind})", by_key.pop(run.key, [])
+            ran = sum(delivery.ran for delivery in found)
+            answers = [str(delivery.answer) for delivery in found]
+            if ran > 1:
+                yield f"{name} was run {ran} times"
+            if not run.attempt and found:
+                yield f"{name} is {run.status} and was delivered"
+            if run.status in ("ENQUEUED", "STARTED", "SUCCESS") and ran != 1:
+                yield f"{name} is {run.status} and was not run: {answers}"
+            if run.result == "launch_failed" and Answer.ACCEPTED in answers:
+                yield f"{name} is launch_failed and was accepted"
+            if any(delivery.at < 1000 * run.nominal_time - CLOSE_MS for delivery in found):
+                yield f"{name} was delivered before its time"
+    yield from (
+        f"{found[0].identity}: {key[:8]} was delivered and has no record" for key, found in by_key.items()
+    )
+
+
+def repeats_have_a_reason(evidence: Evidence) -> Iterator[str]:
+    """A delivery is repeated when its answer was lost, or when its owner's lease ended and another took over.
+
+    Who hands its shards back has noted every answer before.
+    """
+    for key, found in evidence.by_key().items():
+        for before, after in pairwise(found):
+            if before.answer is Answer.ACCEPTED and not _was_taken_over(evidence, before, after):
+                yield (
+                    f"{before.identity}: {key[:8]} was delivered again after it was accepted, "
+                    f"with the token {after.token} after {before.token}, and nobody had died"
+                )
+
+
+def _was_taken_over(evidence: Evidence, before: Delivery, after: Delivery) -> bool:
+    shard = 0 if evidence.is_file else shard_of(before.identity)
+    forced = any(
+        lease.forced and lease.shard == shard and before.token < lease.token <= after.token
+        for lease in evidence.leases
+    )
+    return forced or any(before.at - UNDER_WAY_MS <= at <= after.at for at in evidence.broken_off)
+
+
+def repeats_of(evidence: Evidence) -> int:
+    """Return how many deliveries were repeated although the one before was accepted."""
+    return sum(
+        before.answer is Answer.ACCEPTED
+        for found in evidence.by_key().values()
+        for before, _ in pairwise(found)
+    )
+
+
+# --- tokens and requests ---------------------------------------------------------------------------
+
+
+def tokens_never_go_back(evidence: Evidence) -> Iterator[str]:
+    """Of each shard, no start is written with an older token than one before it."""
+    highest: dict[int, int] = {}
+    for start in evidence.starts:
+        if start.token < highest.get(start.shard, 0):
+            yield f"shard {start.shard}: {start.key[:8]} has token {start.token} after {highest[start.shard]}"
+        highest[start.shard] = max(start.token, highest.get(start.shard, 0))
+    taken: dict[int, int] = {}
+    for lease in evidence.leases:
+        if lease.token <= taken.get(lease.shard, 0):
+            yield f"shard {lease.shard}: token {lease.token} was given after {taken[lease.shard]}"
+        taken[lease.shard] = lease.token
+
+
+def each_request_is_run_once(evidence: Evidence) -> Iterator[str]:
+    """Whoever was told that a run is asked for finds it, once."""
+    names = [history.job.identity for history in evidence.histories]
+    keys = {run.key: run for history in evidence.histories for run in history.runs if run.kind == "manual"}
+    for request, was_heard in evidence.asked.items():
+        found = [name for name in names if request_key_of(name, Kind.MANUAL, request) in keys]
+        if len(found) > 1 or (was_heard and not found):
+            yield f"{request} was heard and has the runs {found}"
+
+
+CHECKS: list[Callable[[Evidence], Iterator[str]]] = [
+    each_period_has_one_record,
+    each_run_has_an_outcome,
+    records_and_deliveries_agree,
+    repeats_have_a_reason,
+    tokens_never_go_back,
+    each_request_is_run_once,
+]

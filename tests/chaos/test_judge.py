@@ -1,0 +1,135 @@
+"""The judge sees what is wrong: one thing is spoilt at a time, and it must say so."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from kron.core.job import Job
+from kron.core.outcome import Outcome, Reason
+from kron.core.record import Kind, RangeRecord, Result, RunRecord, Status, key_of, request_key_of
+from kron.core.registration import create
+from kron.core.schedule import Schedule
+from kron.core.shard import shard_of
+from tests.chaos.audit import Lease, Start
+from tests.chaos.delivery import Answer, Delivery
+from tests.chaos.desk import TEXTS
+from tests.chaos.judge import Evidence, History, faults_of, seconds_of
+from tests.engine_world import with_policy
+
+BORN_MS, NAME = 1_000_000_000_000, "steady-1"
+SHARD = shard_of(NAME)
+TIMES = range(1_000_000_000, 1_000_000_005)
+
+
+def run_at(time: int, **changes: object) -> RunRecord:
+    run = RunRecord(
+        key_of(NAME, time), NAME, time, 1000 * time, Status.ENQUEUED, Reason.DUE, 1000 * time, 1, None, 0,
+        Kind.PERIOD, 1, 7, 1000 * time, None, None, None, None, 1,
+    )  # fmt: skip
+    return run._replace(**changes)  # type: ignore[arg-type]
+
+
+def delivery_of(run: RunRecord, **changes: object) -> Delivery:
+    found = Delivery(NAME, run.key, 1, 7, 1000 * run.nominal_time + 5, True, Answer.ACCEPTED)
+    return found._replace(**changes)  # type: ignore[arg-type]
+
+
+def good() -> Evidence:
+    job = with_policy(Job(identity=NAME, schedule=Schedule("*/1 * * * * *")), deadline=None)
+    record = create(job, now=BORN_MS)._replace(cursor=TIMES[-1])
+    manual = run_at(TIMES[0], key=request_key_of(NAME, Kind.MANUAL, "one"), kind=Kind.MANUAL)
+    runs = [manual, *map(run_at, TIMES)]
+    return Evidence(
+        histories=[History(record, runs, [], [])],
+        deliveries=[delivery_of(run) for run in runs],
+        leases=[Lease(SHARD, 7, "host:11:x", False), Lease(SHARD, 8, "host:12:x", True)],
+        starts=[Start(SHARD, run.key, 1, 7) for run in runs],
+        asked={"one": True, "two": False},
+    )
+
+
+def with_runs(evidence: Evidence, runs: list[RunRecord], ranges: list[RangeRecord] | None = None) -> Evidence:
+    (history,) = evidence.histories
+    return replace(evidence, histories=[history._replace(runs=runs, ranges=ranges or [])])
+
+
+def with_first(evidence: Evidence, **changes: object) -> Evidence:
+    """Change the record of the first period."""
+    manual, first, *rest = evidence.histories[0].runs
+    return with_runs(evidence, [manual, first._replace(**changes), *rest])  # type: ignore[arg-type]
+
+
+def delivered_again(evidence: Evidence, **changes: object) -> Evidence:
+    again = delivery_of(run_at(TIMES[1]), ran=False, token=8, at=BORN_MS + 1_500)
+    return replace(evidence, deliveries=[*evidence.deliveries, again._replace(**changes)])  # type: ignore[arg-type]
+
+
+def missed(time: int) -> RangeRecord:
+    return RangeRecord(NAME, time, time, 1, Outcome.MISSED, Reason.CATCHUP_NONE, 1, 1000 * time)
+
+
+def test_what_is_right_is_not_complained_about() -> None:
+    assert faults_of(good()) == []
+    assert faults_of(delivered_again(good())) == []
+
+
+SPOILT: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
+    "a lost period": (lambda e: with_runs(e, e.histories[0].runs[:-1]), "has no record"),
+    "a period twice": (lambda e: with_runs(e, [*e.histories[0].runs, run_at(TIMES[0])]), "has 2 records"),
+    "no period": (lambda e: with_runs(e, [*e.histories[0].runs, run_at(TIMES[-1] + 9)]), "is no period"),
+    "dropped": (lambda e: with_runs(e, e.histories[0].runs[:-1], [missed(TIMES[-1])]), "was dropped"),
+    "open": (lambda e: with_first(e, is_open=1), "not over"),
+    "missed": (lambda e: with_first(e, status=Status.MISSED, attempt=0), "late enough"),
+    "skipped": (lambda e: with_first(e, status=Status.SKIPPED, reason=Reason.QUEUE_FULL), "its policy is"),
+    "orphaned": (lambda e: with_first(e, status=Status.FAILED, result=Result.ORPHANED), "orphaned"),
+    "a launch that failed and was accepted": (
+        lambda e: with_first(e, status=Status.FAILED, result=Result.LAUNCH_FAILED),
+        "was accepted",
+    ),
+    "never delivered": (lambda e: replace(e, deliveries=e.deliveries[:-1]), "was not run"),
+    "run twice": (lambda e: delivered_again(e, ran=True), "was run 2 times"),
+    "not on record": (
+        lambda e: replace(e, deliveries=[*e.deliveries, delivery_of(run_at(77))]),
+        "has no record",
+    ),
+    "too early": (
+        lambda e: replace(e, deliveries=[e.deliveries[0]._replace(at=BORN_MS - 5_000), *e.deliveries[1:]]),
+        "before its time",
+    ),
+    "repeated for no reason": (
+        lambda e: replace(delivered_again(e), leases=[lease._replace(forced=False) for lease in e.leases]),
+        "nobody had died",
+    ),
+    "repeated though another shard was taken over": (
+        lambda e: replace(delivered_again(e), leases=[lease._replace(shard=SHARD + 1) for lease in e.leases]),
+        "nobody had died",
+    ),
+    "repeated by the same owner": (lambda e: delivered_again(e, token=7), "with the token 7 after 7"),
+    "an older token": (
+        lambda e: replace(e, starts=[Start(SHARD, "k", 1, 8), *e.starts]),
+        "has token 7 after 8",
+    ),
+    "a token given back": (lambda e: replace(e, leases=e.leases[::-1]), "was given after"),
+    "a request nobody ran": (lambda e: replace(e, asked={"one": True, "three": True}), "three was heard"),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_what_is_spoilt_is_seen(what: str) -> None:
+    spoil, said = SPOILT[what]
+    faults = faults_of(spoil(good()))
+    assert any(said in fault for fault in faults), faults
+
+
+def test_seconds_are_read_as_the_desk_writes_them() -> None:
+    for text in TEXTS:
+        schedule = Schedule(f"{text} * * * * *")
+        listed = {instant.second for instant in schedule.between(*map(_minute, (0, 1)))}
+        assert listed == set(seconds_of(json.dumps({"schedule": f"{text} * * * * *"})))
+
+
+def _minute(number: int) -> datetime:
+    return datetime(2026, 1, 1, 0, number, tzinfo=UTC)
