@@ -237,6 +237,10 @@ class Store(Archive, Protocol):
         """
         ...
 
+    async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
+        """Return how many jobs there are."""
+        ...
+
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         """Return the runs with these keys, open or over.
 

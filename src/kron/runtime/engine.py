@@ -274,7 +274,7 @@ class Engine:
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=further)
             heard = await with_reports(self._store, self._namespace, loaded.cases, reports)
             cases = [*known, *heard]
-            changes, _ = self._plan(ownership, cases, loaded.next_at, now)
+            changes, _ = self._plan(cases, loaded.next_at, now)
             settled = await self._write(ownership, changes, now)
         except (StoreError, OwnedError):
             self._inbox.put_back(reports)
@@ -311,7 +311,7 @@ class Engine:
             if isinstance(before.ahead, KronError):
                 raise before.ahead
             loaded = before.ahead or await self._store.load(ownership, until=now, limit=limit)
-            changes, wake_at = self._plan(ownership, loaded.cases, loaded.next_at, now)
+            changes, wake_at = self._plan(loaded.cases, loaded.next_at, now)
         except Exception:
             # It is on record, and nobody else will start it.
             await self._carrier.carry_out(*before.written)
@@ -345,9 +345,7 @@ class Engine:
         except (StoreError, OwnedError) as error:
             return error
 
-    def _plan(
-        self, ownership: Ownership, cases: list[Case], next_at: int | None, now: int
-    ) -> tuple[list[Change], int | None]:
+    def _plan(self, cases: list[Case], next_at: int | None, now: int) -> tuple[list[Change], int | None]:
         """Return what to write and do of some jobs, and when to look again."""
         cases, since = self._tenure.with_since(cases), min(self._tenure.since.values(), default=now)
         traits, token = self._traits, self._tenure.token

@@ -11,11 +11,19 @@ FOR_EVER = 1 << 62
 
 def jobs_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
     """Return the statement that finds the jobs somebody wants."""
+    return " ".join((sql["found_jobs"], *_clauses(sql, wanted), sql["found_in_order"]))
+
+
+def count_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
+    """Return the statement that counts the jobs somebody wants."""
+    return " ".join((sql["counted_jobs"], *_clauses(sql, wanted)))
+
+
+def _clauses(sql: Mapping[str, str], wanted: JobFilter) -> list[str]:
     asked = [name for name, value in wanted._asdict().items() if name != "deleted" and value is not None]
     if not wanted.deleted:
         asked.append("not_deleted")
-    clauses = (sql[f"found_by_{name}"] for name in asked)
-    return " ".join((sql["found_jobs"], *clauses, sql["found_in_order"]))
+    return [sql[f"found_by_{name}"] for name in asked]
 
 
 def runs_clauses(sql: Mapping[str, str], status: Status | None, users: Sequence[str] | None) -> str:

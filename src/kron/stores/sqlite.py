@@ -13,18 +13,16 @@ from kron.core.record import (
     AuditRecord,
     EpochRecord,
     JobRecord,
-    RangeRecord,
     RunRecord,
-    Status,
 )
 from kron.core.shard import SHARDS
 from kron.core.turn import Case, Change
-from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Loaded, Ownership, Place, Settled, Watch
-from kron.stores.listing import audit_statement, jobs_statement, place_values, runs_clauses
+from kron.ports import Loaded, Ownership, Settled, Watch
 from kron.stores.lock import Lock
-from kron.stores.row import attempt_of, range_of, readable, readable_runs, run_of, runs_of
+from kron.stores.row import attempt_of, readable, run_of, runs_of
 from kron.stores.sqlite_change import CLEAN, Writing, key_number, refused, remove, write, write_or_refuse
 from kron.stores.sqlite_file import BUSY_MS, MEMORY, connect, translated
+from kron.stores.sqlite_listing import SqliteListing
 from kron.stores.sqlite_read import job_of, rows_at_once
 from kron.stores.sqlite_watch import SqliteWatch
 from kron.stores.statement import statements
@@ -37,7 +35,7 @@ MANY = 500
 Answer = TypeVar("Answer")
 
 
-class SqliteStore:
+class SqliteStore(SqliteListing):
     """A store in one SQLite file, or in memory. Every call is one transaction in the store's own thread."""
 
     def __init__(self, path: str = MEMORY, *, busy_ms: int = BUSY_MS) -> None:
@@ -250,27 +248,6 @@ class SqliteStore:
         )
         return list(map(job_of, rows))
 
-    async def find_jobs(
-        self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
-    ) -> list[FoundJob]:
-        """Return jobs in the order of their names, those with a later name than `after`."""
-        lists = {"names": json.dumps(wanted.names), "users": json.dumps(wanted.users)}
-        values = {**wanted._asdict(), **lists, "after": after, "limit": limit}
-        rows = await self._do(self._of_namespace, jobs_statement(SQL, wanted), namespace, values)
-        return [FoundJob(JobRecord._make(row[:-1]), row[-1]) for row in rows]
-
-    async def runs(
-        self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
-    ) -> list[RunRecord]:
-        """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
-        values = {"before": FOR_EVER if before is None else before}
-        return await readable_runs(
-            lambda most: self._do(
-                self._of_job, SQL["run_history"], namespace, identity, {**values, "limit": most}
-            ),
-            limit,
-        )
-
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         """Return the runs with these keys, open or over."""
         return await self._do(self._find_runs, namespace, keys)
@@ -280,48 +257,10 @@ class SqliteStore:
         values = {"namespace": self._number_of(namespace), "keys": pairs}
         return readable(self._all(SQL["runs_by_key"], values), run_of)
 
-    async def latest_runs(
-        self,
-        namespace: str,
-        *,
-        status: Status | None = None,
-        users: Sequence[str] | None = None,
-        before: Place | None = None,
-        limit: int = 100,
-    ) -> list[RunRecord]:
-        """Return the runs of all jobs, those whose records were made last first."""
-        values = {**place_values(before), "status": status, "users": json.dumps(users)}
-        clauses = runs_clauses(SQL, status, users)
-        return await readable_runs(
-            lambda most: self._do(self._of_namespace, clauses, namespace, {**values, "limit": most}), limit
-        )
-
-    async def newest_runs(
-        self, namespace: str, identities: Sequence[str], *, limit: int
-    ) -> dict[str, list[RunRecord]]:
-        """Return the newest runs of each of some jobs."""
-        values: dict[str, object] = {"names": json.dumps(list(dict.fromkeys(identities))), "limit": limit}
-        return runs_of(await self._do(self._of_namespace, SQL["newest_runs"], namespace, values))[0]
-
     def _of_namespace(
         self, statement: str, namespace: str, values: dict[str, object]
     ) -> list[tuple[Any, ...]]:
         return self._all(statement, {**values, "namespace": self._number_of(namespace)})
-
-    async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
-        """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
-        at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)
-        rows = await self._do(self._of_job, SQL["ranges"], namespace, identity, {"at": at, "since": since})
-        return readable(rows, range_of)
-
-    async def audits(
-        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
-    ) -> list[Audited]:
-        """Return changes that somebody made, the latest first."""
-        values = {**wanted._asdict(), "users": json.dumps(wanted.users), "limit": limit}
-        values["before"] = FOR_EVER if before is None else before
-        rows = await self._do(self._of_namespace, audit_statement(SQL, wanted), namespace, values)
-        return [Audited(number, AuditRecord(*row)) for number, *row in rows]
 
     async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
         """Return the earlier definitions of a job and when each began to hold, oldest first."""

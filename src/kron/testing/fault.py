@@ -269,6 +269,10 @@ class FaultyStore:
             "latest_runs", latest, namespace, status=status, users=users, before=before, limit=limit
         )
 
+    async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
+        """Return how many jobs there are."""
+        return await self._call("count_jobs", self.inner.count_jobs, namespace, wanted)
+
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int
     ) -> dict[str, list[RunRecord]]:

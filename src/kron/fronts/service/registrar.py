@@ -59,7 +59,7 @@ class Registrar:
         # The store as it is, for whoever looks after the service.
         self.whole = store
         # Under every route and page: a caller has what is theirs.
-        self.store = TenantStore(store)
+        self.store = TenantStore(store, max_jobs=rules.max_schedules)
         self._workflows = None if workflows is None else TenantWorkflows(workflows)
         self.rules = rules
         self.traits = traits_for(rules.executor)

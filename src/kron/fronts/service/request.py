@@ -52,6 +52,7 @@ class Rules:
     jitter_ms: int = 0
     lookahead_ms: int = LOOKAHEAD_MS
     min_interval_s: int = 0
+    max_schedules: int = 0
     launcher: Mapping[str, object] | None = None
     timezones: frozenset[str] | None = None
     commands: frozenset[str] | None = None

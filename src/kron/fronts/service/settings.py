@@ -89,6 +89,7 @@ class Settings:
             jitter_ms=self.default_jitter_ms,
             lookahead_ms=self.lookahead_ms,
             min_interval_s=self.min_interval_s,
+            max_schedules=self.max_schedules,
             launcher=self.default_launcher,
             timezones=self.allowed_timezones,
             commands=self.allowed_commands,

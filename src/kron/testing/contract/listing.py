@@ -63,6 +63,7 @@ class ListingContract:
             (JobFilter(names=[]), []),
         ):
             assert await names(store, wanted) == expected, wanted
+            assert await store.count_jobs(SPACE, wanted) == len(expected), wanted
 
     async def test_deleted_jobs_are_found_only_when_wanted(self, store: Store) -> None:
         await stored(store, a_job("here"), a_job("gone", deleted_at=NOW, plan_at=None))

@@ -3,6 +3,7 @@
 What belongs to others is as if it did not exist, so no answer can tell the two apart.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
@@ -18,7 +19,7 @@ from kron.core.record import (
 )
 from kron.core.turn import Case, Change
 from kron.fronts.service.guard.audit import audit_of
-from kron.fronts.service.guard.caller import Caller, prefix_of, present_caller
+from kron.fronts.service.guard.caller import Caller, TooManyError, prefix_of, present_caller
 from kron.fronts.service.guard.owner import owner_of
 from kron.fronts.service.refusal import InvalidScheduleError
 from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Place, Settled, Store
@@ -27,8 +28,10 @@ from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Place, Settled
 class TenantStore:
     """A store as the present caller sees it: only what is theirs. The program itself sees everything."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, max_jobs: int = 0) -> None:
         self._store = store
+        # How many jobs a user may have; 0 for any number.
+        self.max_jobs = max_jobs
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[Case]:
         """Return jobs with their open runs: those named, or all."""
@@ -111,10 +114,22 @@ class TenantStore:
             _check_owner(caller, job)
         for job in created:
             _check_name(caller, job)
+        await self._check_room(namespace, created)
         names = [change.job.identity for change in changed]
         known = {case.job.identity: case.job for case in await self.cases(namespace, names)} if names else {}
         audit = audit_of(created, changed, known, now=now)
         return await self._store.put(namespace, created=created, changed=changed, audit=audit, now=now)
+
+    async def _check_room(self, namespace: str, created: Sequence[JobRecord]) -> None:
+        """Refuse more schedules than a user may have."""
+        owners = Counter(owner_of(job.launcher) for job in created)
+        for owner, more in owners.items():
+            if not self.max_jobs or owner is None or present_caller().users is None:
+                continue
+            has = await self._store.count_jobs(namespace, JobFilter(users=[owner]))
+            if has + more > self.max_jobs:
+                said = f'"{owner}" has {has} schedules; with {more} more there would be over {self.max_jobs}'
+                raise TooManyError(said)
 
     async def audits(
         self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100

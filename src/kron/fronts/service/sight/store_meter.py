@@ -12,8 +12,9 @@ from kron.ports import Clock, Loaded, Ownership, Settled, Store
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 VERBS = (
-    "own", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs", "runs",
-    "find_runs", "latest_runs", "newest_runs", "ranges", "epochs", "attempts", "audits", "prune",
+    "own", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs",
+    "count_jobs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs", "attempts",
+    "audits", "prune",
 )  # fmt: skip
 Written = Callable[[Sequence[Change], Settled, int], None]
 
@@ -37,6 +38,7 @@ class StoreMeter:
         self.forget = self._timed("forget", store.forget)
         self.cases = self._timed("cases", store.cases)
         self.find_jobs = self._timed("find_jobs", store.find_jobs)
+        self.count_jobs = self._timed("count_jobs", store.count_jobs)
         self.runs = self._timed("runs", store.runs)
         self.find_runs = self._timed("find_runs", store.find_runs)
         self.latest_runs = self._timed("latest_runs", store.latest_runs)

@@ -113,6 +113,9 @@ SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_
     remaining, failures, last_start_at, last_success_at, last_failure_at, 0, changed_at
 FROM schedules WHERE namespace = %(namespace)s AND schedule_id > %(after)s
 
+-- name: counted_jobs
+SELECT count(*) FROM schedules WHERE namespace = %(namespace)s
+
 -- name: found_by_names
 AND schedule_id = ANY (%(names)s::text[])
 

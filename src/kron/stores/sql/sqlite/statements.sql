@@ -45,6 +45,9 @@ SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_
     failures, last_start_at, last_success_at, last_failure_at, number, changed_at
 FROM jobs WHERE namespace = :namespace AND schedule_id > :after
 
+-- name: counted_jobs
+SELECT count(*) FROM jobs WHERE namespace = :namespace
+
 -- name: found_by_names
 AND schedule_id IN (SELECT value FROM json_each(:names))
 
