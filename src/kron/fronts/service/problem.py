@@ -7,7 +7,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.routing import Match
 
 from kron.core.errors import ConflictError, InputError, KronError, Problem, quoted
 from kron.fronts.service.guard.caller import ForbiddenError, TooManyError, UnknownCallerError
@@ -99,17 +98,8 @@ def of_http(request: Request, error: Exception) -> JSONResponse:
     """Return what is answered where the framework itself refuses."""
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
-    headers = dict(error.headers or {})
-    if status is HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(sorted(_methods(request)))
     code = status.name.lower()
-    return answer(request, status, code=code, detail=str(error.detail), headers=headers)
-
-
-def _methods(request: Request) -> set[str]:
-    """Return what may be done with a path by any of its routes; the framework names those of the first."""
-    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
-    return {method for route in routes for method in getattr(route, "methods", None) or ()}
+    return answer(request, status, code=code, detail=str(error.detail), headers=error.headers)
 
 
 def of_mistake(request: Request, _error: Exception) -> JSONResponse:

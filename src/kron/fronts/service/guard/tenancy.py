@@ -48,6 +48,13 @@ class TenantStore:
             wanted = wanted._replace(users=users)
         return await self._store.find_jobs(namespace, wanted, after=after, limit=limit)
 
+    async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
+        """Return how many jobs there are."""
+        users = present_caller().users
+        return await self._store.count_jobs(
+            namespace, wanted if users is None else wanted._replace(users=users)
+        )
+
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:
