@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from getpass import getuser
 from typing import Annotated, NamedTuple, TypeVar
 
 import typer
@@ -64,6 +65,7 @@ async def _at_store(
     store_url: str | None, verb: Callable[[Desk], Awaitable[Answer]], *, makes: bool
 ) -> Answer:
     from kron.clocks.system import SystemClock
+    from kron.fronts.service.guard.caller import EVERYTHING, Caller, calling
     from kron.fronts.service.registrar import Registrar
     from kron.stores.url import is_there, open_store
 
@@ -74,7 +76,9 @@ async def _at_store(
     store = open_store(settings.store)
     try:
         registrar = Registrar(store, SystemClock(), rules=settings.rules)
-        return await verb(OwnDesk(registrar, settings))
+        # Whoever can open the store may do everything; the audit says who it was.
+        with calling(Caller(f"cli:{getuser()}", EVERYTHING, None)):
+            return await verb(OwnDesk(registrar, settings))
     finally:
         await store.close()
 

@@ -69,7 +69,7 @@ def api_of(
     app.include_router(workflow_routes(registrar, settings, launcher))
     app.include_router(health_routes(desk))
     app.include_router(panel_routes(panel))
-    app.include_router(audit_routes(registrar, settings.max_page))
+    app.include_router(audit_routes(desk, settings.max_page))
     app.include_router(login_routes(porter))
     app.include_router(page_routes(registrar, app))
     check_routes(app.routes)

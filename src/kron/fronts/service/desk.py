@@ -10,6 +10,7 @@ from kron.core.record import Status
 from kron.fronts.service.backfill import Only, Range, backfill_schedule
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.foresight import coming_of
+from kron.fronts.service.guard.audit_page import audit_page
 from kron.fronts.service.guard.caller import NOBODY, present_caller
 from kron.fronts.service.history import (
     Feedback,
@@ -25,7 +26,7 @@ from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.request import read_wish
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.view import Document
-from kron.ports import JobFilter, Place
+from kron.ports import AuditFilter, JobFilter, Place
 
 # What the state of the worker and its mistake are asked of; without a worker there is neither.
 Ask = Callable[[], tuple[str | None, str | None]]
@@ -114,6 +115,10 @@ class Desk(Protocol):
 
     async def why(self, schedule_id: str, period_id: str) -> Document:
         """Return the chain of facts behind a period."""
+        ...
+
+    async def audit(self, wanted: AuditFilter, sheet: Sheet) -> Document:
+        """Return the changes that somebody made, the latest first."""
         ...
 
     async def health(self) -> Document:
@@ -211,6 +216,11 @@ class OwnDesk:
     async def why(self, schedule_id: str, period_id: str) -> Document:
         """Return the chain of facts behind a period."""
         return dict(await why(self._registrar, schedule_id, period_id))
+
+    async def audit(self, wanted: AuditFilter, sheet: Sheet) -> Document:
+        """Return the changes that somebody made, the latest first."""
+        limit = self._limit(sheet)
+        return await audit_page(self._registrar, wanted, limit=limit, cursor=sheet.cursor)
 
     async def health(self) -> Document:
         """Return whether the store can be used, and the worker works or waits for its turn."""

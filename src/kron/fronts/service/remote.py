@@ -30,7 +30,7 @@ from kron.fronts.service.refusal import (
     UnknownScheduleError,
 )
 from kron.fronts.service.view import Document
-from kron.ports import JobFilter
+from kron.ports import AuditFilter, JobFilter
 
 # How long one answer may take; a batch of a bulk request is the longest of them.
 PATIENCE_S = 120
@@ -145,6 +145,10 @@ class RemoteDesk:
     async def why(self, schedule_id: str, period_id: str) -> Document:
         """Return the chain of facts behind a period."""
         return await self._get(f"{_place(schedule_id)}/periods/{_part(period_id)}/why")
+
+    async def audit(self, wanted: AuditFilter, sheet: Sheet) -> Document:
+        """Return the changes that somebody made, the latest first."""
+        return await self._get("/audit", {"name": wanted.identity, "who": wanted.who, **sheet._asdict()})
 
     async def health(self) -> Document:
         """Return whether the store can be used, and how the worker is doing."""
