@@ -7,10 +7,29 @@ import pytest
 
 from kron.cli.main import BAD, GOOD, run
 from kron.core.errors import InputError, UnreadableFileError
+from kron.fronts.service.guard.caller import Caller, Right
 from kron.fronts.service.settings import BARE, SETTINGS, InvalidSettingsError, Settings, read_settings, shown
 
 # Another value than the default, as the environment writes it, and what it is read as.
+SECRET = "a secret that is long enough to be one"
 OTHERS: dict[str, tuple[str, object]] = {
+    "jwt_keys": ("keys.json", "keys.json"),
+    "jwt_secret": (SECRET, SECRET),
+    "jwt_secret_file": ("jwt.txt", "jwt.txt"),
+    "jwt_audience": ("cron", "cron"),
+    "jwt_issuer": ("https://issuer.example", "https://issuer.example"),
+    "jwt_skew_s": ("5", 5),
+    "tls_certificate": ("server.crt", "server.crt"),
+    "tls_key": ("server.key", "server.key"),
+    "tls_client_authorities": ("clients.pem", "clients.pem"),
+    "client_subjects": (
+        '{"CN=ci": {"user_id": "ci", "scopes": ["read"]}}',
+        {"CN=ci": Caller("ci", frozenset({Right.READ}), ("ci",))},
+    ),
+    "requests_per_s": ("7", 7),
+    "patience_s": ("8", 8),
+    "max_schedules": ("9", 9),
+    "min_interval_s": ("10", 10),
     "store": ("memory://", "memory://"),
     "host": ("::1", "::1"),
     "port": ("0", 0),
@@ -24,7 +43,7 @@ OTHERS: dict[str, tuple[str, object]] = {
     "default_launcher": ('{"kind": "http", "url": "http://h/"}', {"kind": "http", "url": "http://h/"}),
     "executor": ('{"kind": "callback", "name": "run"}', {"kind": "callback", "name": "run"}),
     "workflows": ("flows", "flows"),
-    "signing_secret": ("a-secret-of-20-signs", "a-secret-of-20-signs"),
+    "signing_secret": (SECRET, SECRET),
     "signing_secret_file": ("secret.txt", "secret.txt"),
     "allowed_timezones": ("UTC, Europe/Berlin", frozenset({"UTC", "Europe/Berlin"})),
     "allowed_commands": ("/bin/true,/bin/false", frozenset({"/bin/true", "/bin/false"})),
@@ -118,7 +137,7 @@ def test_kron_config_shows_every_setting_and_no_password(
     monkeypatch.setenv("KRON_STORE", "postgresql://ann:s3cret@db/kron")
     monkeypatch.setenv("KRON_DEFAULT_LAUNCHER", '{"kind": "http", "url": "http://a:s3cret@h/"}')
     monkeypatch.setenv("KRON_EXECUTOR", '{"kind": "process", "command": "x", "env": {"KEY": "s3cret"}}')
-    monkeypatch.setenv("KRON_SIGNING_SECRET", "this is a s3cret of ours")
+    monkeypatch.setenv("KRON_SIGNING_SECRET", "this is a s3cret of ours, which nobody shows")
     assert run(["config", "--json"]) == GOOD
     lines = json.loads(capsys.readouterr().out)
     assert [line["name"] for line in lines] == list(SETTINGS)
@@ -152,14 +171,14 @@ def test_what_is_wrong_is_refused_and_no_secret_is_quoted(name: str, text: str) 
 
 def test_a_secret_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "secret"
-    settings = Settings(signing_secret_file=str(file), signing_secret="another secret of ours")
+    settings = Settings(signing_secret_file=str(file), signing_secret=SECRET)
     with pytest.raises(UnreadableFileError):
         settings.secret()
     file.write_text("short\n")
-    with pytest.raises(InputError, match=r"signing_secret_file .* at least 16") as refused:
+    with pytest.raises(InputError, match=r"signing_secret_file .* at least 32") as refused:
         settings.secret()
     assert "short" not in str(refused.value)
-    file.write_text("a secret in its own file\n")
-    assert settings.secret() == b"a secret in its own file"
-    assert Settings(signing_secret="another secret of ours").secret() == b"another secret of ours"
+    file.write_text("a secret in its own file, long enough\n")
+    assert settings.secret() == b"a secret in its own file, long enough"
+    assert Settings(signing_secret=SECRET).secret() == b"another secret of ours that is long enough"
     assert Settings().secret() is None

@@ -23,6 +23,7 @@ from kron.core.record import (
 from kron.core.seed import seed_hash, splitmix64, state_of, unit_of
 from kron.core.turn import Case, Change
 from kron.ports import (
+    Archive,
     Audited,
     AuditFilter,
     Clock,
@@ -311,7 +312,9 @@ class FaultyStore:
         await self._call("close", self.inner.close)
 
 
-CALLS = frozenset(name for name in vars(Store) if not name.startswith("_")) - {"watch"}
+CALLS = frozenset(name for part in (Archive, Store) for name in vars(part) if not name.startswith("_")) - {
+    "watch"
+}
 
 
 def _check_calls(calls: Iterable[str]) -> None:

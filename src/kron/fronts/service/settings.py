@@ -262,9 +262,9 @@ SETTINGS: dict[str, tuple[Callable[[object], object], str]] = {
     "metrics_host": (parse_text, "the address a worker alone shows its metrics on"),
     "jwt_keys": (
         parse_text,
-        "the public keys that tokens are checked by: a JWK set, as a file or https://...",
+        "the public keys that tokens are checked by: a JWK set, as a file or address",
     ),
-    "jwt_secret": (_secret, "a secret that tokens are signed with (HS256), instead of or beside keys"),
+    "jwt_secret": (_secret, "a secret that tokens are signed with (HS256)"),
     "jwt_secret_file": (parse_text, "a file with that secret instead"),
     "jwt_audience": (parse_text, "for whom tokens must be made out"),
     "jwt_issuer": (parse_text, "by whom tokens must be made out; without it, by anybody with a key"),
@@ -274,12 +274,12 @@ SETTINGS: dict[str, tuple[Callable[[object], object], str]] = {
     "tls_client_authorities": (parse_text, "who signs the certificates of clients, as a PEM file"),
     "client_subjects": (
         _subjects,
-        "who may call with which certificate: subjects, each with user_id and scopes",
+        "who may call with which certificate",
     ),
-    "requests_per_s": (_count(0, 100_000), "how often an authenticated caller may ask; 0 for no bound"),
-    "patience_s": (_count(1, 3_600), "how long a request may pause while it comes in, in seconds"),
-    "max_schedules": (_count(0, 100_000_000), "how many schedules one user may have; 0 for no bound"),
-    "min_interval_s": (_count(0, 86_400), "how close two times of one schedule may be; 0 for no bound"),
+    "requests_per_s": (_count(0, 100_000), "how often a caller who says who they are may ask"),
+    "patience_s": (_count(1, 3_600), "how long a request may pause while it comes in"),
+    "max_schedules": (_count(0, 100_000_000), "how many schedules one user may have"),
+    "min_interval_s": (_count(0, 86_400), "how close two times of one schedule may be"),
 }
 # What only commands read: the file of settings, and which server they ask, with what.
 OF_COMMANDS = ("config", "server", "token")
