@@ -60,6 +60,8 @@ check: $(VENV)/.dev .cache/tmp ## check layout, lint, types, layers and document
 	@$(BIN)/mypy --no-error-summary $(CODE)
 	@$(SAY) "layers (import-linter)"
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
+	@$(SAY) "dependencies (pins and advisories)"
+	@$(BIN)/python tools/audit.py
 	@$(MAKE) --no-print-directory docs
 	@$(SAY) "all checks passed"
 

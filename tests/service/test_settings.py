@@ -180,5 +180,5 @@ def test_a_secret_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert "short" not in str(refused.value)
     file.write_text("a secret in its own file, long enough\n")
     assert settings.secret() == b"a secret in its own file, long enough"
-    assert Settings(signing_secret=SECRET).secret() == b"another secret of ours that is long enough"
+    assert Settings(signing_secret=SECRET).secret() == SECRET.encode()
     assert Settings().secret() is None

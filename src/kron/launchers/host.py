@@ -66,7 +66,8 @@ def spawn(settings: ProcessSettings, env: Mapping[bytes, bytes], files: Files) -
     try:
         read = _input_of(settings, os.path.dirname(files.output))
         try:
-            return subprocess.Popen(
+            # What is run is what the settings allow, word by word.
+            return subprocess.Popen(  # noqa: S603
                 argv, stdin=read, stdout=written, stderr=written, env=env, cwd=settings.cwd,
                 start_new_session=True,
             )  # fmt: skip

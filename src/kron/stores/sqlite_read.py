@@ -34,4 +34,4 @@ def rows_at_once(
 def _in_one_piece(name: str) -> str:
     """Return a statement whose answer is one text; its columns stand between SELECT and FROM."""
     columns = SQL[name].partition("FROM")[0].removeprefix("SELECT")
-    return f"SELECT json_group_array(json_array({columns})) FROM ({SQL[name]})"
+    return f"SELECT json_group_array(json_array({columns})) FROM ({SQL[name]})"  # noqa: S608 - our own text

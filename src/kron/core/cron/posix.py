@@ -19,7 +19,7 @@ from kron.core.cron.item import (
 
 _UNIT_OF = {unit.name: unit for unit in UNITS}
 
-_TOKEN = r"(?i)[?#]|(?<![a-z])(?:lw|[lwh])(?![a-z])"
+_SIGNS = r"(?i)[?#]|(?<![a-z])(?:lw|[lwh])(?![a-z])"
 _INSTEAD = {"?": "use * for any day", "H": "write a number"}
 
 
@@ -65,7 +65,7 @@ def _refuse_item(item: str, text: str, unit: Unit) -> NoReturn:
         refuse(text, unit, f"uses the name {quoted(word)}, which POSIX cron does not have; {remedy}")
     if item.startswith("@"):
         refuse(text, unit, f"uses the macro {quoted(item)}, which POSIX cron does not have")
-    if found := re.search(_TOKEN, item):
+    if found := re.search(_SIGNS, item):
         token = found[0].upper()
         remedy = _INSTEAD.get(token, "list the days")
         refuse(text, unit, f'uses the token "{token}", which POSIX cron does not have; {remedy}')

@@ -16,7 +16,7 @@ LEAST_RSA_BITS = 2048
 MAX_KEYS = 64
 # Which algorithm a kind of key is for; a curve stands beside its kind.
 ALGORITHMS = {("RSA", None): "RS256", ("EC", "P-256"): "ES256", ("OKP", "Ed25519"): "EdDSA"}
-SECRET_ALGORITHM = "HS256"
+SHARED_ALGORITHM = "HS256"
 
 
 class Key(NamedTuple):
@@ -41,7 +41,7 @@ def secret_key(secret: str) -> Key:
     material = secret.encode()
     if len(material) < LEAST_SECRET:
         raise InvalidKeysError(source="jwt_secret", reason=f"a secret has {LEAST_SECRET} bytes at least")
-    return Key(None, SECRET_ALGORITHM, material)
+    return Key(None, SHARED_ALGORITHM, material)
 
 
 def keys_of(text: str | bytes, *, source: str) -> tuple[Key, ...]:

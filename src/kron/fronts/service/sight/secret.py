@@ -8,18 +8,18 @@ HIDDEN = "***"
 LEAST = 4
 # Three parts in base64 of which the first is a JSON object: a JSON Web Token.
 _JWT = r"eyJ[\w-]{4,}\.[\w-]+\.[\w-]*"
-_RUN_TOKEN = r"kron-run\.[\w-]{16,}"
-_PASSWORD_IN_URL = r"(?<=://)([^\s/@:'\"]*):[^\s/@'\"]+(?=@)"
+_OF_RUN = r"kron-run\.[\w-]{16,}"
+_IN_URL = r"(?<=://)([^\s/@:'\"]*):[^\s/@'\"]+(?=@)"
 _BEARER = r"\b(bearer|basic)\s+[\w~+/=.-]{4,}"
 # A field of a JSON object, of a Python dictionary, a header, or a parameter of an address.
 _FIELD = (
     r"\b((?:proxy-)?authorization|cookie|set-cookie|x-api-key|[\w-]{0,40}(?:password|passwd|secret|token|api_?key))"
     r"(['\"]?\s*[:=]\s*(?:b?['\"])?)(?!\*\*\*)(?:(?:bearer|basic)\s+)?[^\s,;&'\"})\]]+"
 )
-_KNOWN = re.compile(f"{_JWT}|{_RUN_TOKEN}")
+_KNOWN = re.compile(f"{_JWT}|{_OF_RUN}")
 _NAMED = re.compile(_FIELD, re.IGNORECASE)
 _SCHEMES = re.compile(_BEARER, re.IGNORECASE)
-_URLS = re.compile(_PASSWORD_IN_URL)
+_URLS = re.compile(_IN_URL)
 
 
 class Redactor:
