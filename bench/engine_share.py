@@ -71,6 +71,8 @@ async def worker(url: str, owner: str, workers: int, count: int) -> dict[str, fl
         await asyncio.sleep(TRY_AGAIN_S)
     print("ready", flush=True)
     second = int(await asyncio.to_thread(sys.stdin.readline))
+    # A worker of the service would have been told by the database.
+    engine.call()
     while (quiet := time() - max([second, *starts[-1:]])) < QUIET_S:  # noqa: ASYNC110 (nobody tells the end)
         await asyncio.sleep(QUIET_S - quiet)
     await engine.stop()

@@ -166,6 +166,7 @@ def test_parts_are_chosen_by_name() -> None:
         "cron",
         "decisions",
         "theory",
+        "progress",
         "engine",
         "embed",
         "process",

@@ -259,6 +259,7 @@ def test_the_description_has_every_route_with_examples_and_is_valid(client: http
         ("POST", "/run-launcher/start"),
         ("GET", "/healthz"),
         ("GET", "/readyz"),
+        ("GET", "/audit"),
         ("GET", "/metrics"),
         ("GET", "/admin/log-level"),
         ("PUT", "/admin/log-level"),

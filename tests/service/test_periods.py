@@ -77,7 +77,7 @@ async def test_a_repeated_hour_is_judged_by_the_overlap_policy(overlap: str, see
     """02:30 comes twice on this day, and once more the next; the first of them hangs."""
     async with office_on(SqliteStore()) as office:
         office.clock.jump_to(datetime(2026, 10, 25, 0, tzinfo=UTC))
-        office.launchers["callback"].then("local", Step.HANG)
+        office.launchers["workflow"].then("local", Step.HANG)
         document = {**HOURLY, "schedule_id": "local", "cron_expr": "30 2 * * *", "timezone": "Europe/Berlin"}
         await office.registrar.upsert_schedule({**document, "overlap_policy": overlap})
         await office.work()
@@ -104,7 +104,7 @@ async def test_periods_of_a_repeated_hour_that_nobody_looked_after_follow_the_ca
         office.clock.jump_to(datetime(2026, 10, 25, 5, tzinfo=UTC))
         await office.work()
         await office.until(datetime(2026, 10, 25, 5, 5, tzinfo=UTC))
-        started = sorted(start.nominal_time for start in office.launchers["callback"].started)
+        started = sorted(start.nominal_time for start in office.launchers["workflow"].started)
         nominal = instants("Europe/Berlin", "2026-10-25", {30}, {2})
         assert started == nominal[2 - starts :]
 
@@ -159,9 +159,9 @@ async def test_a_fire_time_to_come_is_a_row_and_outlives_the_one_who_planned_it(
         second.clock.jump_to(NOON + HOUR + MINUTE)
         await second.work()
         await second.until(fire - timedelta(milliseconds=1))
-        assert second.launchers["callback"].started == []
+        assert second.launchers["workflow"].started == []
         await second.until(fire)
-        assert [start.key for start in second.launchers["callback"].started] == [planned.key]
+        assert [start.key for start in second.launchers["workflow"].started] == [planned.key]
         done = (await second.runs("hourly"))[-1]
         assert (done.key, done.fire_time) == (planned.key, planned.fire_time)
         assert done.started_at == planned.fire_time

@@ -154,9 +154,9 @@ def test_a_database_is_migrated_step_by_step(url: str, capsys: pytest.CaptureFix
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert shown == [["1", "engine", "not", "applied"], ["2", "service", "not", "applied"]]
     assert run(["migrate", url, "--dry-run"]) == GOOD
-    assert capsys.readouterr().out == "would apply 1 engine\nwould apply 2 workflows\n"
+    assert capsys.readouterr().out == "would apply 1 engine\nwould apply 2 service\n"
     assert run(["migrate", url]) == GOOD
-    assert capsys.readouterr().out == "applied 1 engine\napplied 2 workflows\n"
+    assert capsys.readouterr().out == "applied 1 engine\napplied 2 service\n"
     assert run(["migrate", url]) == GOOD
     assert capsys.readouterr().out == "nothing to do: the tables are at step 2\n"
     assert run(["migrate", url, "--status"]) == GOOD

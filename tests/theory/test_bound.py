@@ -20,6 +20,7 @@ from kron.theory.encoding import (
     encode_tasks,
     encode_text,
 )
+from kron.theory.event import fields_of
 from kron.theory.liveness import Bounds
 from kron.theory.reference import evaluate
 from tests.strategies import law
@@ -27,7 +28,7 @@ from tests.theory.notation import computed, trace
 from tests.theory.strategies import headers, likely_traces, lines_of
 
 TEXTS = st.text(max_size=6)
-TASKS = st.builds(Task, TEXTS, TEXTS, st.integers(0, 10**6))
+TASKS = st.builds(Task, TEXTS, TEXTS, st.integers(0, 10**6), st.none(), st.none())
 LISTS = st.lists(TASKS, max_size=3).map(tuple)
 
 
@@ -124,7 +125,7 @@ def test_before_time_zero_a_promise_grows_stricter() -> None:
     task = Task("a", "* * * * *", 0)
     events: list[dict[str, object]] = [
         {"i": 0, "t": -255, "event": "Compute"},
-        {"i": 0, "t": -255, "event": "InitStart", "call": 1, "tasks": [task._asdict()]},
+        {"i": 0, "t": -255, "event": "InitStart", "call": 1, "tasks": [fields_of(task)]},
         {"i": 1, "t": -255, "event": "InitSuccess", "call": 1},
         {"i": 2, "t": -255, "event": "Due", "task": "a"},
         *({"i": 3 + n, "t": n, "event": "Compute"} for n in range(200)),

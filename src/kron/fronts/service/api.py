@@ -53,7 +53,8 @@ def api_of(
     summary = "Schedules that say why."
     app = FastAPI(title="Kron", summary=summary, redirect_slashes=False, docs_url=None, redoc_url=None)
     rate = Rate(settings.requests_per_s, registrar.clock)
-    app.add_middleware(Sentry, porter=porter, admit=rate.admit)
+    refuse = for_browsers(app, problem.of_refusal)
+    app.add_middleware(Sentry, porter=porter, admit=rate.admit, answer=refuse)
     app.add_middleware(HttpMeter, requests=panel.requests, clock=panel.clock)
     app.add_middleware(Edge, max_body=settings.max_body, patience_s=settings.patience_s)
     for kind, answer in (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from kron.core.errors import ConflictError
+from kron.core.errors import InputError
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.request import Rules
 from kron.fronts.service.view import Document
@@ -38,7 +38,7 @@ class VirtualClock(Clock, Protocol):
         ...
 
 
-class NotDemoError(ConflictError):
+class NotDemoError(InputError):
     """A demo is asked for in a store that holds somebody's own schedules."""
 
     code = "not_a_demo"

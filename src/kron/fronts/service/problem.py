@@ -15,6 +15,7 @@ from kron.fronts.service.refusal import (
     ChangedError,
     InvalidLinesError,
     LaunchFailedError,
+    NoRunnerError,
     UnknownRunError,
     UnknownScheduleError,
 )
@@ -30,6 +31,7 @@ STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
     (UnknownScheduleError, HTTPStatus.NOT_FOUND),
     (UnknownRunError, HTTPStatus.NOT_FOUND),
     (UnknownWorkflowError, HTTPStatus.NOT_FOUND),
+    (NoRunnerError, HTTPStatus.CONFLICT),
     (LaunchFailedError, HTTPStatus.BAD_GATEWAY),
     (ChangedError, HTTPStatus.PRECONDITION_FAILED),
     (InputError, HTTPStatus.BAD_REQUEST),
@@ -100,6 +102,11 @@ def of_http(request: Request, error: Exception) -> JSONResponse:
     status = HTTPStatus(error.status_code)
     code = status.name.lower()
     return answer(request, status, code=code, detail=str(error.detail), headers=error.headers)
+
+
+def of_refusal(request: Request, error: Exception) -> JSONResponse:
+    """Return what is answered to a request that is not let through to the API."""
+    return of_error(request, error) if isinstance(error, KronError) else of_http(request, error)
 
 
 def of_mistake(request: Request, _error: Exception) -> JSONResponse:

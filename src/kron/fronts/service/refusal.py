@@ -90,6 +90,12 @@ class LaunchFailedError(ConflictError):
     code = "launch_failed"
 
 
+class NoRunnerError(LaunchFailedError):
+    """Workflows are to be started where nobody runs them."""
+
+    code = "no_executor"
+
+
 class ChangedError(ConflictError):
     """A schedule is not, or no longer, what the caller takes it for."""
 

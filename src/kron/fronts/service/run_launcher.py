@@ -17,7 +17,7 @@ from kron.core.outcome import Reason
 from kron.core.reading import parse_instant
 from kron.core.record import JobRecord, RunRecord, Status
 from kron.fronts.service.history import Feedback, take_feedback
-from kron.fronts.service.refusal import LaunchFailedError, UnknownRunError
+from kron.fronts.service.refusal import LaunchFailedError, NoRunnerError, UnknownRunError
 from kron.fronts.service.registrar import MILLISECOND, Registrar
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.workflow import NoExecutorError, UnknownWorkflowError, WorkflowLauncher
@@ -124,7 +124,7 @@ class RunLauncher:
         try:
             ready = await self._launcher.ready(_launch_of(wanted, now))
         except NoExecutorError as cause:
-            raise LaunchFailedError(str(cause)) from cause
+            raise NoRunnerError(str(cause)) from cause
         inner = self._launcher.inner
         answered: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
 

@@ -47,12 +47,23 @@ EVERYTHING = frozenset({Right.ADMIN})
 PROGRAM = Caller("program", EVERYTHING, None)
 ANYBODY = Caller("anybody", EVERYTHING, None)
 NOBODY = Caller("nobody", frozenset(), ())
-_present: ContextVar[tuple[Caller, str | None]] = ContextVar("kron_caller", default=(PROGRAM, None))
+
+
+class Visit(NamedTuple):
+    """A request under way: who makes it, its id, and the keys of the runs that were shown so far."""
+
+    caller: Caller
+    request_id: str | None
+    shown: set[str]
+
+
+_present: ContextVar[Visit | None] = ContextVar("kron_visit", default=None)
 
 
 def present_caller() -> Caller:
     """Return who made the request under way; outside of requests it is the program itself."""
-    return _present.get()[0]
+    visit = _present.get()
+    return PROGRAM if visit is None else visit.caller
 
 
 def own_user() -> str | None:
@@ -63,13 +74,20 @@ def own_user() -> str | None:
 
 def present_request() -> str | None:
     """Return the id of the request under way, if there is one."""
-    return _present.get()[1]
+    visit = _present.get()
+    return None if visit is None else visit.request_id
+
+
+def shown_keys() -> set[str]:
+    """Return the keys of the runs that the request under way was shown; outside of requests nobody counts."""
+    visit = _present.get()
+    return set() if visit is None else visit.shown
 
 
 @contextmanager
 def calling(caller: Caller, request_id: str | None = None) -> Iterator[None]:
     """Act for a caller."""
-    token = _present.set((caller, request_id))
+    token = _present.set(Visit(caller, request_id, set()))
     try:
         yield
     finally:

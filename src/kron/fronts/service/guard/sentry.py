@@ -26,6 +26,7 @@ from kron.fronts.service.guard.policy import Need, find
 from kron.fronts.service.guard.token import TokenReader
 from kron.launchers.run_token import PREFIX, is_run_token_of
 
+Answer = Callable[[Request, Exception], Response]
 COOKIE = "kron_token"
 # What becomes of the token of a run: who it speaks for may do nothing but report.
 EXECUTOR = Caller("executor", frozenset({Right.RUN}), None)
@@ -85,9 +86,15 @@ class Sentry:
     """
 
     def __init__(
-        self, app: ASGIApp, *, porter: Porter, admit: Callable[[Caller], None] = lambda _: None
+        self,
+        app: ASGIApp,
+        *,
+        porter: Porter,
+        admit: Callable[[Caller], None] = lambda _: None,
+        answer: Answer = problem.of_refusal,
     ) -> None:
         self._app = app
+        self._answer = answer
         self._porter = porter
         self._admit = admit
 
@@ -97,13 +104,18 @@ class Sentry:
             raise AssertionError("there are only requests")
         try:
             caller = await self._allowed(scope)
-        except KronError as error:
-            await _refusal(scope, error)(scope, receive, send)
-        except HTTPException as error:
-            await problem.of_http(Request(scope), error)(scope, receive, send)
+        except (KronError, HTTPException) as error:
+            await self._refusal(scope, error)(scope, receive, send)
         else:
             with calling(caller, scope.get("request_id")):
                 await self._app(scope, receive, send)
+
+    def _refusal(self, scope: Scope, error: Exception) -> Response:
+        """Return what is answered to a request that is not let through; a browser learns where to sign in."""
+        need = find(scope["method"], scope["path"]).need
+        if isinstance(error, UnknownCallerError) and need is not None and need.page:
+            return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+        return self._answer(Request(scope), error)
 
     async def _allowed(self, scope: Scope) -> Caller:
         need, methods = find(scope["method"], scope["path"])
@@ -118,14 +130,6 @@ class Sentry:
         if need.right is not None and not caller.may(need.right):
             raise ForbiddenError(right=need.right)
         return caller
-
-
-def _refusal(scope: Scope, error: KronError) -> Response:
-    """Return what is answered to a request that is not let through; a browser is shown where to sign in."""
-    need = find(scope["method"], scope["path"]).need
-    if isinstance(error, UnknownCallerError) and need is not None and need.page:
-        return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
-    return problem.of_error(Request(scope), error)
 
 
 def _bearer_of(scope: Scope) -> str | None:
