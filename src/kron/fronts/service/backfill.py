@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
-from kron.core.count import count_between
 from kron.core.errors import InvalidOptionError
 from kron.core.instant import EpochSeconds, rfc3339
 from kron.core.record import JobRecord, Kind, RangeRecord, RunRecord, Status, request_key_of
@@ -85,6 +85,7 @@ async def backfill_schedule(
     request = request_id or new_name()
     for _ in range(MAX_TRIES):
         job = (await registrar.case_of(schedule_id)).job
+        _check_size(job, wanted)
         past = await _recall(registrar, schedule_id, wanted)
         meant = [time for time in _periods(job, past, wanted) if past.is_meant(time, wanted.only)]
         ready = [time for time in meant if time <= job.cursor]
@@ -128,13 +129,18 @@ def _answer(request: str, wanted: Range, runs: list[RunRecord], *, dry_run: bool
     }
 
 
+def _check_size(job: JobRecord, wanted: Range) -> None:
+    """Refuse a range of too many periods before anything of it is read; it may be as long as the calendar."""
+    plan = terms_of(job.definition, job.identity).plan
+    first = islice(seconds_between(plan, wanted.start, wanted.end), MAX_PERIODS, None)
+    if next(first, None) is not None:
+        reason = f"the range has more than {MAX_PERIODS} periods, which is how many are run at once"
+        raise InvalidOptionError(option="to", value=rfc3339(wanted.end), reason=reason)
+
+
 def _periods(job: JobRecord, past: _Past, wanted: Range) -> list[EpochSeconds]:
     """Return the periods of a range: those the schedule has now, and those on record."""
     terms = terms_of(job.definition, job.identity)
-    count = count_between(terms.plan, wanted.start, wanted.end)
-    if count > MAX_PERIODS:
-        reason = f"the range has {count} periods; at most {MAX_PERIODS} are run at once"
-        raise InvalidOptionError(option="to", value=rfc3339(wanted.end), reason=reason)
     times = {time for time in seconds_between(terms.plan, wanted.start, wanted.end) if is_period(terms, time)}
     return sorted(times | {time for time in past.runs if past.own(time) is not None})
 

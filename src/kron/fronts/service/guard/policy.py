@@ -105,15 +105,18 @@ class Found(NamedTuple):
 
 
 def find(method: str, path: str) -> Found:
-    """Return what a request needs; a path without parameters goes before one that fits by them."""
+    """Return what a request needs; a path without parameters goes before one that fits by them.
+
+    The methods of a path that has not this one are those of the first that fits.
+    """
     method = "GET" if method == "HEAD" else method
-    methods: set[str] = set()
+    methods: frozenset[str] = frozenset()
     for pattern, needs in _PATTERNS:
         if pattern.match(path):
             if method in needs:
                 return Found(needs[method], frozenset(needs))
-            methods |= set(needs)
-    return Found(None, frozenset(methods))
+            methods = methods or frozenset(needs)
+    return Found(None, methods)
 
 
 def _patterns() -> list[tuple[re.Pattern[str], dict[str, Need]]]:
