@@ -86,7 +86,8 @@ class _Guide:
         from kron.testing import SimulatedClock
 
         # The demo fails on purpose, in the past and from now on; its pages show that better than a log.
-        logging.getLogger("kron.launchers").setLevel(logging.CRITICAL)
+        for name in ("kron.launchers", "kron.engine"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         if await Demo(SimulatedClock).prepare(store, clock):
             print("The demo's schedules have lived through their past, in virtual time.")
         else:
