@@ -133,9 +133,15 @@ def is_turned_away(answer: httpx.Response, need: Need) -> bool:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_guarded_route_lets_a_faulty_token_in(fault: str, server: Server) -> None:
+    ann = {"Authorization": f"Bearer {token()}"}
+    before = server.client.get("/schedules", headers=ann).json()
     for route, need in GUARDED:
         answer = asked(server.client, route, FAULTS[fault]())
         assert is_turned_away(answer, need), (route, answer.text)
+    after = server.client.get("/schedules", headers=ann).json()
+    assert [one["updated_at"] for one in after["schedules"]] == [
+        one["updated_at"] for one in before["schedules"]
+    ]
 
 
 def test_a_token_signed_by_a_revoked_key_is_refused(tmp_path: Path) -> None:
