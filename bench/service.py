@@ -1,13 +1,9 @@
 """The service part: a real `kron serve`, asked over HTTP, that sends its starts to a receiver beside it."""
 
-import asyncio
-import json
 import resource
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from statistics import quantiles
@@ -16,9 +12,14 @@ from time import perf_counter, sleep, time
 
 import httpx
 
+from bench import service_share
 from bench.goal import at_least, at_most, cost_of, detail_of
 from bench.place import POSTGRES, SQLITE, postgres_server
+from bench.receiver import receiving
 from bench.row import Findings, Goal, Kind, Row, Say
+from bench.service_load import MAX_S, WORK, TooSlowError, load, ready
+from kron.core.instant import rfc3339
+from kron.fronts.service.settings import Settings
 from tests.service.server import serving
 
 KRON = "kron serve"
@@ -27,10 +28,11 @@ DUE, LATE, ASKED = "due at one instant, sent over HTTP", "lateness over HTTP", "
 STORES = {SQLITE: "SQLite", POSTGRES: "PostgreSQL"}
 # 100,000 in ten seconds; half of the starts within 50 ms and all but one of a hundred within 250 ms.
 LEAST_BULK, MOST_LATE, MOST_BYTES = 10_000, {"p50": 0.050, "p99": 0.250}, 300e6
-# How long to wait for the last start, and how often to look.
-MAX_S, LOOK_S = 600.0, 0.05
-MAX_TRIES = 4
-WORK = {"workflow_id": "bench", "version": 1, "user_id": "bench", "timezone": "UTC"}
+# Sent in each second of a burst, and what all but one of a hundred answers of the API take meanwhile.
+LEAST_SENT, MOST_ASKED = 2_000, 0.250
+LOOK_S, LEAST_ANSWERS = 0.05, 2
+# As it is shipped; tests look more often.
+TICK_MS = str(Settings().tick_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,75 +42,17 @@ class Size:
     upserts: int
     bulk: int
     due: int
+    shared: int
     late: int
     late_s: float
     idle: int
     idle_s: float
 
 
-FULL = Size(upserts=2_000, bulk=100_000, due=100_000, late=50, late_s=20.0, idle=1_000_000, idle_s=10.0)
-QUICK = Size(upserts=300, bulk=10_000, due=2_000, late=20, late_s=5.0, idle=20_000, idle_s=5.0)
-
-
-class TooSlowError(Exception):
-    """The instant came before everything was loaded."""
-
-
-class Receiver:
-    """Accepts every start, and notes when it came and for which time it was."""
-
-    def __init__(self) -> None:
-        self.came: list[tuple[float, str]] = []
-        self.url = ""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = asyncio.Event()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer), suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-                body = await reader.readexactly(length)
-                self.came.append((time(), json.loads(body)["scheduled_for"]))
-                writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
-                await writer.drain()
-
-    def run(self, ready: threading.Event) -> None:
-        """Receive until stopped."""
-        asyncio.run(self._receive(ready))
-
-    async def _receive(self, ready: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
-        server = await asyncio.start_server(self._answer, "127.0.0.1", 0, backlog=4096)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/start"
-        ready.set()
-        await self._stopped.wait()
-        server.close()
-        # Those who still wait for a request let go of their connections.
-        waiting = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        await asyncio.sleep(0)
-
-    def stop(self) -> None:
-        """Stop receiving."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._stopped.set)
-
-
-@contextmanager
-def receiving() -> Iterator[Receiver]:
-    """Run a receiver in a thread of its own."""
-    receiver, ready = Receiver(), threading.Event()
-    thread = threading.Thread(target=receiver.run, args=(ready,), daemon=True)
-    thread.start()
-    ready.wait()
-    try:
-        yield receiver
-    finally:
-        receiver.stop()
-        thread.join()
+FULL = Size(
+    upserts=2_000, bulk=100_000, due=100_000, shared=30_000, late=50, late_s=20.0, idle=1_000_000, idle_s=10.0
+)
+QUICK = Size(upserts=300, bulk=10_000, due=2_000, shared=2_000, late=20, late_s=5.0, idle=20_000, idle_s=5.0)
 
 
 def run(say: Say, *, quick: bool) -> Findings:
@@ -125,6 +69,9 @@ def measure(say: Say, size: Size) -> Findings:
             for title, part in (("upserts", _upserts), ("bulk", _bulk), ("due at once", _due)):
                 say(f"{title}, {name}")
                 rows += _tried(partial(_measured, part, place, size, empty), f"{title}, {name}")
+        if size.shared:
+            say("workers that share")
+            rows += _tried(lambda: list(service_share.rows_of(empty, size.shared)), "workers that share")
     say("lateness")
     rows += _measured(_late, SQLITE, size, str)
     say("idle schedules")
@@ -137,7 +84,10 @@ Part = Callable[[httpx.Client, int, Size, str], list[Row]]
 
 def _measured(part: Part, place: str, size: Size, empty: Callable[[], str]) -> list[Row]:
     url = empty() if place == POSTGRES else "sqlite:///kron.db"
-    with TemporaryDirectory() as folder, serving(Path(folder), KRON_STORE=url) as (client, server):
+    with (
+        TemporaryDirectory() as folder,
+        serving(Path(folder), KRON_STORE=url, KRON_TICK_MS=TICK_MS) as (client, server),
+    ):
         return part(client, server.pid, size, f", {STORES[place]}")
 
 
@@ -168,49 +118,32 @@ def _bulk(client: httpx.Client, _pid: int, size: Size, on: str) -> list[Row]:
     return [Row(title=f"{BULK}{on}", contender=KRON, kind=Kind.RATE, cost=cost, note=note)]
 
 
-def load(client: httpx.Client, count: int, **fields: object) -> float:
-    """Load so many schedules; return the seconds it took."""
-    lines = "".join(json.dumps({**WORK, **fields, "schedule_id": f"b{n}"}) + "\n" for n in range(count))
-    begin = perf_counter()
-    client.post("/schedules/bulk", content=lines.encode(), timeout=MAX_S).raise_for_status()
-    return perf_counter() - begin
-
-
 # --- starting ---
 
 
 def _due(client: httpx.Client, _pid: int, size: Size, on: str) -> list[Row]:
     """Measure a burst, and how the API answers meanwhile."""
     with receiving() as receiver:
-        instant = _ready(client, size.due, receiver.url)
-        sleep(max(instant.timestamp() - time(), 0))
-        answers = list(_answers(client, receiver, size.due))
-    last = max(came for came, _ in receiver.came) - instant.timestamp()
-    first = min(came for came, _ in receiver.came) - instant.timestamp()
-    details = {"first seconds": first, "last seconds": last}
-    note = f"{len(receiver.came):,} of {size.due:,} schedules, the last after {last:.1f} s"
-    cost = last / max(len(receiver.came), 1)
+        instant = ready(client, size.due, receiver.url).timestamp()
+        due = rfc3339(int(instant))
+        sleep(max(instant - time(), 0))
+        answers = list(_answers(client, lambda: receiver.number(due) >= size.due))
+    came = sorted(at - instant for at, of in receiver.came if of == due)
+    number, first, last = receiver.number(due), came[0], came[-1]
+    details = {"first seconds": first, "last seconds": last, "sent twice": len(came) - number}
+    note = (
+        f"{number:,} of {size.due:,} schedules, the first after {1000 * first:.0f} ms, the last {last:.1f} s"
+    )
+    cost = last / number
     burst = Row(title=f"{DUE}{on}", contender=KRON, kind=Kind.RATE, cost=cost, note=note, details=details)
     return [burst, _spread(f"{ASKED}{on}", answers)]
 
 
-def _ready(client: httpx.Client, count: int, url: str) -> datetime:
-    """Load schedules that are due at one instant; where it came too soon, once more with more time."""
-    for number in range(MAX_TRIES):
-        ahead = timedelta(seconds=(3 + count / 5_000) * 2**number)
-        instant = (datetime.now(UTC) + ahead).replace(microsecond=0)
-        expression = f"{instant.second} {instant.minute} {instant.hour} {instant.day} {instant.month} *"
-        load(client, count, cron_expr=expression, launcher={"kind": "http", "url": url})
-        if time() < instant.timestamp() - 0.5:
-            return instant
-    raise TooSlowError
-
-
-def _answers(client: httpx.Client, receiver: Receiver, count: int) -> Iterator[float]:
+def _answers(client: httpx.Client, have_all_come: Callable[[], bool]) -> Iterator[float]:
     """Ask for a schedule again and again until all starts have come; yield what each answer took."""
-    until = perf_counter() + MAX_S
-    while len(receiver.came) < count and perf_counter() < until:
-        begin = perf_counter()
+    until, number = perf_counter() + MAX_S, 0
+    while number < LEAST_ANSWERS or (not have_all_come() and perf_counter() < until):
+        begin, number = perf_counter(), number + 1
         client.get("/schedules/b0").raise_for_status()
         yield perf_counter() - begin
         sleep(LOOK_S)
@@ -259,8 +192,12 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
     """Compare the rows with the goals."""
     for name in STORES.values():
         yield at_least(f"{BULK}, {name}", LEAST_BULK, cost_of(rows, f"{BULK}, {name}", KRON))
+        yield at_least(f"{DUE}, {name}", LEAST_SENT, cost_of(rows, f"{DUE}, {name}", KRON))
+        asked = detail_of(rows, f"{ASKED}, {name}", KRON, "p99 seconds")
+        yield at_most(f"{ASKED}, {name}, p99", MOST_ASKED, asked)
     for part, most in MOST_LATE.items():
         title = f"{LATE}, {STORES[SQLITE]}"
         yield at_most(f"{title}, {part}", most, detail_of(rows, title, KRON, f"{part} seconds"))
     title = f"{IDLE}, {STORES[SQLITE]}"
     yield at_most(title, MOST_BYTES, cost_of(rows, title, KRON), kind=Kind.SIZE)
+    yield from service_share.goals(rows)

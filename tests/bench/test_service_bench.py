@@ -2,10 +2,15 @@
 
 import pytest
 
+from bench import service_share
+from bench.place import postgres_server
 from bench.row import Findings
 from bench.service import ASKED, BULK, DUE, IDLE, LATE, UPSERT, Size, goals, measure
 
-TINY = Size(upserts=5, bulk=50, due=20, late=3, late_s=2.0, idle=100, idle_s=0.2)
+TINY = Size(upserts=5, bulk=50, due=20, shared=0, late=3, late_s=2.0, idle=100, idle_s=0.2)
+
+DELAY = next(iter(service_share.DELAYS))
+SHARED = service_share.title_of(DELAY)
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +29,20 @@ def test_every_row_has_its_figures(found: Findings) -> None:
 def test_all_that_was_due_has_come(found: Findings) -> None:
     notes = [row.note for row in found.rows if row.title.startswith(DUE)]
     assert [note.startswith("20 of 20 schedules") for note in notes] == [True, True]
+    assert [row.details["sent twice"] for row in found.rows if "sent twice" in row.details] == [0, 0]
 
 
 def test_every_goal_is_compared(found: Findings) -> None:
     assert [goal.what for goal in found.goals] == [goal.what for goal in goals([])]
-    assert all(goal.met is not None for goal in found.goals)
+    assert [goal.what for goal in found.goals if goal.met is None] == [SHARED]
+
+
+def test_workers_that_share_are_compared_with_one_alone() -> None:
+    with postgres_server() as empty:
+        rows = list(service_share.rows_of(empty, 20, {DELAY: service_share.DELAYS[DELAY]}))
+    assert [(row.title, row.contender) for row in rows] == [
+        (SHARED, "two kron workers"),
+        (SHARED, "one kron worker"),
+    ]
+    assert all(row.cost and row.ratio for row in rows)
+    assert [goal.met for goal in goals(rows) if goal.what == SHARED] != [None]

@@ -497,17 +497,19 @@ async def test_closing_without_waiting_leaves_launches_to_the_next_owner(
 
 WITHOUT = """
 import sys
-sys.modules["httpx"] = None
+for name in ("httpx", "httpcore", "h11", "anyio"):
+    sys.modules[name] = None
+import asyncio
 from kron.clocks.system import SystemClock
 from kron.launchers.http import HttpLauncher
-try:
-    HttpLauncher(SystemClock())
-except Exception as error:
-    print(type(error).__name__, error.code, error)
+async def use():
+    await HttpLauncher(SystemClock()).close()
+    print("used")
+asyncio.run(use())
 """
 
 
-def test_without_httpx_it_says_what_to_install(tmp_path: Path) -> None:
+def test_it_needs_nothing_that_is_not_installed_with_python(tmp_path: Path) -> None:
     said = subprocess.run(
         [sys.executable, "-c", WITHOUT],
         capture_output=True,
@@ -516,7 +518,4 @@ def test_without_httpx_it_says_what_to_install(tmp_path: Path) -> None:
         env={"PYTHONPATH": ":".join(filter(None, sys.path))},
         cwd=tmp_path,
     ).stdout
-    expected = (
-        'MissingExtraError missing_extra the http launcher needs httpx: pip install "kron-scheduler[service]"'
-    )
-    assert said.strip() == expected
+    assert said.strip() == "used"

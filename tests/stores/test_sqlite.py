@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kron.core.errors import OwnedError, StoreError
+from kron.ports import JobFilter
 from kron.stores.sqlite import SqliteStore
 from kron.testing.store_contract import CLEAN, NOW, SPACE, a_change, a_job, a_run, plain, stored, written
 
@@ -257,3 +258,31 @@ async def test_a_damaged_run_is_left_out_of_the_newest_of_many_jobs(tmp_path: Pa
     found = await store.newest_runs(SPACE, ["one", "two"], limit=5)
     assert found == {"one": [runs[0]], "two": [runs[3], runs[2]]}
     await store.close()
+
+
+# --- looking while others write ------------------------------------------------------------------
+
+
+async def test_whoever_looks_does_not_wait_for_what_is_being_written(path: str) -> None:
+    store = SqliteStore(path, busy_ms=60_000)
+    await stored(store, a_job("known"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        putting = asyncio.create_task(store.put(SPACE, created=[a_job("new")], changed=[], now=NOW))
+        await asyncio.sleep(0)
+        found = await store.find_jobs(SPACE, JobFilter())
+        assert [each.job.identity for each in found] == ["known"]
+        assert await store.runs(SPACE, "known") == []
+        assert not putting.done()
+        other.execute("ROLLBACK")
+    assert await putting == CLEAN
+    found = await store.find_jobs(SPACE, JobFilter())
+    assert [each.job.identity for each in found] == ["known", "new"]
+    await store.close()
+
+
+async def test_what_was_written_is_seen_by_whoever_looks_afterwards(store: SqliteStore) -> None:
+    for number in range(20):
+        await stored(store, a_job(f"job {number:02}"))
+        found = await store.find_jobs(SPACE, JobFilter(), limit=100)
+        assert len(found) == number + 1

@@ -81,6 +81,11 @@ def host_of(url: str) -> str:
     return (urlsplit(url).hostname or "").lower()
 
 
+def is_address(host: str) -> bool:
+    """Say whether a host is written as an address, which means itself and nothing else."""
+    return "%" not in host and _literal(host) is not None
+
+
 def _network(word: str) -> Network | None:
     try:
         return ip_network(word.strip("[]"))

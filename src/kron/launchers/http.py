@@ -1,24 +1,22 @@
 """Executions that are started by a request: whoever answers it runs them."""
 
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import TypeAlias
 
-from kron.core.errors import ConflictError, InvalidOptionError
+from kron.core.errors import InvalidOptionError
 from kron.launchers.gate import Gate
 from kron.launchers.kind import HttpSettings, settings_of
 from kron.launchers.remote import MAX_REQUESTS, USUAL_BACKOFF, RemoteLauncher
-from kron.launchers.request import Answer
+from kron.launchers.request import MAX_TARGETS, Answer
 from kron.launchers.retry import Backoff
+from kron.launchers.send import Sender
 from kron.ports import Clock, Launch
 
 # What finds out by which request somebody asked for a run.
 RequestOf: TypeAlias = Callable[[Launch], Awaitable[str | None]]
 
-
-class MissingExtraError(ConflictError):
-    """A part of Kron is used whose dependencies are not installed."""
-
-    code = "missing_extra"
+_settings_of = lru_cache(maxsize=MAX_TARGETS)(settings_of)
 
 
 class HttpLauncher(RemoteLauncher):
@@ -39,17 +37,12 @@ class HttpLauncher(RemoteLauncher):
         secret: bytes | None = None,
         request_of: RequestOf | None = None,
     ) -> None:
-        try:
-            from kron.launchers.send import Sender
-        except ModuleNotFoundError as cause:
-            message = 'the http launcher needs httpx: pip install "kron-scheduler[service]"'
-            raise MissingExtraError(message, extra="service") from cause
         super().__init__(clock, self._sent, reports=reports, backoff=backoff, max_requests=max_requests)
         self._sender = Sender(clock, gate=gate, secret=secret)
         self._request_of = request_of
 
     async def _sent(self, launch: Launch) -> Answer:
-        settings = settings_of(launch.job.launcher)
+        settings = _settings_of(launch.job.launcher)
         if not isinstance(settings, HttpSettings):
             raise InvalidOptionError(option="launcher", value=launch.job.launcher_kind, reason="is not http")
         request_id = None if self._request_of is None else await self._request_of(launch)

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
@@ -27,6 +29,19 @@ def traits_of(*, reports: bool) -> Traits:
     return Traits(reports=reports, idempotent=True, enqueues=True, remote=True)
 
 
+@dataclass(slots=True)
+class _Handing:
+    """A launch that is under way, who hears of it, and how often it failed.
+
+    Its `task` sends a request or waits for the next; while it stands in line it has none.
+    """
+
+    launch: Launch
+    hear: Hear
+    failed: int = 0
+    task: asyncio.Task[None] | None = None
+
+
 class RemoteLauncher:
     """Hands executions over with a function that sends each of them and says what was answered.
 
@@ -49,8 +64,12 @@ class RemoteLauncher:
         self._clock = clock
         self._send = send
         self._backoff = backoff
-        self._room = asyncio.Semaphore(max_requests)
-        self._launches: dict[Attempt, tuple[asyncio.Task[None], Launch, Hear]] = {}
+        self._free = max_requests
+        self._launches: dict[Attempt, _Handing] = {}
+        # Thousands may be started at once; a task is made for those only whose turn it is.
+        self._line: deque[_Handing] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_empty = asyncio.Event()
 
     @property
     def busy(self) -> bool:
@@ -58,38 +77,69 @@ class RemoteLauncher:
         return bool(self._launches)
 
     def start(self, launch: Launch, hear: Hear) -> None:
-        """Hand an execution over in a task of its own."""
-        task = asyncio.create_task(self._launch(launch), name=f"kron {launch.job.identity}")
-        self._launches[launch.run.key, launch.run.attempt] = task, launch, hear
+        """Hand an execution over as soon as there is room."""
+        handing = self._launches[launch.run.key, launch.run.attempt] = _Handing(launch, hear)
+        self._line.append(handing)
+        self._admit()
 
-    async def _launch(self, launch: Launch) -> None:
-        try:
-            answer = await self._deliver(launch)
-        except InputError as error:
-            answer = Answer(str(error))
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong, the engine hears of it
-            _log.exception("the launch of %r failed unexpectedly", launch.run.identity)
-            answer = Answer(f"the launch failed unexpectedly: {type(error).__name__}")
+    def _admit(self) -> None:
+        """Send the next in line while there is room."""
+        while self._free and self._line:
+            handing = self._line.popleft()
+            if self._is_under_way(handing):
+                self._free -= 1
+                self._begin(handing, self._try(handing)).add_done_callback(self._make_room)
+
+    def _begin(self, handing: _Handing, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = handing.task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _make_room(self, _: asyncio.Task[None]) -> None:
+        """Let the next one in; also a task that was cancelled before its first step has left."""
+        self._free += 1
+        self._admit()
+
+    def _is_under_way(self, handing: _Handing) -> bool:
+        run = handing.launch.run
+        return self._launches.get((run.key, run.attempt)) is handing
+
+    async def _try(self, handing: _Handing) -> None:
+        """Send the request; if it is not answered for good, send it again later, but not for ever."""
+        launch = handing.launch
+        answer = await self._answer_to(launch)
+        handing.failed += 1
         if answer.error is None:
             self._tell(launch, Happened.ACCEPTED, run_id=answer.run_id)
-        else:
-            self._tell(launch, Happened.LAUNCH_FAILED, answer.error)
-
-    async def _deliver(self, launch: Launch) -> Answer:
-        """Send the request until it is answered for good, or often enough."""
-        failed = 0
-        while True:  # `wait_of` bounds it
-            async with self._room:
-                with self._clock.working():
-                    answer = await self._send(launch)
-            failed += 1
-            if answer.error is None or not answer.again:
-                return answer
-            wait_s = self._backoff.wait_of(launch.run.key, failed, asked=answer.asked_s)
+            return
+        wait_s = None
+        if answer.again:
+            wait_s = self._backoff.wait_of(launch.run.key, handing.failed, asked=answer.asked_s)
             if wait_s is None:
-                return answer._replace(error=f"{answer.error}, tried {failed} times")
+                answer = answer._replace(error=f"{answer.error}, tried {handing.failed} times")
+        if wait_s is None:
+            self._tell(launch, Happened.LAUNCH_FAILED, answer.error)
+        elif self._is_under_way(handing):
             _log.info("launch of %r: %s; trying again", launch.run.identity, answer.error)
-            await pause(self._clock, wait_s)
+            self._begin(handing, self._come_back(handing, wait_s))
+
+    async def _answer_to(self, launch: Launch) -> Answer:
+        try:
+            with self._clock.working():
+                return await self._send(launch)
+        except InputError as error:
+            return Answer(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong, the engine hears of it
+            _log.exception("the launch of %r failed unexpectedly", launch.run.identity)
+            return Answer(f"the launch failed unexpectedly: {type(error).__name__}")
+
+    async def _come_back(self, handing: _Handing, seconds: float) -> None:
+        """Wait, without taking up room, and stand in line again."""
+        await pause(self._clock, seconds)
+        handing.task = None
+        self._line.append(handing)
+        self._admit()
 
     def _tell(
         self, launch: Launch, happened: Happened, error: str | None = None, run_id: str | None = None
@@ -97,15 +147,18 @@ class RemoteLauncher:
         """Report what came of a launch, once."""
         found = self._launches.pop((launch.run.key, launch.run.attempt), None)
         if found is not None:
-            found[2](report_of(self._clock, launch.run, happened, error, run_id))
+            found.hear(report_of(self._clock, launch.run, happened, error, run_id))
+        if not self._launches:
+            self._is_empty.set()
 
     def end(self, run: RunRecord) -> None:
         """Give up a launch that is under way; what was accepted is out of our hands."""
         found = self._launches.get((run.key, run.attempt))
         if found is not None:
-            found[0].cancel()
+            if found.task is not None:
+                found.task.cancel()
             self._tell(
-                found[1], Happened.CANCELLED, "ended on request while it was launched; it may have begun"
+                found.launch, Happened.CANCELLED, "ended on request while it was launched; it may have begun"
             )
 
     async def adopt(self, runs: Sequence[Launch], hear: Hear) -> frozenset[str]:
@@ -114,17 +167,20 @@ class RemoteLauncher:
         for run in (launch.run for launch in runs):
             mine = self._launches.get((run.key, run.attempt))
             if mine is not None:
-                self._launches[run.key, run.attempt] = mine[0], mine[1], hear
+                mine.hear = hear
             if mine is not None or run.acked:
                 found.add(run.key)
         return frozenset(found)
 
     async def close(self, *, wait: bool = True) -> None:
         """Wait for the launches, or break them off unreported: the next owner launches them again."""
-        tasks = [task for task, _, _ in self._launches.values()]
         if not wait:
             self._launches.clear()
-            for task in tasks:
+            self._line.clear()
+            for task in self._tasks:
                 task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        while self._launches:  # each of them is told of in the end
+            self._is_empty.clear()
+            await self._is_empty.wait()
+        if self._tasks:
+            await asyncio.wait(self._tasks)

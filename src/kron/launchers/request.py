@@ -1,15 +1,18 @@
 """One request that starts an execution: where it goes, what it says, and what its answer means."""
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from kron.core.instant import rfc3339
+from kron.launchers.connection import Origin
 from kron.launchers.kind import HttpSettings
 from kron.launchers.report import tidy
 from kron.ports import Launch
@@ -20,14 +23,26 @@ MAX_QUOTED, MAX_RUN_ID = 200, 200
 NOT_NOW = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 # Shorter secrets are not looked for in errors: they would be found everywhere.
 LEAST_SECRET = 4
+# Thousands of launches have the same settings; so many different ones are remembered.
+MAX_TARGETS = 1_024
+PORTS = {"http": 80, "https": 443}
+# Headers that Kron sends with some requests; what the settings say of them holds for the others.
+MAYBE_OURS = {"x-request-id": "X-Request-Id", "kron-run-token": "Kron-Run-Token"}
+# What a path may contain as it is; what a percent sign begins is encoded already.
+_IN_PATH = "/%:@!$&'()*+,;=~"
 
 
 class Target(NamedTuple):
-    """An address taken apart: what may be shown and logged, and what may not."""
+    """An address taken apart: what may be shown and logged, and what may not.
+
+    `head` is how every request to it begins; `usual` are headers that a request's own ones replace.
+    """
 
     shown: str
     query: str
-    login: tuple[str, str] | None
+    origin: Origin
+    head: str
+    usual: Mapping[str, str]
     secrets: tuple[str, ...]
 
 
@@ -40,17 +55,42 @@ class Answer(NamedTuple):
     asked_s: float = 0.0
 
 
+@lru_cache(maxsize=MAX_TARGETS)
 def target_of(settings: HttpSettings) -> Target:
     """Return what a request is sent to; user, password, query and headers are nobody's business."""
     url = urlsplit(settings.url)
     host = url.netloc.rpartition("@")[2]
     user, password = unquote(url.username or ""), unquote(url.password or "")
-    login = (user, password) if url.username is not None else None
+    login = None if url.username is None else f"{user}:{password}"
     values = (text for pair in parse_qsl(url.query, keep_blank_values=True) for text in pair[1:])
     written = (url.password or "", password, url.query, *values, *(text for _, text in settings.headers))
     secrets = sorted({text for text in written if len(text) >= LEAST_SECRET}, key=len, reverse=True)
     shown = urlunsplit((url.scheme, host, url.path, "", ""))
-    return Target(shown, url.query, login, tuple(secrets))
+    port = url.port or PORTS[url.scheme]
+    origin = Origin(url.scheme, (url.hostname or "").lower(), port)
+    sent = {MAYBE_OURS.get(name.lower(), name): text for name, text in settings.headers}
+    usual = {name: sent.pop(name) for name in MAYBE_OURS.values() if name in sent}
+    if login is not None:
+        sent = {name: text for name, text in sent.items() if name.lower() != "authorization"}
+        sent["Authorization"] = f"Basic {b64encode(login.encode()).decode()}"
+    return Target(shown, url.query, origin, _head_of(url, origin, sent), usual, tuple(secrets))
+
+
+def _head_of(url: SplitResult, origin: Origin, headers: Mapping[str, str]) -> str:
+    """Return the first line of every request, and the headers that all of them have."""
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host
+    port = "" if origin.port == PORTS[origin.scheme] else f":{origin.port}"
+    path = quote(url.path, safe=_IN_PATH) or "/"
+    lines = [f"POST {path}{'?' if url.query else ''}{url.query} HTTP/1.1", f"Host: {host}{port}"]
+    if "user-agent" not in map(str.lower, headers):
+        lines.append("User-Agent: kron")
+    return "\r\n".join([*lines, *(f"{name}: {text}" for name, text in headers.items())])
+
+
+def written(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
+    """Return a request as it is sent."""
+    lines = "".join([f"{name}: {text}\r\n" for name, text in {**target.usual, **headers}.items()])
+    return f"{target.head}\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def document_of(launch: Launch, settings: HttpSettings) -> dict[str, object]:
@@ -69,10 +109,9 @@ def document_of(launch: Launch, settings: HttpSettings) -> dict[str, object]:
 
 
 def headers_of(launch: Launch, settings: HttpSettings, request_id: str | None = None) -> dict[str, str]:
-    """Return the headers of a request; `request_id` names the one that somebody asked for the run with."""
+    """Return a request's own headers; `request_id` names the one that somebody asked for the run with."""
     is_sendable = request_id is not None and request_id.isascii() and request_id.isprintable()
     return {
-        **dict(settings.headers),
         **({"X-Request-Id": str(request_id)} if is_sendable else {}),
         "Content-Type": "application/json",
         # An answer that unpacks itself could fill the memory.
@@ -84,7 +123,10 @@ def headers_of(launch: Launch, settings: HttpSettings, request_id: str | None = 
 
 
 def answer_of(target: Target, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> Answer:
-    """Return what an answer means: 2xx is accepted, most of 4xx is final, all else may pass."""
+    """Return what an answer means: 2xx is accepted, most of 4xx is final, all else may pass.
+
+    The names of the headers are in lower case.
+    """
     if 200 <= status < 300:
         return Answer(run_id=_run_id_of(body))
     again = status in NOT_NOW or not 400 <= status < 500
@@ -92,7 +134,7 @@ def answer_of(target: Target, status: int, headers: Mapping[str, str], body: byt
     if 300 <= status < 400:
         said = "redirects are not followed"
     error = f"{target.shown} answered {status} {_phrase_of(status)}".rstrip() + (f": {said}" if said else "")
-    return Answer(hidden(error, target), again=again, asked_s=_asked_s(headers.get("Retry-After"), now))
+    return Answer(hidden(error, target), again=again, asked_s=_asked_s(headers.get("retry-after"), now))
 
 
 def hidden(text: str, target: Target) -> str:

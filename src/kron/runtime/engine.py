@@ -257,7 +257,7 @@ class Engine:
             # Kept in mind at once, so that nothing is repeated after a crash either (SPEC 2: reading 16).
             await self._store.put(self._namespace, created=[], changed=[], now=now)
             self._was_set_back = False
-        with burst() if len(self._inbox.reports) > CHUNK else nullcontext():
+        with burst() if len(self._inbox.reports) > FIRST_CHUNK else nullcontext():
             for _ in range(MAX_REPORT_CHUNKS):
                 reports = self._inbox.take(CHUNK, now)
                 if not reports:

@@ -48,6 +48,8 @@ class SqliteStore(SqliteListing):
         self._numbers: dict[str, int] = {}
         self._connection: sqlite3.Connection | None = None
         self._is_closed, self._puts = False, 0
+        # The same file once more, to read from.
+        self._beside: SqliteStore | None = None
 
     # --- ownership -------------------------------------------------------------------------------
 
@@ -90,6 +92,8 @@ class SqliteStore(SqliteListing):
         """Let go of the file and every lock at once, without writing, as the death of the process would."""
         self._lock.end()
         self._is_closed = True
+        if self._beside is not None:
+            self._beside.abandon()
         if self._thread is None:
             self._close()
         else:
@@ -310,6 +314,8 @@ class SqliteStore(SqliteListing):
 
     async def close(self) -> None:
         """Let go of the file, for good."""
+        if self._beside is not None:
+            await self._beside.close()
         if not self._is_closed:
             await self._do(self._close)
         self._is_closed = True
@@ -337,6 +343,14 @@ class SqliteStore(SqliteListing):
 
     def _writing(self) -> "Writing":
         return Writing(self._open())
+
+    def _reader(self) -> "SqliteStore":
+        """Return the store of those who only look: they do not wait for what is being written."""
+        if self._path == MEMORY or self._is_closed:
+            return self
+        if self._beside is None:
+            self._beside = SqliteStore(self._path, busy_ms=self._busy_ms)
+        return self._beside
 
     async def _do(self, work: Callable[..., Answer], *arguments: object, many: bool = False) -> Answer:
         """Do blocking work in the store's thread; in memory nothing blocks, so only much is done there."""
