@@ -90,7 +90,7 @@ chaos: $(VENV)/.dev .cache/tmp ## kill, freeze and restart a real service at ran
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 .PHONY: mutants
-mutants: $(VENV)/.run .cache/tmp ## put faults in on purpose and see that the simulator finds each
+mutants: $(VENV)/.dev .cache/tmp ## put faults in on purpose and see that the simulator finds each
 	@$(SAY) "hunting faults in copies of the source, a few minutes ..."
 	@$(BIN)/python tools/mutants.py $(ARGS)
 

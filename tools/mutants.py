@@ -1,6 +1,7 @@
 """Put faults into Kron on purpose, one at a time, and see whether the simulator finds each: `make mutants`.
 
 A fault is a few words replaced in a copy of the source. The table it writes goes into the documentation.
+What no story can show is hunted by a test of its own.
 """
 # ruff: noqa: E501 - the words of the source stand as they are there
 
@@ -19,14 +20,23 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "explanation" / "mutants.md"
 BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
 MAX_SEEDS = 600
-# A fault that makes something wait for ever is found by that; each hunt has so many seconds in all.
-MAX_HUNT_S = 240
+# A story that does not end, though the simulator breaks off most of that kind, is found by that; so many
+# seconds are far more than one takes. A hunt that does not end has found nothing.
+MAX_STORY_S, MAX_HUNT_S = 400, 900
+ENDLESS = "it never ends"
 WORKERS = 2
 HUNT = """
-import json, logging, sys
+import json, logging, os, signal
 logging.disable(logging.CRITICAL)
 from kron.testing.simulator import simulate
+
+def give_up(*_):
+    print(json.dumps([seed, {endless!r}]), flush=True)
+    os._exit(0)
+
+signal.signal(signal.SIGALRM, give_up)
 for seed in range({seeds}):
+    signal.alarm({seconds})
     try:
         faults = simulate(seed).faults
     except Exception as error:
@@ -38,20 +48,26 @@ for seed in range({seeds}):
 
 
 class Mutant(NamedTuple):
-    """One fault: what it means, the file, and which words are replaced by which."""
+    """One fault: what it means, the file, and which words are replaced by which; maybe the test that finds it."""
 
     name: str
     path: str
     old: str
     new: str
+    test: str = ""
 
 
 class Caught(NamedTuple):
-    """By which seed a fault was found, and by what; or by none."""
+    """What found a fault, and with which seed if it was a story; or why nothing did."""
 
     mutant: Mutant
-    seed: int | None
+    found: bool
     by: str
+    seed: int | None = None
+
+    def __str__(self) -> str:
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"{self.by}{seed}" if self.found else f"NOT FOUND {self.by}"
 
 
 PLAN, TURN, OVERLAP = "core/plan.py", "core/turn.py", "core/overlap.py"
@@ -94,13 +110,15 @@ MUTANTS = (
     Mutant("what waited for an end waits for the next period", PLAN, "        _leave_waiting(turn)\n", "        pass\n"),
     Mutant("stop does not wait for callbacks", ENGINE,
            "        for launcher in self._launchers.values():\n            await launcher.close()\n"
-           "        self.call()\n        if self._task is not None:\n            await self._task\n",
+           "        self._pace.hurry(is_running=self._is_running())\n        if self._task is not None:\n"
+           "            # Whoever does not wait to the end does not break it off.\n"
+           "            await asyncio.wait([self._task])\n            self._task.result()\n",
            "        if self._task is not None:\n            self._task.cancel()\n"),
     Mutant("stop returns before it is done", SCHEDULER,
            "        if self._closing is not None and self._machine.state is SchedulerState.STOPPING:\n"
            "            await asyncio.shield(self._closing)",
            "        if self._closing is not None:\n            self._calls.stops_ended(self._now())"),
-    Mutant("a lost answer means a lost start", CARRIER, "        for job, run in starts:\n            self._start(job, run)\n", ""),
+    Mutant("a lost answer means a lost start", CARRIER, "        for launch in starts:\n            self._start(launch.job, launch.run)\n", ""),
     Mutant("a lost answer means another start", TAKEOVER,
            "    return found is not None and (found.attempt, found.token, found.acked) == (run.attempt, run.token, 0)",
            "    return True"),
@@ -133,38 +151,62 @@ MUTANTS = (
     Mutant("the cursor stays behind", BACKLOG, "        turn.job = turn.job._replace(cursor=nominal_time)\n", ""),
     Mutant("a counted record says one too few", BACKLOG, "RangeRecord(identity, first, newest, count,",
            "RangeRecord(identity, first, newest - 1, count,"),
+    Mutant("what waited starts while the scheduler stops", PLAN, "    if draining:\n        _leave_waiting(turn)\n",
+           "    if False:\n        pass\n"),
+    Mutant("a retry starts beside what runs", OVERLAP, "turn.policy.overlap is not Overlap.ALLOW and turn.active()",
+           "False", "tests/core/test_overlap.py::test_a_retry_does_not_overlap_what_was_asked_for"),
+    Mutant("what is due starts after stop was called", USUAL, "if self._snapshot.draining or not terms.plain",
+           "if not terms.plain",
+           "tests/simulator/test_simulator.py::test_an_owner_that_is_stopping_starts_no_plain_period_either"),
 )  # fmt: skip
-
-# Faults that no story shows at present: one needs a rarer outage, the other makes a story go on for ever.
-SURVIVORS = frozenset({"a report is lost when the store fails", "a removed task is remembered"})
 
 
 def hunt(mutant: Mutant) -> Caught:
-    """Put a fault in, and look for a seed that finds it."""
+    """Put a fault in, and look for what finds it."""
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-        file = copy / "kron" / mutant.path
-        text = file.read_text()
-        if text.count(mutant.old) != 1:
-            raise SystemExit(f"{mutant.name}: found {text.count(mutant.old)} times in {mutant.path}")
-        file.write_text(text.replace(mutant.old, mutant.new))
+        put_in(mutant, copy)
         return _search(mutant, copy)
 
 
+def put_in(mutant: Mutant, source: Path) -> None:
+    """Replace the words of a fault in some source, where they stand exactly once."""
+    file = source / "kron" / mutant.path
+    text = file.read_text()
+    if text.count(mutant.old) != 1:
+        raise SystemExit(f"{mutant.name}: found {text.count(mutant.old)} times in {mutant.path}")
+    file.write_text(text.replace(mutant.old, mutant.new))
+
+
 def _search(mutant: Mutant, source: Path) -> Caught:
-    environment = os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", HUNT.format(seeds=MAX_SEEDS)]
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=MAX_HUNT_S, check=False
-        )
+        return _by_test(mutant, source) if mutant.test else _by_story(mutant, source)
     except subprocess.TimeoutExpired:
-        return Caught(mutant, None, "it never ends")
+        return Caught(mutant, False, f"within {MAX_HUNT_S} s")
+
+
+def _by_story(mutant: Mutant, source: Path) -> Caught:
+    stories = HUNT.format(seeds=MAX_SEEDS, seconds=MAX_STORY_S, endless=ENDLESS)
+    done = _run(["-c", stories], source)
     if not done.stdout:
-        return Caught(mutant, None, done.stderr.strip().splitlines()[-1] if done.stderr else "")
+        return Caught(mutant, False, done.stderr.strip().splitlines()[-1] if done.stderr else "")
     seed, fault = json.loads(done.stdout)
-    return Caught(mutant, seed, fault.partition(":")[0])
+    return Caught(mutant, True, fault.partition(":")[0], seed)
+
+
+def _by_test(mutant: Mutant, source: Path) -> Caught:
+    done = _run(["-m", "pytest", "-q", "-o", f"cache_dir={source.parent}", mutant.test], source)
+    # A test failed; whatever else went wrong says something else.
+    return Caught(mutant, done.returncode == 1, f"`{mutant.test.rpartition('::')[2]}`")
+
+
+def _run(what: list[str], source: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-W", "ignore", *what]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=MAX_HUNT_S, check=False
+    )
 
 
 def table(found: list[Caught]) -> Iterator[str]:
@@ -172,8 +214,8 @@ def table(found: list[Caught]) -> Iterator[str]:
     yield "| fault | where | found by | seed |"
     yield "|---|---|---|---|"
     for caught in found:
-        found_by = (caught.by, caught.seed) if caught.seed is not None else ("**not found**", "-")
-        yield f"| {caught.mutant.name} | `{caught.mutant.path}` | {found_by[0]} | {found_by[1]} |"
+        by, seed = caught.by if caught.found else "**not found**", "-" if caught.seed is None else caught.seed
+        yield f"| {caught.mutant.name} | `{caught.mutant.path}` | {by} | {seed} |"
 
 
 def main() -> None:
@@ -183,15 +225,14 @@ def main() -> None:
     with ThreadPoolExecutor(WORKERS) as pool:
         for caught in pool.map(hunt, wanted):
             found.append(caught)
-            how = f"seed {caught.seed}, {caught.by}" if caught.seed is not None else f"NOT FOUND {caught.by}"
-            print(f"[mutants] {len(found):2} of {len(wanted)}: {caught.mutant.name}: {how}", flush=True)
-    missed = [caught for caught in found if caught.seed is None]
+            print(f"[mutants] {len(found):2} of {len(wanted)}: {caught.mutant.name}: {caught}", flush=True)
+    missed = [caught for caught in found if not caught.found]
     if len(wanted) == len(MUTANTS):
         head, _, rest = PAGE.read_text().partition(BEGIN)
         tail = rest.partition(END)[2]
         PAGE.write_text("\n".join([head + BEGIN, "", *table(found), "", END + tail]))
     print(f"[mutants] {len(found) - len(missed)} of {len(found)} faults found")
-    sys.exit(0 if {caught.mutant.name for caught in missed} <= SURVIVORS else 1)
+    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The page of figures: a run of some parts renews those, and what it says of others stays."""
 
-from tools.benchmark_page import figures, goals, parts_of, renewed
+import bench.__main__
+from tools.benchmark_page import PARTS, figures, goals, parts_of, renewed
 
 MACHINE = {
     "cpus": 2,
@@ -51,3 +52,7 @@ def test_the_same_run_twice_changes_nothing_more() -> None:
     assert renewed(once, "figures", run_of("embed"), figures) == once
     assert "### Quick" in once
     assert "a load of 0.1 at its end; kron-scheduler 1." in once
+
+
+def test_the_page_has_a_place_for_every_part_that_is_measured() -> None:
+    assert sorted(PARTS) == sorted(bench.__main__.PARTS)

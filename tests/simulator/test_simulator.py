@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kron.core.event import Traits
+from kron.core.instant import datetime_of
 from kron.core.outcome import Outcome
 from kron.core.plan import plan
 from kron.core.record import Status
@@ -17,6 +19,7 @@ from kron.core.task import Task, job_of
 from kron.core.turn import Case, Snapshot
 from kron.testing.simulator import Act, Given, Scenario, Step, Story, drawn, play, shrink, simulate
 from kron.testing.simulator.judge import judge, judged
+from kron.testing.simulator.meter import MAX_WAKES, MeteredClock
 
 SEEDS = range(100)
 ON_DISK = range(1_000, 1_006)
@@ -43,6 +46,18 @@ def test_the_same_seed_tells_the_same_story() -> None:
     stories = [simulate(7).story for _ in range(2)]
     assert stories[0].lines == stories[1].lines
     assert stories[0].lives == stories[1].lives
+
+
+def test_a_story_in_memory_needs_no_other_thread() -> None:
+    """Whoever waits for a thread waits for as many turns of the event loop as it takes, never the same."""
+    before, begun = threading.gettrace(), list[str]()
+    threading.settrace(lambda *_: begun.append(threading.current_thread().name))
+    try:
+        for seed in range(5):
+            simulate(seed)
+    finally:
+        threading.settrace(before)
+    assert begun == []
 
 
 def test_seeds_differ_and_reach_everything() -> None:
@@ -97,6 +112,16 @@ ONCE_BROKEN = {
         Step(Act.FAULT, turns=5, call="load", how="before"),
         Step(Act.JUMP, seconds=-3600),
         wait(1),
+    ),
+    "a clock set back at the end of a longer life": (
+        Step(Act.INIT, tasks=(MINUTELY,)),
+        wait(2 * 3600),
+        Step(Act.JUMP, seconds=-3600),
+    ),
+    "a clock set back behind a crash that nobody kept in mind": (
+        Step(Act.CRASH),
+        Step(Act.JUMP, seconds=-3600),
+        Step(Act.INIT, tasks=(MINUTELY,)),
     ),
 }
 
@@ -168,10 +193,35 @@ def test_missed_and_skipped_are_told_apart(wrong: str) -> None:
     assert judge(replace(told, memories=[replace(memory, runs=runs, ranges=ranges)])).signature == "ledger"
 
 
-def test_a_call_too_many_is_found_out(story: Story) -> None:
-    lives = [called.copy() for called in story.lives]
-    lives[-1]["a"] += 1
+@pytest.mark.parametrize("event", ["RunStart", "RunSuccess", "RunFailure"])
+def test_what_was_seen_and_not_told_is_found_out(story: Story, event: str) -> None:
+    """A trace cannot tell a call that goes on from one whose end was lost; whoever saw it end can."""
+    lives = [seen.copy() for seen in story.lives]
+    lives[-1]["a", event] += 1
     assert judge(replace(story, lives=lives)).signature == "calls"
+
+
+def test_a_crash_takes_one_end_of_a_task_with_it_and_no_more(story: Story) -> None:
+    lives = [seen.copy() for seen in story.lives]
+    lives[0]["a", "RunSuccess"] += 1
+    assert judge(replace(story, lives=lives)).lawful
+    lives[0]["a", "RunSuccess"] += 1
+    assert judge(replace(story, lives=lives)).signature == "calls"
+
+
+async def test_a_story_without_end_is_broken_off() -> None:
+    clock = MeteredClock(datetime_of(NOON))
+    clock.wakes = MAX_WAKES - 100
+
+    async def go_on_and_on() -> None:
+        while True:
+            await clock.sleep_until(clock.now() + timedelta(seconds=1))
+
+    going = asyncio.create_task(go_on_and_on())
+    with pytest.raises(TimeoutError, match="goes on and on"):
+        await clock.advance_to(clock.now() + timedelta(days=365))
+    assert clock.now() == datetime_of(NOON + 100)
+    going.cancel()
 
 
 # --- making smaller ----------------------------------------------------------------------------------
@@ -192,10 +242,11 @@ def test_a_scenario_is_made_as_small_as_can_be() -> None:
 # --- what no story shows -----------------------------------------------------------------------------
 
 
-def test_an_owner_that_is_stopping_starts_no_plain_period_either() -> None:
+@pytest.mark.parametrize("late_ms", [0, 60_000], ids=["one is due", "another came since"])
+def test_an_owner_that_is_stopping_starts_no_plain_period_either(late_ms: int) -> None:
     """A stop may be called while what is due is being read; what the wake finds then is left for the next."""
     job = create(job_of(Task("a", "* * * * *", timedelta(0)), "UTC"), now=1000 * NOON)
-    due = 1000 * NOON + 60_000
+    due = 1000 * NOON + late_ms
     snapshot = Snapshot([Case(job)], 1000 * NOON, 1, {"callback": Traits()})
     begun, _ = plan(snapshot, due)
     assert len(begun[0].starts) == 1

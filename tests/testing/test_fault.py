@@ -144,6 +144,15 @@ async def test_a_healed_store_fails_no_more(clock: SimulatedClock) -> None:
     assert (store.waiting, len(store.injected)) == (0, 1)
 
 
+async def test_every_call_of_a_store_can_fail(clock: SimulatedClock) -> None:
+    store = faulty(clock)
+    called = {name for name, call in vars(FaultyStore).items() if asyncio.iscoroutinefunction(call)}
+    for name in called - {"_call", "_wait"}:
+        store.then(name, Fault.BEFORE)
+    assert called - {"_call", "_wait"} == CALLS
+    assert store.waiting == len(CALLS)
+
+
 def test_the_names_of_calls_are_those_of_a_store(clock: SimulatedClock) -> None:
     assert set(ENGINE_CALLS) < CALLS
     assert all(hasattr(FaultyStore, call) for call in CALLS)

@@ -19,12 +19,12 @@ from kron.core.policy import Overlap
 from kron.core.record import Kind, RangeRecord, RunRecord
 from kron.core.seed import jitter_of
 from kron.fronts.embed.runner import Runner
-from kron.stores.sqlite import SqliteStore
 from kron.testing.aftermath import Aftermath
 from kron.testing.clock import SimulatedClock
 from kron.testing.crash import kill
 from kron.testing.fault import Chance, Fault, FaultyStore
 from kron.testing.simulator.draw import Draw
+from kron.testing.simulator.trap import PromptStore
 
 SPACE = "runner:main"
 YEAR = timedelta(days=365)
@@ -57,7 +57,7 @@ class _Chaos:
         self._draw = Draw(seed, "chaos")
         self._clock = SimulatedClock(start)
         self._start, self._end = start, start + years * YEAR
-        self._file = SqliteStore()
+        self._file = PromptStore()
         self._active: Counter[str] = Counter()
         self._life = 0
         # Up to here the record has been judged, in epoch seconds.

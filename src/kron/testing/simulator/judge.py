@@ -13,7 +13,7 @@ from kron.testing.simulator.meter import POINT
 from kron.testing.simulator.scenario import Act, Scenario, drawn, sheltered
 from kron.testing.simulator.testimony import Line, lawful
 from kron.testing.simulator.weather import Weather
-from kron.testing.simulator.world import Story, play
+from kron.testing.simulator.world import Seen, Story, play
 from kron.theory import Report, Trace, Witnesses, check
 from kron.theory.environment import EnvironmentClass
 
@@ -85,18 +85,24 @@ def late_ms(scenario: Scenario) -> int:
 
 
 def _miscounts(story: Story, lines: Sequence[Line]) -> Iterator[str]:
-    """Compare calls with starts, life by life: one start of a task may die on record, before its call."""
-    started = [Counter[str]()]
+    """Compare what was seen with what was told, life by life.
+
+    A crash may come between what is on record and what happens: one start of a task may die before its call,
+    and one end of a call before anybody heard of it.
+    """
+    lives = [Counter[Seen]()]
     for line in lines:
         if line.get("event") == "UnexpectedShutdown":
-            started.append(Counter())
-        elif line.get("event") == "RunStart":
-            started[-1][line["task"]] += 1
-    for life, (starts, called) in enumerate(zip(started, story.lives, strict=True)):
-        spare = 1 if life + 1 < len(started) else 0
-        for name in starts | called:
-            if not 0 <= starts[name] - called[name] <= spare:
-                yield f"life {life}: {name} was started {starts[name]} times and called {called[name]} times"
+            lives.append(Counter())
+        elif "task" in line:
+            lives[-1][line["task"], line["event"]] += 1
+    for life, (told, seen) in enumerate(zip(lives, story.lives, strict=True)):
+        spare = 1 if life + 1 < len(lives) else 0
+        for name, event in sorted(told | seen):
+            missing = told[name, event] - seen[name, event]
+            if not 0 <= (missing if event == "RunStart" else -missing) <= spare:
+                counts = f"{told[name, event]} times in the trace and {seen[name, event]} times in the world"
+                yield f"life {life}: {event} of {name} {counts}"
 
 
 def judged(

@@ -36,6 +36,8 @@ IS_FUNCTION = 0x1
 ASIDE = "kron-aside"
 POINT = "point"
 FIRST_POINT = 60_000
+# A lawful story wakes somebody some thousand times; one that does so without end is broken off.
+MAX_WAKES = 20_000
 # What nobody does, so that it takes no compute.
 FROZEN = ("UnexpectedShutdown", "Supernatural")
 
@@ -165,11 +167,18 @@ class Meter:
 
 
 class MeteredClock(SimulatedClock):
-    """A simulated clock that tells a meter how time passes, and that can be frozen with all the world."""
+    """A simulated clock that tells a meter how time passes, and that can be frozen with all the world.
+
+    `wakes` counts how often somebody woke; a story in which that never ends is broken off.
+    """
 
     meter: Meter | None = None
+    wakes = 0
 
     def _pass_to(self, instant: datetime) -> None:
+        self.wakes += 1
+        if self.wakes > MAX_WAKES:
+            raise TimeoutError(f"it wakes more than {MAX_WAKES} times and goes on and on")
         before = self._milliseconds()
         super()._pass_to(instant)
         self._tell(before, frozen=False)

@@ -119,6 +119,8 @@ RARE_PAUSES = (HOUR, DAY, MONTH, 3 * MONTH, YEAR)
 SAME_LIST = 0.6
 # How often a life ends with a run that outlasts its next minutes; no zone's offset is less than a quarter.
 EPISODES, QUARTER, QUARTERLY = 0.2, 900, "0-2,15-17,30-32,45-47 * * * *"
+# How often it ends with a store that fails just when the end of a run is to be written.
+OUTAGES = 0.2
 ENGINE_CALLS = ("load", "settle", "settle", "cases", "find_runs", "in_flight")
 # A list that was written although `initialize` failed is beyond what a caller can be told.
 CALL_FAULTS = {call: tuple(Fault) for call in ENGINE_CALLS} | dict.fromkeys(
@@ -154,6 +156,9 @@ def drawn(seed: int | str) -> Scenario:
     if not rare and draw.happens(EPISODES):
         passed = sum(step.seconds for step in steps)
         steps += _overrun(draw, start + passed)
+    if not (rare or tame) and draw.happens(OUTAGES):
+        passed = sum(step.seconds for step in steps)
+        steps += _outage(draw, start + passed)
     return Scenario(zone, start, tuple(steps))
 
 
@@ -176,6 +181,22 @@ def _overrun(draw: Draw, now: float) -> list[Step]:
         end,
         again,
         rest,
+    ]
+
+
+def _outage(draw: Draw, now: float) -> list[Step]:
+    """Return a run of which a store that fails is told first; its end is not to be lost by that."""
+    tasks = (Given("a", "* * * * *", draw.one_of(RETRIES), (draw.one_of(("30s", "fail 30s")),) * 3),)
+    # Whatever is owed before, something runs ten seconds after a minute has begun.
+    run = MINUTE - now % MINUTE + 10
+    how = str(draw.one_of((Fault.BEFORE, Fault.AFTER, Fault.LOSE)))
+    return [
+        Step(Act.STOP),
+        Step(Act.WAIT, seconds=5 * MINUTE),
+        Step(Act.INIT, tasks=tasks),
+        Step(Act.WAIT, seconds=run),
+        Step(Act.FAULT, call=draw.one_of(("load", "settle")), how=how),
+        Step(Act.WAIT, seconds=2 * MINUTE),
     ]
 
 

@@ -1,14 +1,22 @@
-"""A store in which a crash waits: at a call of one name, before it is done or after."""
+"""Stores of a story: one that is the same every time, and one in which a crash waits at a call."""
 
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 from kron.ports import Clock, Settled, Store
+from kron.stores.sqlite import SqliteStore
 from kron.testing.fault import FaultyStore
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
+
+
+class PromptStore(SqliteStore):
+    """A store that in memory does all its work at once: no thread decides who has the next turn."""
+
+    async def _do(self, work: Callable[..., Answer], *arguments: object, many: bool = False) -> Answer:
+        return await super()._do(work, *arguments)
 
 
 class TrappedStore(FaultyStore):

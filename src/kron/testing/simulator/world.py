@@ -14,14 +14,13 @@ from kron.core.instant import EPOCH
 from kron.core.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.turn import MILLISECOND
 from kron.fronts.embed.scheduler import Scheduler
-from kron.stores.sqlite import SqliteStore
 from kron.stores.sqlite_file import MEMORY
 from kron.testing.crash import kill, trace
 from kron.testing.fault import Fault
 from kron.testing.simulator.meter import Meter, MeteredClock, Stamped
 from kron.testing.simulator.scenario import Act, Given, Scenario, Step
 from kron.testing.simulator.testimony import complete, supernatural
-from kron.testing.simulator.trap import TrappedStore
+from kron.testing.simulator.trap import PromptStore, TrappedStore
 from kron.testing.simulator.weather import Weather
 
 SPACE = "embed:main"
@@ -31,8 +30,10 @@ PEACE = timedelta(minutes=5)
 FOR_EVER = timedelta(days=36_525)
 MAX_ROWS = 100_000
 # Real time in which every piece of work ends, or never does.
-MAX_WORK_S = 5.0
+MAX_WORK_S = 30.0
 Callback = Callable[[], Awaitable[object]]
+# A task, and what happened to it in the words of a trace.
+Seen = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class Story:
     lines: list[str] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    # How often each task was called in each life; all but the last life ended with a crash.
-    lives: list[Counter[str]] = field(default_factory=lambda: [Counter()])
+    # What was seen of each task's calls in each life; all but the last life ended with a crash.
+    lives: list[Counter[Seen]] = field(default_factory=lambda: [Counter()])
     is_running: bool = False
     until: int = 0
     # What the engine's steps were counted by, if they were.
@@ -69,7 +70,7 @@ class World:
         self._zone = scenario.zone
         self._meter = None if weather is None else Meter(weather)
         self.clock = MeteredClock(EPOCH + timedelta(seconds=scenario.start), max_work_s=MAX_WORK_S)
-        self.store = TrappedStore(SqliteStore(self._path), self.clock, self._die)
+        self.store = TrappedStore(PromptStore(self._path), self.clock, self._die)
         self.story = Story(scenario, meter=self._meter)
         self._lines = io.StringIO() if self._meter is None else Stamped(self._meter)
         self._scripts: dict[str, list[str]] = {}
@@ -101,8 +102,8 @@ class World:
                     await self._rise()
             self.store.heal()
             await self.clock.advance_to(self.clock.now() + PEACE)
-        except TimeoutError:
-            self.story.faults.append("something works and never ends")
+        except TimeoutError as endless:
+            self.story.faults.append(str(endless) or "something works and never ends")
 
     async def _take(self, step: Step) -> None:
         for _ in range(step.turns):
@@ -165,12 +166,15 @@ class World:
             if name in self._busy:
                 self.story.faults.append(f"{name} is called while it runs, at {self.clock.now()}")
             self._busy.add(name)
-            self.story.lives[-1][name] += 1
+            self.story.lives[-1][name, "RunStart"] += 1
+            ended_as = "RunFailure"
             try:
                 await self._act(name)
+                ended_as = "RunSuccess"
             finally:
                 if life is self._life:
                     self._busy.discard(name)
+                    self.story.lives[-1][name, ended_as] += 1
 
         return call
 
@@ -201,11 +205,11 @@ class World:
         """Have another scheduler with the same state; what is on record has happened (reading 14)."""
         await asyncio.sleep(0)
         store = self.store.inner
-        assert isinstance(store, SqliteStore)
+        assert isinstance(store, PromptStore)
         store.drop_locks()
         if self._path != MEMORY:
             await store.close()
-            self.store.inner = SqliteStore(self._path)
+            self.store.inner = PromptStore(self._path)
         memories = await self._memories()
         complete(self._lines, memories, self.store.put_at)
         self.store.put_at = None
@@ -237,6 +241,8 @@ class World:
         story.until = (self.clock.now() - EPOCH) // MILLISECOND
         story.memories = await self._memories()
         story.lines = self._lines.getvalue().splitlines()
+        # What ends from here on is broken off.
+        self._life = object()
         for call in self._calls:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
