@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from kron.core.event import Report, Traits
+from kron.core.event import Hold, Report, Traits
 from kron.core.record import (
     AttemptRecord,
     AuditRecord,
@@ -299,11 +299,15 @@ class Given(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One execution to start: the job's launcher settings and the run with its key, attempt and token."""
+    """One execution to start: the job's launcher settings and the run with its key, attempt and token.
+
+    Whoever begins it later than it is told to asks `hold` first; an owner without one never loses it.
+    """
 
     job: JobRecord
     run: RunRecord
     given: Given | None = None
+    hold: Callable[[], Hold] | None = None
 
 
 class Hear(Protocol):

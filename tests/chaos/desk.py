@@ -128,8 +128,11 @@ class Desk:
         """Ask once; say whether it was done. Nobody knows what became of it if not."""
         try:
             answer = self._client.request(method, path, json=document)
-        except httpx.HTTPError:
-            self._story.counts["unheard"] += 1
+        except httpx.ConnectError:
+            self._story.counts["no api"] += 1
+            return False
+        except httpx.HTTPError as error:
+            self._story.counts[f"unheard: {type(error).__name__}"] += 1
             return False
         self._story.counts[what if answer.is_success else f"{what}: {answer.status_code}"] += 1
         return answer.is_success

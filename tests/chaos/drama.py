@@ -95,6 +95,7 @@ def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Report:
         asked=desk.asked,
         is_file=plan.database is None,
         broken_off=story.broken_off,
+        thawed=story.thawed,
     )
     return Report(plan=plan, story=story, faults=faults + faults_of(evidence), figures=_figures(evidence))
 

@@ -93,6 +93,7 @@ class Fleet:
 
     def _thaw(self, seat: Seat) -> None:
         assert seat.process is not None
+        self._story.thawed.append(now_ms())
         seat.process.signal(signal.SIGCONT)
         self._story.tell("thaw", f"{seat.name} ({seat.process.pid})")
         seat.is_frozen = False

@@ -18,6 +18,8 @@ from tests.chaos.desk import MAYFLY
 
 # How long before it was broken off an answer may have come that was not on record yet.
 UNDER_WAY_MS = 5_000
+# How long after it was thawed a worker may end what it had begun to send.
+THAWING_MS = 1_000
 # A period this close to a creation or an edit may have been fired before it, where fire times vary.
 CLOSE_MS = 1_000
 # Why a period need not run although it was neither late nor dropped.
@@ -38,7 +40,7 @@ class Evidence:
     """Everything that is known at the end.
 
     `asked` are requests for a run, and whether they were heard. A file has one shard. `broken_off` is when
-    workers that were stopped did not wait for their answers any longer.
+    workers that were stopped did not wait for their answers any longer, `thawed` when frozen ones went on.
     """
 
     histories: list[History]
@@ -48,6 +50,7 @@ class Evidence:
     asked: dict[str, bool]
     is_file: bool = False
     broken_off: list[int] = field(default_factory=list)
+    thawed: list[int] = field(default_factory=list)
 
     def by_key(self) -> dict[str, list[Delivery]]:
         """Return the deliveries of each run, in order."""
@@ -166,17 +169,20 @@ def repeats_have_a_reason(evidence: Evidence) -> Iterator[str]:
         for before, after in pairwise(found):
             if before.answer is Answer.ACCEPTED and not _was_taken_over(evidence, before, after):
                 yield (
-                    f"{before.identity}: {key[:8]} was delivered again after it was accepted, "
-                    f"with the token {after.token} after {before.token}, and nobody had died"
+                    f"{before.identity}: {key[:8]} was delivered again after it was accepted, with the token "
+                    f"{after.token} at {after.at} after {before.token} at {before.at}, and nobody had died"
                 )
 
 
 def _was_taken_over(evidence: Evidence, before: Delivery, after: Delivery) -> bool:
     shard = 0 if evidence.is_file else shard_of(before.identity)
+    older, newer = sorted((before.token, after.token))
     forced = any(
-        lease.forced and lease.shard == shard and before.token < lease.token <= after.token
-        for lease in evidence.leases
+        lease.forced and lease.shard == shard and older < lease.token <= newer for lease in evidence.leases
     )
+    if after.token < before.token:
+        # An owner that froze while it sent may end that when it thaws, but not go on by an ended lease.
+        return forced and any(0 <= after.at - at <= THAWING_MS for at in evidence.thawed)
     return forced or any(before.at - UNDER_WAY_MS <= at <= after.at for at in evidence.broken_off)
 
 

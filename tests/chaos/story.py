@@ -19,6 +19,8 @@ class Story:
         self.lines: list[str] = []
         # When a worker that was stopped no longer waited for what it had sent.
         self.broken_off: list[int] = []
+        # When a worker that was frozen went on.
+        self.thawed: list[int] = []
         self.counts: Counter[str] = Counter()
 
     def tell(self, what: str, more: str = "") -> None:

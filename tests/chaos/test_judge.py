@@ -67,6 +67,15 @@ def delivered_again(evidence: Evidence, **changes: object) -> Evidence:
     return replace(evidence, deliveries=[*evidence.deliveries, again._replace(**changes)])  # type: ignore[arg-type]
 
 
+def delivered_late(evidence: Evidence, **changes: object) -> Evidence:
+    """Deliver once more what an owner sent before another took over, which delivered it first."""
+    (first, *rest) = [found for found in evidence.deliveries if found.key != run_at(TIMES[1]).key]
+    newer = delivery_of(run_at(TIMES[1]), token=8)
+    late = delivery_of(run_at(TIMES[1]), ran=False, at=BORN_MS + 1_500)
+    spoilt = replace(evidence, deliveries=[first, *rest, newer, late], thawed=[BORN_MS + 1_400])
+    return replace(spoilt, **changes)  # type: ignore[arg-type]
+
+
 def missed(time: int) -> RangeRecord:
     return RangeRecord(NAME, time, time, 1, Outcome.MISSED, Reason.CATCHUP_NONE, 1, 1000 * time)
 
@@ -74,6 +83,7 @@ def missed(time: int) -> RangeRecord:
 def test_what_is_right_is_not_complained_about() -> None:
     assert faults_of(good()) == []
     assert faults_of(delivered_again(good())) == []
+    assert faults_of(delivered_late(good())) == []
 
 
 SPOILT: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
@@ -107,7 +117,19 @@ SPOILT: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
         lambda e: replace(delivered_again(e), leases=[lease._replace(shard=SHARD + 1) for lease in e.leases]),
         "nobody had died",
     ),
-    "repeated by the same owner": (lambda e: delivered_again(e, token=7), "with the token 7 after 7"),
+    "repeated by the same owner": (lambda e: delivered_again(e, token=7), "with the token 7"),
+    "sent by a former owner that had not frozen": (
+        lambda e: delivered_late(e, thawed=[]),
+        "with the token 7",
+    ),
+    "sent by a former owner long after it thawed": (
+        lambda e: delivered_late(e, thawed=[BORN_MS + 300]),
+        "with the token 7",
+    ),
+    "sent by a former owner that nobody took anything over from": (
+        lambda e: delivered_late(e, leases=[lease._replace(forced=False) for lease in e.leases]),
+        "with the token 7",
+    ),
     "an older token": (
         lambda e: replace(e, starts=[Start(SHARD, "k", 1, 8), *e.starts]),
         "has token 7 after 8",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from kron.clocks.system import SystemClock
-from kron.core.event import Happened, Traits
+from kron.core.event import Happened, Hold, Traits
 from kron.launchers.http import HttpLauncher
 from kron.launchers.retry import Backoff
 from kron.ports import Launch
@@ -481,6 +481,20 @@ async def test_closing_waits_for_requests_and_their_repetitions(
     assert ear.said(launch) == [Happened.ACCEPTED]
 
 
+async def test_closing_waits_for_what_is_begun_meanwhile(server: Server, launcher: HttpLauncher) -> None:
+    server.script = [Reply(200, then="slow"), Reply(200, then="slow")]
+    ear = Ear()
+    first, second = a_request(server.url), a_launch({"kind": "http", "url": server.url}, identity="other")
+    launcher.start(first, ear)
+    await until(lambda: server.asked)
+    closing = asyncio.create_task(launcher.close())
+    await asyncio.sleep(0.03)
+    launcher.start(second, ear)
+    await closing
+    assert (ear.said(first), ear.said(second)) == ([Happened.ACCEPTED], [Happened.ACCEPTED])
+    assert len(server.asked) == 2, "no request is broken off and sent again"
+
+
 async def test_closing_without_waiting_leaves_launches_to_the_next_owner(
     server: Server, launcher: HttpLauncher
 ) -> None:
@@ -493,6 +507,45 @@ async def test_closing_without_waiting_leaves_launches_to_the_next_owner(
     assert ear.reports == [], "it has not ended: the key is sent again"
     launcher.start(launch, ear)
     assert (await ear.accepted(launch)).happened is Happened.ACCEPTED
+
+
+# --- leases --------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_sent_while_a_lease_may_have_ended(server: Server, launcher: HttpLauncher) -> None:
+    holds = [Hold.LAPSED]
+    ear, launch = Ear(), a_request(server.url)._replace(hold=lambda: holds[0])
+    launcher.start(launch, ear)
+    await asyncio.sleep(0.05)
+    assert (server.asked, launcher.busy) == ([], True)
+    holds[0] = Hold.HELD
+    assert (await ear.accepted(launch)).happened is Happened.ACCEPTED
+
+
+async def test_what_somebody_else_looks_after_is_not_sent_again(
+    server: Server, launcher: HttpLauncher
+) -> None:
+    server.script = [Reply(500), Reply(500)]
+    ear, launch = Ear(), a_request(server.url)
+    launch = launch._replace(hold=lambda: Hold.LOST if server.asked else Hold.HELD)
+    launcher.start(launch, ear)
+    await until(lambda: not launcher.busy)
+    assert (len(server.asked), ear.reports) == (1, []), "the other owner sends it, and hears of it"
+
+
+async def test_what_was_lost_is_not_adopted_and_begins_anew_once(
+    server: Server, launcher: HttpLauncher
+) -> None:
+    holds = [Hold.LAPSED]
+    ear, launch = Ear(), a_request(server.url)
+    launcher.start(launch._replace(hold=lambda: holds[0]), ear)
+    await asyncio.sleep(0)
+    holds[0] = Hold.LOST
+    assert await launcher.adopt([launch], ear) == frozenset()
+    launcher.start(launch._replace(run=launch.run._replace(token=8)), ear)
+    await launcher.close()
+    assert ear.said(launch) == [Happened.ACCEPTED]
+    assert [asked.headers["kron-fencing-token"] for asked in server.asked] == ["8"]
 
 
 WITHOUT = """

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from kron.core.event import Report
+from kron.core.event import Hold, Report
 from kron.core.shard import shard_of
+from kron.launchers.callback import CallbackLauncher
+from kron.ports import Launch
 from kron.runtime.carrier import Carrier
 from kron.runtime.hand import Hand
 from kron.runtime.journal import LogJournal
@@ -47,3 +49,35 @@ async def test_what_is_written_keeps_its_shard_from_being_given_away() -> None:
     assert carrier.busy_shards() == {SHARD}
     carrier.take_note(changes, CLEAN._replace(changed=frozenset({"backup"})))
     assert carrier.busy_shards() == {SHARD}
+
+
+async def test_a_shard_that_was_lost_is_no_longer_kept_from_others() -> None:
+    carrier = Carrier(SimulatedClock(NOON), {}, LogJournal(), ignore, Hand())
+    carrier.take_note(cohort_of([a_job("a"), a_job("b")]), CLEAN)
+    carrier.keep_only(lambda identity: identity == "a")
+    assert carrier.busy_shards() == {shard_of("a")}
+
+
+async def test_what_is_begun_later_asks_whether_it_is_still_this_owners() -> None:
+    clock = SimulatedClock(NOON)
+    launcher, begun = CallbackLauncher(clock), []
+
+    async def call(launch: Launch) -> None:
+        begun.append(launch.hold)
+
+    launcher.callbacks["backup"] = call
+    owned = {SHARD: 7}
+    carrier = Carrier(clock, {"callback": launcher}, LogJournal(), ignore, owned=owned)
+    carrier.lease_ends = clock.monotonic() + 5
+    await carrier.carry_out(cohort_of([a_job()]), CLEAN, owned)
+    await launcher.close()
+    (hold,) = begun
+    assert hold is not None
+    assert hold() is Hold.HELD
+    carrier.lease_ends = clock.monotonic()
+    assert hold() is Hold.LAPSED
+    carrier.lease_ends, carrier.owned = clock.monotonic() + 5, {SHARD: 7, SHARD + 1: 8}
+    assert hold() is Hold.HELD
+    for others in ({}, {SHARD: 9}):
+        carrier.owned = others
+        assert hold() is Hold.LOST

@@ -1,15 +1,18 @@
 """Runs of the service: by hand, backfilled, reported of by executors, looked through (SPEC 3: 3, 7, 9)."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import pytest
 
 from kron.core.errors import ConflictError, InvalidInstantError, InvalidOptionError
 from kron.core.record import Kind, key_of
+from kron.core.turn import Case
 from kron.fronts.service.backfill import Only, Range, backfill_schedule
 from kron.fronts.service.history import Feedback, latest_page, run_now, runs_page, take_feedback, why
 from kron.fronts.service.refusal import UnknownRunError, UnknownScheduleError
 from kron.ports import Place, Store
+from kron.stores.sqlite import SqliteStore
 from kron.testing import Step
 from tests.service.office import HOURLY, MINUTE, MINUTELY, NOON, SECOND, Office, office_on
 
@@ -122,6 +125,32 @@ async def test_an_executor_says_what_became_of_a_run(
         await office.until(NOON + MINUTE + SECOND)
         (run,) = await office.runs("minutely")
         assert (run.status, run.run_id) == (expected[0], "exec-7")
+
+
+class Interrupted(SqliteStore):
+    """A store in which something happens just before the next time that jobs are read."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[Case]:
+        happens, self.meanwhile = self.meanwhile, None
+        if happens is not None:
+            await happens()
+        return await super().cases(namespace, identities)
+
+
+async def test_two_reports_of_one_run_at_a_time_do_not_overwrite_each_other() -> None:
+    store = Interrupted()
+    async with office_on(store) as office:
+        await office.registrar.upsert_schedule({**MINUTELY, "launcher": REMOTE})
+        office.launchers["http:reports"].then("minutely", Step.HANG)
+        await office.work()
+        await office.until(NOON + MINUTE)
+        key = key_of("minutely", NOON_S + 60)
+        store.meanwhile = lambda: take_feedback(office.registrar, key, Feedback("SUCCESS"))
+        late = await take_feedback(office.registrar, key, Feedback("FAILED"))
+        assert (late["status"], await office.seen("minutely")) == ("SUCCESS", ["SUCCESS due"])
+    await store.close()
 
 
 async def test_what_waits_for_an_end_starts_when_it_is_reported(store: Store) -> None:

@@ -204,7 +204,7 @@ async def test_a_worker_sleeps_until_a_fire_time_and_sees_a_change_within_a_tick
         return call
 
     worker.callbacks.update({name: noted(name) for name in starts})
-    document = {**WORK, "timezone": "UTC"}
+    document = {**WORK, "timezone": "UTC", "launcher": {"kind": "callback"}}
     await registrar.upsert_schedule({**document, "schedule_id": "known", "cron_expr": "3,4 0 12 * * *"})
     working = asyncio.create_task(worker.run())
     await clock.advance_to(NOON + change)

@@ -1,6 +1,6 @@
 """Events: what launchers report of executions, and owners of what they took over."""
 
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
 
@@ -26,6 +26,18 @@ class Report(NamedTuple):
     at: int
     error: str | None = None
     run_id: str | None = None
+
+
+class Hold(Enum):
+    """Whether an owner may still begin what it has on record.
+
+    HELD: yes. LAPSED: not now, for its lease may have ended; it may be renewed yet. LOST: never more, for
+    somebody else looks after it, or has done so since.
+    """
+
+    HELD = auto()
+    LAPSED = auto()
+    LOST = auto()
 
 
 class Traits(NamedTuple):

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.event import Happened, Traits
 from kron.core.record import RunRecord
+from kron.launchers.hold import is_lost, may_begin
 from kron.launchers.report import report_of
 from kron.launchers.request import Answer
 from kron.launchers.retry import Backoff, pause
@@ -77,7 +78,10 @@ class RemoteLauncher:
         return bool(self._launches)
 
     def start(self, launch: Launch, hear: Hear) -> None:
-        """Hand an execution over as soon as there is room."""
+        """Hand an execution over as soon as there is room; what an earlier owner began of it is given up."""
+        before = self._launches.get((launch.run.key, launch.run.attempt))
+        if before is not None and before.task is not None:
+            before.task.cancel()
         handing = self._launches[launch.run.key, launch.run.attempt] = _Handing(launch, hear)
         self._line.append(handing)
         self._admit()
@@ -108,6 +112,9 @@ class RemoteLauncher:
     async def _try(self, handing: _Handing) -> None:
         """Send the request; if it is not answered for good, send it again later, but not for ever."""
         launch = handing.launch
+        if not await may_begin(self._clock, launch):
+            self._drop(handing)
+            return
         answer = await self._answer_to(launch)
         handing.failed += 1
         if answer.error is None:
@@ -133,6 +140,13 @@ class RemoteLauncher:
         except Exception as error:  # noqa: BLE001 - whatever goes wrong, the engine hears of it
             _log.exception("the launch of %r failed unexpectedly", launch.run.identity)
             return Answer(f"the launch failed unexpectedly: {type(error).__name__}")
+
+    def _drop(self, handing: _Handing) -> None:
+        """Forget a launch that is somebody else's by now; they tell of it."""
+        if self._is_under_way(handing):
+            del self._launches[handing.launch.run.key, handing.launch.run.attempt]
+        if not self._launches:
+            self._is_empty.set()
 
     async def _come_back(self, handing: _Handing, seconds: float) -> None:
         """Wait, without taking up room, and stand in line again."""
@@ -166,6 +180,8 @@ class RemoteLauncher:
         found = set()
         for run in (launch.run for launch in runs):
             mine = self._launches.get((run.key, run.attempt))
+            if mine is not None and is_lost(mine.launch):
+                mine = None  # it is not begun any more, or others have begun it since
             if mine is not None:
                 mine.hear = hear
             if mine is not None or run.acked:

@@ -83,6 +83,9 @@ class WorkflowLauncher:
 
     def start(self, launch: Launch, hear: Hear) -> None:
         """Load the DAG and hand it over, in a task of its own."""
+        before = self._loading.get((launch.run.key, launch.run.attempt))
+        if before is not None:
+            before[0].cancel()
         task = asyncio.create_task(self._load(launch), name=f"kron {launch.job.identity}")
         self._loading[launch.run.key, launch.run.attempt] = task, launch, hear
 
@@ -97,7 +100,8 @@ class WorkflowLauncher:
         else:
             found = self._loading.pop((launch.run.key, launch.run.attempt), None)
             if found is not None:
-                self.inner.start(ready, found[2])
+                # Whoever adopted it meanwhile has a lease of its own.
+                self.inner.start(ready._replace(hold=found[1].hold), found[2])
 
     def _refuse(self, launch: Launch, error: str, happened: Happened = Happened.LAUNCH_FAILED) -> None:
         found = self._loading.pop((launch.run.key, launch.run.attempt), None)
@@ -154,19 +158,19 @@ class WorkflowLauncher:
         for launch in runs:
             attempt = launch.run.key, launch.run.attempt
             if attempt in self._loading:
-                self._loading[attempt] = *self._loading[attempt][:2], hear
+                self._loading[attempt] = self._loading[attempt][0], launch, hear
                 mine.add(launch.run.key)
         rest = [self._handed(launch) for launch in runs if launch.run.key not in mine]
         return frozenset(mine) | await self.inner.adopt(rest, hear)
 
     async def close(self, *, wait: bool = True) -> None:
         """Wait for what runs, or let it go."""
-        tasks = [task for task, _, _ in self._loading.values()]
-        if not wait:
-            self._loading.clear()
-            for task in tasks:
-                task.cancel()
-        if tasks:
+        while self._loading:
+            tasks = [task for task, _, _ in self._loading.values()]
+            if not wait:
+                self._loading.clear()
+                for task in tasks:
+                    task.cancel()
             await asyncio.wait(tasks)
         await self.inner.close(wait=wait)
 

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
 from kron.core.errors import KronError
-from kron.core.event import Happened, Report
+from kron.core.event import Happened, Hold, Report
 from kron.core.instant import EPOCH
 from kron.core.record import JobRecord, RunRecord
 from kron.core.shard import shard_of
@@ -80,6 +81,8 @@ class Carrier:
         """Forget jobs that others look after by now."""
         self.alone = {name: launch for name, launch in self.alone.items() if is_mine(name)}
         self.unsure = [change for change in self.unsure if is_mine(change.job.identity)]
+        if self.hand is not None:
+            self.hand.keep_only(is_mine)
 
     def busy_shards(self) -> frozenset[int]:
         """Return the shards in which something is under way that nobody else could look after."""
@@ -128,7 +131,7 @@ class Carrier:
             self.journal.note("start_withheld", {"identity": run.identity, "key": run.key})
             self.unsure.append(Change(job, job.revision, starts=[run]))
             return
-        launch = Launch(job, run)
+        launch = Launch(job, run, hold=self._hold_of(run))
         if alone:
             self.alone[run.identity] = launch
         launcher = self.launchers.get(job.launcher_kind)
@@ -142,6 +145,18 @@ class Carrier:
             at = (self.clock.now() - EPOCH) // MILLISECOND
             error = f"{type(cause).__name__}: {cause}"
             self.hear(Report(run.identity, run.key, run.attempt, Happened.LAUNCH_FAILED, at, error))
+
+    def _hold_of(self, run: RunRecord) -> Callable[[], Hold] | None:
+        """Return what says whether a run that is started now may still be begun later."""
+        if self.lease_ends == inf:
+            return None
+        shard = shard_of(run.identity)
+        return partial(self._hold, shard, self.owned.get(shard))
+
+    def _hold(self, shard: int, token: int | None) -> Hold:
+        if self.owned.get(shard) != token:
+            return Hold.LOST
+        return Hold.HELD if self.clock.monotonic() < self.lease_ends else Hold.LAPSED
 
     def _end(self, job: JobRecord, run: RunRecord) -> None:
         launcher = self.launchers.get(job.launcher_kind)

@@ -223,6 +223,7 @@ class Engine:
                 await self._pace.wait(None if self._draining else wake_at)
         except OwnedError as error:
             self.health.state, self.health.error = "lost", str(error)
+            self._carrier.owned = {}
             self._journal.note("ownership_lost", {"namespace": self._namespace, "error": str(error)})
         except Exception as error:
             self._fail(error)

@@ -1,6 +1,6 @@
 """The hand: executions that are under way in this program, and that nobody else could look after."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kron.core.event import Report
 from kron.core.record import RunRecord
@@ -31,6 +31,10 @@ class Hand:
         for report in reports:
             if report.identity not in names:
                 self._held.pop(report.key, None)
+
+    def keep_only(self, is_mine: Callable[[str], bool]) -> None:
+        """Forget jobs that others look after by now."""
+        self._held = {key: name for key, name in self._held.items() if is_mine(name)}
 
     def shards(self) -> frozenset[int]:
         """Return the shards that something is held of."""

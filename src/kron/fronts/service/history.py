@@ -84,23 +84,30 @@ async def take_feedback(registrar: Registrar, key: str, feedback: Feedback) -> D
     """Note what an executor says of a run; what is late, repeated or contradictory changes nothing."""
     if not KEY.fullmatch(key):
         raise UnknownRunError(idempotency_key=key)
+    run = await _known_run(registrar, key)
     for _ in range(MAX_TRIES):
-        found = await registrar.store.find_runs(NAMESPACE, [key])
-        if not found:
-            raise UnknownRunError(idempotency_key=key)
-        cases = await registrar.store.cases(NAMESPACE, [found[0].identity])
+        cases = await registrar.store.cases(NAMESPACE, [run.identity])
+        # It is read after its job: whoever changes it from now on raises the revision that is compared.
+        run = await _known_run(registrar, key)
         traits = registrar.traits
         if not cases or not traits.get(cases[0].job.launcher_kind, USUAL_TRAITS).remote:
             raise ConflictError("The end of this run is noticed by its worker", idempotency_key=key)
         now = registrar.now()
-        change = _heard(cases[0], found[0], feedback, now, traits)
+        change = _heard(cases[0], run, feedback, now, traits)
         if change is None:
-            return run_view(found[0])
+            return run_view(run)
         settled = await registrar.store.put(NAMESPACE, created=[], changed=[change], now=now)
         if not settled.changed and not settled.handled:
             registrar.call()
-            return run_view(change.updates[0] if change.updates else found[0])
-    raise BusyError(schedule_ids=[found[0].identity])
+            return run_view(change.updates[0] if change.updates else run)
+    raise BusyError(schedule_ids=[run.identity])
+
+
+async def _known_run(registrar: Registrar, key: str) -> RunRecord:
+    found = await registrar.store.find_runs(NAMESPACE, [key])
+    if not found:
+        raise UnknownRunError(idempotency_key=key)
+    return found[0]
 
 
 def _heard(
