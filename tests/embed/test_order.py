@@ -210,21 +210,21 @@ def test_a_start_that_is_durable_at_a_crash_has_happened_though_it_was_not_calle
         *("InitStart", "InitSuccess", "RunStart", "UnexpectedShutdown"),
         *("InitStart", "InitSuccess", "RunStart", "RunSuccess"),
     ]
-    assert [life["a"] for life in story.lives] == [0, 1]
+    assert [life["a", "RunStart"] for life in story.lives] == [0, 1]
 
 
 def test_a_start_that_was_called_before_a_crash_is_orphaned() -> None:
     story = a_story(begin("0 * * * *", "hang"), wait(5), Step(Act.CRASH), begin(), wait(5))
     assert words(story)[2:4] == ["RunStart", "UnexpectedShutdown"]
     assert words(story)[6:] == ["RunStart", "RunSuccess"]
-    assert [life["a"] for life in story.lives] == [1, 1]
+    assert [life["a", "RunStart"] for life in story.lives] == [1, 1]
 
 
 def test_a_start_that_is_not_durable_at_a_crash_has_not_happened() -> None:
     """The minute in which the task came first is over by then, so nothing is owed."""
     story = a_story(Step(Act.TRAP, call="settle", how="before"), begin(), wait(60), begin(), wait(60))
     assert words(story) == ["InitStart", "InitSuccess", "UnexpectedShutdown", "InitStart", "InitSuccess"]
-    assert [life["a"] for life in story.lives] == [0, 0]
+    assert [life["a", "RunStart"] for life in story.lives] == [0, 0]
 
 
 @pytest.mark.parametrize(("how", "committed"), [("after", True), ("before", False)])
