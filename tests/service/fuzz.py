@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
 
 from kron.fronts.service.model import EXAMPLE
+from tests.service.guard import forge
 from tests.service.server import Process, serving
 
 # What a schema cannot say (an expression, a zone, a state) is refused although the schema allows it.
@@ -18,9 +20,24 @@ REQUEST_S = "20"
 LONG = ("--max-examples", "400")
 
 
-def fuzzed(folder: Path, *options: str) -> tuple[str, Process]:
+# Each kind of caller: whoever comes where nobody has to say who they are, and tokens with their claims.
+OPEN = "open"
+CALLERS: dict[str, dict[str, object]] = {
+    "admin": {"sub": "ops", "scope": "admin"},
+    "tenant": {"sub": "ann", "scope": "read write run"},
+    "reader": {"sub": "bob", "scope": "read"},
+    "nobody": {"sub": "eve", "scope": ""},
+    "expired": {"sub": "ann", "scope": "admin", "exp": 1},
+}
+
+
+def fuzzed(folder: Path, *options: str, caller: str = OPEN) -> tuple[str, Process]:
     """Send requests of all kinds to every route; return what was found wrong, and the server."""
-    with serving(folder) as (client, server):
+    guard = {} if caller == OPEN else {"KRON_JWT_SECRET": forge.SECRET, "KRON_REQUESTS_PER_S": "0"}
+    with serving(folder, **guard) as (client, server):
+        if caller != OPEN:
+            client.headers.update(_header(CALLERS["admin"]))
+            options = (*options, "--header", f"Authorization: {_header(CALLERS[caller])['Authorization']}")
         _fill(client)
         environment = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.service.fuzz_hooks", "NO_COLOR": "1"}
         script = "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())"
@@ -48,6 +65,12 @@ def fuzzed(folder: Path, *options: str) -> tuple[str, Process]:
         return ("" if done.returncode == 0 else done.stdout + done.stderr), server
 
 
+def _header(claims: dict[str, object]) -> dict[str, str]:
+    now = int(time.time())
+    said = {"iat": now, "exp": now + 3600, **claims}
+    return {"Authorization": f"Bearer {forge.token(**said)}"}
+
+
 def _fill(client: httpx.Client) -> None:
     """Store a schedule and a run, so that there is something to ask about."""
     name = EXAMPLE["schedule_id"]
@@ -56,6 +79,9 @@ def _fill(client: httpx.Client) -> None:
 
 
 if __name__ == "__main__":
-    with TemporaryDirectory() as place:
-        said, _ = fuzzed(Path(place), *(sys.argv[1:] or LONG))
-    sys.exit(said or 0)
+    for each in (OPEN, *CALLERS):
+        sys.stderr.write(f"[fuzz] {each}\n")
+        with TemporaryDirectory() as place:
+            found, _ = fuzzed(Path(place), *(sys.argv[1:] or LONG), caller=each)
+        if found:
+            sys.exit(found)

@@ -286,3 +286,17 @@ async def test_what_was_written_is_seen_by_whoever_looks_afterwards(store: Sqlit
         await stored(store, a_job(f"job {number:02}"))
         found = await store.find_jobs(SPACE, JobFilter(), limit=100)
         assert len(found) == number + 1
+
+
+async def test_a_question_that_takes_too_long_is_given_up_and_the_next_is_answered(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(str(tmp_path / "kron.db"))
+    store.max_steps = 200_000
+    names = [f"{number:06}" for number in range(50_000)]
+    await store.put(SPACE, created=[a_job(name) for name in names], changed=[], now=NOW)
+    with pytest.raises(StoreError, match="interrupted"):
+        # No name has it, so that all of them are looked at.
+        await store.find_jobs(SPACE, JobFilter(search="nobody"), limit=1)
+    assert [found.job.identity for found in await store.find_jobs(SPACE, JobFilter(), limit=1)] == ["000000"]
+    await store.close()

@@ -21,7 +21,7 @@ from kron.ports import Loaded, Ownership, Settled, Watch
 from kron.stores.lock import Lock
 from kron.stores.row import attempt_of, readable, run_of, runs_of
 from kron.stores.sqlite_change import CLEAN, Writing, key_number, refused, remove, write, write_or_refuse
-from kron.stores.sqlite_file import BUSY_MS, MEMORY, connect, translated
+from kron.stores.sqlite_file import BUSY_MS, MAX_STEPS, MEMORY, STEPS_PER_LOOK, Patience, connect, translated
 from kron.stores.sqlite_listing import SqliteListing
 from kron.stores.sqlite_read import job_of, rows_at_once
 from kron.stores.sqlite_watch import SqliteWatch
@@ -50,6 +50,9 @@ class SqliteStore(SqliteListing):
         self._is_closed, self._puts = False, 0
         # The same file once more, to read from.
         self._beside: SqliteStore | None = None
+        # For those who only look: when a question is given up, and after how many steps.
+        self.patience: Patience | None = None
+        self.max_steps = MAX_STEPS
 
     # --- ownership -------------------------------------------------------------------------------
 
@@ -285,6 +288,8 @@ class SqliteStore(SqliteListing):
         return self._all(statement, {**values, "job": jobs[0].number}) if jobs else []
 
     def _all(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
+        if self.patience is not None:
+            self.patience.renew()
         return self._open().execute(statement, values).fetchall()
 
     def _at_once(self, name: str, values: dict[str, Any]) -> Iterable[Sequence[Any]]:
@@ -330,6 +335,8 @@ class SqliteStore(SqliteListing):
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = connect(self._path, self._busy_ms)
+            if self.patience is not None:
+                self._connection.set_progress_handler(self.patience, STEPS_PER_LOOK)
         return self._connection
 
     def _number_of(self, namespace: str) -> int:
@@ -350,6 +357,7 @@ class SqliteStore(SqliteListing):
             return self
         if self._beside is None:
             self._beside = SqliteStore(self._path, busy_ms=self._busy_ms)
+            self._beside.patience = Patience(self.max_steps)
         return self._beside
 
     async def _do(self, work: Callable[..., Answer], *arguments: object, many: bool = False) -> Answer:

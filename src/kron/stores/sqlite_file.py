@@ -9,6 +9,9 @@ from kron.core.errors import StoreError
 from kron.stores.migration import bring_up
 
 MEMORY = ":memory:"
+# How many steps of its machine SQLite may take over one question of somebody who only looks, which is about a
+# minute's work, and how often it is asked whether that is enough.
+MAX_STEPS, STEPS_PER_LOOK = 4_000_000_000, 100_000
 # How long a statement waits for another process that is writing before it fails.
 BUSY_MS = 5_000
 
@@ -30,6 +33,23 @@ def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+class Patience:
+    """Gives up a question that takes too many steps; SQLite asks it every so often."""
+
+    def __init__(self, steps: int = MAX_STEPS) -> None:
+        self._most = steps // STEPS_PER_LOOK
+        self._looks = 0
+
+    def renew(self) -> None:
+        """Begin anew, for another question."""
+        self._looks = 0
+
+    def __call__(self) -> bool:
+        """Say whether it is enough."""
+        self._looks += 1
+        return self._looks > self._most
 
 
 def translated(work: Callable[..., Answer], arguments: tuple[object, ...]) -> Answer:

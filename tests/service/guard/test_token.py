@@ -1,7 +1,11 @@
 """Tokens: what is let in, and everything that is not."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -217,3 +221,69 @@ def test_a_runs_token_is_good_for_that_run_only() -> None:
 def test_no_users_names_begin_like_another_users(one: str, other: str) -> None:
     if one != other:
         assert not prefix_of(one).startswith(prefix_of(other))
+
+
+class Issuer:
+    """Answers with keys, or with whatever else it is told."""
+
+    def __init__(self) -> None:
+        self.answer, self.status, self.asked = b"", 200, 0
+        self.url = ""
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    found = Issuer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found.asked += 1
+            self.send_response(found.status)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", str(len(found.answer)))
+            self.end_headers()
+            with suppress(ConnectionError):
+                self.wfile.write(found.answer)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        found.url = f"http://127.0.0.1:{server.server_address[1]}/keys"
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield found
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+async def test_keys_come_from_an_address_and_are_kept_for_a_while(issuer: Issuer) -> None:
+    clock = SimulatedClock(forge.NOW)
+    issuer.answer = forge.jwks(forge.jwk("EdDSA", 0)).encode()
+    reader = reader_of(clock, Keyring(clock, source=issuer.url))
+    for _ in range(5):
+        await reader.caller_of(forge.token("EdDSA", 0))
+    assert issuer.asked == 1
+    issuer.answer = forge.jwks(forge.jwk("EdDSA", 1)).encode()
+    await clock.advance_to(clock.now() + timedelta(seconds=SOON_S))
+    assert (await reader.caller_of(forge.token("EdDSA", 1))).name == "ann"
+    assert issuer.asked == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "reason"),
+    [
+        (500, b"", "answered 500"),
+        (302, b"", "answered 302"),
+        (200, b"x" * 300_000, "larger"),
+        (200, b"{", "JSON"),
+    ],
+)
+async def test_an_address_that_gives_no_keys_is_refused(
+    status: int, answer: bytes, reason: str, issuer: Issuer
+) -> None:
+    issuer.status, issuer.answer = status, answer
+    with pytest.raises(InvalidKeysError, match=reason):
+        await Keyring(SimulatedClock(forge.NOW), source=issuer.url).load()
