@@ -118,8 +118,9 @@ def test_a_flood_of_headers_is_refused(head: bytes, server: tuple[httpx.Client, 
                 connection.sendall(b"GET /schedules HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n\r\n")
             except ConnectionError:
                 continue
-            heard = everything(connection)
-            assert not heard or heard.startswith(b"HTTP/1.1 4")
+            with suppress(ConnectionResetError):
+                heard = connection.recv(65_536)
+                assert not heard or heard.startswith(b"HTTP/1.1 4")
     assert is_well(client)
     assert memory_of(process) - before < MOST_GROWTH
 
