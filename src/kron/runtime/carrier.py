@@ -162,7 +162,3 @@ class Carrier:
         launcher = self.launchers.get(job.launcher_kind)
         if launcher is not None:
             launcher.end(run)
-
-
-def _same_attempt(found: RunRecord, run: RunRecord) -> bool:
-    return (found.attempt, found.token) == (run.attempt, run.token)

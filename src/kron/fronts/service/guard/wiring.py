@@ -37,11 +37,10 @@ def reader_of(settings: Settings, clock: Clock) -> TokenReader | None:
 
 def porter_of(settings: Settings, clock: Clock) -> Porter:
     """Return what finds out who calls."""
-    run_secret = settings.secret_of("signing_secret") if hasattr(settings, "signing_secret") else None
     return Porter(
         reader_of(settings, clock),
         subjects=settings.client_subjects.get,
-        run_secret=None if run_secret is None else run_secret.encode(),
+        run_secret=settings.secret(),
         is_open=not has_proof(settings),
     )
 
