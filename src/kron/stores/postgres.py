@@ -1,14 +1,12 @@
 """The PostgreSQL store: any number of workers, each the owner of its shards while its leases last."""
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from psycopg import Rollback
 from psycopg.errors import DeadlockDetected, SerializationFailure
-from psycopg_pool import AsyncConnectionPool
 
 from kron.core.errors import OwnedError, StoreError
 from kron.core.record import (
@@ -25,8 +23,9 @@ from kron.stores.array import JOB, arrays, numbers, texts
 from kron.stores.postgres_change import accepted, chunks, refused, shards_of, write_changes
 from kron.stores.postgres_lease import MARGIN_MS, MARGIN_PART, TTL_MS, PostgresLease
 from kron.stores.postgres_listing import PostgresListing
+from kron.stores.postgres_pool import PostgresPool
 from kron.stores.postgres_query import count_of, first_of, rows_of
-from kron.stores.postgres_schema import CONNECT_S, Connection, PostgresSchema, address_of
+from kron.stores.postgres_schema import Connection
 from kron.stores.postgres_session import configuring
 from kron.stores.postgres_watch import JOBS, PostgresWatch, tell
 from kron.stores.row import attempt_of, readable, runs_of
@@ -51,12 +50,10 @@ class PostgresStore(PostgresListing):
     """A store in a PostgreSQL database, 14 or later. Leases last by its clock, unless tests set one."""
 
     def __init__(self, url: str, *, ttl_ms: int = TTL_MS, margin_ms: int | None = None) -> None:
-        self._address = address_of(url)
-        self._schema = PostgresSchema(url)
+        self._pool = PostgresPool(url, least=1, most=MAX_CONNECTIONS, configure=configuring(ttl_ms))
+        self._address = self._pool.address
         margin_ms = min(MARGIN_MS, ttl_ms // MARGIN_PART) if margin_ms is None else margin_ms
         self._lease = PostgresLease(self._address.name, ttl_ms=ttl_ms, margin_ms=margin_ms)
-        self._opening = asyncio.Lock()
-        self._pool: AsyncConnectionPool[Connection] | None = None
 
     # --- ownership -------------------------------------------------------------------------------
 
@@ -306,16 +303,10 @@ class PostgresStore(PostgresListing):
 
     async def close(self) -> None:
         """Let go of all connections."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.close()
+        await self._pool.close()
 
-    @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[Connection]:
-        async with self._address.translated():
-            pool = self._pool or await self._open()
-            async with pool.connection() as connection:
-                yield connection
+    def _reading(self) -> AbstractAsyncContextManager[Connection]:
+        return self._pool.connection()
 
     async def _write(self, work: Callable[..., Awaitable[Answer]], *arguments: object) -> Answer:
         """Do work in one transaction, rolled back if it comes to None; after a deadlock begin again."""
@@ -334,22 +325,3 @@ class PostgresStore(PostgresListing):
             else:
                 return answer
         raise AssertionError("the last try returns or raises")
-
-    async def _open(self) -> AsyncConnectionPool[Connection]:
-        async with self._opening:
-            if self._pool is None:
-                await self._schema.prepare()
-                pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-                    self._address.conninfo,
-                    kwargs={"autocommit": True},
-                    min_size=1,
-                    max_size=MAX_CONNECTIONS,
-                    open=False,
-                    configure=configuring(self._lease.ttl_ms),
-                    check=AsyncConnectionPool.check_connection,
-                    timeout=CONNECT_S,
-                    reconnect_timeout=CONNECT_S,
-                )
-                await pool.open()
-                self._pool = pool
-            return self._pool

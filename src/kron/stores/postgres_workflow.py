@@ -1,16 +1,10 @@
 """Workflows and starts in the PostgreSQL database of the service, over connections of their own."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
-from psycopg_pool import AsyncConnectionPool
-
 from kron.core.errors import StoreError
 from kron.core.workflow import WorkflowRecord
 from kron.ports import KnownStart, Start, WorkflowVersion
+from kron.stores.postgres_pool import PostgresPool
 from kron.stores.postgres_query import count_of, rows_of
-from kron.stores.postgres_schema import CONNECT_S, Connection, PostgresSchema, address_of
 from kron.stores.statement import statements
 
 SQL = statements("postgres", "workflow")
@@ -24,28 +18,27 @@ class PostgresWorkflows:
     """Versions of workflows, and a memory of starts."""
 
     def __init__(self, url: str) -> None:
-        self._address = address_of(url)
-        self._schema = PostgresSchema(url)
-        self._opening = asyncio.Lock()
-        self._pool: AsyncConnectionPool[Connection] | None = None
+        pool = PostgresPool(url, least=0, most=MAX_CONNECTIONS)
+        self._connection = pool.connection
+        self.close = pool.close
 
     async def put(self, record: WorkflowRecord) -> WorkflowRecord:
         """Keep a version unless there is one already; return what is kept."""
-        async with self._writing() as connection:
+        async with self._connection() as connection:
             await count_of(connection, SQL["insert_workflow"], record._asdict())
             (row,) = await rows_of(connection, SQL["workflow"], record._asdict())
         return WorkflowRecord._make(row)
 
     async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
         """Return a version, or None where there is none."""
-        async with self._writing() as connection:
+        async with self._connection() as connection:
             values = {"workflow_id": workflow_id, "version": version}
             rows = await rows_of(connection, SQL["workflow"], values)
         return WorkflowRecord._make(rows[0]) if rows else None
 
     async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
         """Return the versions of a workflow, newest first."""
-        async with self._writing() as connection:
+        async with self._connection() as connection:
             values = {"workflow_id": workflow_id, "limit": limit}
             rows = await rows_of(connection, SQL["workflow_versions"], values)
         return list(map(WorkflowVersion._make, rows))
@@ -53,7 +46,7 @@ class PostgresWorkflows:
     async def begin(self, start: Start, *, old: int) -> KnownStart | None:
         """Note a start before it is made, or return what is on record of it."""
         values = _values_of(start)
-        async with self._writing() as connection:
+        async with self._connection() as connection:
             await count_of(connection, SQL["forget_starts"], {"old": old})
             for _ in range(MAX_TRIES):
                 if await count_of(connection, SQL["begin_start"], values) == 1:
@@ -65,39 +58,8 @@ class PostgresWorkflows:
 
     async def end(self, start: Start, *, accepted: bool) -> None:
         """Note that a start was accepted; one that was not is forgotten."""
-        async with self._writing() as connection:
+        async with self._connection() as connection:
             await count_of(connection, SQL["accept_start" if accepted else "drop_start"], _values_of(start))
-
-    async def close(self) -> None:
-        """Let go of all connections."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.close()
-
-    @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[Connection]:
-        async with self._address.translated():
-            pool = self._pool or await self._open()
-            async with pool.connection() as connection:
-                yield connection
-
-    async def _open(self) -> AsyncConnectionPool[Connection]:
-        async with self._opening:
-            if self._pool is None:
-                await self._schema.prepare()
-                pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
-                    self._address.conninfo,
-                    kwargs={"autocommit": True},
-                    min_size=0,
-                    max_size=MAX_CONNECTIONS,
-                    open=False,
-                    check=AsyncConnectionPool.check_connection,
-                    timeout=CONNECT_S,
-                    reconnect_timeout=CONNECT_S,
-                )
-                await pool.open()
-                self._pool = pool
-            return self._pool
 
 
 def _values_of(start: Start) -> dict[str, object]:

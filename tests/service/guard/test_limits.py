@@ -49,6 +49,7 @@ async def test_a_user_has_at_most_so_many_schedules(registrar: Registrar) -> Non
         await registrar.upsert_schedule(a_schedule("ann/3"))
     with calling(BOB):
         await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
+        assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 1
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 4
 
 

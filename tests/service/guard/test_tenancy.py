@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kron.fronts.service.guard.caller import NOBODY, Caller, Right, calling
+from kron.core.turn import Change
+from kron.fronts.service.guard.caller import NOBODY, PROGRAM, Caller, Right, calling
 from kron.fronts.service.history import latest_page, run_now, runs_page, why
 from kron.fronts.service.refusal import InvalidScheduleError, UnknownScheduleError
 from kron.fronts.service.registrar import NAMESPACE, Registrar
@@ -134,3 +135,26 @@ async def test_every_change_is_on_record_with_who_before_and_after(registrar: Re
     assert "hunter2" not in str(audits)
     with calling(BOB):
         assert await registrar.store.audits(NAMESPACE, AuditFilter()) == []
+
+
+async def test_attempts_and_newest_runs_are_shown_to_whom_they_belong(registrar: Registrar) -> None:
+    with calling(BOB):
+        await registrar.upsert_schedule(a_schedule("bob/weekly"))
+        key = str((await run_now(registrar, "bob/weekly"))["idempotency_key"])
+    (case,) = await registrar.whole.cases(NAMESPACE, ["bob/weekly"])
+    (run,) = await registrar.whole.find_runs(NAMESPACE, [key])
+    again = Change(
+        case.job._replace(revision=case.job.revision + 1),
+        case.job.revision,
+        updates=[run._replace(attempt=2)],
+        attempts=[run],
+    )
+    await registrar.whole.put(NAMESPACE, created=[], changed=[again], now=registrar.now())
+    for caller, attempts, newest in ((BOB, 1, ["bob/weekly"]), (ANN, 0, []), (PROGRAM, 1, ["bob/weekly"])):
+        with calling(caller):
+            await registrar.store.runs(NAMESPACE, "bob/weekly")
+            assert len(await registrar.store.attempts(NAMESPACE, key)) == attempts, caller
+            assert list(await registrar.store.newest_runs(NAMESPACE, ["bob/weekly"], limit=1)) == newest
+    with calling(BOB):
+        # A key can be computed; only who was shown the run is told more of it.
+        assert await registrar.store.attempts(NAMESPACE, key) == []
