@@ -40,11 +40,15 @@ PATIENCE_S = 240.0
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be played. Without a `database` the store is a file, with one worker beside the API."""
+    """What is to be played: for so long, and until so many strikes have told.
+
+    Without a `database` the store is a file, with one worker beside the API.
+    """
 
     folder: Path
     seed: str
     seconds: float
+    least_strikes: int = 3
     sharing: str = "leader"
     database: Server | None = None
 
@@ -133,7 +137,7 @@ def _strike(plan: Plan, fleet: Fleet, desk: Desk, story: Story) -> list[str]:
     faults: list[str] = []
     ends = time.monotonic() + plan.seconds
     try:
-        while time.monotonic() < ends and not faults:
+        while (time.monotonic() < ends or story.strikes(ACTS) < plan.least_strikes) and not faults:
             (act,) = chance.choices(list(acts), list(acts.values()))
             _do(act, plan, fleet, chance, story)
             until = time.monotonic() + chance.uniform(LEAST_PAUSE_S, MOST_PAUSE_S)

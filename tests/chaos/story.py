@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 
 def now_ms() -> int:
@@ -22,6 +22,10 @@ class Story:
         # When a worker that was frozen went on.
         self.thawed: list[int] = []
         self.counts: Counter[str] = Counter()
+
+    def strikes(self, acts: Iterable[str]) -> int:
+        """Return how many of these were done."""
+        return sum(self.counts[act] for act in acts)
 
     def tell(self, what: str, more: str = "") -> None:
         """Note what was done."""

@@ -82,7 +82,11 @@ def wait_for(is_so: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> No
 
 
 def seed_of(name: str) -> str:
-    """Return a seed, and say with a failure how to have the same again."""
-    seed = os.environ.get("KRON_FAULT_SEED") or str(time.time_ns() % 1_000_000)
+    """Return a seed, and say with a failure how to have the same again.
+
+    What every change must pass is struck the same way each time; a run by hand draws its own lots.
+    """
+    lot = name if os.environ.get("CI") else str(time.time_ns() % 1_000_000)
+    seed = os.environ.get("KRON_FAULT_SEED") or lot
     print(f"{name}: KRON_FAULT_SEED={seed}")  # noqa: T201 - pytest shows it with a failure
     return seed
