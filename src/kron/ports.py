@@ -195,9 +195,18 @@ class Store(Archive, Protocol):
         ...
 
     async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
     ) -> Loaded:
-        """Return the jobs with something to do up to an instant, oldest first, and those named."""
+        """Return the jobs with something to do up to an instant, oldest first, and those named.
+
+        All but those `without`: whoever asks has them in hand, and is about to write what came of them.
+        """
         ...
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:

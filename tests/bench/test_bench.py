@@ -16,6 +16,9 @@ from bench.row import Findings, Kind, Row, shown
 from bench.timing import ALL, Series, joined, round_robin, rows_of
 from kron.core.zone import zone_of
 
+# New processes are started and measured; a machine that is busy takes its time.
+pytestmark = pytest.mark.timeout(600)
+
 TINY = cron.Size(rounds=1, most=2, turn=0.0, batches=1, batch=10, schedules=600)
 # Only the first two come with the development tools; `make bench` installs all five.
 MODULES = dict(zip(PEERS, ("croniter", "cronsim", "apscheduler", "celery", "cronstable"), strict=True))

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from kron.core.errors import StoreError
+from kron.core.record import JobRecord
 from kron.core.turn import Change
 from kron.fronts.embed.scheduler import Scheduler
 from kron.ports import Loaded, Ownership, Settled, Store
@@ -107,10 +108,16 @@ class Failing(KeptInMemory):
             raise StoreError(f"the store fails: {name}")
 
     async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
     ) -> Loaded:
         self._fault("load")
-        return await super().load(ownership, until=until, limit=limit, named=named)
+        return await super().load(ownership, until=until, limit=limit, named=named, without=without)
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
         self._fault("before")

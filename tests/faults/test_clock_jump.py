@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from kron.core.policy import Catchup, Overlap
+from kron.core.record import JobRecord
 from kron.core.turn import Change
 from kron.ports import Loaded, Ownership, Settled
 from kron.stores.sqlite import SqliteStore
@@ -35,10 +36,16 @@ class CountingStore(SqliteStore):
     asked = 0
 
     async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
     ) -> Loaded:
         self.asked += 1
-        return await super().load(ownership, until=until, limit=limit, named=named)
+        return await super().load(ownership, until=until, limit=limit, named=named, without=without)
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
         self.asked += 1

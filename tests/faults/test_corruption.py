@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kron.core.policy import Catchup
+from kron.core.record import JobRecord
 from kron.ports import Loaded, Ownership
 from kron.stores.postgres import PostgresStore
 from kron.stores.sqlite import SqliteStore
@@ -27,10 +28,16 @@ class CountingSqlite(SqliteStore):
     loads = 0
 
     async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
     ) -> Loaded:
         self.loads += 1
-        return await super().load(ownership, until=until, limit=limit, named=named)
+        return await super().load(ownership, until=until, limit=limit, named=named, without=without)
 
 
 class CountingPostgres(PostgresStore):
@@ -39,10 +46,16 @@ class CountingPostgres(PostgresStore):
     loads = 0
 
     async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
     ) -> Loaded:
         self.loads += 1
-        return await super().load(ownership, until=until, limit=limit, named=named)
+        return await super().load(ownership, until=until, limit=limit, named=named, without=without)
 
 
 @pytest.fixture

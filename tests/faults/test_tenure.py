@@ -9,7 +9,7 @@ import pytest
 from kron.clocks.system import SystemClock
 from kron.core.errors import OwnedError, StoreError
 from kron.core.policy import Catchup, Overlap
-from kron.core.record import Result, RunRecord, Status
+from kron.core.record import JobRecord, Result, RunRecord, Status
 from kron.core.shard import SHARDS, shard_of
 from kron.core.turn import Change
 from kron.ports import Launch, Loaded, Ownership, Settled
@@ -29,9 +29,15 @@ class WatchedStore(PostgresStore):
     failing = 0
 
     async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
     ) -> Loaded:
-        loaded = await super().load(ownership, until=until, limit=limit, named=named)
+        loaded = await super().load(ownership, until=until, limit=limit, named=named, without=without)
         if loaded.cases and self.after_load is not None:
             hook, self.after_load = self.after_load, None
             await hook()
@@ -326,9 +332,15 @@ class CrossedStore(PostgresStore):
         return found
 
     async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
     ) -> Loaded:
-        loaded = await super().load(ownership, until=until, limit=limit, named=named)
+        loaded = await super().load(ownership, until=until, limit=limit, named=named, without=without)
         if self.gate.is_set() and not self.is_over.is_set():
             self.loading.set()
             await self.is_over.wait()

@@ -15,10 +15,10 @@ from kron.core.policy import Catchup, OnOrphan, Overlap
 from kron.core.record import Result, RunRecord, key_of
 from kron.core.registration import create, pause
 from kron.core.schedule import Schedule
-from kron.core.turn import Change
+from kron.core.turn import Change, Limits
 from kron.launchers.callback import CallbackLauncher
 from kron.ports import Launch, Settled
-from kron.runtime.engine import Engine
+from kron.runtime.engine import CHUNK, FIRST_CHUNK, Engine
 from kron.stores.sqlite import SqliteStore
 from kron.testing import Fault, FaultyStore, SimulatedClock
 from tests.engine_world import with_policy
@@ -415,6 +415,33 @@ async def test_stop_in_the_middle_of_a_burst_comes_to_an_end_and_loses_nothing(r
         assert await rig.seen(name) == ["SUCCESS due"]
 
 
+async def test_jobs_of_a_burst_that_have_more_to_do_at_once_do_it_in_the_same_wake(rig: Rig) -> None:
+    """The next chunk is read while one is written: what that leaves to do is found all the same."""
+    names = [f"job-{number:04}" for number in range(1_100)]
+    await rig.add(*(job_of(name, catchup=Catchup.ALL, overlap=Overlap.ALLOW) for name in names))
+    await rig.run()
+    await rig.engine.stop()
+    await rig.clock.advance_to(NOON + 3 * MINUTE + 30 * SECOND)
+    rig.engine = rig.make_engine()
+    rig.engine.limits = Limits(catchup_per_wake=1)
+    await rig.run()
+    await rig.clock.advance_to(NOON + 3 * MINUTE + 31 * SECOND)
+    begun = sorted((name, nominal - NOON_S) for _, name, nominal, _ in rig.calls)
+    assert begun == [(name, 60 * minute) for name in names for minute in (1, 2, 3)]
+
+
+async def test_after_a_burst_it_wakes_for_whoever_is_due_first_not_for_those_read_last(rig: Rig) -> None:
+    seldom = [f"seldom-{number:02}" for number in range(FIRST_CHUNK + 20)]
+    often = [f"often-{number:04}" for number in range(CHUNK)]
+    hourly = [job_of(name, text="1 * * * *") for name in seldom]
+    minutely = [job_of(name, overlap=Overlap.ALLOW) for name in often]
+    # No end wakes it either.
+    await rig.add(*hourly[:FIRST_CHUNK], *minutely, *hourly[FIRST_CHUNK:], callback=hangs)
+    await rig.run()
+    await rig.clock.advance_to(NOON + 2 * MINUTE + SECOND)
+    assert sorted(name for _, name, *_ in rig.calls) == sorted([*often, *often, *seldom])
+
+
 async def test_what_came_while_it_was_stopped_is_found_by_the_next(rig: Rig) -> None:
     await rig.add(job_of(catchup=Catchup.NONE))
     await rig.run()
@@ -563,7 +590,7 @@ async def test_a_failing_store_loses_nothing_and_doubles_nothing(
 
 
 @pytest.mark.parametrize("fault", [BEFORE, AFTER, LOAD], ids=str)
-@pytest.mark.parametrize("chunks", [1, 2])
+@pytest.mark.parametrize("chunks", [1, 2, 3])
 async def test_a_store_that_fails_in_the_middle_of_a_burst_loses_nothing_and_doubles_nothing(
     rig: Rig, fault: tuple[str, Fault], chunks: int
 ) -> None:

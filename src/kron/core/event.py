@@ -1,10 +1,12 @@
 """Events: what launchers report of executions, and owners of what they took over."""
 
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from typing import NamedTuple
 
+from kron.core.choice import Choice
 
-class Happened(StrEnum):
+
+class Happened(Choice):
     """What became of one attempt."""
 
     ACCEPTED = "accepted"

@@ -1,9 +1,9 @@
 """Outcomes: how a period ended, and why."""
 
-from enum import StrEnum
+from kron.core.choice import Choice
 
 
-class Outcome(StrEnum):
+class Outcome(Choice):
     """The four ways in which a period can end (SPEC 4: Handling and Outcomes)."""
 
     EXECUTED = "executed"
@@ -12,7 +12,7 @@ class Outcome(StrEnum):
     UNSCHEDULABLE = "unschedulable"
 
 
-class Reason(StrEnum):
+class Reason(Choice):
     """Why a period is where it is; the value is a stable code."""
 
     # It ran, or is to run.

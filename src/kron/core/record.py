@@ -4,15 +4,15 @@ They are plain tuples of texts and integers, because a busy minute makes a hundr
 Times that end in `_at` and `fire_time` are milliseconds since 1970; nominal times are seconds.
 """
 
-from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple
 
+from kron.core.choice import Choice
 from kron.core.instant import EpochSeconds
 from kron.core.outcome import Outcome, Reason
 
 
-class Status(StrEnum):
+class Status(Choice):
     """Where a run is (DESIGN 7)."""
 
     PENDING = "PENDING"
@@ -26,7 +26,7 @@ class Status(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-class Result(StrEnum):
+class Result(Choice):
     """How an execution ended."""
 
     SUCCESS = "success"
@@ -38,7 +38,7 @@ class Result(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Kind(StrEnum):
+class Kind(Choice):
     """What a run was made for: a period, a person's wish, or what a new expression owes at once."""
 
     PERIOD = "period"

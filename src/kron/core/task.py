@@ -1,10 +1,10 @@
 """Tasks: jobs as the declarative scheduler sees them (SPEC 1), their states and what happens to them."""
 
 from datetime import timedelta
-from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from kron.core.choice import Choice
 from kron.core.cron.dialect import POSIX
 from kron.core.job import Job
 from kron.core.outcome import Reason
@@ -26,7 +26,7 @@ class Task(NamedTuple):
     retry_delay: timedelta
 
 
-class TaskState(StrEnum):
+class TaskState(Choice):
     """Where a task is (SPEC 1: Task State Model)."""
 
     AWAITING_RUN = "AwaitingRun"
@@ -34,7 +34,7 @@ class TaskState(StrEnum):
     AWAITING_RETRY = "AwaitingRetry"
 
 
-class TaskEvent(StrEnum):
+class TaskEvent(Choice):
     """What happens to a task."""
 
     RUN_STARTED = "TaskRunStarted"

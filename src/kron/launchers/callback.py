@@ -66,38 +66,39 @@ class CallbackLauncher:
         self._calls[launch.run.key, launch.run.attempt] = task, launch, hear
 
     async def _call(self, launch: Launch, hear: Hear) -> None:
+        """Call the function and report how that ended; all in one piece, for a burst calls many."""
         # What leaves neither a result nor an error, such as SystemExit, has ended all the same.
         happened, error = Happened.FAILED, "the call was broken off"
+        has_room = False
         try:
-            if self._room is None:
-                happened, error = await self._outcome(launch)
+            if self._room is not None:
+                has_room = await self._room.acquire()
+            callback = self._pick(launch)
+            if callback is None:
+                happened, error = Happened.LAUNCH_FAILED, "no function is registered for the job"
             else:
-                async with self._room:
-                    happened, error = await self._outcome(launch)
+                await callback(launch)
+                happened, error = Happened.SUCCESS, ""
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                happened, error = self._cancelled, ""
-                if happened is not Happened.CANCELLED:
-                    error = CANCELLED
-                    _log.error("job %r failed: %s", launch.job.identity, error)
-            else:
-                error = "CancelledError: something the function waited for was cancelled"
-        finally:
-            self._tell(launch, hear, happened, error)
-
-    async def _outcome(self, launch: Launch) -> tuple[Happened, str]:
-        """Call the function and return how that ended."""
-        callback = self._pick(launch)
-        if callback is None:
-            return Happened.LAUNCH_FAILED, "no function is registered for the job"
-        try:
-            await callback(launch)
+            happened, error = self._broken_off(launch)
         except Exception as cause:  # noqa: BLE001 - whatever a callback raises is a failed execution
             run = launch.run
             _log.exception("job %r failed (attempt %d of %s)", run.identity, run.attempt, run.key)
-            return Happened.FAILED, f"{type(cause).__name__}: {cause}"
-        return Happened.SUCCESS, ""
+            error = f"{type(cause).__name__}: {cause}"
+        finally:
+            if has_room and self._room is not None:
+                self._room.release()
+            self._tell(launch, hear, happened, error)
+
+    def _broken_off(self, launch: Launch) -> tuple[Happened, str]:
+        """Return what a cancellation comes to: of the call itself, or of something it waited for."""
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            return Happened.FAILED, "CancelledError: something the function waited for was cancelled"
+        if self._cancelled is Happened.CANCELLED:
+            return Happened.CANCELLED, ""
+        _log.error("job %r failed: %s", launch.job.identity, CANCELLED)
+        return self._cancelled, CANCELLED
 
     def _tell(self, launch: Launch, hear: Hear, happened: Happened, error: str) -> None:
         """Report an end, once."""

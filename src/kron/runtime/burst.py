@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 # How long a thread keeps the interpreter while another one waits for it. The store's thread needs it for
 # moments only, between two statements; with the usual 5 ms it would wait longer than it works.
-SWITCH_S = 0.0002
+SWITCH_S = 0.00005
 
 
 class _Usual:

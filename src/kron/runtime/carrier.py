@@ -5,18 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import NamedTuple
 
-from kron.core.errors import KronError
 from kron.core.event import Happened, Hold, Report
 from kron.core.instant import EPOCH
 from kron.core.record import JobRecord, RunRecord
 from kron.core.shard import shard_of
 from kron.core.turn import MILLISECOND, Case, Change, Scope
-from kron.ports import Clock, Hear, Journal, Launch, Launcher, Loaded, Settled, Store
+from kron.ports import Clock, Hear, Journal, Launch, Launcher, Settled, Store
 from kron.runtime.hand import Hand
 from kron.runtime.takeover import sort_out
 
+# A record from all its fields, which nobody counts.
+new = tuple.__new__
 # How many executions are started before others get their turn in the event loop.
 STARTS_PER_TURN = 100
 
@@ -24,18 +24,6 @@ Shards = Mapping[int, int]
 # Changes, what a store said when it wrote them, and the shards that were owned then.
 Written = tuple[Sequence[Change], Settled, Shards]
 NOTHING: Written = ((), Settled(frozenset(), frozenset()), {})
-
-
-class Chunk(NamedTuple):
-    """Some of what is due, written but not carried out yet; what comes next, or why it cannot be read."""
-
-    written: Written
-    wake_at: int | None = None
-    was_all: bool = False
-    ahead: Loaded | KronError | None = None
-
-
-NO_CHUNK = Chunk(NOTHING)
 
 
 @dataclass(slots=True)
@@ -126,12 +114,12 @@ class Carrier:
 
     def _start(self, job: JobRecord, run: RunRecord, *, alone: bool = False) -> None:
         """Start a run; one that is `alone` is the only open one of its job."""
-        if self.clock.monotonic() >= self.lease_ends:
+        if self.lease_ends != inf and self.clock.monotonic() >= self.lease_ends:
             # Somebody else may look after it by now. If nobody does when the lease is renewed, it starts.
             self.journal.note("start_withheld", {"identity": run.identity, "key": run.key})
             self.unsure.append(Change(job, job.revision, starts=[run]))
             return
-        launch = Launch(job, run, hold=self._hold_of(run))
+        launch = new(Launch, (job, run, None, self._hold_of(run)))
         if alone:
             self.alone[run.identity] = launch
         launcher = self.launchers.get(job.launcher_kind)

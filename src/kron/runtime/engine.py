@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 
-from kron.core.errors import KronError, OwnedError, StoreError
+from kron.core.errors import OwnedError, StoreError
 from kron.core.event import Report, Traits
 from kron.core.plan import plan
 from kron.core.turn import USUAL_LIMITS, Case, Change, Snapshot
-from kron.ports import Clock, Journal, Launcher, Loaded, Ownership, Settled, Store
+from kron.ports import Clock, Journal, Launcher, Ownership, Settled, Store
 from kron.runtime.burst import burst
-from kron.runtime.carrier import NO_CHUNK, NOTHING, Carrier, Chunk
+from kron.runtime.carrier import NOTHING, Carrier, Written
+from kron.runtime.chunk import NO_CHUNK, Chunk, earliest, nothing
 from kron.runtime.hand import Hand
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, known_cases, with_reports
@@ -159,10 +160,13 @@ class Engine:
 
     def hear(self, report: Report) -> None:
         """Take note of what happened to an execution; not before now, whatever the wall clock was set to."""
-        self._time.high = max(self._time.high, report.at)
-        late = report if report.at == self._time.high else report._replace(at=self._time.high)
-        self._inbox.reports.append(late)
-        self.call()
+        if report.at >= self._time.high:
+            self._time.high = report.at
+        else:
+            report = report._replace(at=self._time.high)
+        self._inbox.reports.append(report)
+        if not self._pace.is_called:
+            self.call()
 
     def call(self) -> None:
         """Have the engine look again at once: something changed."""
@@ -280,8 +284,7 @@ class Engine:
         except (StoreError, OwnedError):
             self._inbox.put_back(reports)
             raise
-        self._tell(changes, settled, now)
-        await self._carrier.carry_out(changes, settled, ownership.shards)
+        await self._carry_out((changes, settled, ownership.shards), now)
         self._carrier.forget(reports, cases)
         if settled.changed:
             # What was heard of these jobs is heard again, with what the store knows of them now.
@@ -289,62 +292,68 @@ class Engine:
 
     async def _do_due(self, ownership: Ownership, now: int) -> int | None:
         """Do what is due: a first few at once, and if there is more, the rest as a burst."""
-        chunk = await self._do_chunk(ownership, now, FIRST_CHUNK, NO_CHUNK)
-        await self._carrier.carry_out(*chunk.written)
-        if self._draining or chunk.was_all:
+        chunk = await self._next_chunk(ownership, now, FIRST_CHUNK)
+        settled = await self._write(ownership, chunk.changes, now)
+        await self._carry_out((chunk.changes, settled, ownership.shards), now)
+        if self._draining or chunk.is_last(now):
             return chunk.wake_at
         with burst():
             return await self._do_burst(ownership, now)
 
     async def _do_burst(self, ownership: Ownership, now: int) -> int | None:
         """Do what is due chunk by chunk: while one is written and the next is read, the last is started."""
-        chunk = NO_CHUNK
+        written = NOTHING
+        chunk = await self._next_chunk(ownership, now, CHUNK)
         for _ in range(MAX_DUE_CHUNKS):
-            chunk = await self._do_chunk(ownership, now, CHUNK, chunk)
-            if self._draining or chunk.was_all:
+            settled, following = await self._do_chunk(ownership, now, chunk, written)
+            written = chunk.changes, settled, ownership.shards
+            if self._draining or chunk.is_last(now):
                 break
-        await self._carrier.carry_out(*chunk.written)
+            try:
+                if isinstance(following, BaseException):
+                    raise following
+                chunk = following or await self._next_chunk(ownership, now, CHUNK)
+            except Exception:
+                # It is on record, and nobody else will start it.
+                await self._carry_out(written, now)
+                raise
+        await self._carry_out(written, now)
         return chunk.wake_at
 
-    async def _do_chunk(self, ownership: Ownership, now: int, limit: int, before: Chunk) -> Chunk:
-        """Load, plan and settle some of what is due, and carry out what was written before."""
+    async def _do_chunk(
+        self, ownership: Ownership, now: int, chunk: Chunk, before: Written
+    ) -> tuple[Settled, Chunk | BaseException | None]:
+        """Write a chunk; meanwhile read and plan the next, if there may be one, and carry out the last."""
+        # In this order: a store that does one thing at a time reads first, so that planning need not wait.
+        ahead = self._next_chunk(ownership, now, CHUNK, in_hand=chunk) if chunk.is_full else nothing()
+        reading = asyncio.create_task(ahead)
+        writing = asyncio.create_task(self._write(ownership, chunk.changes, now))
         try:
-            if isinstance(before.ahead, KronError):
-                raise before.ahead
-            loaded = before.ahead or await self._store.load(ownership, until=now, limit=limit)
-            changes, wake_at = self._plan(loaded.cases, loaded.next_at, now)
-        except Exception:
-            # It is on record, and nobody else will start it.
-            await self._carrier.carry_out(*before.written)
-            raise
-        was_all = len(loaded.cases) < limit and (wake_at is None or wake_at > now)
-        more = limit == CHUNK and not was_all
-        settling = asyncio.create_task(self._settle_and_load(ownership, changes, now, more=more))
-        try:
-            await self._carrier.carry_out(*before.written)
-            settled, ahead = await settling
-        finally:
-            settling.cancel()
-        return Chunk((changes, settled, ownership.shards), wake_at, was_all, ahead)
-
-    async def _settle_and_load(
-        self, ownership: Ownership, changes: Sequence[Change], now: int, *, more: bool
-    ) -> tuple[Settled, Loaded | KronError | None]:
-        """Write changes and, where there is more, read what comes next while these are told of."""
-        settled = await self._write(ownership, changes, now)
-        reading = None
-        if more and not self._draining:
-            reading = asyncio.create_task(self._read_ahead(ownership, now))
             await asyncio.sleep(0)
-        self._tell(changes, settled, now)
-        return settled, None if reading is None else await reading
+            await self._carry_out(before, now)
+            settled, following = await asyncio.gather(writing, reading, return_exceptions=True)
+        finally:
+            reading.cancel()
+            writing.cancel()
+        if isinstance(settled, BaseException):
+            raise settled
+        return settled, following
 
-    async def _read_ahead(self, ownership: Ownership, now: int) -> Loaded | KronError:
-        """Return what is due next, or why it cannot be read: what was written is carried out first."""
-        try:
-            return await self._store.load(ownership, until=now, limit=CHUNK)
-        except (StoreError, OwnedError) as error:
-            return error
+    async def _next_chunk(
+        self, ownership: Ownership, now: int, limit: int, in_hand: Chunk = NO_CHUNK
+    ) -> Chunk:
+        """Read and plan some of what is due, beside what is in hand already and about to be written."""
+        without = [change.job for change in in_hand.changes]
+        loaded = await self._store.load(ownership, until=now, limit=limit, without=without)
+        changes, again_at = self._plan(loaded.cases, None, now)
+        wake_at = earliest(loaded.next_at, again_at, in_hand.again_at)
+        return Chunk(changes, again_at, wake_at, is_full=len(loaded.cases) >= limit)
+
+    async def _carry_out(self, written: Written, now: int) -> None:
+        """Say what was written, then do it."""
+        changes, settled, shards = written
+        self._tell(changes, settled, now)
+        await self._carrier.carry_out(changes, settled, shards)
 
     def _plan(self, cases: list[Case], next_at: int | None, now: int) -> tuple[list[Change], int | None]:
         """Return what to write and do of some jobs, and when to look again."""

@@ -39,8 +39,10 @@ class LogJournal:
 
     def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
         """Count what was written, and write it out where somebody reads it."""
-        mine = [change for change in changes if change.job.identity not in settled.changed]
-        runs = [run for change in mine for written in (change.inserts, change.updates) for run in written]
+        changed = settled.changed
+        mine = [change for change in changes if change.job.identity not in changed] if changed else changes
+        runs = [run for change in mine for run in change.inserts]
+        runs += [run for change in mine for run in change.updates]
         self.counts.update([(run.status, run.reason) for run in runs])
         for dropped in [dropped for change in mine for dropped in change.ranges]:
             self.counts[_STATUS_OF[dropped.outcome], dropped.reason] += dropped.periods

@@ -26,6 +26,11 @@ class Pace:
         """Say whether the loop is at work."""
         return self._work is not None
 
+    @property
+    def is_called(self) -> bool:
+        """Say whether the loop will look again at once in any case."""
+        return self._called.is_set()
+
     def call(self, *, is_running: bool) -> None:
         """Have the loop look again at once; one that pauses does so when its pause is over."""
         if is_running and not self._is_pausing:

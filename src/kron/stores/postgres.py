@@ -87,15 +87,23 @@ class PostgresStore(PostgresListing):
     # --- a wake ----------------------------------------------------------------------------------
 
     async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
     ) -> Loaded:
         """Return the jobs with something to do up to an instant, oldest first, and those named."""
         namespace, shards = ownership.namespace, ownership.shards
         some = "" if len(shards) == SHARDS else SQL["of_shards"]
+        free = f"{some} {SQL['not_in_hand']}" if without else some
         values = {"namespace": namespace, "until": until, "shards": numbers(shards)}
+        values["in_hand"] = texts([job.identity for job in without])
         async with self._reading() as connection:
             jobs, runs = (
-                await self._due(connection, {**values, "limit": limit + 1}, some) if limit else ([], [])
+                await self._due(connection, {**values, "limit": limit + 1}, free) if limit else ([], [])
             )
             names, next_at = first_of([(row[0], row[10]) for row in jobs], runs, limit)
             if next_at is None:

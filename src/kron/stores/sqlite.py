@@ -110,15 +110,25 @@ class SqliteStore(SqliteListing):
     # --- a wake ----------------------------------------------------------------------------------
 
     async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
     ) -> Loaded:
         """Return the jobs with something to do up to an instant, oldest first, and those named."""
-        return await self._do(self._load, ownership.namespace, until, limit, named, many=limit >= MANY)
+        arguments = (ownership.namespace, until, limit, named, without)
+        return await self._do(self._load, *arguments, many=limit >= MANY)
 
-    def _load(self, namespace: str, until: int, limit: int, named: Sequence[str]) -> Loaded:
+    def _load(
+        self, namespace: str, until: int, limit: int, named: Sequence[str], without: Sequence[JobRecord]
+    ) -> Loaded:
         connection = self._open()
         number = self._number_of(namespace)
-        values = {"namespace": number, "until": until, "limit": limit}
+        in_hand = json.dumps([job.number for job in without])
+        values = {"namespace": number, "until": until, "limit": limit, "without": in_hand}
         jobs = {job.number: job for job in map(job_of, self._at_once("due_jobs", values))}
         further = {job for (job,) in connection.execute(SQL["due_runs"], values)}
         further |= {job for (job,) in connection.execute(SQL["odd"], values)}

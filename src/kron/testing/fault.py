@@ -202,10 +202,18 @@ class FaultyStore:
         await self._call("release", self.inner.release, ownership)
 
     async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
     ) -> Loaded:
         """Return the jobs with something to do."""
-        return await self._call("load", self.inner.load, ownership, until=until, limit=limit, named=named)
+        return await self._call(
+            "load", self.inner.load, ownership, until=until, limit=limit, named=named, without=without
+        )
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
         """Write changes."""

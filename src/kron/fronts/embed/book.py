@@ -1,7 +1,7 @@
 """The book: what has become of each task, told as it is written, with nobody asking the store."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -21,10 +21,10 @@ from kron.core.task import (
     lateness_of,
     state_of,
 )
-from kron.core.turn import Case, Change
+from kron.core.turn import Case, Change, Scope
 from kron.fronts.embed.event import LOGGER, Events
 from kron.fronts.embed.registration import Callback, Registration
-from kron.ports import Journal, Settled
+from kron.ports import Journal, Launch, Settled
 
 STARTS = (TaskEvent.RUN_STARTED, TaskEvent.RETRY_STARTED)
 Where = tuple[TaskState, int | None, int | None, int | None]
@@ -52,6 +52,10 @@ class Entry(NamedTuple):
     attempt_at: int | None = None
     success_at: int | None = None
     failed_at: int | None = None
+
+    def call(self, launch: Launch) -> Awaitable[object]:
+        """Call the task's function."""
+        return self.callback()
 
     def task(self, name: str) -> Task:
         """Return the task of this name."""
@@ -102,10 +106,15 @@ class Book:
     def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
         """Follow what was written."""
         alike: Alike = {}
+        usual = None if self._events.wanted or settled.changed or settled.handled else Scope.START
         for change in changes:
             name = change.job.identity
             entry = self.entries.get(name)
             if entry is None or name in settled.changed:
+                continue
+            if change.scope is usual and now - change.starts[0].fire_time <= LOOKAHEAD_MS:
+                # What most come to in a busy minute: a start in time, and nobody to tell.
+                self.entries[name] = _followed(entry, TaskEvent.RUN_STARTED, now, alike)
                 continue
             for happening in happenings_of(change, now):
                 event, at, run = happening

@@ -1,6 +1,6 @@
 """One list of tasks in force: brought in line with what is stored, and kept so while it lasts."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 
@@ -93,7 +93,5 @@ class Session:
         return True
 
     def _pick(self, launch: Launch) -> Callback | None:
-        return self._call if launch.job.identity in self._book.entries else None
-
-    def _call(self, launch: Launch) -> Awaitable[object]:
-        return self._book.entries[launch.job.identity].callback()
+        entry = self._book.entries.get(launch.job.identity)
+        return None if entry is None else entry.call

@@ -70,6 +70,20 @@ class WakeContract:
         loaded = await store.load(ownership, until=-1, limit=10, named=["named"])
         assert [case.job.identity for case in loaded.cases] == ["named"]
 
+    async def test_what_is_in_hand_is_left_out_and_takes_no_place(self, store: Store) -> None:
+        ownership = await store.own(SPACE, "a")
+        await stored(store, *(a_job(f"job {n}", plan_at=NOW - 9 + n) for n in range(6)))
+        await stored(store, a_job("by run", plan_at=None), a_job("in hand", plan_at=None))
+        await written(store, ownership, a_run("by run", due_at=NOW), a_run("in hand", due_at=NOW))
+        cases = (await store.load(ownership, until=NOW, limit=10)).cases
+        held = ("job 0", "job 1", "job 3", "in hand")
+        without = [case.job for case in cases if case.job.identity in held]
+        loaded = await store.load(ownership, until=NOW, limit=10, without=without)
+        assert sorted(case.job.identity for case in loaded.cases) == ["by run", "job 2", "job 4", "job 5"]
+        assert loaded.next_at is None
+        loaded = await store.load(ownership, until=NOW, limit=2, without=without)
+        assert {"job 2", "job 4"} <= {case.job.identity for case in loaded.cases}
+
     async def test_next_at_is_when_the_first_of_all_others_is_due(self, store: Store) -> None:
         ownership = await store.own(SPACE, "a")
         await stored(store, a_job("one", plan_at=NOW + 30), a_job("two", plan_at=NOW + 20), a_job("now"))

@@ -69,10 +69,16 @@ class StoreMeter:
         return timed
 
     async def load(
-        self, ownership: Ownership, *, until: int, limit: int, named: Sequence[str] = ()
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
     ) -> Loaded:
         """Return what the store does, and count what is due: all but what was asked for by name."""
-        loaded = await self._load(ownership, until=until, limit=limit, named=named)
+        loaded = await self._load(ownership, until=until, limit=limit, named=named, without=without)
         if limit:
             self._found(len(loaded.cases))
         return loaded

@@ -173,6 +173,9 @@ ORDER BY schedule_id
 -- name: by_time
 ORDER BY nominal_time, idempotency_key
 
+-- name: not_in_hand
+AND schedule_id <> ALL (%(in_hand)s::text[])
+
 -- name: of_shards
 AND shard = ANY (%(shards)s::smallint[])
 

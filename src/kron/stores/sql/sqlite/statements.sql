@@ -11,11 +11,12 @@ INSERT INTO namespaces (name) VALUES (:name) ON CONFLICT (name) DO UPDATE SET na
 SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
     plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
     failures, last_start_at, last_success_at, last_failure_at, number
-FROM jobs WHERE namespace = :namespace AND plan_at <= :until
+FROM jobs WHERE namespace = :namespace AND plan_at <= :until AND number NOT IN (SELECT value FROM json_each(:without))
 ORDER BY plan_at LIMIT :limit
 
 -- name: due_runs
 SELECT DISTINCT job FROM runs WHERE namespace = :namespace AND due_at <= :until
+    AND job NOT IN (SELECT value FROM json_each(:without))
 ORDER BY due_at LIMIT :limit
 
 -- What is no number comes after all numbers; nobody would ever look at it.
@@ -24,7 +25,7 @@ SELECT job FROM (
     SELECT number AS job FROM jobs WHERE namespace = :namespace AND plan_at >= ''
     UNION ALL
     SELECT job FROM runs WHERE namespace = :namespace AND due_at >= ''
-) LIMIT :limit
+) WHERE job NOT IN (SELECT value FROM json_each(:without)) LIMIT :limit
 
 -- name: next_at
 SELECT min(at) FROM (
