@@ -13,7 +13,7 @@ from kron.core.record import JobRecord, Kind, Result, RunRecord, Status, key_of
 from kron.core.registration import create
 from kron.core.schedule import Schedule
 from kron.core.task import Task, definition_for, job_of
-from kron.core.turn import Case
+from kron.core.turn import Case, Scope
 
 NOON = 1_767_268_800
 MINUTE = timedelta(minutes=1)
@@ -66,6 +66,28 @@ def test_after_an_override_a_task_is_due_iff_its_new_expression_matched_since(
     assert 1000 * change.job.next_time > now
     assert change.job.born_at == registered_at + 1
     assert (change.job.epoch, change.job.edited_at) == (2, now)
+
+
+@given(
+    old=st.sampled_from(TEXTS),
+    new=st.sampled_from(TEXTS),
+    passed=st.integers(0, 10_000_000),
+    more=st.sampled_from([{}, {"replay_count": 1}, {"paused": 1, "plan_at": None}]),
+)
+def test_an_ordinary_edit_touches_what_its_scope_names_and_nothing_else(
+    old: str, new: str, passed: int, more: dict[str, object]
+) -> None:
+    record = stored(old)._replace(**more)  # type: ignore[arg-type]
+    change = override(Case(record), definition_for(new, 2 * MINUTE, "UTC"), now=1000 * NOON + passed)
+    named = {field: getattr(change.job, field) for field in Scope.EDIT.value}
+    assert (change.scope is Scope.EDIT) == (record._replace(**named) == change.job)
+
+
+def test_another_delay_alone_is_an_ordinary_edit() -> None:
+    change = override(
+        Case(stored("30 12 * * *")), definition_for("30 12 * * *", 2 * MINUTE, "UTC"), now=1000 * NOON + 1
+    )
+    assert change.scope is Scope.EDIT
 
 
 @given(delay=st.integers(0, 3_600_000_000), new=st.integers(0, 3_600_000_000))

@@ -17,7 +17,7 @@ from kron.core.restore import fault_of
 from kron.core.task import Task, definition_for, is_waiting_for_retry
 from kron.core.task_error import TaskTryDeserializeError
 from kron.core.terms import Terms, terms_of
-from kron.core.turn import MILLISECOND, NO_RANGES, NO_RUNS, Case, Change
+from kron.core.turn import MILLISECOND, NO_RANGES, NO_RUNS, Case, Change, Scope
 from kron.core.zone import zone_of
 
 MINUTE = 60
@@ -170,9 +170,11 @@ def override(case: Case, definition: str, *, now: int) -> Change:
     newest = last_at(terms.plan, until)
     inserts = NO_RUNS if newest is None or 1000 * newest <= since else [_due_again(changed, newest, now)]
     updates = [after for run in case.runs if (after := _after_override(run, terms, record)) != run]
+    changed = look_ahead(changed)
     return Change(
-        look_ahead(changed),
+        changed,
         record.revision,
+        scope=Scope.EDIT if _is_ordinary(record, changed) else Scope.ANY,
         inserts=inserts,
         updates=updates or NO_RUNS,
         attempts=NO_RUNS,
@@ -181,6 +183,11 @@ def override(case: Case, definition: str, *, now: int) -> Change:
         ends=NO_RUNS,
         ended=NO_RUNS,
     )
+
+
+def _is_ordinary(before: JobRecord, after: JobRecord) -> bool:
+    """Say whether nothing differs but what `Scope.EDIT` names: fields 1 and 4 to 8."""
+    return before[2:4] == after[2:4] and before[9:] == after[9:]
 
 
 def _due_again(job: JobRecord, nominal_time: int, now: int) -> RunRecord:

@@ -65,14 +65,16 @@ class Snapshot(NamedTuple):
 
 
 class Scope(Enum):
-    """Which fields of a job's record a change touches: any, or those of an ordinary start or end.
+    """Which fields of a job's record a change touches: any, or those of an ordinary start, end or edit.
 
-    An ordinary end touches one run, which is over: its status, result, error, `run_id` and `ended_at`.
+    An ordinary end touches one run, which is over: its status, result, error, `run_id` and `ended_at`. An
+    ordinary edit leaves it as it was when the next period is due.
     """
 
     ANY = ()
     START = ("revision", "cursor", "next_time", "plan_at", "last_start_at")
     END = ("revision", "failures", "last_success_at")
+    EDIT = ("definition", "epoch", "edited_at", "born_at", "revision", "cursor")
 
 
 class Cohort(NamedTuple):

@@ -16,7 +16,12 @@ Row = TypeVar("Row")
 
 # Rows of one statement; more of them are several statements of the same transaction.
 CHUNK = 2_000
-UPDATES = {Scope.ANY: "update_jobs", Scope.START: "advance_jobs", Scope.END: "note_successes"}
+UPDATES = {
+    Scope.ANY: "update_jobs",
+    Scope.START: "advance_jobs",
+    Scope.END: "note_successes",
+    Scope.EDIT: "edit_jobs",
+}
 
 
 async def write_changes(connection: Connection, namespace: str, changes: Sequence[Change], now: int) -> bool:

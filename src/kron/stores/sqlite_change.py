@@ -14,7 +14,12 @@ from kron.stores.statement import statements
 
 SQL = statements("sqlite")
 CLEAN = Settled(frozenset(), frozenset())
-_UPDATE_OF = {Scope.ANY: "update_job", Scope.START: "advance_job", Scope.END: "note_success"}
+_UPDATE_OF = {
+    Scope.ANY: "update_job",
+    Scope.START: "advance_job",
+    Scope.END: "note_success",
+    Scope.EDIT: "edit_job",
+}
 
 
 def write_or_refuse(
@@ -205,6 +210,8 @@ def _update_jobs(connection: sqlite3.Connection, changes: Sequence[Change], now:
                 fields = (*job[7:11], job.last_start_at)
             case Scope.END:
                 fields = (job.revision, job.last_success_at)
+            case Scope.EDIT:
+                fields = (job.definition, *job[4:9])
             case Scope.ANY:
                 fields = job[1:-1]
         rows[change.scope].append((*fields, now, job.number, change.revision))

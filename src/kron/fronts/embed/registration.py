@@ -35,7 +35,7 @@ def read_registrations(registrations: object) -> list[Registration]:
     if not isinstance(registrations, list | tuple):
         raise RegistrationsNotArrayError
     found: dict[str, Registration] = {}
-    # What many registrations have in common is looked at once; the list keeps each callback alive meanwhile.
+    # What many registrations have in common is looked at once; the list keeps each object alive meanwhile.
     known: set[object] = set()
     for index, given in enumerate(registrations):
         registration = _read(index, given, known)
@@ -55,11 +55,13 @@ def _read(index: int, given: object, known: set[object]) -> Registration:
         raise InvalidRegistrationError(registration_index=index, field="name", value=name, reason=fault)
     if cron not in known:
         _check_cron(index, cron)
+        known.add(cron)
     if id(callback) not in known:
         _check_callback(index, callback)
-    if delay not in known:
+        known.add(id(callback))
+    if id(delay) not in known:
         _check_delay(index, delay)
-    known.update((cron, id(callback), delay))
+        known.add(id(delay))
     return Registration(Task(name, cron, delay), callback)
 
 

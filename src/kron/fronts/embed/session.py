@@ -1,7 +1,7 @@
 """One list of tasks in force: brought in line with what is stored, and kept so while it lasts."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from kron.clocks.host_zone import host_timezone
@@ -37,15 +37,21 @@ class Session:
     async def begin(self, registrations: object, journal: Journal, *, wait: bool) -> int:
         """Check, take over, compare, write; return the instant at which the list began to hold."""
         # At once, however long the list is: what is wrong is said before any wait and I/O (reading 20).
-        registered = read_registrations(registrations)
+        with self._busy_with(registrations):
+            registered = read_registrations(registrations)
         wiring = self._wiring
         # A callback that was cancelled did not succeed, so it failed.
         launcher = CallbackLauncher(wiring.clock, pick=self._pick, cancelled=Happened.FAILED)
         wiring.assemble(journal, launcher)
         self.timezone = self._fixed or host_timezone()
         await wiring.take_over(wait=wait)
-        with wiring.clock.working(), burst() if len(registered) >= MANY else nullcontext():
+        with wiring.clock.working(), self._busy_with(registered):
             return await self._take_stock(registered)
+
+    def _busy_with(self, registrations: object) -> AbstractContextManager[None]:
+        """Return what is held while a list is worked through; a long one is a burst."""
+        many = isinstance(registrations, list | tuple) and len(registrations) >= MANY
+        return burst() if many else nullcontext()
 
     async def _take_stock(self, registered: Sequence[Registration]) -> int:
         """Compare with what is stored, write, and enter what is known; return the instant of it."""

@@ -58,19 +58,21 @@ class SettlementContract:
         ]
         assert await store.ranges(SPACE, "backup") == change.ranges
 
-    async def test_ordinary_starts_and_ends_are_written_beside_all_others(self, store: Store) -> None:
+    async def test_ordinary_starts_ends_and_edits_are_written_beside_all_others(self, store: Store) -> None:
         ownership = await store.own(SPACE, "a")
-        jobs = await stored(store, *(a_job(name, failures=4) for name in ("start", "end", "any")))
+        jobs = await stored(store, *(a_job(name, failures=4) for name in ("start", "end", "any", "edit")))
         start = a_change(jobs[0], cursor=NOON, next_time=NOON + 60, plan_at=NOW + MINUTE, last_start_at=NOW)
         end = a_change(jobs[1], failures=0, last_success_at=NOW)
         other = a_change(jobs[2], paused=1, paused_because="a person", replay_count=2, remaining=3)
-        start.scope, end.scope = Scope.START, Scope.END
+        edit = a_change(jobs[3], definition='{"other": 1}', epoch=7, edited_at=NOW, born_at=NOW, cursor=NOON)
+        start.scope, end.scope, edit.scope = Scope.START, Scope.END, Scope.EDIT
         start.inserts.append(a_run("start"))
-        assert await store.settle(ownership, [start, end, other], now=NOW) == CLEAN
+        changes = [start, end, other, edit]
+        assert await store.settle(ownership, changes, now=NOW) == CLEAN
         found = {case.job.identity: case.job for case in await store.cases(SPACE)}
-        assert found == {"start": start.job, "end": end.job, "any": other.job}
-        settled = await store.settle(ownership, [start, end, other], now=NOW)
-        assert settled.changed == {"start", "end", "any"}
+        assert found == {change.job.identity: change.job for change in changes}
+        settled = await store.settle(ownership, changes, now=NOW)
+        assert settled.changed == {"start", "end", "any", "edit"}
 
     async def test_starts_of_a_cohort_are_written_like_any_others(self, store: Store) -> None:
         """Of one job the period is on record already, one was changed meanwhile; the rest is written."""

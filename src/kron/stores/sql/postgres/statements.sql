@@ -250,6 +250,15 @@ FROM unnest(%(namespaces)s::text[], %(expected)s::bigint[], %(identity)s::text[]
 WHERE schedules.namespace = new.namespace AND schedules.schedule_id = new.identity
     AND schedules.revision = new.expected
 
+-- name: edit_jobs
+UPDATE schedules SET definition = new.definition, epoch = new.epoch, edited_at = new.edited_at, born_at = new.born_at,
+    revision = new.revision, cursor = new.cursor, changed_at = %(now)s
+FROM unnest(%(namespaces)s::text[], %(expected)s::bigint[], %(identity)s::text[], %(definition)s::text[], %(epoch)s::bigint[],
+    %(edited_at)s::bigint[], %(born_at)s::bigint[], %(revision)s::bigint[], %(cursor)s::bigint[]
+) AS new (namespace, expected, identity, definition, epoch, edited_at, born_at, revision, cursor)
+WHERE schedules.namespace = new.namespace AND schedules.schedule_id = new.identity
+    AND schedules.revision = new.expected
+
 -- name: note_successes
 UPDATE schedules SET revision = new.revision, failures = new.failures, last_success_at = new.last_success_at,
     changed_at = %(now)s

@@ -117,6 +117,10 @@ WHERE number = ? AND revision = ?
 UPDATE jobs SET revision = ?, cursor = ?, next_time = ?, plan_at = ?, last_start_at = ?, changed_at = ?
 WHERE number = ? AND revision = ?
 
+-- name: edit_job
+UPDATE jobs SET definition = ?, epoch = ?, edited_at = ?, born_at = ?, revision = ?, cursor = ?, changed_at = ?
+WHERE number = ? AND revision = ?
+
 -- name: note_success
 UPDATE jobs SET revision = ?, failures = 0, last_success_at = ?, changed_at = ?
 WHERE number = ? AND revision = ?
