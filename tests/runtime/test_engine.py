@@ -18,7 +18,8 @@ from kron.core.schedule import Schedule
 from kron.core.turn import Change, Limits
 from kron.launchers.callback import CallbackLauncher
 from kron.ports import Launch, Settled
-from kron.runtime.engine import CHUNK, FIRST_CHUNK, Engine
+from kron.runtime.chunk import CHUNK, FIRST_CHUNK
+from kron.runtime.engine import Engine
 from kron.stores.sqlite import SqliteStore
 from kron.testing import Fault, FaultyStore, SimulatedClock
 from tests.engine_world import with_policy

@@ -45,6 +45,11 @@ class Carrier:
     alone: dict[str, Launch] = field(default_factory=dict)
     unsure: list[Change] = field(default_factory=list)
 
+    @property
+    def is_busy(self) -> bool:
+        """Say whether a launcher still has executions under way."""
+        return any(launcher.busy for launcher in self.launchers.values())
+
     def take_note(self, changes: Sequence[Change], settled: Settled) -> None:
         """Note what was written, so that nothing that is about to start is given to others."""
         if self.hand is not None:

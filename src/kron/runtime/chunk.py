@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 from kron.core.turn import Change
 
+# The first chunk of a wake is small so that the first start comes soon; later ones make good use of a commit.
+FIRST_CHUNK, CHUNK = 64, 1_000
+
 
 class Chunk(NamedTuple):
     """What is to be written of some jobs.

@@ -11,7 +11,7 @@ from kron.core.turn import USUAL_LIMITS, Case, Change, Snapshot
 from kron.ports import Clock, Journal, Launcher, Ownership, Settled, Store
 from kron.runtime.burst import burst
 from kron.runtime.carrier import NOTHING, Carrier, Written
-from kron.runtime.chunk import NO_CHUNK, Chunk, earliest, nothing
+from kron.runtime.chunk import CHUNK, FIRST_CHUNK, NO_CHUNK, Chunk, earliest, nothing
 from kron.runtime.hand import Hand
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, known_cases, with_reports
@@ -20,8 +20,6 @@ from kron.runtime.takeover import orphans_of
 from kron.runtime.tenure import no_tenure
 from kron.runtime.timekeeper import TimeKeeper
 
-# The first chunk of a wake is small so that the first start comes soon; later ones make good use of a commit.
-FIRST_CHUNK, CHUNK = 64, 1_000
 # How many chunks of reports one wake hears, and how many chunks of what is due it does after that.
 MAX_REPORT_CHUNKS, MAX_DUE_CHUNKS = 20, 100_000
 # Earlier than anything is due.
@@ -160,11 +158,8 @@ class Engine:
 
     def hear(self, report: Report) -> None:
         """Take note of what happened to an execution; not before now, whatever the wall clock was set to."""
-        if report.at >= self._time.high:
-            self._time.high = report.at
-        else:
-            report = report._replace(at=self._time.high)
-        self._inbox.reports.append(report)
+        at = self._time.high = max(self._time.high, report.at)
+        self._inbox.reports.append(report if report.at == at else report._replace(at=at))
         if not self._pace.is_called:
             self.call()
 
@@ -222,7 +217,7 @@ class Engine:
                 self.health.recover()
                 if self._inbox.reports:
                     continue
-                if self._draining and not self._in_hand():
+                if self._draining and not self._carrier.is_busy:
                     return
                 await self._pace.wait(None if self._draining else wake_at)
         except OwnedError as error:
@@ -279,7 +274,7 @@ class Engine:
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=further)
             heard = await with_reports(self._store, self._namespace, loaded.cases, reports)
             cases = [*known, *heard]
-            changes, _ = self._plan(cases, loaded.next_at, now)
+            changes, _ = self._plan(cases, now)
             settled = await self._write(ownership, changes, now)
         except (StoreError, OwnedError):
             self._inbox.put_back(reports)
@@ -345,21 +340,24 @@ class Engine:
         """Read and plan some of what is due, beside what is in hand already and about to be written."""
         without = [change.job for change in in_hand.changes]
         loaded = await self._store.load(ownership, until=now, limit=limit, without=without)
-        changes, again_at = self._plan(loaded.cases, None, now)
+        changes, again_at = self._plan(loaded.cases, now)
         wake_at = earliest(loaded.next_at, again_at, in_hand.again_at)
         return Chunk(changes, again_at, wake_at, is_full=len(loaded.cases) >= limit)
 
     async def _carry_out(self, written: Written, now: int) -> None:
         """Say what was written, then do it."""
         changes, settled, shards = written
-        self._tell(changes, settled, now)
+        if changes:
+            self._journal.settled(changes, settled, now)
+        if settled.changed:
+            self._pace.look_again()
         await self._carrier.carry_out(changes, settled, shards)
 
-    def _plan(self, cases: list[Case], next_at: int | None, now: int) -> tuple[list[Change], int | None]:
-        """Return what to write and do of some jobs, and when to look again."""
+    def _plan(self, cases: list[Case], now: int) -> tuple[list[Change], int | None]:
+        """Return what to write and do of some jobs, and when to look at them again."""
         cases, since = self._tenure.with_since(cases), min(self._tenure.since.values(), default=now)
-        traits, token = self._traits, self._tenure.token
-        return plan(Snapshot(cases, since, token, traits, next_at, self._draining, self.limits), now)
+        token, draining, limits = self._tenure.token, self._draining, self.limits
+        return plan(Snapshot(cases, since, token, self._traits, draining=draining, limits=limits), now)
 
     async def _write(self, ownership: Ownership, changes: Sequence[Change], now: int) -> Settled:
         """Write first, then start: what is not on record does not happen."""
@@ -373,12 +371,6 @@ class Engine:
                 raise
             self._carrier.take_note(changes, settled)
         return settled
-
-    def _tell(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
-        if changes:
-            self._journal.settled(changes, settled, now)
-        if settled.changed:
-            self._pace.look_again()
 
     # --- time and work ---------------------------------------------------------------------------
 
@@ -404,7 +396,3 @@ class Engine:
     def _rested(self) -> None:
         if self.on_rest is not None:
             self.on_rest()
-
-    def _in_hand(self) -> bool:
-        """Say whether a launcher still has executions under way."""
-        return any(launcher.busy for launcher in self._launchers.values())
