@@ -2,11 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import pytest
 
+from kron.fronts.service.web.rendering import assets
 from tests.service.browser import CHROMIUM, DARK, MISSING, look, picture, size_of
 from tests.service.server import serving
 from tests.service.test_pages import HOSTILE, YEARLY
@@ -98,3 +102,46 @@ def test_no_page_is_wider_than_its_window(demo: httpx.Client, tmp_path: Path, pa
     frame.write_text(FRAME)
     dom = look(frame.as_uri(), tmp_path, "--allow-file-access-from-files").dom
     assert f"<title>{','.join(map(str, WIDTHS))}</title>" in dom, dom
+
+
+PAGE = b"""<!doctype html><html lang="en"><body data-refresh="1"><header class="top"></header>
+<main><p id="clock" data-live>old</p></main><script src="/static/live.js"></script></body></html>"""
+
+
+@contextmanager
+def turning(status: int) -> Iterator[str]:
+    """Serve a page once, and then answer otherwise."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            is_script = self.path.startswith("/static/")
+            is_first = asked.count("/") == 1 and self.path == "/"
+            body = assets()["live.js"].body if is_script else PAGE if is_first else b"<h1>Sign in</h1>"
+            self.send_response(200 if is_script or is_first or self.path == "/login" else status)
+            self.send_header("Content-Type", "text/javascript" if is_script else "text/html")
+            self.send_header("Location", "/login")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(("status", "seen"), [(503, ">No answer</button>"), (303, ">Signed out</button>")])
+def test_a_page_that_cannot_be_renewed_does_not_pretend_to_be_live(
+    status: int, seen: str, tmp_path: Path
+) -> None:
+    with turning(status) as url:
+        assert seen in look(url, tmp_path).dom

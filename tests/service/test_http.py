@@ -1,5 +1,6 @@
 """The service over real HTTP: `kron serve` as a process, asked by a client (SPEC 3: 4, 7, 9, 10)."""
 
+import gzip
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -164,9 +165,33 @@ def test_schedules_are_listed_searched_and_paged(client: httpx.Client) -> None:
     for params in ({"limit": "0"}, {"limit": "51"}):
         problem_of(client.get("/schedules", params=params), 400, "invalid_option")
     for params in ({"limit": "x"}, {"paused": "maybe"}):
-        problem_of(client.get("/schedules", params=params), 400, "invalid_request")
+        document = problem_of(client.get("/schedules", params=params), 400, "invalid_request")
+        assert f'"value":"{next(iter(params.values()))}"' in json.dumps(document, separators=(",", ":"))
     for text in ("x", "é", "bnVsbA", "WzFd", "WzEsMl0", cursor_of(["\0"]), cursor_of(["\ud800"])):
         problem_of(client.get("/schedules", params={"cursor": text}), 400, "invalid_option")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "said"),
+    [
+        (b"", "application/json", "body: is missing; send a JSON object"),
+        (b"{", "application/json", "body: is not JSON at sign 1: Expecting property name"),
+        (b"null", "application/json", "body: must be a JSON object"),
+        (b"[]", "application/json", "body: must be a JSON object"),
+        (b"{}", "text/plain", "sent with the header content-type: application/json"),
+        (b"[" * 20_000, "application/json", "body: cannot be read: it must be JSON"),
+        (b"9" * 10_000, "application/json", "body: cannot be read: it must be JSON"),
+        (gzip.compress(b"{}", mtime=0), "application/json", "body: cannot be read: it must be JSON in UTF-8"),
+        (b'{"schedule_id":"x","start_at":"2026-01-01"}', "application/json", "write 2026-01-01T00:00:00Z"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_told_what_it_should_be(
+    body: bytes, content_type: str, said: str, client: httpx.Client
+) -> None:
+    headers = {"content-type": content_type}
+    answer = client.post("/schedules/upsert", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert said in answer.json()["detail"]
 
 
 def test_many_are_stored_line_by_line_and_a_wrong_line_is_named(client: httpx.Client) -> None:

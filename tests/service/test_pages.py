@@ -91,6 +91,9 @@ def test_the_overview_says_when_a_schedule_runs_and_in_which_state_it_is(client:
     days = [svg["aria-label"] for svg in page.all("svg")]
     assert days[1].endswith(", if it were not paused")
     assert days[2] == "Next 24 hours: 1 time"
+    # What is paused has no next start, whatever its times are.
+    assert page.text.count("not while it is paused") == 1
+    assert len([time for time in times if "T" in time["datetime"]]) == 3
 
 
 def test_schedules_are_searched_filtered_and_shown_page_by_page(client: httpx.Client) -> None:

@@ -444,3 +444,12 @@ def test_whatever_is_given_is_read_or_refused_and_what_is_read_can_be_shown(odd:
     shown = schedule_view(FoundJob(job, 1000 * NOON_S), now=1000 * NOON_S)
     assert shown["schedule_id"] == wish.job.identity
     assert len(preview_of(job, 1000 * NOON_S)) <= 5
+
+
+async def test_a_schedule_that_goes_on_says_when_it_runs_next_and_not_what_it_missed(store: Store) -> None:
+    async with office_on(store) as office:
+        await office.registrar.upsert_schedule(HOURLY)
+        await office.registrar.pause_schedule("hourly", True)
+        await office.until(NOON + timedelta(hours=5, minutes=30))
+        answer = await office.registrar.pause_schedule("hourly", False)
+        assert answer["next_run_at"] == "2026-01-01T18:00:00Z"

@@ -1,6 +1,7 @@
 """What only the SQLite store does: locks, one file for several processes, full disks, damaged files."""
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from kron.core.errors import OwnedError, StoreError
 from kron.ports import JobFilter
+from kron.stores.migration import SqliteSchema
 from kron.stores.sqlite import SqliteStore
 from kron.testing.store_contract import CLEAN, NOW, SPACE, a_change, a_job, a_run, plain, stored, written
 
@@ -237,6 +239,21 @@ async def test_a_path_that_is_a_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="The store cannot be used"):
         await store.cases(SPACE)
     await store.close()
+
+
+async def test_only_its_owner_can_read_a_new_file_and_an_old_one_stays_as_it_is(tmp_path: Path) -> None:
+    new, old, migrated = tmp_path / "new.db", tmp_path / "old.db", tmp_path / "migrated.db"
+    old.touch()
+    old.chmod(0o640)
+    for path in (new, old):
+        store = SqliteStore(str(path))
+        assert await store.put(SPACE, created=[a_job("x")], changed=[], now=NOW) == CLEAN
+        for suffix in ("-wal", "-shm"):
+            assert os.stat(f"{path}{suffix}").st_mode == os.stat(path).st_mode
+        await store.close()
+    await SqliteSchema(str(migrated)).forward()
+    modes = [path.stat().st_mode & 0o777 for path in (new, old, migrated)]
+    assert modes == [0o600, 0o640, 0o600]
 
 
 async def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None:

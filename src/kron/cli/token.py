@@ -17,7 +17,7 @@ from kron.cli.option import AsJson
 from kron.clocks.system import SystemClock
 from kron.core.duration import parse_duration
 from kron.core.errors import InputError, InvalidOptionError, UnreadableFileError
-from kron.fronts.service.guard.caller import Right, UnknownCallerError
+from kron.fronts.service.guard.caller import MAX_USER, Right, UnknownCallerError, user_of
 from kron.fronts.service.guard.pair import Pair, new_pair, read_pair
 from kron.fronts.service.guard.token import MAX_TOKEN, make_token, unverified
 from kron.fronts.service.guard.wiring import reader_of
@@ -101,13 +101,13 @@ def make_command(
     settings = read_settings(os.environ, {}, file=config).settings
     now = int(SystemClock().now().timestamp())
     claims: dict[str, object] = {
-        "sub": user,
+        "sub": _name("--user", user),
         "scope": " ".join(_rights(scope)),
         "aud": settings.jwt_audience,
         "iat": now,
         "exp": now + _seconds(ttl),
         **({} if settings.jwt_issuer is None else {"iss": settings.jwt_issuer}),
-        **({"groups": group} if group else {}),
+        **({"groups": [_name("--group", name) for name in group]} if group else {}),
     }
     if key is not None:
         pair = _pair_in(key)
@@ -131,6 +131,8 @@ def show_command(file: TokenFile = "-", config: Config = None, as_json: AsJson =
     """  # noqa: D301
     settings = read_settings(os.environ, {}, file=config).settings
     text = _read(file).decode(errors="replace").strip()
+    if not text:
+        raise InvalidOptionError(option="FILE", value=file, reason="there is no token in it")
     header, claims = unverified(text)
     refusal = asyncio.run(_refusal(text, settings))
     if as_json:
@@ -145,6 +147,7 @@ async def _refusal(text: str, settings: Settings) -> str | None:
     reader = reader_of(settings, SystemClock())
     if reader is None:
         return "no key is set to check it with (jwt_keys, jwt_secret)"
+    await reader.keyring.load()
     try:
         await reader.caller_of(text)
     except UnknownCallerError as error:
@@ -161,6 +164,15 @@ def _show(header: Mapping[str, object], claims: Mapping[str, object], refusal: s
         print(one_line(f"  {name:8} {shown}"))
 
 
+def _name(option: str, name: str) -> str:
+    """Return a name that services accept; a token with any other would be refused for ever."""
+    try:
+        return user_of(name)
+    except UnknownCallerError as cause:
+        reason = f"must have 1 to {MAX_USER} bytes, and no line break"
+        raise InvalidOptionError(option=option, value=name, reason=reason) from cause
+
+
 def _rights(named: list[str]) -> list[str]:
     words = [word for text in named for word in text.replace(",", " ").split()]
     for word in words:
@@ -170,7 +182,11 @@ def _rights(named: list[str]) -> list[str]:
 
 
 def _seconds(ttl: str) -> int:
-    seconds = int(parse_duration(ttl).total_seconds())
+    try:
+        seconds = int(parse_duration(ttl).total_seconds())
+    except InputError as cause:
+        reason = "write 90s, 8h, 30d or a number of seconds"
+        raise InvalidOptionError(option="--ttl", value=ttl, reason=reason) from cause
     if not 1 <= seconds <= LONGEST_DAYS * 86_400:
         raise InvalidOptionError(option="--ttl", value=ttl, reason=f"use 1s to {LONGEST_DAYS}d")
     return seconds
@@ -181,6 +197,8 @@ def _pair_in(path: str) -> Pair:
         return read_pair(Path(path).read_bytes())
     except OSError as cause:
         raise UnreadableFileError(file=path, reason=cause.strerror or str(cause)) from cause
+    except InvalidOptionError as cause:
+        raise InvalidOptionError(option="--key", value=path, reason=str(cause.details["reason"])) from None
 
 
 def _read(path: str) -> bytes:
@@ -198,6 +216,8 @@ def _write_new(path: Path, text: str, *, mode: int) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError as cause:
-        raise InvalidOptionError(option="folder", value=str(path), reason="exists already") from cause
+        raise InvalidOptionError(
+            option="folder", value=str(path), reason="exists already; name another folder"
+        ) from cause
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

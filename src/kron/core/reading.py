@@ -145,6 +145,8 @@ def parse_instant(value: object) -> EpochSeconds:
         instant = value if isinstance(value, datetime) else datetime.fromisoformat(parse_text(value))
     except ValueError as cause:
         raise refuse(value, "write an instant such as 2026-03-29T01:00:00Z") from cause
+    if isinstance(value, str) and instant.tzinfo is None:
+        raise refuse(value, f"it has no time zone; write {instant.isoformat()}Z, or an offset such as +02:00")
     try:
         return seconds_of(instant)
     except InputError as cause:

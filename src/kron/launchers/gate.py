@@ -10,8 +10,8 @@ from kron.core.reading import refuse
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
-# Addresses that carry an older one at their end (RFC 6052).
-TRANSLATED = ip_network("64:ff9b::/96")
+# Addresses that carry an older one at their end (RFC 6052, RFC 4291).
+TRANSLATED, COMPATIBLE = ip_network("64:ff9b::/96"), ip_network("::/96")
 NOT_LISTED = "is not among the hosts the settings allow (allowed_hosts)"
 NOT_PUBLIC = "is an address inside a network; allowed_hosts has to name it"
 
@@ -107,6 +107,6 @@ def _plain(address: Address) -> Address:
             return address.ipv4_mapped
         if address.sixtofour is not None:
             return address.sixtofour
-        if address in TRANSLATED:
+        if address in TRANSLATED or (address in COMPATIBLE and int(address) > 1):
             return IPv4Address(int(address) & 0xFFFFFFFF)
     return address

@@ -57,10 +57,19 @@ async def find_workflow(workflows: WorkflowStore, workflow_id: str, version: int
 
 
 class WorkflowLauncher:
-    """Starts workflows by another launcher, the executor's, which gets the DAG and the run's meta data."""
+    """Starts workflows by another launcher, the executor's, which gets the DAG and the run's meta data.
+
+    With `own_only`, a workflow that belongs to somebody else than the schedule does not exist for it.
+    """
 
     def __init__(
-        self, clock: Clock, workflows: WorkflowStore, executor: Settings | None, inner: Launcher
+        self,
+        clock: Clock,
+        workflows: WorkflowStore,
+        executor: Settings | None,
+        inner: Launcher,
+        *,
+        own_only: bool = False,
     ) -> None:
         self.traits = inner.traits
         self.inner = inner
@@ -69,7 +78,9 @@ class WorkflowLauncher:
         self._executor = "{}" if executor is None else launcher_text_of(executor)
         self._has_executor = executor is not None
         self._loading: dict[Attempt, tuple[asyncio.Task[None], Launch, Hear]] = {}
-        self._known: dict[tuple[str, int], str] = {}
+        self._own_only = own_only
+        # The DAGs that were loaded, each with whose it is.
+        self._known: dict[tuple[str, int], tuple[str, str]] = {}
 
     @property
     def busy(self) -> bool:
@@ -79,7 +90,7 @@ class WorkflowLauncher:
     @property
     def remembered(self) -> int:
         """Return how many bytes of DAGs are remembered."""
-        return sum(map(len, self._known.values()))
+        return sum(len(dag) for dag, _ in self._known.values())
 
     def start(self, launch: Launch, hear: Hear) -> None:
         """Load the DAG and hand it over, in a task of its own."""
@@ -137,8 +148,11 @@ class WorkflowLauncher:
             record = await find_workflow(self._workflows, *name)
             if self.remembered + len(record.dag) > MAX_REMEMBERED:
                 self._known.clear()
-            self._known[name] = record.dag
-        return self._known[name]
+            self._known[name] = record.dag, record.user_id
+        dag, owner = self._known[name]
+        if self._own_only and owner != settings.user_id:
+            raise UnknownWorkflowError(workflow_id=settings.workflow_id, version=settings.version)
+        return dag
 
     def _handed(self, launch: Launch) -> Launch:
         return launch._replace(job=launch.job._replace(launcher=self._executor))

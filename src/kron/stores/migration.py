@@ -9,9 +9,10 @@ step ahead; anything newer is refused, and so is a schema that lacks a step.
 """
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -124,11 +125,18 @@ class SqliteSchema:
         return await asyncio.to_thread(self._forward)
 
     def _forward(self) -> list[Step]:
+        make_private(self.path)
         try:
             with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
                 return bring_up(connection, self.steps, ahead=0)
         except sqlite3.Error as cause:
             raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
+
+
+def make_private(path: str) -> None:
+    """Make a file that its owner alone reads: launchers may have passwords. What exists stays as it is."""
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def bring_up(

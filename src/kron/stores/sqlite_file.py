@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kron.core.errors import StoreError
-from kron.stores.migration import bring_up
+from kron.stores.migration import bring_up, make_private
 
 MEMORY = ":memory:"
 # How many steps of its machine SQLite may take over one question of somebody who only looks, which is about a
@@ -22,6 +22,7 @@ def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
     """Open a database file for one writer: WAL, every commit on disk before it counts, newest tables."""
     if path != MEMORY:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
+        make_private(path)
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
     try:
         connection.execute(f"PRAGMA busy_timeout = {busy_ms}")

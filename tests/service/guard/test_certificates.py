@@ -68,6 +68,7 @@ def test_an_unknown_subject_is_nobody(url: str, authority: Authority) -> None:
     with client_of(url, authority, authority.certificate("ci")) as client:
         refusal = client.get("/schedules")
     assert (refusal.status_code, refusal.json()["code"]) == (401, "unauthenticated")
+    assert "client_subjects for the certificate of CN=ci" in refusal.json()["detail"]
 
 
 @pytest.mark.parametrize("fault", ["none", "other authority", "expired"])

@@ -92,6 +92,25 @@ def test_the_next_request_of_a_connection_is_waited_for_as_briefly(
         assert everything(connection).endswith(b"Content-Length: 0\r\n\r\n")
 
 
+@pytest.mark.parametrize(
+    ("request_text", "heard"),
+    [
+        (b"GET /schedules HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (b"POST /preview HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", b"HTTP/1.1 400 Bad Request"),
+        (b"POST /preview HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{}", b""),
+        (b"", b""),
+    ],
+)
+def test_a_caller_who_closes_their_side_hears_the_answer_to_a_whole_request(
+    request_text: bytes, heard: bytes, server: tuple[httpx.Client, Process]
+) -> None:
+    with raw(server[0]) as connection:
+        connection.sendall(request_text)
+        connection.shutdown(socket.SHUT_WR)
+        assert everything(connection).partition(b"\r\n")[0] == heard
+    assert is_well(server[0])
+
+
 def test_a_body_that_stops_coming_is_given_up(server: tuple[httpx.Client, Process]) -> None:
     client, _ = server
     for path in (b"/schedules/upsert", b"/schedules/bulk"):

@@ -1,17 +1,28 @@
 """Limits for tenants: how many schedules, how close their times, and how their workflows are called."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
+from kron.core.errors import ConflictError
 from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.guard.caller import Caller, Right, TooManyError, calling, slug_of
-from kron.fronts.service.refusal import InvalidScheduleError
+from kron.fronts.service.guard.policy import Need
+from kron.fronts.service.guard.rate import Rate
+from kron.fronts.service.guard.sentry import Porter
+from kron.fronts.service.launching import launchers_of, workflow_launcher
+from kron.fronts.service.refusal import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.request import Rules
-from kron.fronts.service.settings import read_settings
+from kron.fronts.service.run_launcher import Wanted, launch_of
+from kron.fronts.service.settings import Settings, read_settings
+from kron.launchers.callback import CallbackLauncher
+from kron.launchers.kind import ProcessSettings, read_launcher
+from kron.launchers.process import ProcessLauncher
+from kron.launchers.run_token import run_token_of
 from kron.launchers.workflow import UnknownWorkflowError, find_workflow
-from kron.ports import AuditFilter, JobFilter
+from kron.ports import AuditFilter, JobFilter, Launch
 from kron.stores.sqlite import SqliteStore
 from kron.stores.sqlite_workflow import SqliteWorkflows
 from kron.testing import SimulatedClock
@@ -53,11 +64,47 @@ async def test_a_user_has_at_most_so_many_schedules(registrar: Registrar) -> Non
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 4
 
 
+async def test_neither_what_was_deleted_nor_what_changes_hands_makes_room_for_more(
+    registrar: Registrar,
+) -> None:
+    with calling(Caller("ann", RIGHTS, ("ann", "team"))):
+        for number in range(3):
+            await registrar.upsert_schedule(a_schedule(f"ann/{number}"))
+        await registrar.delete_schedule("ann/0")
+        await registrar.upsert_schedule(a_schedule("ann/3"))
+        with pytest.raises(TooManyError, match='"ann" has 3 schedules'):
+            await registrar.upsert_schedule(a_schedule("ann/0"))
+        await registrar.upsert_schedule({**a_schedule("team/0"), "user_id": "team"})
+        with pytest.raises(TooManyError, match='"ann" has 3 schedules'):
+            await registrar.upsert_schedule({**a_schedule("team/0"), "user_id": "ann"})
+        await registrar.upsert_schedule({**a_schedule("ann/3"), "user_id": "team"})
+        await registrar.upsert_schedule(a_schedule("ann/0"))
+
+
 async def test_a_batch_that_would_be_too_many_is_not_stored_at_all(registrar: Registrar) -> None:
     lines = [(number, a_schedule(f"ann/{number}")) for number in range(4)]
     with calling(ANN), pytest.raises(TooManyError):
         await registrar.upsert_schedules(lines)
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"schedule_id": "bob/1"}, 'must begin with "ann/"'),
+        ({"user_id": "bob"}, "must be one of yours: ann"),
+        ({"launcher": None, "workflow_id": "bob.x", "version": 1}, 'must begin with "ann."'),
+    ],
+)
+async def test_a_line_that_is_not_the_callers_is_named(
+    wrong: dict[str, object], said: str, registrar: Registrar
+) -> None:
+    lines = [(7, a_schedule("ann/0")), (8, {**a_schedule("ann/1"), **wrong})]
+    with calling(ANN), pytest.raises(InvalidLinesError) as refusal:
+        await registrar.upsert_schedules(lines, stored=6)
+    assert refusal.value.stored == 6
+    assert refusal.value.lines()[0].startswith("line 8: Invalid schedule")
+    assert said in refusal.value.lines()[0]
 
 
 @pytest.mark.parametrize(
@@ -114,3 +161,101 @@ def test_the_limits_are_settings() -> None:
     environment = {"KRON_MAX_SCHEDULES": "7", "KRON_MIN_INTERVAL_S": "60"}
     rules = read_settings(environment, {}).settings.rules
     assert (rules.max_schedules, rules.min_interval_s) == (7, 60)
+
+
+async def test_a_name_that_was_given_away_is_said_to_be_so(registrar: Registrar) -> None:
+    with calling(BOB):
+        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
+    await registrar.upsert_schedule({**a_schedule("bob@example.com/0"), "user_id": "ann"})
+    with calling(BOB), pytest.raises(ConflictError, match="belongs to somebody else: use another"):
+        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
+
+
+def a_use(workflow_id: str, owner: str = "ann") -> dict[str, object]:
+    return {
+        "schedule_id": f"{owner}/use", "workflow_id": workflow_id, "version": 1, "user_id": owner,
+        "cron_expr": "0 9 * * *", "timezone": "UTC",
+    }  # fmt: skip
+
+
+async def test_nobody_schedules_a_workflow_of_others_nor_learns_that_there_is_one(
+    registrar: Registrar,
+) -> None:
+    with calling(Caller("bob", RIGHTS, ("bob", "team"))):
+        for owner in ("bob", "team"):
+            await registrar.deploy_workflow(f"{owner}.report", 1, NODES, user_id=owner)
+    # From before there were tenants, or an admin's own choice.
+    await registrar.deploy_workflow("old", 1, NODES, user_id="ann")
+    with calling(Caller("ann", RIGHTS, ("ann", "team"))):
+        for stranger in ("bob.report", "bob.nothing", "team.report", "what is this?"):
+            with pytest.raises(InvalidScheduleError, match=r'workflow_id ".*": must begin with "ann\."'):
+                await registrar.upsert_schedule(a_use(stranger))
+        await registrar.upsert_schedule(a_use("ann.later"))
+        await registrar.upsert_schedule(a_use("old"))
+        await registrar.upsert_schedule(a_use("team.report", "team"))
+    await registrar.upsert_schedule(a_use("bob.report"))
+
+
+async def test_where_callers_say_who_they_are_no_schedule_starts_a_workflow_of_others(
+    registrar: Registrar,
+) -> None:
+    await registrar.deploy_workflow("bob.report", 1, NODES, user_id="bob")
+    for settings, starts in ((Settings(jwt_secret=forge.SECRET), False), (Settings(), True)):
+        settings = replace(settings, executor={"kind": "callback", "name": "work"})
+        launcher = workflow_launcher(registrar.clock, settings, registrar.workflows, {})
+        for owner in ("bob", "ann"):
+            job = launch_for(a_use("bob.report", owner))
+            if starts or owner == "bob":
+                assert (await launcher.ready(job)).given is not None
+            else:
+                with pytest.raises(UnknownWorkflowError, match=r'no version 1 of "bob\.report"'):
+                    await launcher.ready(job)
+
+
+def launch_for(document: dict[str, object]) -> Launch:
+    wanted = Wanted(str(document["workflow_id"]), 1, str(document["user_id"]), 0, "key")
+    return launch_of(wanted, 0)
+
+
+async def test_no_run_can_use_up_what_the_executors_of_others_may_ask(registrar: Registrar) -> None:
+    secret = b"s" * 32
+    porter, rate = Porter(None, run_secret=secret), Rate(1, registrar.clock)
+
+    async def report(key: str) -> None:
+        proof = f"Bearer {run_token_of(secret, key)}".encode()
+        scope = {"path": f"/runs/{key}/status", "headers": [(b"authorization", proof)]}
+        caller = await porter.caller_of(scope, Need(Right.RUN, run_token=True))
+        assert caller.rights == {Right.RUN}
+        rate.admit(caller)
+
+    await report("one")
+    await report("one")
+    with pytest.raises(TooManyError):
+        await report("one")
+    await report("other")
+
+
+STEERING = ["LD_PRELOAD", "PATH", "BASH_ENV", "PYTHONPATH", "PERL5OPT", "NODE_OPTIONS", "BASH_FUNC_ls%%"]
+
+
+@pytest.mark.parametrize("name", STEERING)
+async def test_a_program_that_is_allowed_cannot_be_made_to_run_other_code(
+    name: str, registrar: Registrar
+) -> None:
+    settings = Settings(allowed_commands=frozenset({"backup"}))
+    registrar.rules = settings.rules
+    launcher = {"kind": "process", "command": ["backup"], "env": {"MODE": "full"}}
+    await registrar.upsert_schedule({**a_schedule("x"), "launcher": launcher})
+    launcher["env"] = {"MODE": "full", name: "/tmp"}
+    with pytest.raises(InvalidScheduleError, match=r"launcher\.env.* decides which code runs"):
+        await registrar.upsert_schedule({**a_schedule("x"), "launcher": launcher})
+    launchers = launchers_of(
+        registrar.clock, settings, calls=CallbackLauncher(registrar.clock), workflows=None, functions={}
+    )
+    processes = launchers["process"]
+    assert isinstance(processes, ProcessLauncher)
+    assert processes.allow is not None
+    asked = read_launcher(launcher)
+    assert isinstance(asked, ProcessSettings)
+    assert not processes.allow(asked)
+    assert processes.allow(replace(asked, env=()))

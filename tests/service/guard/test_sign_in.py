@@ -1,5 +1,6 @@
 """Browsers sign in with a token, and executors report with that of their run."""
 
+import html
 import time
 from collections.abc import Iterator
 
@@ -37,9 +38,14 @@ def test_a_browser_signs_in_and_out(client: httpx.Client) -> None:
         assert "samesite=strict" in said
         for page in ("/", "/ui/runs"):
             assert browser.get(page).status_code == 200
+        page = html.unescape(browser.get("/").text)
         # A cookie is for looking only: what changes something needs the header, so no other site can do it.
         assert browser.get("/schedules").status_code == 401
         assert browser.post("/schedules/pause", json={"schedule_id": "x", "paused": True}).status_code == 401
+        assert '<form class="caller" method="post" action="/logout"><bdi title="ann">ann</bdi>' in page
+        assert '"schedule_id": "ann/daily-report"' in page
+        assert '"workflow_id": "ann.report"' in page
+        assert "Authorization: Bearer $KRON_TOKEN" in page
         browser.post("/logout")
         assert browser.get("/").status_code == 303
 
@@ -51,6 +57,7 @@ def test_a_browser_signs_in_and_out(client: httpx.Client) -> None:
         ("<script>alert(1)</script>", 401, "malformed"),
         (token(exp=1), 401, "expired"),
         (token(scope="write"), 403, "scope read"),
+        (token(groups=["g" * 190 + str(number) for number in range(20)]), 401, "browsers do not keep"),
     ],
 )
 def test_a_token_that_is_not_good_enough_is_not_kept(
@@ -61,6 +68,14 @@ def test_a_token_that_is_not_good_enough_is_not_kept(
     assert said in answer.text
     assert "<script>alert" not in answer.text
     assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 303)])
+def test_no_other_site_signs_anybody_in_or_out(site: str, status: int, client: httpx.Client) -> None:
+    headers = {"Sec-Fetch-Site": site}
+    for path, form in (("/login", {"token": token()}), ("/logout", {})):
+        answer = client.post(path, data=form, headers=headers)
+        assert (answer.status_code, "set-cookie" in answer.headers) == (status, status == 303)
 
 
 def test_an_executor_reports_on_its_own_run_and_on_no_other(client: httpx.Client) -> None:

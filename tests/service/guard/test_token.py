@@ -1,5 +1,6 @@
 """Tokens: what is let in, and everything that is not."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -57,6 +58,7 @@ async def test_an_admin_sees_everybodys() -> None:
         pytest.param(forge.token(sub=None), "names no user", id="nobody"),
         pytest.param(forge.token(sub=""), "names no user", id="an empty name"),
         pytest.param(forge.token(sub="x" * 201), "names no user", id="a name too long"),
+        pytest.param(forge.token(nbf=10**400), "not valid yet", id="a time beyond all numbers"),
         pytest.param(forge.token(groups="team"), "groups", id="groups that are no list"),
         pytest.param(forge.token(groups=["x"] * 33), "groups", id="too many groups"),
         pytest.param(forge.token("EdDSA", 1), "signature", id="a key nobody knows"),
@@ -90,7 +92,14 @@ async def test_a_token_that_is_wrong_is_refused(text: str, reason: str) -> None:
 
 @pytest.mark.parametrize(
     "further",
-    [{"exp": AT - 59}, {"nbf": AT + 60}, {"iat": AT + 60}, {"aud": ["other", "kron"]}, {"scope": None}],
+    [
+        {"exp": AT - 59},
+        {"exp": 10**400},
+        {"nbf": AT + 60},
+        {"iat": AT + 60},
+        {"aud": ["other", "kron"]},
+        {"scope": None},
+    ],
 )
 async def test_a_token_within_the_skew_is_good(further: dict[str, object]) -> None:
     caller = await reader_of(SimulatedClock(forge.NOW)).caller_of(forge.token(**further))
@@ -287,3 +296,24 @@ async def test_an_address_that_gives_no_keys_is_refused(
     issuer.status, issuer.answer = status, answer
     with pytest.raises(InvalidKeysError, match=reason):
         await Keyring(SimulatedClock(forge.NOW), source=issuer.url).load()
+
+
+async def test_an_address_that_dribbles_is_given_up() -> None:
+    ended = asyncio.Event()
+
+    async def dribble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        with suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        writer.close()
+        ended.set()
+
+    async with await asyncio.start_server(dribble, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        ring = Keyring(SimulatedClock(forge.NOW), source=f"http://127.0.0.1:{port}/keys", timeout_s=0.1)
+        with pytest.raises(InvalidKeysError, match="longer than"):
+            await ring.load()
+        await ended.wait()

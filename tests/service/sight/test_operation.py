@@ -274,7 +274,7 @@ def log_with_secrets(executor: Executor, form: str, folder: Path) -> str:
 def test_a_store_that_cannot_be_reached_is_complained_of_without_its_password(tmp_path: Path) -> None:
     url = f"postgresql://kron:{PLANTED['store']}@127.0.0.1:9/kron?connect_timeout=1"
     with process("worker", "--store", url, folder=tmp_path, KRON_LOG_LEVEL="debug") as worker:
-        worker.logged("the store cannot be used")
+        worker.logged("cannot look after the schedules: The store cannot be used")
         worker.signal(signal.SIGKILL)
         worker.ended()
         assert PLANTED["store"] not in "".join(worker.log)

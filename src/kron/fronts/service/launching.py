@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from kron.core.errors import InputError
+from kron.fronts.service.guard.proof import has_proof
 from kron.fronts.service.settings import IN_STORE, Settings
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.http import HttpLauncher, RequestOf
@@ -17,6 +18,7 @@ from kron.launchers.kind import (
 from kron.launchers.own import own_kinds
 from kron.launchers.own_launcher import OwnKindLauncher
 from kron.launchers.process import ProcessLauncher
+from kron.launchers.steering import steering_of
 from kron.launchers.workflow import Function, WorkflowLauncher, picker_of
 from kron.ports import Clock, Launcher, WorkflowStore
 from kron.stores.folder_workflow import FolderWorkflows
@@ -70,12 +72,13 @@ def workflow_launcher(
             inner = CallbackLauncher(clock, pick=picker_of(functions))
         case _:
             inner = OwnKindLauncher(clock, launcher_kind_of(executor))
-    return WorkflowLauncher(clock, workflows, executor, inner)
+    return WorkflowLauncher(clock, workflows, executor, inner, own_only=has_proof(settings))
 
 
 def _is_allowed(asked: ProcessSettings, settings: Settings) -> bool:
     """Say whether a process may be started: it is named in the settings, or the operator's own default."""
-    return asked.command[0] in settings.allowed_commands or _is_usual(asked, settings.default_launcher)
+    is_listed = asked.command[0] in settings.allowed_commands and not steering_of(asked.env)
+    return is_listed or _is_usual(asked, settings.default_launcher)
 
 
 def _is_usual(asked: ProcessSettings, default: Mapping[str, object] | None) -> bool:

@@ -37,6 +37,9 @@ STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
     (InputError, HTTPStatus.BAD_REQUEST),
     (ConflictError, HTTPStatus.CONFLICT),
 )
+# What the framework says of a body that it cannot read at all, and what we say.
+UNPARSED = "There was an error parsing the body"
+UNREADABLE = "cannot be read: it must be JSON in UTF-8, not compressed, neither deep nor with endless numbers"
 # How many of the things that are wrong are written out.
 MAX_PROBLEMS = 100
 EXAMPLE: Document = {
@@ -87,19 +90,36 @@ def _headers_of(error: KronError) -> Mapping[str, str] | None:
 def of_validation(request: Request, error: Exception) -> JSONResponse:
     """Return what is answered to a request whose body or parameters have the wrong shape."""
     assert isinstance(error, RequestValidationError)
-    problems = [
-        Problem(".".join(map(str, fault["loc"])), None, str(fault["msg"]))
-        for fault in error.errors()[:MAX_PROBLEMS]
-    ]
+    problems = [_problem_of(fault) for fault in error.errors()[:MAX_PROBLEMS]]
     detail = "; ".join(map(str, problems))
     further: Document = {"problems": [_shown(problem) for problem in problems]}
     return answer(request, HTTPStatus.BAD_REQUEST, code="invalid_request", detail=detail, further=further)
+
+
+def _problem_of(fault: Mapping[str, object]) -> Problem:
+    """Return what the framework found, in words that say what to do."""
+    place = fault["loc"]
+    path = ".".join(map(str, place)) if isinstance(place, Sequence) else str(place)
+    match fault["type"], fault.get("ctx"):
+        case "json_invalid", {"error": reason}:
+            return Problem("body", None, f"is not JSON at sign {path.removeprefix('body.')}: {reason}")
+        case "dict_type" | "model_attributes_type", _ if path == "body":
+            reason = "must be a JSON object, sent with the header content-type: application/json"
+            return Problem(path, None, reason)
+        case "missing", _ if path == "body":
+            return Problem(path, None, "is missing; send a JSON object")
+    given = fault.get("input")
+    return Problem(path, given if isinstance(given, str | int | float) else None, str(fault["msg"]))
 
 
 def of_http(request: Request, error: Exception) -> JSONResponse:
     """Return what is answered where the framework itself refuses."""
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
+    if error.detail == UNPARSED:
+        further: Document = {"problems": [_shown(Problem("body", None, UNREADABLE))]}
+        detail = f"body: {UNREADABLE}"
+        return answer(request, status, code="invalid_request", detail=detail, further=further)
     code = status.name.lower()
     return answer(request, status, code=code, detail=str(error.detail), headers=error.headers)
 

@@ -47,7 +47,10 @@ class InvalidLinesError(InputError):
         """Return one line of text for each wrong line, as many as somebody may want to read."""
         said = [f"line {line}: {error}" for line, error in self.errors[:MAX_LINES]]
         more = self.count - len(said)
-        return [*said, f"and {more} wrong lines more"] if more else said
+        further = [f"and {more} wrong lines more"] if more else []
+        if self.stored:
+            further.append(f"{self.stored} schedules before these lines are stored; doing it again is safe")
+        return [*said, *further]
 
 
 class UnknownScheduleError(InputError):

@@ -1,6 +1,6 @@
 """The registrar: schedules are created, changed, paused, deleted and looked at (SPEC 3: 4)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import timedelta
 from uuid import uuid4
 
@@ -25,8 +25,8 @@ from kron.fronts.service.refusal import (
     UnknownScheduleError,
 )
 from kron.fronts.service.request import Rules, Wish, read_wish
-from kron.fronts.service.view import Document, etag_of, preview_of, schedule_view
-from kron.launchers.kind import launcher_kind_of, launcher_text_of
+from kron.fronts.service.view import Document, coming, etag_of, preview_of, schedule_view
+from kron.launchers.kind import WorkflowSettings, launcher_kind_of, launcher_text_of
 from kron.ports import Clock, FoundJob, JobFilter, Settled, Store, WorkflowStore, WorkflowVersion
 
 NAMESPACE = "service"
@@ -81,25 +81,31 @@ class Registrar:
         """
         wish = read_wish(signed(document), self.rules, schedule_id=own_name())
         (job,) = await self._put([wish], if_match=if_match)
-        return _receipt(job)
+        return _receipt(job, self.now())
 
     async def upsert_schedules(self, documents: Sequence[tuple[int, object]], *, stored: int = 0) -> int:
         """Create or change many schedules, all or none; return how many. Each comes with its line."""
         wishes: list[Wish] = []
         errors: list[tuple[int, InputError]] = []
-        seen: set[str] = set()
+        seen: dict[str, int] = {}
         for line, document in documents:
             try:
                 if isinstance(document, InputError):
                     raise document
                 wish = read_wish(signed(document), self.rules, schedule_id=_name_for(document))
                 _check_new(wish.job.identity, seen)
+                seen[wish.job.identity] = line
                 wishes.append(wish)
             except InputError as error:
                 errors.append((line, error))
         if errors:
             raise InvalidLinesError(errors=errors, stored=stored)
-        return len(await self._put(wishes))
+        try:
+            return len(await self._put(wishes))
+        except InvalidScheduleError as error:
+            # What only shows beside what is stored, such as whose a name is, has its line too.
+            line = seen[str(error.details["schedule_id"])]
+            raise InvalidLinesError(errors=[(line, error)], stored=stored) from error
 
     async def pause_schedule(
         self, schedule_id: str, paused: bool, *, if_match: str | None = None
@@ -114,7 +120,7 @@ class Registrar:
             return paused_or_resumed(case.job, list(case.runs), paused=paused, now=now)
 
         job = await self.change(schedule_id, decide, if_match=if_match)
-        return {**_receipt(job), "paused": bool(job.paused), **foreseen}
+        return {**_receipt(job, self.now()), "paused": bool(job.paused), **foreseen}
 
     async def delete_schedule(self, schedule_id: str, *, if_match: str | None = None) -> None:
         """Delete a schedule; what is on record of its runs stays."""
@@ -146,9 +152,12 @@ class Registrar:
     ) -> list[JobRecord]:
         """Write schedules and delete others, all or nothing, as they are when that is done."""
         names = [*(wish.job.identity for wish in wishes), *retired]
+        await self._check_use(wishes)
         settled = Settled(frozenset(names), frozenset())
+        taken: frozenset[str] = frozenset()
         for _ in range(MAX_TRIES):
             known = {case.job.identity: case for case in await self.store.cases(NAMESPACE, names)}
+            _check_visible(taken, known)
             if if_match is not None:
                 _check_upsert(names[0], known.get(names[0]), if_match)
             now = self.now()
@@ -164,6 +173,7 @@ class Registrar:
             if not settled.changed and not settled.handled:
                 self.call()
                 return [*created, *(change.job for change in changed)]
+            taken = settled.changed & {job.identity for job in created}
         raise BusyError(schedule_ids=sorted(settled.changed))
 
     # --- workflows -------------------------------------------------------------------------------
@@ -202,7 +212,7 @@ class Registrar:
         else:
             jobs = await self._put(deployment.wishes, retired=retired)
             await self._follow(workflow_id, version)
-        receipts = {job.identity: _receipt(job) for job in jobs}
+        receipts = {job.identity: _receipt(job, now) for job in jobs}
         return {**answer, "upserted": [receipts[name] for name in deployment.names], "retired": retired}
 
     async def workflow_versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
@@ -210,6 +220,11 @@ class Registrar:
         if not NAME.fullmatch(workflow_id):
             return []
         return await self.workflows.versions(workflow_id, limit=limit)
+
+    async def _check_use(self, wishes: Sequence[Wish]) -> None:
+        for wish in wishes:
+            if self._workflows is not None and isinstance(wish.settings, WorkflowSettings):
+                await self._workflows.check_use(wish.job.identity, wish.settings)
 
     async def _newest(self, workflow_id: str, version: int) -> int:
         return max([version, *(each.version for each in await self.workflows.versions(workflow_id, limit=1))])
@@ -293,8 +308,10 @@ def _name_for(document: object) -> str:
     return "" if named else own_name()
 
 
-def _receipt(job: JobRecord) -> Document:
-    next_run_at = None if job.next_time is None else rfc3339(job.next_time)
+def _receipt(job: JobRecord, now: int) -> Document:
+    # The record's own next time may be one that passed while it was paused, and that never runs.
+    following = next(coming(job, now), None)
+    next_run_at = None if following is None else rfc3339(following)
     return {"schedule_id": job.identity, "next_run_at": next_run_at, "etag": etag_of(job)}
 
 
@@ -304,11 +321,17 @@ def _created(wish: Wish, now: int) -> JobRecord:
     return look_ahead(record._replace(paused=int(wish.paused or False)))
 
 
-def _check_new(schedule_id: str, seen: set[str]) -> None:
+def _check_visible(taken: Set[str], known: Mapping[str, Case]) -> None:
+    """Refuse names that exist and cannot be seen: somebody gave them away, so trying again is of no use."""
+    hidden = sorted(taken - known.keys())
+    if hidden:
+        raise ConflictError(f'The name "{hidden[0]}" belongs to somebody else: use another', names=hidden)
+
+
+def _check_new(schedule_id: str, seen: Mapping[str, int]) -> None:
     if schedule_id in seen:
         problem = Problem("schedule_id", schedule_id, "stands in the same batch twice")
         raise InvalidScheduleError(schedule_id=schedule_id, problems=[problem])
-    seen.add(schedule_id)
 
 
 def _check_upsert(schedule_id: str, case: Case | None, if_match: str) -> None:

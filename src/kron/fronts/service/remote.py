@@ -213,6 +213,8 @@ class RemoteDesk:
         if kind is not None:
             further = {"problems": _problems(document)} if kind is InvalidScheduleError else {}
             return revived(kind, (detail,), {"details": document, **further})
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            detail = f"{detail} (the command line takes a token from KRON_TOKEN)"
         if 400 <= answer.status < 500 and "code" in document:
             return InputError(detail, **document)
         return ServerError(server=self._server, reason=f"it answers {answer.status}: {detail}")

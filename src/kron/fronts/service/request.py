@@ -12,6 +12,7 @@ from kron.core.reading import Fields, parse_bool, suggestion
 from kron.fronts.service.refusal import InvalidScheduleError
 from kron.launchers.gate import Gate, host_of
 from kron.launchers.kind import HttpSettings, InvalidLauncherError, ProcessSettings, Settings, read_launcher
+from kron.launchers.steering import steering_of
 
 # The longest name of a schedule, in bytes: databases keep it in their indexes.
 MAX_NAME = 500
@@ -176,10 +177,14 @@ def _check_rules(
         reason = f"runs again after {gap} s; the settings allow no less than {rules.min_interval_s} s"
         problems.append(Problem("cron_expr", job.schedule.text, reason))
     match settings:
-        case ProcessSettings(command=command) if own and rules.commands is not None:
+        case ProcessSettings(command=command, env=env) if own and rules.commands is not None:
             if command[0] not in rules.commands:
                 reason = "is not among the commands the settings allow (allowed_commands)"
                 problems.append(Problem("launcher.command", command[0], reason))
+            problems += [
+                Problem(f"launcher.env.{name}", None, "decides which code runs; leave it out")
+                for name in steering_of(env)
+            ]
         case HttpSettings(url=url) if own and rules.hosts is not None:
             fault = rules.hosts.fault_of(url)
             if fault is not None:

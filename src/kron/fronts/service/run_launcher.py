@@ -122,7 +122,7 @@ class RunLauncher:
 
     async def _hand_over(self, wanted: Wanted, now: int) -> str | None:
         try:
-            ready = await self._launcher.ready(_launch_of(wanted, now))
+            ready = await self._launcher.ready(launch_of(wanted, now))
         except NoExecutorError as cause:
             raise NoRunnerError(str(cause)) from cause
         inner = self._launcher.inner
@@ -169,7 +169,7 @@ def _check_same(wanted: Wanted, workflow_id: str, version: int) -> None:
         raise ConflictError(message, idempotency_key=wanted.key)
 
 
-def _launch_of(wanted: Wanted, now: int) -> Launch:
+def launch_of(wanted: Wanted, now: int) -> Launch:
     """Return a start as launchers know it: a job and a run that nobody else has on record."""
     said = {"workflow_id": wanted.workflow_id, "version": wanted.version, "user_id": wanted.user_id}
     name = wanted.schedule_id or wanted.workflow_id

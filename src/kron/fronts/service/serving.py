@@ -10,7 +10,8 @@ from typing import Protocol
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.api import api_of
-from kron.fronts.service.guard.wiring import check_guard, has_proof, porter_of, serving_of
+from kron.fronts.service.guard.proof import has_proof
+from kron.fronts.service.guard.wiring import check_guard, porter_of, serving_of
 from kron.fronts.service.launching import workflow_launcher, workflows_of
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.run_launcher import RunLauncher, reporter_of
@@ -53,6 +54,8 @@ async def _serve(
     settings: Settings, listening: socket.socket, company: Company | None, reread: Reread | None
 ) -> None:
     clock = SystemClock()
+    porter = porter_of(settings, clock)
+    await porter.begin()
     opened = open_store(settings.store, lease_ms=settings.lease_ms)
     panel = Panel(opened, clock, kind=store_kind_of(settings.store))
     store = panel.store
@@ -66,7 +69,7 @@ async def _serve(
     app = api_of(
         registrar,
         settings,
-        porter=porter_of(settings, clock),
+        porter=porter,
         ask_worker=lambda: (worker.state, worker.error),
         launcher=launcher,
         panel=panel,
@@ -88,6 +91,8 @@ async def _serve(
     scheme = "http" if settings.tls_certificate is None else "https"
     url = address_of(settings.host, listening, scheme=scheme)
     _log.info("serving on %s", url)
+    if not (has_proof(settings) or is_loopback(settings.host)):
+        _log.warning("others can reach it, nobody has to say who they are, and everybody may do everything")
     if company is not None:
         company.announce(url)
     try:

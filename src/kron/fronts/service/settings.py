@@ -14,6 +14,7 @@ from kron.core.zone import zone_of
 from kron.fronts.service.guard.caller import Caller
 from kron.fronts.service.guard.subject import subjects_of
 from kron.fronts.service.request import Rules
+from kron.fronts.service.sight.secret import NO_SECRETS
 from kron.fronts.service.view import HIDDEN, launcher_view
 from kron.launchers.gate import Gate, check_host, gate_of
 from kron.launchers.kind import HttpSettings, InvalidLauncherError, read_launcher
@@ -313,6 +314,7 @@ def read_settings(
         except InputError as error:
             quoted = error.details.get("value", value)
             problems.append(Problem(place, quoted, str(error.details.get("reason", error))))
+    problems += _doubled(found)
     if problems:
         raise InvalidSettingsError(problems=problems)
     return Effective(Settings(**values), found)  # type: ignore[arg-type]
@@ -326,6 +328,13 @@ def _in_file(path: str | None) -> dict[str, Found]:
     except (OSError, ValueError) as cause:
         raise UnreadableFileError(file=path, reason=str(cause)) from cause
     return {name: Found(value, FILE, f"{path}: {name}") for name, value in document.items()}
+
+
+def _doubled(found: Mapping[str, Found]) -> list[Problem]:
+    """Return the secrets that are given twice: nobody could say which of the two counts."""
+    twice = [name for name in SECRETS if name in found and f"{name}_file" in found]
+    files = {name: found[f"{name}_file"] for name in twice}
+    return [Problem(file.name, file.value, f"{name} is set too; use one") for name, file in files.items()]
 
 
 def _misspelt(environment: Mapping[str, str]) -> list[Problem]:
@@ -365,8 +374,8 @@ def _plain(name: str, value: object) -> object:
         return (
             {subject: caller.name for subject, caller in value.items()} if isinstance(value, Mapping) else {}
         )
-    if name == "store":
-        return _without_password(str(value))
+    if name in ("store", "jwt_keys") and value is not None:
+        return NO_SECRETS.hide(_without_password(str(value)))
     return sorted(value) if isinstance(value, frozenset) else value
 
 

@@ -73,6 +73,7 @@ class Worker:
         }
         self._engine = self._new_engine()
         self._is_leaving = False
+        self._stands_by = False
         # Set when there is something to look at before the tick is over.
         self._called = asyncio.Event()
         self._watch = store.watch(NAMESPACE, self._called.set)
@@ -135,11 +136,15 @@ class Worker:
                 await self._engine.own()
         except OwnedError:
             self._engine.health.rest()
+            if not self._stands_by:
+                _log.info("standing by: another worker looks after the schedules")
+            self._stands_by = True
             return False
         except StoreError as error:
             self._engine.health.degrade(error)
-            _log.warning("the store cannot be used: %s", error)
+            _log.warning("cannot look after the schedules: %s", error)
             return False
+        self._stands_by = False
         _log.info("looking after the schedules")
         return True
 

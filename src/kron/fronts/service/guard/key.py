@@ -9,6 +9,7 @@ from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from kron.core.errors import InputError
+from kron.fronts.service.sight.secret import NO_SECRETS
 
 # The shortest secret, in bytes: as long as what HS256 makes of it.
 LEAST_SECRET = 32
@@ -33,7 +34,8 @@ class InvalidKeysError(InputError):
     code = "invalid_keys"
 
     def __init__(self, *, source: str, reason: str) -> None:
-        super().__init__(f'The keys of "{source}" cannot be used: {reason}', source=source, reason=reason)
+        place = NO_SECRETS.hide(source)
+        super().__init__(f'The keys of "{place}" cannot be used: {reason}', source=place, reason=reason)
 
 
 def secret_key(secret: str) -> Key:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import httpx
 
-from kron.core.errors import InputError
 from kron.fronts.service.guard.key import InvalidKeysError, Key, keys_of
 from kron.ports import Clock
 
@@ -23,11 +22,18 @@ Read = Callable[[], Awaitable[bytes]]
 class Keyring:
     """Finds the keys that a token may be signed with."""
 
-    def __init__(self, clock: Clock, *, fixed: tuple[Key, ...] = (), source: str | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        fixed: tuple[Key, ...] = (),
+        source: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         self._clock = clock
         self._fixed = fixed
         self._source = source
-        self._read: Read | None = None if source is None else _reader_of(source)
+        self._read: Read | None = None if source is None else _reader_of(source, timeout_s)
         self._keys: tuple[Key, ...] = ()
         self._good_at = self._tried_at = float("-inf")
         self._reading = asyncio.Lock()
@@ -47,6 +53,15 @@ class Keyring:
         """Read the keys now, and raise if they cannot be used."""
         if self._read is not None:
             await self._take(await self._read())
+
+    async def begin(self) -> None:
+        """Read the keys before anybody asks; a file must be there, an address may answer later."""
+        try:
+            await self.load()
+        except InvalidKeysError as error:
+            if not _is_address(str(self._source)):
+                raise
+            _log.warning("keys of tokens cannot be read yet: %s", error)
 
     def _matching(self, name: str | None, algorithm: str) -> list[Key]:
         known = (*self._fixed, *self._keys)
@@ -69,7 +84,7 @@ class Keyring:
             self._tried_at = self._clock.monotonic()
             try:
                 await self._take(await self._read())
-            except (InputError, OSError, httpx.HTTPError) as error:
+            except InvalidKeysError as error:
                 _log.warning("keys of tokens cannot be read again: %s", error)
                 if self._clock.monotonic() - self._good_at > STALE_S:
                     self._keys = ()
@@ -79,13 +94,22 @@ class Keyring:
         self._good_at = self._tried_at = self._clock.monotonic()
 
 
-def _reader_of(source: str) -> Read:
-    if "://" not in source:
+def _is_address(source: str) -> bool:
+    return "://" in source
+
+
+def _reader_of(source: str, timeout_s: float) -> Read:
+    if not _is_address(source):
         return lambda: _read_file(source)
-    url = httpx.URL(source)
+    try:
+        url = httpx.URL(source)
+    except httpx.InvalidURL as cause:
+        raise InvalidKeysError(source=source, reason=f"it is not an address: {cause}") from cause
+    if not url.host:
+        raise InvalidKeysError(source=source, reason="it is not an address: it has no host")
     if url.scheme != "https" and not (url.scheme == "http" and url.host in ("127.0.0.1", "::1", "localhost")):
         raise InvalidKeysError(source=source, reason="its address must begin with https://")
-    return lambda: _fetch(source)
+    return lambda: _fetch(source, timeout_s)
 
 
 async def _read_file(path: str) -> bytes:
@@ -96,7 +120,18 @@ async def _read_file(path: str) -> bytes:
     return text
 
 
-async def _fetch(url: str) -> bytes:
+async def _fetch(url: str, timeout_s: float) -> bytes:
+    """Return what an address answers, within a time that counts for all of it."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _answer_of(url)
+    except TimeoutError as cause:
+        raise InvalidKeysError(source=url, reason=f"it took longer than {timeout_s:g} seconds") from cause
+    except (httpx.HTTPError, OSError) as cause:
+        raise InvalidKeysError(source=url, reason=str(cause) or type(cause).__name__) from cause
+
+
+async def _answer_of(url: str) -> bytes:
     """Return what an address answers, up to a bound, without following it elsewhere."""
     async with (
         httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,

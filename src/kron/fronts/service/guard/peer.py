@@ -37,6 +37,13 @@ class PatientProtocol(H11Protocol):
         if self._is_busy():
             self._unwatch()
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer a caller who sent all of a request and closed their side; over TLS there are no sides."""
+        if not self._is_busy() or self.cycle.more_body or self.scheme == "https":
+            return False
+        self.cycle.keep_alive = False
+        return True
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
         self._unwatch()

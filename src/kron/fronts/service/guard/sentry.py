@@ -48,6 +48,11 @@ class Porter:
         self._run_secret = run_secret
         self.is_open = is_open
 
+    async def begin(self) -> None:
+        """Read the keys of tokens, and raise if that can never work."""
+        if self._reader is not None:
+            await self._reader.keyring.begin()
+
     async def caller_of(self, scope: Scope, need: Need) -> Caller:
         """Return who makes a request, or raise."""
         if self.is_open:
@@ -69,14 +74,17 @@ class Porter:
         key = name_of(scope["path"].split("/")[2])
         if self._run_secret is None or not is_run_token_of(token, self._run_secret, key):
             raise UnknownCallerError("the token is not of this run")
-        return EXECUTOR
+        # Each run is a caller of its own, so that no others can use up what it may ask.
+        return EXECUTOR._replace(name=f"run {key}")
 
     def _peer(self, scope: Scope) -> Caller:
         subject = scope.get(PEER)
         caller = self._subjects(subject) if isinstance(subject, str) else None
-        if caller is None:
-            raise UnknownCallerError("a token is missing: send it as `Authorization: Bearer ...`")
-        return caller
+        if caller is not None:
+            return caller
+        if isinstance(subject, str):
+            raise UnknownCallerError(f"nobody is listed in client_subjects for the certificate of {subject}")
+        raise UnknownCallerError("a token is missing: send it as `Authorization: Bearer ...`")
 
 
 class Sentry:

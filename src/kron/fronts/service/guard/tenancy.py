@@ -126,15 +126,15 @@ class TenantStore:
             _check_owner(caller, job)
         for job in created:
             _check_name(caller, job)
-        await self._check_room(namespace, created)
         names = [change.job.identity for change in changed]
         known = {case.job.identity: case.job for case in await self.cases(namespace, names)} if names else {}
+        await self._check_room(namespace, [*created, *_come_to_count(changed, known)])
         audit = audit_of(created, changed, known, now=now)
         return await self._store.put(namespace, created=created, changed=changed, audit=audit, now=now)
 
-    async def _check_room(self, namespace: str, created: Sequence[JobRecord]) -> None:
+    async def _check_room(self, namespace: str, further: Sequence[JobRecord]) -> None:
         """Refuse more schedules than a user may have."""
-        owners = Counter(owner_of(job.launcher) for job in created)
+        owners = Counter(owner_of(job.launcher) for job in further)
         for owner, more in owners.items():
             if not self.max_jobs or owner is None or present_caller().users is None:
                 continue
@@ -186,6 +186,17 @@ def _check_name(caller: Caller, job: JobRecord) -> None:
     if caller.users is not None and owner is not None and not job.identity.startswith(prefix_of(owner)):
         problem = Problem("schedule_id", job.identity, f'must begin with "{prefix_of(owner)}"')
         raise InvalidScheduleError(schedule_id=job.identity, problems=[problem])
+
+
+def _come_to_count(changed: Sequence[Change], known: Mapping[str, JobRecord]) -> list[JobRecord]:
+    """Return what its owner has not had so far: what was deleted and comes back, or was somebody else's."""
+    found = []
+    for change in changed:
+        old = known.get(change.job.identity)
+        had = old is not None and old.deleted_at is None and owner_of(old.launcher)
+        if change.job.deleted_at is None and had != owner_of(change.job.launcher):
+            found.append(change.job)
+    return found
 
 
 def _is_theirs(caller: Caller, job: JobRecord) -> bool:

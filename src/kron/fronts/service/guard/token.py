@@ -49,19 +49,23 @@ class Claims(NamedTuple):
 
     def number(self, name: str) -> float | None:
         """Return a time, if there is one."""
-        value = self.values.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise UnknownCallerError(f'the token\'s "{name}" is not a time')
-        return value
+        match self.values.get(name):
+            case None:
+                return None
+            case int(value) if not isinstance(value, bool):
+                # However long it is; whoever may sign a token may say so.
+                return value
+            case float(value) if math.isfinite(value):
+                return value
+            case _:
+                raise UnknownCallerError(f'the token\'s "{name}" is not a time')
 
 
 class TokenReader:
     """Reads tokens: the signature, then everything it says about its own validity."""
 
     def __init__(self, keyring: Keyring, rules: TokenRules, clock: Clock) -> None:
-        self._keyring = keyring
+        self.keyring = keyring
         self._rules = rules
         self._clock = clock
 
@@ -72,7 +76,7 @@ class TokenReader:
     async def claims_of(self, text: str) -> Mapping[str, object]:
         """Return what a valid token says."""
         name, algorithm = _header_of(text)
-        keys = await self._keyring.find(name, algorithm)
+        keys = await self.keyring.find(name, algorithm)
         values = _verified(text, keys[:MAX_TRIED])
         now = (self._clock.now() - EPOCH).total_seconds()
         claims = Claims(values, now, self._rules.skew_s)

@@ -1,6 +1,7 @@
 """The guard put together, as the settings say."""
 
 import ssl
+from pathlib import Path
 from typing import Literal, TypedDict
 
 from kron.core.errors import InvalidOptionError
@@ -8,6 +9,7 @@ from kron.fronts.service.edge import MAX_HEAD
 from kron.fronts.service.guard.key import secret_key
 from kron.fronts.service.guard.keyring import Keyring
 from kron.fronts.service.guard.peer import PatientProtocol, protocol_with
+from kron.fronts.service.guard.proof import has_proof, has_tokens
 from kron.fronts.service.guard.sentry import Porter
 from kron.fronts.service.guard.token import TokenReader, TokenRules
 from kron.fronts.service.settings import Settings
@@ -15,13 +17,16 @@ from kron.ports import Clock
 
 # How many connections there may be at once; one more is answered 503.
 MAX_CONNECTIONS = 1_000
-
-
-def has_proof(settings: Settings) -> bool:
-    """Say whether callers can show who they are, so that they have to."""
-    return (
-        settings.jwt_keys is not None or settings.has_secret("jwt_secret") or bool(settings.client_subjects)
-    )
+# Which setting is of no use, or dangerous, without which other: with authorities alone, whoever has any
+# certificate of theirs could do everything.
+NEEDED = (
+    ("tls_key", "tls_certificate"),
+    ("tls_certificate", "tls_key"),
+    ("tls_client_authorities", "tls_certificate"),
+    ("tls_client_authorities", "client_subjects"),
+    ("client_subjects", "tls_client_authorities"),
+)
+DEFAULTS = Settings()
 
 
 def reader_of(settings: Settings, clock: Clock) -> TokenReader | None:
@@ -73,21 +78,51 @@ def serving_of(settings: Settings) -> Serving:
     if settings.tls_client_authorities is not None:
         told |= {
             "ssl_ca_certs": settings.tls_client_authorities,
-            "ssl_cert_reqs": int(ssl.CERT_REQUIRED if settings.jwt_keys is None else ssl.CERT_OPTIONAL),
+            "ssl_cert_reqs": int(ssl.CERT_OPTIONAL if has_tokens(settings) else ssl.CERT_REQUIRED),
         }
     return told
 
 
 def check_guard(settings: Settings) -> None:
-    """Refuse settings that do not go together."""
-    for name, needs in (("tls_key", "tls_certificate"), ("tls_client_authorities", "tls_certificate")):
-        if getattr(settings, name) is not None and getattr(settings, needs) is None:
-            raise InvalidOptionError(option=name, value=getattr(settings, name), reason=f"needs {needs} too")
-    if settings.tls_certificate is not None and settings.tls_key is None:
+    """Refuse settings that do not go together, and files that cannot be used."""
+    for name, needs in NEEDED:
+        if getattr(settings, name) and not getattr(settings, needs):
+            value = "..." if name == "client_subjects" else getattr(settings, name)
+            raise InvalidOptionError(option=name, value=value, reason=f"needs {needs} too")
+    if not has_tokens(settings):
+        for name in ("jwt_issuer", "jwt_audience"):
+            if getattr(settings, name) != getattr(DEFAULTS, name):
+                reason = "needs jwt_keys or jwt_secret_file too: without them nobody is asked for a token"
+                raise InvalidOptionError(option=name, value=getattr(settings, name), reason=reason)
+    if settings.tls_certificate is not None:
+        _check_files(settings)
+
+
+def _check_files(settings: Settings) -> None:
+    """Load what belongs to TLS, as the server will; its own words would name no file."""
+    for name in ("tls_certificate", "tls_key", "tls_client_authorities"):
+        path = getattr(settings, name)
+        try:
+            if path is not None:
+                Path(path).read_bytes()
+        except OSError as cause:
+            raise InvalidOptionError(option=name, value=path, reason=cause.strerror or str(cause)) from cause
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # Without a password of our own, OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(str(settings.tls_certificate), settings.tls_key, password="")
+    except (ssl.SSLError, ValueError) as cause:
+        reason = "it and tls_key must be a certificate and its private key, as PEM, without a password"
         raise InvalidOptionError(
-            option="tls_certificate", value=settings.tls_certificate, reason="needs tls_key too"
-        )
-    if settings.client_subjects and settings.tls_client_authorities is None:
-        raise InvalidOptionError(
-            option="client_subjects", value="...", reason="needs tls_client_authorities too"
-        )
+            option="tls_certificate", value=settings.tls_certificate, reason=reason
+        ) from cause
+    if settings.tls_client_authorities is not None:
+        _check_authorities(context, settings.tls_client_authorities)
+
+
+def _check_authorities(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as cause:
+        reason = "must be certificates as PEM"
+        raise InvalidOptionError(option="tls_client_authorities", value=path, reason=reason) from cause

@@ -1,8 +1,10 @@
 """Workflows as the present caller sees them: what belongs to others is as if it did not exist."""
 
 from kron.core.errors import Problem
-from kron.core.workflow import InvalidWorkflowError, WorkflowRecord
+from kron.core.workflow import MAX_VERSION, NAME, InvalidWorkflowError, WorkflowRecord
 from kron.fronts.service.guard.caller import present_caller, slug_of
+from kron.fronts.service.refusal import InvalidScheduleError
+from kron.launchers.kind import WorkflowSettings
 from kron.ports import WorkflowStore, WorkflowVersion
 
 
@@ -17,6 +19,17 @@ class TenantWorkflows:
         """Keep a version unless there is one already; return what is kept."""
         _check_owner(record.workflow_id, record.user_id)
         return await self._workflows.put(record)
+
+    async def check_use(self, schedule_id: str, settings: WorkflowSettings) -> None:
+        """Refuse a schedule of a workflow that is not its owner's, whether there is one or not."""
+        workflow_id, owner = settings.workflow_id, settings.user_id
+        if present_caller().users is None or workflow_id.startswith(slug_of(owner)):
+            return
+        possible = NAME.fullmatch(workflow_id) and 0 <= settings.version <= MAX_VERSION
+        found = await self._workflows.get(workflow_id, settings.version) if possible else None
+        if found is None or found.user_id != owner:
+            problem = Problem("workflow_id", workflow_id, f'must begin with "{slug_of(owner)}"')
+            raise InvalidScheduleError(schedule_id=schedule_id, problems=[problem])
 
     async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
         """Return a version, or None where there is none."""

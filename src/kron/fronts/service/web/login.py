@@ -13,6 +13,10 @@ from kron.fronts.service.web.rendering import HEADERS, page, render
 
 READ = ["GET", "HEAD"]
 NOT_ALLOWED = "the token does not have the scope read"
+# Browsers drop longer cookies without a word, and whoever signed in would be asked to again.
+MAX_COOKIE = 4_000
+TOO_LONG = f"the token has more than {MAX_COOKIE} bytes, which browsers do not keep; use one with less in it"
+FOREIGN = "the request comes from another site"
 
 
 def login_routes(porter: Porter) -> APIRouter:
@@ -25,8 +29,12 @@ def login_routes(porter: Porter) -> APIRouter:
 
     @router.post("/login")
     async def sign_in(request: Request) -> Response:
+        if _is_foreign(request):
+            return page(render("login.html", is_open=False, error=FOREIGN), 403)
         body = (await request.body()).decode("utf-8", "replace")
         token = parse_qs(body).get("token", [""])[0].strip()
+        if len(token) > MAX_COOKIE:
+            return page(render("login.html", is_open=False, error=TOO_LONG), 401)
         try:
             caller = await porter.caller_with(token)
         except UnknownCallerError as refusal:
@@ -39,12 +47,19 @@ def login_routes(porter: Porter) -> APIRouter:
         return response
 
     @router.post("/logout")
-    async def sign_out() -> Response:
+    async def sign_out(request: Request) -> Response:
+        if _is_foreign(request):
+            return page(render("login.html", is_open=False, error=FOREIGN), 403)
         response = _to("/login")
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return response
 
     return router
+
+
+def _is_foreign(request: Request) -> bool:
+    """Say whether a form is another site's, to sign people in as somebody else, or out."""
+    return request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
 
 
 def _to(path: str) -> RedirectResponse:

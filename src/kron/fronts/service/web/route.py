@@ -10,6 +10,14 @@ from starlette.responses import Response
 
 from kron.core.instant import rfc3339
 from kron.core.record import Status
+from kron.fronts.service.guard.caller import (
+    ANYBODY,
+    NOBODY,
+    own_user,
+    prefix_of,
+    present_caller,
+    slug_of,
+)
 from kron.fronts.service.page import cursor_of, place_of
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.web.reference import sections_of
@@ -51,6 +59,8 @@ def _add_schedules(router: APIRouter, viewer: Viewer) -> None:
             is_first=cursor is None,
             following=following,
             base=str(request.base_url).rstrip("/"),
+            prefix=prefix_of(own) if (own := own_user()) else "",
+            slug=slug_of(own) if own else "",
         )
 
     @router.api_route("/ui/schedule", methods=READ)
@@ -108,4 +118,10 @@ def _add_reference(router: APIRouter, viewer: Viewer, app: FastAPI) -> None:
 async def _shown(template: str, viewer: Viewer, **values: Any) -> Response:
     """Render beside the event loop: a page may take a few milliseconds, and the worker has none to spare."""
     now = rfc3339(viewer.now() // 1000)
-    return page(await asyncio.to_thread(render, template, now=now, **values))
+    return page(await asyncio.to_thread(render, template, now=now, user=_signed_in(), **values))
+
+
+def _signed_in() -> str | None:
+    """Return the name of who looks, where they had to say it."""
+    caller = present_caller()
+    return None if caller in (ANYBODY, NOBODY) else caller.name

@@ -15,7 +15,9 @@
   let times = 0;
   const refresh = async () => {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (!answer.ok) return;
+    // Whoever was signed in may be so no longer, and is sent to where one signs in.
+    if (answer.redirected) return "Signed out";
+    if (!answer.ok) return "No answer";
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = fresh.getElementById(part.id);
@@ -23,15 +25,18 @@
     }
     times += 1;
     document.body.dataset.refreshed = String(times);
+    return "";
   };
 
   let paused = false;
+  let failed = "";
   const button = document.createElement("button");
   button.className = "live";
   button.type = "button";
   const show = () => {
-    button.textContent = paused ? "Paused" : "Live";
+    button.textContent = paused ? "Paused" : failed || "Live";
     button.setAttribute("aria-pressed", String(!paused));
+    button.classList.toggle("failed", Boolean(failed) && !paused);
     button.title = paused ? "Keep this page up to date" : "Leave this page as it is";
   };
   button.addEventListener("click", () => {
@@ -42,7 +47,10 @@
   document.querySelector(".top").append(button);
 
   const again = () => setTimeout(async () => {
-    if (!paused && !document.hidden) await refresh().catch(() => undefined);
+    if (!paused && !document.hidden) {
+      failed = await refresh().catch(() => "No answer");
+      show();
+    }
     again();
   }, 1000 * seconds);
   again();
