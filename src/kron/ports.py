@@ -108,6 +108,20 @@ class Place(NamedTuple):
     key: str
 
 
+class OpenRuns(NamedTuple):
+    """How many runs are open, by what they wait for.
+
+    Their time (`planned`), whoever starts them (`due`), another run or the end of a pause (`held`), their end
+    (`under_way`), or their next attempt (`retrying`).
+    """
+
+    planned: int = 0
+    due: int = 0
+    held: int = 0
+    under_way: int = 0
+    retrying: int = 0
+
+
 class AuditFilter(NamedTuple):
     """Which changes are looked for; what is None does not matter."""
 
@@ -250,6 +264,10 @@ class Store(Archive, Protocol):
         """Return how many jobs there are."""
         ...
 
+    async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
+        """Return how many runs are open; no more than so many are looked at."""
+        ...
+
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         """Return the runs with these keys, open or over.
 
@@ -311,12 +329,14 @@ class Launch(NamedTuple):
     """One execution to start: the job's launcher settings and the run with its key, attempt and token.
 
     Whoever begins it later than it is told to asks `hold` first; an owner without one never loses it.
+    `request_id` is the request by which somebody asked for the run, where that is known.
     """
 
     job: JobRecord
     run: RunRecord
     given: Given | None = None
     hold: Callable[[], Hold] | None = None
+    request_id: str | None = None
 
 
 class Hear(Protocol):

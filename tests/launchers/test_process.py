@@ -19,8 +19,10 @@ from kron.core.errors import InputError
 from kron.core.event import Happened
 from kron.core.record import RunRecord
 from kron.launchers.host import SLACK, WRAPPER, boot_of, exit_code_of, members_of, started_of, stat_of
+from kron.launchers.kind import LEAST_OUTPUT
 from kron.launchers.process import LOST, SPAWNS_PER_TURN, ProcessLauncher
 from kron.launchers.retry import Backoff
+from kron.launchers.run_token import is_run_token_of
 from kron.ports import Launch
 from kron.testing.clock import SimulatedClock
 from tests.launchers.ear import MAX_WAIT_S, Ear, a_launch, on_record, until
@@ -129,6 +131,34 @@ async def test_it_knows_which_execution_it_is(launcher: ProcessLauncher, outputs
         "KRON_PERIOD_ID=2026-03-01T12:00:00Z",
         "a b",
     ]
+
+
+async def test_it_has_the_token_of_its_run_which_is_not_repeated_in_what_it_says(
+    tmp_path: Path, outputs: Outputs
+) -> None:
+    secret = b"s" * 32
+    launcher = a_launcher(tmp_path, outputs, secret=secret)
+    ear, launch = Ear(), a_process(f'printf %s "$KRON_RUN_TOKEN" > {tmp_path}/token; env; exit 3')
+    launcher.start(launch, ear)
+    report = await ear.end_of(launch)
+    token = (tmp_path / "token").read_text()
+    assert is_run_token_of(token, secret, launch.run.key)
+    assert "KRON_RUN_TOKEN=***" in outputs.taken["backup"].decode()
+    assert token not in outputs.taken["backup"].decode()
+    assert token[9:] not in str(report.error)
+
+
+@pytest.mark.parametrize("left", [53, 52, 40, 20, 8])
+async def test_no_part_of_a_token_is_left_where_an_output_is_cut(
+    left: int, tmp_path: Path, outputs: Outputs
+) -> None:
+    launcher = a_launcher(tmp_path, outputs, secret=b"s" * 32)
+    ear = Ear()
+    command = f"printf %s $KRON_RUN_TOKEN; head -c {LEAST_OUTPUT - left} /dev/zero | tr '\\0' x"
+    launch = a_process(command, max_output=LEAST_OUTPUT)
+    launcher.start(launch, ear)
+    await ear.end_of(launch)
+    assert outputs.taken["backup"] == b"***" + b"x" * (LEAST_OUTPUT - left)
 
 
 async def test_the_owners_own_settings_are_not_passed_on(

@@ -19,6 +19,7 @@ from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher, Wanted
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.worker import Worker
+from kron.launchers.run_token import is_run_token_of
 from kron.launchers.workflow import Function, UnknownWorkflowError
 from kron.ports import Start
 from kron.stores.sqlite import SqliteStore
@@ -27,6 +28,7 @@ from kron.stores.sqlite_workflow import SqliteWorkflows
 DAG = '{"nodes":[{"id":"a","type":"t"}]}'
 CALLBACK: Mapping[str, object] = {"kind": "callback", "name": "run"}
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+SECRET = "a secret that is long enough to be one"
 WANTED = Wanted("wf", 1, "ann", int(NOON.timestamp()), "key")
 
 
@@ -39,7 +41,7 @@ class Shop:
         self.calls: list[tuple[object, object]] = []
         self.reports: list[Report] = []
         self.heard = asyncio.Event()
-        settings = Settings(executor=executor, process_folder=folder)
+        settings = Settings(executor=executor, process_folder=folder, signing_secret=SECRET)
         functions: dict[str, Function] = {"run": self._run}
         handing = workflow_launcher(SystemClock(), settings, workflows, functions)
         self.launcher = RunLauncher(SystemClock(), handing, workflows, on_end=self._hear)
@@ -81,6 +83,15 @@ async def test_a_function_is_called_with_dag_and_meta_and_the_answer_is_true(tmp
             "scheduled_for": "2026-06-01T12:00:00Z",
             "idempotency_key": "k",
         }
+
+
+async def test_a_function_has_the_token_of_its_run(tmp_path: Path) -> None:
+    async with shop_with(CALLBACK, tmp_path) as shop:
+        await shop.launcher.start("wf", 1, "ann", NOON, "k")
+        await shop.heard.wait()
+        ((_, meta),) = shop.calls
+        assert isinstance(meta, dict)
+        assert is_run_token_of(meta["run_token"], SECRET.encode(), "k")
 
 
 async def test_a_missing_dag_is_false_and_starts_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Settings: where they come from, what they may be, and how they are shown (SPEC 3: 11)."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from kron.cli.main import BAD, GOOD, run
 from kron.core.errors import InputError, UnreadableFileError
 from kron.fronts.service.guard.caller import Caller, Right
-from kron.fronts.service.settings import BARE, SETTINGS, InvalidSettingsError, Settings, read_settings, shown
+from kron.fronts.service.setting_view import shown
+from kron.fronts.service.settings import BARE, SETTINGS, InvalidSettingsError, Settings, read_settings
 
 # Another value than the default, as the environment writes it, and what it is read as.
 SECRET = "a secret that is long enough to be one"
@@ -31,6 +33,7 @@ OTHERS: dict[str, tuple[str, object]] = {
     "max_schedules": ("9", 9),
     "min_interval_s": ("10", 10),
     "store": ("memory://", "memory://"),
+    "store_file": ("store.txt", "store.txt"),
     "host": ("::1", "::1"),
     "port": ("0", 0),
     "insecure": ("true", True),
@@ -113,6 +116,8 @@ def test_the_later_source_counts(tmp_path: Path) -> None:
         pytest.param("KRON_DEFAULT_LAUNCHER", "{", id="no JSON"),
         pytest.param("KRON_DEFAULT_LAUNCHER", '{"kind": "rocket"}', id="no launcher"),
         pytest.param("KRON_TIKC_MS", "1", id="misspelt"),
+        pytest.param("KRON_JWT_SKEW_S", "301", id="clocks that differ too much"),
+        pytest.param("KRON_JWT_SECRET", "x" * 31, id="a secret too short"),
     ],
 )
 def test_what_is_wrong_is_refused_by_the_name_it_has_there(variable: str, text: str) -> None:
@@ -137,12 +142,18 @@ def test_kron_config_shows_every_setting_and_no_password(
     monkeypatch.setenv("KRON_STORE", "postgresql://ann:s3cret@db/kron")
     monkeypatch.setenv("KRON_DEFAULT_LAUNCHER", '{"kind": "http", "url": "http://a:s3cret@h/"}')
     monkeypatch.setenv("KRON_EXECUTOR", '{"kind": "process", "command": "x", "env": {"KEY": "s3cret"}}')
+    monkeypatch.setenv("KRON_JWT_KEYS", "https://a:s3cret@h/jwks")
     monkeypatch.setenv("KRON_SIGNING_SECRET", "this is a s3cret of ours, which nobody shows")
     assert run(["config", "--json"]) == GOOD
+    assert "s3cret" not in repr(read_settings(os.environ, {}).settings)
     lines = json.loads(capsys.readouterr().out)
     assert [line["name"] for line in lines] == list(SETTINGS)
     assert lines[0]["value"] == "postgresql://ann:***@db/kron"
     assert "s3cret" not in json.dumps(lines)
+    monkeypatch.setenv("KRON_STORE", "postgresql://ann@db/kron?sslmode=require&password=s3cret&user=b")
+    assert run(["config", "--json"]) == GOOD
+    (store, *_) = json.loads(capsys.readouterr().out)
+    assert store["value"] == "postgresql://ann@db/kron?sslmode=require&password=***&user=b"
     assert run(["config"]) == GOOD
     assert "KRON_STORE" in capsys.readouterr().out
     monkeypatch.setenv("KRON_PORT", "-1")
@@ -182,3 +193,23 @@ def test_a_secret_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert settings.secret() == b"a secret in its own file, long enough"
     assert Settings(signing_secret=SECRET).secret() == SECRET.encode()
     assert Settings().secret() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({}, "sqlite:///from-file.db", id="the file"),
+        pytest.param({"store": "memory://"}, "memory://", id="an option counts more"),
+    ],
+)
+def test_the_store_may_be_named_in_a_file(options: dict[str, object], expected: str, tmp_path: Path) -> None:
+    file = tmp_path / "store.txt"
+    file.write_text("sqlite:///from-file.db\n")
+    variables = {"KRON_STORE": "sqlite:///plain.db", "KRON_STORE_FILE": str(file)}
+    assert read_settings(variables, options).settings.store_url == expected
+
+
+def test_a_file_with_the_store_that_is_not_there_is_named(tmp_path: Path) -> None:
+    settings = read_settings({"KRON_STORE_FILE": str(tmp_path / "absent")}, {}).settings
+    with pytest.raises(UnreadableFileError, match="absent"):
+        _ = settings.store_url

@@ -335,7 +335,8 @@ def test_a_process_gets_the_dag_on_its_input_and_the_meta_in_its_environment(tmp
         named = {f"KRON_{name.upper()}": str(value) for name, value in meta.items()}
         assert named.items() <= read["named"].items()
         # What the owner's own settings say, a secret perhaps, is not among it.
-        assert read["named"].keys() - named.keys() == {"KRON_IDENTITY", "KRON_PERIOD_ID"}
+        own = {"KRON_IDENTITY", "KRON_PERIOD_ID", "KRON_RUN_TOKEN", "KRON_REQUEST_ID"}
+        assert read["named"].keys() - named.keys() == own
         put(client, 2, {**dag(), "user_id": "eve"})
         client.post("/schedules/wf%2Ft/run")
         wait_for(lambda: [run for run in runs_of(client) if run["status"] == "FAILED"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psycopg
 
-from kron.ports import Place
+from kron.ports import OpenRuns, Place
 from kron.stores.listing import place_values, runs_clauses
 from kron.stores.postgres import PostgresStore
 from kron.stores.sqlite import SqliteStore
@@ -61,4 +61,21 @@ async def test_postgres_reads_a_page_from_an_index(postgres_url: str) -> None:
     assert "Presorted Key: made_at" in plan
     newest = await store.latest_runs(SPACE, limit=3)
     assert [run.nominal_time for run in newest] == [MANY - 1, MANY - 2, MANY - 3]
+    await store.close()
+
+
+async def test_postgres_counts_open_runs_by_an_index_that_has_nothing_else_in_it(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    await store.own(SPACE, "a")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(
+            f"""INSERT INTO schedule_runs (namespace, shard, {COLUMNS})
+            SELECT '{SPACE}', 0, lpad(i::text, 64, '0'), {RUN} FROM generate_series(0, {MANY} - 1) AS i"""
+        )
+        connection.execute("ANALYZE schedule_runs")
+        values = {"namespace": SPACE, "now": 0, "limit": 100}
+        statement = f"EXPLAIN {statements('postgres')['counted_runs']}"
+        plan = "\n".join(row[0] for row in connection.execute(statement, values))
+    assert "using schedule_runs_open" in plan
+    assert await store.open_runs(SPACE, now=0, limit=100) == OpenRuns()
     await store.close()

@@ -203,15 +203,40 @@ def test_a_newer_database_is_refused_in_one_line(tmp_path: Path, capsys: pytest.
     [
         (["memory://"], "what is in memory has no migrations"),
         (["kron.db"], "it is not a URL"),
-        (["mysql://me:hunter2@host/kron"], 'Invalid store "mysql://..."'),
-        (["postgresql://me:hunter2@127.0.0.1:1/kron"], "The store cannot be used"),
+        (["mysql://me@host/kron"], 'Invalid store "mysql://..."'),
         (["sqlite:///kron.db", "--status", "--dry-run"], "--status changes nothing anyway"),
     ],
 )
-def test_what_cannot_be_migrated_is_said_without_secrets(
+def test_what_cannot_be_migrated_is_said(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["migrate", *arguments]) == BAD
     said = capsys.readouterr().err
     assert complaint in said
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("mysql://me:hunter2@host/kron", 'Invalid store "mysql://..."'),
+        ("postgresql://me:hunter2@127.0.0.1:1/kron", "The store cannot be used"),
+    ],
+)
+def test_a_store_of_the_environment_is_migrated_without_its_password_being_said(
+    url: str, complaint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KRON_STORE", url)
+    assert run(["migrate"]) == BAD
+    said = capsys.readouterr().err
+    assert complaint in said
     assert "hunter2" not in said
+
+
+def test_without_a_url_the_store_of_the_settings_is_migrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "store.txt").write_text(f"sqlite:///{tmp_path}/kron.db")
+    monkeypatch.setenv("KRON_STORE_FILE", str(tmp_path / "store.txt"))
+    assert run(["migrate", "--status"]) == NO
+    assert run(["migrate"]) == GOOD
+    assert run(["migrate", "--status"]) == GOOD

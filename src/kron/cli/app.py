@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from kron.cli.main import BAD, GOOD, complain
+from kron.cli.secret import check_words
 
 # Each command and the function or group that is it. Only the one asked for is imported, so that it starts
 # quickly; groups come last because that is where they are listed.
@@ -49,6 +50,7 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 def call(arguments: Sequence[str] | None) -> int:
     """Run a command; bad usage becomes one line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    check_words(words)
     if COMPLETION in os.environ:
         # Shells read one offer from each line, so that no description may be broken.
         os.environ["TERMINAL_WIDTH"] = "10000"

@@ -8,7 +8,8 @@ import typer
 
 from kron.cli.main import GOOD, one_line
 from kron.cli.option import AsJson
-from kron.fronts.service.settings import read_settings, shown
+from kron.fronts.service.setting_view import shown
+from kron.fronts.service.settings import read_settings
 
 Config = Annotated[
     str | None,

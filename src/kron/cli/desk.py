@@ -70,10 +70,10 @@ async def _at_store(
     from kron.stores.url import is_there, open_store
 
     settings = read_settings(os.environ, {"store": store_url}).settings
-    if not makes and not is_there(settings.store):
+    if not makes and not is_there(settings.store_url):
         reason = "there is no such file; name a store, or a server with --server"
-        raise InvalidOptionError(option="store", value=settings.store, reason=reason)
-    store = open_store(settings.store)
+        raise InvalidOptionError(option="store", value=settings.store_url, reason=reason)
+    store = open_store(settings.store_url)
     try:
         registrar = Registrar(store, SystemClock(), rules=settings.rules)
         # Whoever can open the store may do everything; the audit says who it was.

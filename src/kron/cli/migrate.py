@@ -2,18 +2,25 @@
 
 import asyncio
 import json
+import os
 from typing import Annotated
 
 import typer
 
+from kron.cli.config import Config
 from kron.cli.main import GOOD, NO
 from kron.cli.option import AsJson
 from kron.core.errors import InvalidOptionError
+from kron.fronts.service.settings import read_settings
 from kron.stores.migration import Applied, Schema, Step, pending
 from kron.stores.url import schema_of
 
 Url = Annotated[
-    str, typer.Argument(metavar="URL", help="The database, e.g. sqlite:///kron.db or postgresql://host/kron.")
+    str | None,
+    typer.Argument(
+        metavar="[URL]",
+        help="The database, e.g. sqlite:///kron.db or postgresql://host/kron (or KRON_STORE).",
+    ),
 ]
 Status = Annotated[
     bool, typer.Option("--status", help="Show which steps are applied; exit with 1 if not all.")
@@ -22,9 +29,15 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be appl
 
 
 def migrate_command(
-    url: Url, status: Status = False, dry_run: DryRun = False, as_json: AsJson = False
+    url: Url = None,
+    config: Config = None,
+    status: Status = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> int:
     """Bring the tables of a database to what this version of Kron expects.
+
+    Without a URL it is the store of the settings, which is also where a password may stand.
 
     Steps only go forward. A database that is newer than this program, or that lacks a step, is refused.
     Workers of the last version go on while the new ones start.
@@ -33,11 +46,11 @@ def migrate_command(
     Examples:
       kron migrate sqlite:///kron.db
       kron migrate postgresql://kron@db.example/kron --status
-      kron migrate postgresql://kron@db.example/kron --dry-run
+      KRON_STORE_FILE=store.txt kron migrate --dry-run
     """  # noqa: D301
     if status and dry_run:
         raise InvalidOptionError(option="--dry-run", value=True, reason="--status changes nothing anyway")
-    schema = schema_of(url)
+    schema = schema_of(read_settings(os.environ, {"store": url}, file=config).settings.store_url)
     if status:
         return asyncio.run(_show_status(schema, as_json=as_json))
     return asyncio.run(_go_forward(schema, dry_run=dry_run, as_json=as_json))

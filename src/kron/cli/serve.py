@@ -120,7 +120,7 @@ class _Guide:
         return callbacks(clock)
 
     def announce(self, url: str) -> None:
-        scheme, _, place = self._settings.store.partition(":///")
+        scheme, _, place = self._settings.store_url.partition(":///")
         print(f"\n  Kron is running:  {url}\n")
         print(f"    the API         {url}/docs")
         if scheme == "sqlite":

@@ -1,8 +1,6 @@
 """Executions that are started by a request: whoever answers it runs them."""
 
-from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import TypeAlias
 
 from kron.core.errors import InvalidOptionError
 from kron.launchers.gate import Gate
@@ -13,17 +11,13 @@ from kron.launchers.retry import Backoff
 from kron.launchers.send import Sender
 from kron.ports import Clock, Launch
 
-# What finds out by which request somebody asked for a run.
-RequestOf: TypeAlias = Callable[[Launch], Awaitable[str | None]]
-
 _settings_of = lru_cache(maxsize=MAX_TARGETS)(settings_of)
 
 
 class HttpLauncher(RemoteLauncher):
     """POSTs the start of each execution; any 2xx answer means that it was accepted.
 
-    With a `gate` only hosts that it lets through are asked; with a `secret` every request is signed. Where
-    `request_of` knows by which request somebody asked for a run, the executor is told too.
+    With a `gate` only hosts that it lets through are asked; with a `secret` every request is signed.
     """
 
     def __init__(
@@ -35,18 +29,15 @@ class HttpLauncher(RemoteLauncher):
         max_requests: int = MAX_REQUESTS,
         gate: Gate | None = None,
         secret: bytes | None = None,
-        request_of: RequestOf | None = None,
     ) -> None:
         super().__init__(clock, self._sent, reports=reports, backoff=backoff, max_requests=max_requests)
         self._sender = Sender(clock, gate=gate, secret=secret)
-        self._request_of = request_of
 
     async def _sent(self, launch: Launch) -> Answer:
         settings = _settings_of(launch.job.launcher)
         if not isinstance(settings, HttpSettings):
             raise InvalidOptionError(option="launcher", value=launch.job.launcher_kind, reason="is not http")
-        request_id = None if self._request_of is None else await self._request_of(launch)
-        return await self._sender.send(launch, settings, request_id)
+        return await self._sender.send(launch, settings)
 
     async def close(self, *, wait: bool = True) -> None:
         """Wait for the launches, or break them off unreported: the next owner launches them again."""

@@ -30,6 +30,7 @@ from kron.launchers.host import (
 from kron.launchers.kind import OWN_PREFIX, ProcessSettings
 from kron.launchers.report import report_of
 from kron.launchers.retry import Backoff, pause
+from kron.launchers.run_token import run_token_of, without_token
 from kron.launchers.running import Process, env_of, number_of, process_settings
 from kron.launchers.watch import Watched
 from kron.ports import Clock, Hear, Launch
@@ -62,7 +63,8 @@ class ProcessLauncher:
 
     `state` is a folder where the outputs are while processes run; owners that are to find each other's
     processes share it. With `max_processes` at most so many run at once; the others wait in order.
-    `on_output` is given the last bytes of what each process wrote.
+    `on_output` is given the last bytes of what each process wrote. With a `secret` each process has the
+    token of its run.
     """
 
     traits = Traits(reports=True, idempotent=False)
@@ -77,6 +79,7 @@ class ProcessLauncher:
         max_processes: int | None = None,
         backoff: Backoff = USUAL_BACKOFF,
         on_output: OnOutput | None = None,
+        secret: bytes | None = None,
     ) -> None:
         if max_processes is not None and max_processes < 1:
             raise InvalidOptionError(option="max_processes", value=max_processes, reason="must be at least 1")
@@ -87,6 +90,7 @@ class ProcessLauncher:
         self._max = max_processes
         self._backoff = backoff
         self._on_output = on_output
+        self._secret = secret
         # Asked before each start, because what is allowed may have changed since a job was registered.
         self.allow: Callable[[ProcessSettings], bool] | None = None
         # What the owner is told by its own variables, a password perhaps, is not the processes' business.
@@ -144,7 +148,8 @@ class ProcessLauncher:
             files = self._files_of(attempt)
             self._check(settings)
             stdin = settings.stdin if launch.given is None else launch.given.document
-            child = spawn(replace(settings, stdin=stdin), env_of(self._env, launch, settings), files)
+            env = env_of(self._env, launch, settings, secret=self._secret)
+            child = spawn(replace(settings, stdin=stdin), env, files)
         except (InputError, ValueError) as error:
             self._refuse(launch, hear, str(error))
             return
@@ -238,6 +243,8 @@ class ProcessLauncher:
 
     def _said(self, process: Process, code: int | None) -> tuple[Happened, str | None]:
         output = tail_of(process.files.output, process.settings.max_output)
+        if self._secret is not None:
+            output = without_token(output, run_token_of(self._secret, process.launch.run.key))
         if self._on_output is not None:
             try:
                 self._on_output(process.launch.run, output)

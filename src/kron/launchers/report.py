@@ -5,7 +5,8 @@ from datetime import timedelta
 from kron.core.event import Happened, Report
 from kron.core.instant import EPOCH
 from kron.core.record import RunRecord
-from kron.ports import Clock
+from kron.launchers.run_token import without_tokens
+from kron.ports import Clock, Launch
 
 MILLISECOND = timedelta(milliseconds=1)
 # What is kept of an error's text; more belongs in the log.
@@ -19,7 +20,7 @@ def report_of(
 ) -> Report:
     """Return the report that something happened to an attempt just now."""
     at = (clock.now() - EPOCH) // MILLISECOND
-    text = None if error is None else tidy(error)
+    text = None if error is None else tidy(without_tokens(error))
     return Report(run.identity, run.key, run.attempt, happened, at, text, run_id)
 
 
@@ -27,3 +28,9 @@ def tidy(text: str, limit: int = MAX_ERROR) -> str:
     """Return a text cut to a length, without control characters and half characters."""
     cut = text if len(text) <= limit else text[: limit - 3] + "..."
     return cut.encode(errors="replace").decode().translate(_UNPRINTABLE)
+
+
+def plain_request_of(launch: Launch) -> str | None:
+    """Return by which request somebody asked for a run, where a header or a variable can hold its id."""
+    request_id = launch.request_id
+    return request_id if request_id and request_id.isascii() and request_id.isprintable() else None

@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlun
 from kron.core.instant import rfc3339
 from kron.launchers.connection import Origin
 from kron.launchers.kind import HttpSettings
-from kron.launchers.report import tidy
+from kron.launchers.report import plain_request_of, tidy
 from kron.ports import Launch
 
 # What is quoted of an answer in an error, and how long the name of a run may be.
@@ -108,11 +108,11 @@ def document_of(launch: Launch, settings: HttpSettings) -> dict[str, object]:
     }
 
 
-def headers_of(launch: Launch, settings: HttpSettings, request_id: str | None = None) -> dict[str, str]:
-    """Return a request's own headers; `request_id` names the one that somebody asked for the run with."""
-    is_sendable = request_id is not None and request_id.isascii() and request_id.isprintable()
+def headers_of(launch: Launch) -> dict[str, str]:
+    """Return a request's own headers, among them by which request somebody asked for the run."""
+    request_id = plain_request_of(launch)
     return {
-        **({"X-Request-Id": str(request_id)} if is_sendable else {}),
+        **({} if request_id is None else {"X-Request-Id": request_id}),
         "Content-Type": "application/json",
         # An answer that unpacks itself could fill the memory.
         "Accept-Encoding": "identity",

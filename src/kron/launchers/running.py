@@ -14,6 +14,8 @@ from kron.core.instant import rfc3339
 from kron.core.record import RunRecord
 from kron.launchers.host import Files, exit_code_of, stat_of, written_status
 from kron.launchers.kind import OWN_PREFIX, ProcessSettings, settings_of
+from kron.launchers.report import plain_request_of
+from kron.launchers.run_token import run_token_of
 from kron.ports import Hear, Launch
 
 _log = logging.getLogger("kron.launchers")
@@ -118,9 +120,16 @@ def process_settings(launch: Launch) -> ProcessSettings:
     return settings
 
 
-def env_of(usual: Mapping[bytes, bytes], launch: Launch, settings: ProcessSettings) -> Mapping[bytes, bytes]:
-    """Return the environment of a process: the owner's, its own, and which execution it is."""
+def env_of(
+    usual: Mapping[bytes, bytes], launch: Launch, settings: ProcessSettings, *, secret: bytes | None = None
+) -> Mapping[bytes, bytes]:
+    """Return the environment of a process: the owner's, its own, and which execution it is.
+
+    With a `secret` it has a token to report on the run with, and no other.
+    """
     run, facts = launch.run, {} if launch.given is None else launch.given.facts
+    token = None if secret is None else run_token_of(secret, run.key)
+    maybe = {b"KRON_RUN_TOKEN": token, b"KRON_REQUEST_ID": plain_request_of(launch)}
     return {
         **usual,
         **{os.fsencode(name): os.fsencode(value) for name, value in settings.env},
@@ -130,6 +139,7 @@ def env_of(usual: Mapping[bytes, bytes], launch: Launch, settings: ProcessSettin
         b"KRON_IDEMPOTENCY_KEY": run.key.encode(),
         b"KRON_ATTEMPT": b"%d" % run.attempt,
         b"KRON_FENCING_TOKEN": b"%d" % run.token,
+        **{name: text.encode() for name, text in maybe.items() if text is not None},
     }
 
 

@@ -62,12 +62,12 @@ class Sender:
         self._tls = tls
         self._pool = Pool()
 
-    async def send(self, launch: Launch, settings: HttpSettings, request_id: str | None = None) -> Answer:
+    async def send(self, launch: Launch, settings: HttpSettings) -> Answer:
         """Send one request and return what came of it; what goes wrong on the way may pass."""
         target = target_of(settings)
         total_s = settings.timeout.total_seconds()
         try:
-            request = self._request(launch, settings, target, request_id)
+            request = self._request(launch, settings, target)
             async with asyncio.timeout(total_s):
                 connection, response = await self._post(request, settings, target)
         except ConnectTimeoutError:
@@ -87,10 +87,8 @@ class Sender:
             )
         return Answer(hidden(error, target), again=True)
 
-    def _request(
-        self, launch: Launch, settings: HttpSettings, target: Target, request_id: str | None
-    ) -> bytes:
-        headers = headers_of(launch, settings, request_id)
+    def _request(self, launch: Launch, settings: HttpSettings, target: Target) -> bytes:
+        headers = headers_of(launch)
         given = launch.given
         text = json.dumps(document_of(launch, settings)) if given is None else given.document
         body = text.encode()

@@ -16,6 +16,7 @@ from kron.launchers.callback import Callback
 from kron.launchers.kind import CallbackSettings, Settings, WorkflowSettings, launcher_text_of, settings_of
 from kron.launchers.report import report_of
 from kron.launchers.retry import Backoff, pause
+from kron.launchers.run_token import run_token_of
 from kron.ports import Clock, Given, Hear, Launch, Launcher, WorkflowStore
 
 _log = logging.getLogger("kron.launchers")
@@ -207,19 +208,25 @@ def given_of(run: RunRecord, settings: WorkflowSettings, dag: str) -> Given:
     return Given(document, {name: str(value) for name, value in meta.items()})
 
 
-def picker_of(functions: Mapping[str, Function]) -> Callable[[Launch], Callback | None]:
-    """Return what picks the function an executor names, and calls it with DAG and meta data."""
+def picker_of(
+    functions: Mapping[str, Function], *, secret: bytes | None = None
+) -> Callable[[Launch], Callback | None]:
+    """Return what picks the function an executor names, and calls it with DAG and meta data.
+
+    With a `secret` the meta data has the token that is good for reporting on the run.
+    """
 
     def pick(launch: Launch) -> Callback | None:
         settings = settings_of(launch.job.launcher)
         name = settings.name if isinstance(settings, CallbackSettings) else None
         function = functions.get(name or "")
-        return None if function is None else lambda launched: _call(function, launched)
+        return None if function is None else lambda launched: _call(function, launched, secret)
 
     return pick
 
 
-async def _call(function: Function, launch: Launch) -> None:
+async def _call(function: Function, launch: Launch, secret: bytes | None) -> None:
     assert launch.given is not None, "an executor is only handed workflows"
     document = json.loads(launch.given.document)
-    await function(document["dag"], document["meta"])
+    token = {} if secret is None else {"run_token": run_token_of(secret, launch.run.key)}
+    await function(document["dag"], document["meta"] | token)

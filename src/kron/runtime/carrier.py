@@ -124,7 +124,7 @@ class Carrier:
             self.journal.note("start_withheld", {"identity": run.identity, "key": run.key})
             self.unsure.append(Change(job, job.revision, starts=[run]))
             return
-        launch = new(Launch, (job, run, None, self._hold_of(run)))
+        launch = new(Launch, (job, run, None, self._hold_of(run), None))
         if alone:
             self.alone[run.identity] = launch
         launcher = self.launchers.get(job.launcher_kind)

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from kron.core.record import AuditRecord, JobRecord, RangeRecord, RunRecord, Status
-from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Place
+from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, Place
 from kron.stores.array import texts
 from kron.stores.listing import (
     FOR_EVER,
@@ -50,6 +50,12 @@ class PostgresListing(ABC):
         async with self._reading() as connection:
             ((count,),) = await rows_of(connection, count_statement(SQL, wanted), values)
         return int(count)
+
+    async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
+        """Return how many runs are open; no more than so many are looked at."""
+        values = {"namespace": namespace, "now": now, "limit": limit}
+        async with self._reading() as connection:
+            return OpenRuns(**dict(await rows_of(connection, SQL["counted_runs"], values)))
 
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100

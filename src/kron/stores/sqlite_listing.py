@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kron.core.record import AuditRecord, JobRecord, RangeRecord, RunRecord, Status
-from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Place
+from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, Place
 from kron.stores.listing import (
     FOR_EVER,
     audit_statement,
@@ -61,6 +61,12 @@ class SqliteListing(ABC):
         values = {**wanted._asdict(), "names": json.dumps(wanted.names), "users": json.dumps(wanted.users)}
         rows = await store._do(store._of_namespace, count_statement(SQL, wanted), namespace, values)
         return int(rows[0][0])
+
+    async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
+        """Return how many runs are open; no more than so many are looked at."""
+        store = self._reader()
+        values: dict[str, object] = {"now": now, "limit": limit}
+        return OpenRuns(**dict(await store._do(store._of_namespace, SQL["counted_runs"], namespace, values)))
 
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100

@@ -30,6 +30,7 @@ from kron.ports import (
     FoundJob,
     JobFilter,
     Loaded,
+    OpenRuns,
     Ownership,
     Place,
     Settled,
@@ -281,6 +282,10 @@ class FaultyStore:
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs there are."""
         return await self._call("count_jobs", self.inner.count_jobs, namespace, wanted)
+
+    async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
+        """Return how many runs are open."""
+        return await self._call("open_runs", self.inner.open_runs, namespace, now=now, limit=limit)
 
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int

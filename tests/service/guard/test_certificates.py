@@ -14,6 +14,7 @@ from tests.service.server import PATIENCE_S, process
 
 SUBJECTS = {
     "CN=ci,O=Example": {"user_id": "ci", "scopes": ["read", "write"]},
+    "CN=root": {"user_id": "ops", "scopes": ["admin"]},
     "CN=reader": {"user_id": "ann", "scopes": ["read"], "groups": ["team"]},
 }
 SCHEDULE = {
@@ -64,8 +65,23 @@ def test_a_known_certificate_has_its_scopes(url: str, authority: Authority) -> N
         assert (refusal.status_code, refusal.json()["code"]) == (403, "forbidden")
 
 
-def test_an_unknown_subject_is_nobody(url: str, authority: Authority) -> None:
-    with client_of(url, authority, authority.certificate("ci")) as client:
+def test_a_certificate_may_be_an_admins(url: str, authority: Authority) -> None:
+    with client_of(url, authority, authority.certificate("ci", "Example")) as client:
+        client.post("/schedules/upsert", json=SCHEDULE).raise_for_status()
+    with client_of(url, authority, authority.certificate("root")) as client:
+        assert [each["schedule_id"] for each in client.get("/schedules").json()["schedules"]] == ["ci/daily"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("ci", id="a part of a known one"),
+        pytest.param("ci,O=Example", id="a name that is written as two"),
+        pytest.param("ci\\,O=Example", id="and one that escapes itself"),
+    ],
+)
+def test_an_unknown_subject_is_nobody(name: str, url: str, authority: Authority) -> None:
+    with client_of(url, authority, authority.certificate(name)) as client:
         refusal = client.get("/schedules")
     assert (refusal.status_code, refusal.json()["code"]) == (401, "unauthenticated")
     assert "client_subjects for the certificate of CN=ci" in refusal.json()["detail"]
@@ -84,24 +100,28 @@ def test_without_a_good_certificate_there_is_no_connection(
         client.get("/healthz")
 
 
-def test_tokens_and_certificates_can_be_used_side_by_side(folder: Path, authority: Authority) -> None:
+@pytest.mark.parametrize("algorithm", ["EdDSA", "HS256"])
+def test_tokens_and_certificates_can_be_used_side_by_side(
+    algorithm: str, folder: Path, authority: Authority
+) -> None:
     certificate, key = authority.certificate("server2")
     keys = folder / "jwks.json"
     keys.write_text(forge.jwks(forge.jwk("EdDSA")))
+    by = {"EdDSA": {"KRON_JWT_KEYS": str(keys)}, "HS256": {"KRON_JWT_SECRET": forge.SECRET}}
     settings = {
-        "KRON_STORE": "sqlite:///both.db",
+        "KRON_STORE": f"sqlite:///both-{algorithm}.db",
         "KRON_TLS_CERTIFICATE": certificate,
         "KRON_TLS_KEY": key,
         "KRON_TLS_CLIENT_AUTHORITIES": str(authority.path),
         "KRON_CLIENT_SUBJECTS": json.dumps(SUBJECTS),
-        "KRON_JWT_KEYS": str(keys),
+        **by[algorithm],
     }
     with process("serve", "--port", "0", folder=folder, **settings) as server:
         url = f"https://127.0.0.1:{server.logged(r'serving on https://[^:]+:([0-9]+)')[1]}"
         with client_of(url, authority) as client:
             assert client.get("/healthz").status_code == 200
             assert client.get("/schedules").status_code == 401
-            token = forge.token("EdDSA", exp=4_000_000_000, iat=None)
+            token = forge.token(algorithm, exp=4_000_000_000, iat=None)
             answer = client.get("/schedules", headers={"Authorization": f"Bearer {token}"})
             assert answer.status_code == 200
         with client_of(url, authority, authority.certificate("reader")) as client:

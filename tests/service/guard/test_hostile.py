@@ -6,12 +6,14 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
 from kron.core.errors import KronError
+from kron.fronts.service.edge import MAX_HEAD
 from kron.fronts.service.guard.caller import TooManyError
 from kron.fronts.service.guard.rate import MAX_CALLERS, Rate
 from kron.testing import SimulatedClock
@@ -144,6 +146,21 @@ def test_a_flood_of_headers_is_refused(head: bytes, server: tuple[httpx.Client, 
     assert memory_of(process) - before < MOST_GROWTH
 
 
+@pytest.mark.parametrize(
+    ("size", "status"),
+    [pytest.param(-500, 200, id="just small enough"), pytest.param(1, 431, id="too large")],
+)
+def test_headers_are_bounded_by_the_sum_of_all(
+    size: int, status: int, server: tuple[httpx.Client, Process]
+) -> None:
+    """Half of it in one of them, a quarter in many."""
+    client, _ = server
+    few = {"X-Long": "x" * (MAX_HEAD // 2), **{f"X-{n:04}": "y" * 94 for n in range(MAX_HEAD // 400)}}
+    used = sum(len(name) + len(value) for name, value in few.items())
+    answer = client.get("/schedules", headers={**few, "X-Rest": "z" * (MAX_HEAD - used - 6 + size)})
+    assert answer.status_code == status
+
+
 def test_a_body_too_large_is_refused_without_being_kept(server: tuple[httpx.Client, Process]) -> None:
     client, process = server
     before = memory_of(process)
@@ -204,6 +221,17 @@ def test_a_caller_who_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
         assert json.loads(refused[0].text)["code"] == "too_many"
         assert client.get("/schedules", headers=bob).status_code == 200
         assert is_well(client)
+
+
+async def test_a_bucket_never_holds_more_than_a_burst() -> None:
+    clock = SimulatedClock(forge.NOW)
+    rate = Rate(2, clock)
+    rate.take("ann")
+    await clock.advance_to(clock.now() + timedelta(hours=1))
+    for _ in range(4):
+        rate.take("ann")
+    with pytest.raises(TooManyError):
+        rate.take("ann")
 
 
 async def test_a_bucket_fills_again_and_forgotten_callers_cost_nothing() -> None:

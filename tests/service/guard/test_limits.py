@@ -1,5 +1,6 @@
 """Limits for tenants: how many schedules, how close their times, and how their workflows are called."""
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -134,6 +135,15 @@ async def test_a_tenants_workflows_begin_with_their_name_and_are_theirs_alone(re
         await registrar.deploy_workflow(f"{slug_of('bob@example.com')}x", 1, DAG, user_id="bob@example.com")
         mine = await registrar.list_schedules(JobFilter())
         assert [one["schedule_id"] for one in mine] == ["bob@example.com/bob_40_example_2e_com.x/daily"]
+
+
+async def test_a_deployment_is_on_record_with_who_and_by_which_request(registrar: Registrar) -> None:
+    with calling(ANN, "request-9"):
+        await registrar.deploy_workflow("ann.report", 1, DAG, user_id="ann")
+        audits = await registrar.store.audits(NAMESPACE, AuditFilter(identity="ann.report"))
+    ((_, record),) = audits
+    assert (record.action, record.who, record.request_id) == ("deploy", "ann", "request-9")
+    assert json.loads(str(record.after)) == {"workflow_id": "ann.report", "version": 1}
 
 
 async def test_deploying_a_newer_version_retires_what_it_no_longer_has(registrar: Registrar) -> None:

@@ -144,6 +144,22 @@ def test_no_guarded_route_lets_a_faulty_token_in(fault: str, server: Server) -> 
     ]
 
 
+@pytest.mark.parametrize(
+    "proofs",
+    [
+        pytest.param(lambda: [f"Bearer {token()}"] * 2, id="the same token twice"),
+        pytest.param(lambda: [f"Bearer {token()}", "Bearer abc"], id="a good one and another"),
+        pytest.param(lambda: [f"Basic {token()}"], id="another kind of proof"),
+        pytest.param(lambda: ["Bearer"], id="no token at all"),
+    ],
+)
+def test_there_is_one_proof_of_who_calls(proofs: Callable[[], list[str]], server: Server) -> None:
+    headers = [("Authorization", proof) for proof in proofs()]
+    answer = server.client.get("/schedules", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+    assert "one token" in answer.json()["detail"]
+
+
 def test_a_token_signed_by_a_revoked_key_is_refused(tmp_path: Path) -> None:
     keys = tmp_path / "jwks.json"
     keys.write_text(forge.jwks(forge.jwk("EdDSA", 1)))
@@ -162,6 +178,20 @@ def test_a_scope_opens_its_own_routes_and_no_others(scope: str, server: Server) 
         else:
             assert answer.status_code not in (401, 403), (route, answer.text)
             assert answer.status_code < 500, (route, answer.text)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_what_is_wrong_with_the_store_is_told_to_nobody_who_need_not_say_who_they_are(
+    guarded: bool, tmp_path: Path
+) -> None:
+    keys = {"KRON_JWT_SECRET": forge.SECRET} if guarded else {}
+    url = "postgresql://kron@127.0.0.1:9/kron?connect_timeout=1"
+    with serving(tmp_path, KRON_STORE=url, **keys) as (client, _):
+        answer = client.get("/readyz")
+        assert (answer.status_code, answer.json()["status"]) == (503, "not ready")
+        assert answer.json()["worker"] == "degraded"
+        assert ("127.0.0.1" in str(answer.json()["error"])) is not guarded
+        assert (answer.json()["error"] is None) is guarded
 
 
 def test_open_routes_need_no_token(server: Server) -> None:

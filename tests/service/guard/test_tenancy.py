@@ -1,13 +1,16 @@
 """Tenants: what is somebody else's is as if it did not exist, and every change is on record."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sized
 from datetime import UTC, datetime
 
 import pytest
 
+from kron.core.outcome import Outcome, Reason
+from kron.core.record import RangeRecord
 from kron.core.turn import Change
 from kron.fronts.service.guard.caller import NOBODY, PROGRAM, Caller, Right, calling
+from kron.fronts.service.guard.tenancy import TenantStore
 from kron.fronts.service.history import latest_page, run_now, runs_page, why
 from kron.fronts.service.refusal import InvalidScheduleError, UnknownScheduleError
 from kron.fronts.service.registrar import NAMESPACE, Registrar
@@ -137,6 +140,17 @@ async def test_every_change_is_on_record_with_who_before_and_after(registrar: Re
         assert await registrar.store.audits(NAMESPACE, AuditFilter()) == []
 
 
+async def test_a_schedule_that_is_made_again_is_on_record_as_new(registrar: Registrar) -> None:
+    with calling(ANN, "request-8"):
+        await registrar.upsert_schedule(a_schedule())
+        await registrar.delete_schedule("ann/daily")
+        await registrar.upsert_schedule(a_schedule())
+        (again, gone, made) = await registrar.store.audits(NAMESPACE, AuditFilter())
+    assert [each.record.action for each in (made, gone, again)] == ["create", "delete", "create"]
+    assert (again.record.before, json.loads(str(again.record.after))["paused"]) == (None, False)
+    assert gone.record.before == again.record.after
+
+
 async def test_attempts_and_newest_runs_are_shown_to_whom_they_belong(registrar: Registrar) -> None:
     with calling(BOB):
         await registrar.upsert_schedule(a_schedule("bob/weekly"))
@@ -158,3 +172,61 @@ async def test_attempts_and_newest_runs_are_shown_to_whom_they_belong(registrar:
     with calling(BOB):
         # A key can be computed; only who was shown the run is told more of it.
         assert await registrar.store.attempts(NAMESPACE, key) == []
+
+
+# Every verb that reads, asked about one schedule and one of its runs; what has no name is asked about all.
+Ask = Callable[[TenantStore, str, str], Awaitable[Sized | int]]
+READS: dict[str, Ask] = {
+    "cases": lambda store, name, _: store.cases(NAMESPACE, [name]),
+    "find_jobs": lambda store, name, _: store.find_jobs(NAMESPACE, JobFilter(names=[name])),
+    "count_jobs": lambda store, name, _: store.count_jobs(NAMESPACE, JobFilter(names=[name])),
+    "runs": lambda store, name, _: store.runs(NAMESPACE, name),
+    "find_runs": lambda store, _, key: store.find_runs(NAMESPACE, [key]),
+    "latest_runs": lambda store, _name, _key: store.latest_runs(NAMESPACE),
+    "newest_runs": lambda store, name, _: store.newest_runs(NAMESPACE, [name], limit=1),
+    "ranges": lambda store, name, _: store.ranges(NAMESPACE, name),
+    "epochs": lambda store, name, _: store.epochs(NAMESPACE, name),
+    "attempts": lambda store, _, key: store.attempts(NAMESPACE, key),
+    "audits": lambda store, name, _: store.audits(NAMESPACE, AuditFilter(identity=name)),
+}
+
+
+async def rich_schedule(registrar: Registrar) -> str:
+    """Make a schedule of Bob's of which there is everything to read; return the key of its run."""
+    with calling(BOB):
+        await registrar.upsert_schedule(a_schedule("bob/weekly"))
+        await registrar.upsert_schedule(a_schedule("bob/weekly", cron_expr="0 10 * * *"))
+        key = str((await run_now(registrar, "bob/weekly"))["idempotency_key"])
+    (case,) = await registrar.whole.cases(NAMESPACE, ["bob/weekly"])
+    (run,) = case.runs
+    dropped = RangeRecord("bob/weekly", 0, 60, 2, Outcome.MISSED, Reason.CATCHUP_NONE, 1, registrar.now())
+    more = Change(
+        case.job._replace(revision=case.job.revision + 1),
+        case.job.revision,
+        updates=[run._replace(attempt=2)],
+        attempts=[run],
+        ranges=[dropped],
+    )
+    await registrar.whole.put(NAMESPACE, created=[], changed=[more], now=registrar.now())
+    return key
+
+
+def test_every_verb_that_reads_is_tried() -> None:
+    verbs = {name for name in vars(TenantStore) if not name.startswith("_")}
+    assert verbs - {"put", "note"} == READS.keys()
+
+
+@pytest.mark.parametrize("verb", READS)
+async def test_no_verb_tells_a_tenant_of_what_is_somebody_elses(verb: str, registrar: Registrar) -> None:
+    key = await rich_schedule(registrar)
+
+    async def told(caller: Caller, name: str, key: str) -> object:
+        with calling(caller):
+            await registrar.store.runs(NAMESPACE, name)
+            found = await READS[verb](registrar.store, name, key)
+        return found if isinstance(found, int) else len(found)
+
+    for caller in (BOB, PROGRAM):
+        assert await told(caller, "bob/weekly", key), caller
+    assert await told(ANN, "bob/weekly", key) == await told(ANN, "bob/none", "0" * 64) == 0
+    assert await told(TEAM, "bob/weekly", key) == 0

@@ -1,21 +1,26 @@
 """Tokens: what is let in, and everything that is not."""
 
 import asyncio
+import json
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given
 from hypothesis import strategies as st
+from jwt.algorithms import RSAAlgorithm
 
 from kron.fronts.service.guard.caller import Caller, Right, UnknownCallerError, prefix_of
-from kron.fronts.service.guard.key import InvalidKeysError, keys_of, secret_key
+from kron.fronts.service.guard.key import InvalidKeysError, Key, keys_of, secret_key
 from kron.fronts.service.guard.keyring import FRESH_S, SOON_S, STALE_S, Keyring
-from kron.fronts.service.guard.token import MAX_TOKEN, TokenReader, TokenRules
+from kron.fronts.service.guard.token import MAX_TOKEN, TokenReader, TokenRules, make_token, verified
+from kron.fronts.service.guard.wiring import reader_of as wired_reader
+from kron.fronts.service.settings import Settings
 from kron.launchers.run_token import is_run_token_of, run_token_of
 from kron.testing import SimulatedClock
 from tests.service.guard import forge
@@ -52,6 +57,8 @@ async def test_an_admin_sees_everybodys() -> None:
         pytest.param(forge.token(nbf=AT + 61), "not valid yet", id="not yet"),
         pytest.param(forge.token(iat=AT + 61), "not valid yet", id="made in the future"),
         pytest.param(forge.token(aud="other"), "for somebody else", id="wrong audience"),
+        pytest.param(forge.token(aud="kronos"), "for somebody else", id="an audience that begins like ours"),
+        pytest.param(forge.token(aud=["kronos"]), "for somebody else", id="a list of such"),
         pytest.param(forge.token(aud=None), "for somebody else", id="no audience"),
         pytest.param(forge.token(iss="https://evil.test"), "by somebody else", id="wrong issuer"),
         pytest.param(forge.token(iss=None), "by somebody else", id="no issuer"),
@@ -141,10 +148,55 @@ def test_keys_that_cannot_be_used_are_refused(text: str, reason: str) -> None:
         keys_of(text, source="test")
 
 
+def test_an_rsa_key_that_is_too_short_is_refused() -> None:
+    weak = rsa.generate_private_key(public_exponent=65537, key_size=1024).public_key()
+    with pytest.raises(InvalidKeysError, match="2048 bits"):
+        keys_of(forge.jwks(json.loads(RSAAlgorithm.to_jwk(weak))), source="test")
+
+
 def test_a_short_secret_is_refused_and_not_shown() -> None:
     with pytest.raises(InvalidKeysError, match="32 bytes") as refusal:
         secret_key("hunter2")
     assert "hunter2" not in str(refusal.value)
+
+
+async def test_a_key_is_looked_for_by_its_algorithm_and_tried_with_no_other() -> None:
+    """Each alone would do: a key is not found for another algorithm, and not used for one if it were."""
+    clock = SimulatedClock(forge.NOW)
+    known = keys_of(forge.jwks(*map(forge.jwk, ALGORITHMS)), source="test")
+    keyring = Keyring(clock, fixed=(secret_key(forge.SECRET), *known))
+    for algorithm in ("HS256", *ALGORITHMS):
+        assert [key.algorithm for key in await keyring.find(None, algorithm)] == [algorithm]
+    confused = Key(None, "RS256", b"x" * 32)
+    with pytest.raises(UnknownCallerError, match="signature"):
+        verified(forge.forged({"alg": "HS256"}, b"x" * 32), [confused])
+    assert verified(forge.forged({"alg": "HS256"}, b"x" * 32), [confused._replace(algorithm="HS256")])
+
+
+async def test_a_token_that_names_no_key_is_tried_with_all_of_its_algorithm() -> None:
+    nameless = make_token(forge.claims(), forge.pem("EdDSA"), "EdDSA")
+    assert (await reader_of(SimulatedClock(forge.NOW)).caller_of(nameless)).name == "ann"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_good"),
+    [
+        pytest.param({}, True, id="the usual skew"),
+        pytest.param({"jwt_skew_s": 5}, False, id="a short skew"),
+        pytest.param({"jwt_skew_s": 6}, True, id="just long enough"),
+        pytest.param({"jwt_audience": "other"}, False, id="another audience"),
+        pytest.param({"jwt_issuer": "https://other.test"}, False, id="another issuer"),
+        pytest.param({"jwt_issuer": forge.ISSUER}, True, id="the issuer"),
+    ],
+)
+async def test_tokens_are_read_by_the_rules_of_the_settings(
+    settings: dict[str, object], is_good: bool
+) -> None:
+    reader = wired_reader(Settings(jwt_secret=forge.SECRET, **settings), SimulatedClock(forge.NOW))  # type: ignore[arg-type]
+    assert reader is not None
+    refusal = nullcontext() if is_good else pytest.raises(UnknownCallerError)
+    with refusal:
+        await reader.caller_of(forge.token(exp=AT - 5))
 
 
 def publish(path: Path, number: int) -> None:
@@ -153,6 +205,13 @@ def publish(path: Path, number: int) -> None:
 
 def withdraw(path: Path) -> None:
     path.unlink()
+
+
+def test_a_password_in_the_address_of_keys_is_not_said() -> None:
+    password = "hunter2x"
+    with pytest.raises(InvalidKeysError) as refusal:
+        Keyring(SimulatedClock(forge.NOW), source=f"http://kron:{password}@issuer.test/keys")
+    assert password not in f"{refusal.value} {refusal.value.details}"
 
 
 class TestRotation:

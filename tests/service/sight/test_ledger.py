@@ -1,5 +1,6 @@
 """What is counted is what is on record: every counter against the exact ledger of a run in virtual time."""
 
+import re
 from collections import Counter
 
 import pytest
@@ -7,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.outcome import Outcome, Reason
-from kron.core.record import Kind, Result, Status
+from kron.core.record import Kind, Result, RunRecord, Status
+from kron.fronts.service.history import run_now
 from kron.fronts.service.registrar import NAMESPACE
 from kron.fronts.service.sight.histogram import Histogram
 from kron.fronts.service.sight.tally import BY_OVERLAP, Tally
@@ -69,6 +71,46 @@ async def test_every_counter_equals_what_the_records_say() -> None:
     assert tally.drift.count == ledger.drifts
     assert tally.drift.sum == pytest.approx(ledger.drift_s)
     assert tally.warnings["clock_jumped"] == 1
+
+
+async def test_the_depth_of_the_queue_is_what_is_on_record_and_not_over() -> None:
+    async with rig_on(SqliteStore()) as rig:
+        await rig.begin(SCHEDULES)
+        # Ten seconds after a minute whose starts found no launcher that answers.
+        await rig.until(12.1)
+        runs = [run for name in SCHEDULES for run in await rig.runs(name) if run.is_open]
+        waiting = Counter(_state_of(run, rig.now) for run in runs)
+        text = (await rig.panel.scrape()).decode()
+    found = dict(re.findall(r'^kron_runs_open\{state="(\w+)"\} (\d+)\.0$', text, re.MULTILINE))
+    assert {state: int(count) for state, count in found.items()} == {**dict.fromkeys(STATES, 0), **waiting}
+    assert {"planned", "held", "under_way"} <= set(waiting)
+
+
+STATES = ("planned", "due", "held", "under_way", "retrying")
+
+
+def _state_of(run: RunRecord, now: int) -> str:
+    if run.status is not Status.PENDING:
+        return "retrying" if run.status is Status.FAILED else "under_way"
+    return "held" if run.due_at is None else "planned" if run.due_at > now else "due"
+
+
+async def test_what_was_committed_and_nobody_starts_is_in_the_queue() -> None:
+    async with rig_on(SqliteStore()) as rig:
+        await rig.registrar.upsert_schedule({"schedule_id": "plain", **SCHEDULES["plain"]})
+        for number in range(3):
+            await run_now(rig.registrar, "plain", f"request {number}")
+        assert b'kron_runs_open{state="due"} 3.0' in await rig.panel.scrape()
+        await rig.engine.own()
+        rig.engine.run()
+        await rig.until(0.5)
+        assert b'kron_runs_open{state="due"} 0.0' in await rig.panel.scrape()
+
+
+async def test_a_store_that_cannot_be_asked_leaves_its_gauges_out() -> None:
+    async with rig_on(SqliteStore(), [Injected("open_runs", 1, Fault.BEFORE)]) as rig:
+        assert b"kron_runs_open{" not in await rig.panel.scrape()
+        assert b"kron_runs_open{" in await rig.panel.scrape()
 
 
 async def test_schedules_are_counted_whenever_they_are_found_due() -> None:

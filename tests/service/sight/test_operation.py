@@ -24,6 +24,7 @@ from kron.fronts.service.guard.caller import PROGRAM, calling
 from kron.fronts.service.history import run_now
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.sight.family import STATES
+from kron.ports import OpenRuns
 from kron.runtime.journal import WARNINGS
 from kron.stores.url import open_store
 from tests.docs.page import ROOT
@@ -43,7 +44,7 @@ JSON = {"KRON_LOG_FORMAT": "json"}
 SELECTOR = re.compile(r"\b((?:kron|runs|schedules|scheduling)_\w+)(?:\{([^}]*)\})?")
 # The whole set of each label that rules may choose by.
 VALUES: dict[str, set[str]] = {
-    "state": set(STATES),
+    "state": set(STATES) | set(OpenRuns._fields),
     "event": set(WARNINGS),
     "outcome": {each.value for each in Outcome},
     "result": {each.value for each in Result},
@@ -104,7 +105,12 @@ def test_a_real_scrape_has_every_metric_and_label_that_the_alert_rules_name(
     assert set(by) == {"verb", "le"}
     # Nothing that a customer names becomes a label.
     said = {value for sample in samples for value in sample.labels.values()}
-    assert not {text for text in said for word in ("4711", "ann", "unknown", "127.0.0.1") if word in text}
+    assert not {
+        text
+        for text in said
+        for word in ("4711", "ann", "unknown", "127.0.0.1")
+        if re.search(rf"\b{word}\b", text)
+    }
     assert {"schedules_due", "runs_emitted", "runs_skipped_overlap", "runs_failed_launch"} <= found.keys()
     assert found["scheduling_drift_seconds"].type == "histogram"
 
@@ -125,6 +131,7 @@ def test_what_is_scraped_is_what_happened(tmp_path: Path) -> None:
         assert value_of(client, "kron_store_seconds_count", verb="settle") >= 1
         assert value_of(client, "kron_build_info", store="sqlite") == 1
         assert value_of(client, "kron_oldest_unhandled_seconds") == 0
+        assert value_of(client, "kron_runs_open", state="due") == 0
         client.post(f"/runs/{executor.keys()[0]}/status", json={"status": "FAILED"}).raise_for_status()
         assert value_of(client, "kron_results_total", result="failed") == 1
 
@@ -185,6 +192,10 @@ def wait_for_line(server: Process, is_it: Callable[[dict[str, object]], bool]) -
     return [line for line in lines_of(server) if is_it(line)]
 
 
+def events_of(server: Process, event: str) -> list[dict[str, object]]:
+    return [line for line in lines_of(server) if line.get("event") == event]
+
+
 def test_a_request_is_followed_from_the_api_to_the_executor_by_the_key_of_its_run(tmp_path: Path) -> None:
     with executing() as executor, serving(tmp_path, **JSON) as (client, server):
         upsert(client, cron_expr="0 0 1 1 *", launcher={"kind": "http", "url": executor.url})
@@ -220,10 +231,13 @@ def test_the_id_of_a_request_reaches_the_executor_through_the_store(tmp_path: Pa
     url = f"sqlite:///{tmp_path}/kron.db"
     with executing() as executor:
         asyncio.run(ask_for_runs(url, executor))
-        with process("worker", "--store", url, folder=tmp_path, KRON_TICK_MS="50"):
+        with process("worker", "--store", url, folder=tmp_path, KRON_TICK_MS="50", **JSON) as worker:
             wait_for_starts(executor, 5)
+            wait_for(lambda: len(events_of(worker, "started")) == 5)
+            said = [str(line["request_id"]) for line in events_of(worker, "started")]
         ids = [sent.headers.get("x-request-id", "") for sent in executor.sent]
     assert sorted(ids) == ["", "ticket-13", "ticket-14", "ticket-14", "ticket-14"]
+    assert sorted(said) == ["no header \u2713", "ticket-13", "ticket-14", "ticket-14", "ticket-14"]
 
 
 PLANTED = {
@@ -273,7 +287,7 @@ def log_with_secrets(executor: Executor, form: str, folder: Path) -> str:
 
 def test_a_store_that_cannot_be_reached_is_complained_of_without_its_password(tmp_path: Path) -> None:
     url = f"postgresql://kron:{PLANTED['store']}@127.0.0.1:9/kron?connect_timeout=1"
-    with process("worker", "--store", url, folder=tmp_path, KRON_LOG_LEVEL="debug") as worker:
+    with process("worker", folder=tmp_path, KRON_STORE=url, KRON_LOG_LEVEL="debug") as worker:
         worker.logged("cannot look after the schedules: The store cannot be used")
         worker.signal(signal.SIGKILL)
         worker.ended()

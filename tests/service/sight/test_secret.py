@@ -2,14 +2,19 @@
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kron.fronts.service.guard.caller import PROGRAM, calling
 from kron.fronts.service.settings import Settings
+from kron.fronts.service.sight.decision_log import Lines, Noted
+from kron.fronts.service.sight.entry import STARTED, Entry
 from kron.fronts.service.sight.log_format import ConsoleFormatter, JsonFormatter, secrets_of
 from kron.fronts.service.sight.secret import Redactor
+from kron.testing.contract.sample import a_job, a_run
 from tests.strategies import law
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
@@ -55,6 +60,22 @@ def test_settings_say_what_is_secret() -> None:
     assert "require" not in secrets_of(settings)
     process = {"kind": "process", "command": ["/bin/true"], "env": {"KEY": "abcdefgh"}}
     assert "abcdefgh" in secrets_of(Settings(default_launcher=process))
+    assert "abcdefgh" in secrets_of(Settings(executor=process))
+
+
+def test_secrets_in_files_and_parameters_are_secret_too(tmp_path: Path) -> None:
+    file = tmp_path / "store.txt"
+    file.write_text("postgresql://kron@db/kron?password=of%20file&sslpassword=of-key\n")
+    (tmp_path / "secret.txt").write_text("x" * 32)
+    settings = Settings(
+        store_file=str(file),
+        jwt_secret_file=str(tmp_path / "secret.txt"),
+        signing_secret="y" * 32,
+        jwt_keys="https://kron:of-keys@h/jwks",
+    )
+    assert {"of file", "of-key", "of-keys", "x" * 32, "y" * 32} <= set(secrets_of(settings))
+    broken = "postgresql://kron:hunter2@[db/kron"
+    assert broken in secrets_of(Settings(store=broken))
 
 
 @pytest.mark.parametrize(
@@ -78,3 +99,28 @@ def test_arguments_and_tracebacks_are_hidden_too(formatter: logging.Formatter) -
     assert not any(secret in shown for secret in ("hunter22", "abcdef", JWT))
     if isinstance(formatter, JsonFormatter):
         assert json.loads(shown)["message"] == "*** and ***"
+
+
+def said(formatter: logging.Formatter, message: object) -> str:
+    return formatter.format(logging.LogRecord("kron", logging.INFO, "f", 1, message, (), None))
+
+
+@pytest.mark.parametrize("formatter", [ConsoleFormatter(Redactor()), JsonFormatter(Redactor())])
+def test_what_happened_to_the_engine_is_said_without_secrets(formatter: logging.Formatter) -> None:
+    line = said(formatter, Noted("store_failed", {"error": "postgresql://ann:hunter2x@db/kron", "tries": 3}))
+    assert "hunter2x" not in line
+    assert "store_failed" in line
+    assert "3" in line
+
+
+@pytest.mark.parametrize("formatter", [ConsoleFormatter(Redactor()), JsonFormatter(Redactor())])
+@pytest.mark.parametrize(("asked", "under_way"), [(JWT, None), (None, JWT), ("ticket", JWT), (JWT, "ticket")])
+def test_the_id_of_a_request_may_be_anything_and_is_hidden_where_it_is_a_secret(
+    formatter: logging.Formatter, asked: str | None, under_way: str | None
+) -> None:
+    job, run = a_job(), a_run()
+    with calling(PROGRAM, under_way):
+        line = said(formatter, Lines([Entry(STARTED, job, run, asked)], 0))
+    assert JWT not in line
+    assert "started backup" in line or '"event":"started"' in line
+    assert "***" in line or "ticket" in line

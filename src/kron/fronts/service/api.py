@@ -49,7 +49,7 @@ def api_of(
 
     `porter` finds out who calls, and `panel` counts what is done.
     """
-    panel = panel or Panel(registrar.whole, registrar.clock, kind=store_kind_of(settings.store))
+    panel = panel or Panel(registrar.whole, registrar.clock, kind=store_kind_of(settings.store_url))
     summary = "Schedules that say why."
     app = FastAPI(title="Kron", summary=summary, redirect_slashes=False, docs_url=None, redoc_url=None)
     rate = Rate(settings.requests_per_s, registrar.clock)

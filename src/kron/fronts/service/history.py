@@ -16,6 +16,7 @@ from kron.fronts.service.refusal import BusyError, UnknownRunError, UnknownSched
 from kron.fronts.service.registrar import MAX_TRIES, NAMESPACE, Registrar, check_name, new_name
 from kron.fronts.service.request import check_request, check_text
 from kron.fronts.service.view import Document, attempt_view, range_view, run_view
+from kron.launchers.run_token import without_tokens
 from kron.ports import Place
 from kron.runtime import inquiry
 
@@ -116,7 +117,8 @@ def _heard(
     """Return what a report changes; what is to start after it is started by whoever looks after the job."""
     attempt = run.attempt if feedback.attempt is None else feedback.attempt
     happened = HAPPENED[feedback.status]
-    report = Report(run.identity, run.key, attempt, happened, now, feedback.error, feedback.run_id)
+    error = None if feedback.error is None else without_tokens(feedback.error)
+    report = Report(run.identity, run.key, attempt, happened, now, error, feedback.run_id)
     others = [other for other in case.runs if other.key != run.key]
     heard = case._replace(runs=[run, *others], reports=[report])
     ((change,), _) = plan(Snapshot([heard], now, run.token, traits, draining=True), now)

@@ -7,7 +7,7 @@ from kron.core.errors import InputError
 from kron.fronts.service.guard.proof import has_proof
 from kron.fronts.service.settings import IN_STORE, Settings
 from kron.launchers.callback import CallbackLauncher
-from kron.launchers.http import HttpLauncher, RequestOf
+from kron.launchers.http import HttpLauncher
 from kron.launchers.kind import (
     CallbackSettings,
     HttpSettings,
@@ -39,17 +39,16 @@ def launchers_of(
     calls: CallbackLauncher,
     workflows: WorkflowStore | None,
     functions: Mapping[str, Function],
-    request_of: RequestOf | None = None,
 ) -> dict[str, Launcher]:
     """Return the launchers of a worker by kind; `calls` is the one for functions by schedule."""
     gate, secret = settings.gate, settings.secret()
-    processes = ProcessLauncher(clock, settings.process_folder)
+    processes = ProcessLauncher(clock, settings.process_folder, secret=secret)
     processes.allow = lambda asked: _is_allowed(asked, settings)
     launchers: dict[str, Launcher] = {
         "callback": calls,
         "process": processes,
-        "http": HttpLauncher(clock, gate=gate, secret=secret, request_of=request_of),
-        "http:reports": HttpLauncher(clock, reports=True, gate=gate, secret=secret, request_of=request_of),
+        "http": HttpLauncher(clock, gate=gate, secret=secret),
+        "http:reports": HttpLauncher(clock, reports=True, gate=gate, secret=secret),
         **dict(_own_launchers(clock)),
     }
     if workflows is not None:
@@ -62,14 +61,15 @@ def workflow_launcher(
 ) -> WorkflowLauncher:
     """Return what hands workflows to the executor of the settings, which is the operator's own choice."""
     executor = None if settings.executor is None else read_launcher(settings.executor)
+    secret = settings.secret()
     inner: Launcher
     match executor:
         case ProcessSettings():
-            inner = ProcessLauncher(clock, settings.process_folder)
+            inner = ProcessLauncher(clock, settings.process_folder, secret=secret)
         case HttpSettings(reports=reports):
-            inner = HttpLauncher(clock, reports=reports, secret=settings.secret())
+            inner = HttpLauncher(clock, reports=reports, secret=secret)
         case CallbackSettings() | None:
-            inner = CallbackLauncher(clock, pick=picker_of(functions))
+            inner = CallbackLauncher(clock, pick=picker_of(functions, secret=secret))
         case _:
             inner = OwnKindLauncher(clock, launcher_kind_of(executor))
     return WorkflowLauncher(clock, workflows, executor, inner, own_only=has_proof(settings))

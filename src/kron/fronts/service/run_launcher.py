@@ -16,6 +16,7 @@ from kron.core.instant import EPOCH, EpochSeconds
 from kron.core.outcome import Reason
 from kron.core.reading import parse_instant
 from kron.core.record import JobRecord, RunRecord, Status
+from kron.fronts.service.guard.caller import present_request
 from kron.fronts.service.history import Feedback, take_feedback
 from kron.fronts.service.refusal import LaunchFailedError, NoRunnerError, UnknownRunError
 from kron.fronts.service.registrar import MILLISECOND, Registrar
@@ -118,6 +119,7 @@ class RunLauncher:
                 await self._starts.end(start, accepted=False)
             raise
         await self._starts.end(start, accepted=True)
+        _log.info("started version %d of %s [%s]", wanted.version, wanted.workflow_id, wanted.key)
         return Launched(run_id)
 
     async def _hand_over(self, wanted: Wanted, now: int) -> str | None:
@@ -179,7 +181,7 @@ def launch_of(wanted: Wanted, now: int) -> Launch:
         wanted.key, name, wanted.scheduled_for, now, Status.STARTED, Reason.DUE, now, 1,
         is_open=1, attempt=wanted.attempt, token=wanted.token, started_at=now,
     )  # fmt: skip
-    return Launch(job, run)
+    return Launch(job, run, request_id=present_request())
 
 
 def reporter_of(registrar: Registrar) -> Callable[[Report], None]:

@@ -26,9 +26,9 @@ def run_worker(settings: Settings, *, reread: Reread | None = None) -> None:
 
 async def _work(settings: Settings, reread: Reread | None) -> None:
     clock = SystemClock()
-    opened = open_store(settings.store, lease_ms=settings.lease_ms)
-    panel = Panel(opened, clock, kind=store_kind_of(settings.store))
-    database = open_workflows(settings.store)
+    opened = open_store(settings.store_url, lease_ms=settings.lease_ms)
+    panel = Panel(opened, clock, kind=store_kind_of(settings.store_url))
+    database = open_workflows(settings.store_url)
     workflows = workflows_of(settings, database)
     worker = Worker(panel.store, clock, settings, workflows=workflows, journal=panel, timed=panel.timed)
     panel.look_at(worker)

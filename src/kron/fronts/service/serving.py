@@ -56,10 +56,10 @@ async def _serve(
     clock = SystemClock()
     porter = porter_of(settings, clock)
     await porter.begin()
-    opened = open_store(settings.store, lease_ms=settings.lease_ms)
-    panel = Panel(opened, clock, kind=store_kind_of(settings.store))
+    opened = open_store(settings.store_url, lease_ms=settings.lease_ms)
+    panel = Panel(opened, clock, kind=store_kind_of(settings.store_url))
     store = panel.store
-    database = open_workflows(settings.store)
+    database = open_workflows(settings.store_url)
     workflows = workflows_of(settings, database)
     worker = Worker(store, clock, settings, workflows=workflows, journal=panel, timed=panel.timed)
     panel.look_at(worker)

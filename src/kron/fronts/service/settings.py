@@ -14,8 +14,6 @@ from kron.core.zone import zone_of
 from kron.fronts.service.guard.caller import Caller
 from kron.fronts.service.guard.subject import subjects_of
 from kron.fronts.service.request import Rules
-from kron.fronts.service.sight.secret import NO_SECRETS
-from kron.fronts.service.view import HIDDEN, launcher_view
 from kron.launchers.gate import Gate, check_host, gate_of
 from kron.launchers.kind import HttpSettings, InvalidLauncherError, read_launcher
 
@@ -31,14 +29,18 @@ LOG_FORMATS = ("console", "json")
 LEAST_SECRET = 32
 SECRETS = ("jwt_secret", "signing_secret")
 # Where a setting may come from; the later counts.
-DEFAULT, FILE, ENVIRONMENT, OPTION = "default", "file", "environment", "option"
+DEFAULT, FILE, ENVIRONMENT, OPTION = SOURCES = ("default", "file", "environment", "option")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything the service can be told; a list that is None allows everything."""
+    """Everything the service can be told; a list that is None allows everything.
 
-    store: str = "sqlite:///kron.db"
+    What may hold a secret is not in its `repr`, which ends up in logs.
+    """
+
+    store: str = field(default="sqlite:///kron.db", repr=False)
+    store_file: str | None = None
     host: str = "127.0.0.1"
     port: int = 8080
     insecure: bool = False
@@ -48,10 +50,10 @@ class Settings:
     default_overlap_policy: str = "skip"
     default_catchup_policy: str = "none"
     default_jitter_ms: int = 0
-    default_launcher: Mapping[str, object] | None = None
-    executor: Mapping[str, object] | None = None
+    default_launcher: Mapping[str, object] | None = field(default=None, repr=False)
+    executor: Mapping[str, object] | None = field(default=None, repr=False)
     workflows: str = IN_STORE
-    signing_secret: str | None = None
+    signing_secret: str | None = field(default=None, repr=False)
     signing_secret_file: str | None = None
     allowed_timezones: frozenset[str] | None = None
     allowed_commands: frozenset[str] = frozenset()
@@ -66,8 +68,8 @@ class Settings:
     log_format: str = "console"
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
-    jwt_keys: str | None = None
-    jwt_secret: str | None = None
+    jwt_keys: str | None = field(default=None, repr=False)
+    jwt_secret: str | None = field(default=None, repr=False)
     jwt_secret_file: str | None = None
     jwt_audience: str = "kron"
     jwt_issuer: str | None = None
@@ -104,6 +106,11 @@ class Settings:
         usual = None if self.default_launcher is None else read_launcher(self.default_launcher)
         return gate_of(self.allowed_hosts, urls=[usual.url] if isinstance(usual, HttpSettings) else [])
 
+    @property
+    def store_url(self) -> str:
+        """Return where schedules and runs are kept, from the file where one is named."""
+        return self.store if self.store_file is None else _text_in(self.store_file)
+
     def secret(self) -> bytes | None:
         """Return what requests are signed with, if anything."""
         secret = self.secret_of("signing_secret")
@@ -119,11 +126,7 @@ class Settings:
         if path is None:
             secret: str | None = getattr(self, name)
             return secret
-        try:
-            text = Path(path).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as cause:
-            reason = cause.strerror if isinstance(cause, OSError) else "it is not UTF-8"
-            raise UnreadableFileError(file=path, reason=str(reason)) from cause
+        text = _text_in(path)
         try:
             return _secret(text)
         except InputError as cause:
@@ -158,6 +161,14 @@ class Effective(NamedTuple):
 
     settings: Settings
     found: Mapping[str, Found]
+
+
+def _text_in(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as cause:
+        reason = cause.strerror if isinstance(cause, OSError) else "it is not UTF-8"
+        raise UnreadableFileError(file=path, reason=str(reason)) from cause
 
 
 def _words(value: object) -> frozenset[str]:
@@ -225,6 +236,7 @@ def _subjects(value: object) -> Mapping[str, Caller]:
 # How each is read, and what it is for.
 SETTINGS: dict[str, tuple[Callable[[object], object], str]] = {
     "store": (parse_text, "where schedules and runs are kept, as a URL"),
+    "store_file": (parse_text, "a file with that URL instead"),
     "host": (parse_text, "the address the API listens on"),
     "port": (_count(0, 65_535), "its port; 0 takes a free one"),
     "insecure": (_truth, "whether the API may listen on an address that others can reach"),
@@ -304,6 +316,7 @@ def read_settings(
                 found[name] = Found(environment[variable], ENVIRONMENT, variable)
         if options.get(name) is not None:
             found[name] = Found(options[name], OPTION, f"--{name.replace('_', '-')}")
+    _prefer_later(found, "store_file", "store")
     values: dict[str, object] = {}
     for name, (value, _, place) in found.items():
         if name not in SETTINGS:
@@ -318,6 +331,13 @@ def read_settings(
     if problems:
         raise InvalidSettingsError(problems=problems)
     return Effective(Settings(**values), found)  # type: ignore[arg-type]
+
+
+def _prefer_later(found: dict[str, Found], file: str, plain: str) -> None:
+    """Leave out the name of a file where what it holds is said itself in a place that counts more."""
+    both = file in found and plain in found
+    if both and SOURCES.index(found[plain].source) > SOURCES.index(found[file].source):
+        del found[file]
 
 
 def _in_file(path: str | None) -> dict[str, Found]:
@@ -345,42 +365,3 @@ def _misspelt(environment: Mapping[str, str]) -> list[Problem]:
         for name in sorted(environment)
         if name.startswith(PREFIX) and name not in known
     ]
-
-
-def shown(effective: Effective) -> list[dict[str, object]]:
-    """Return every setting with its value and where it came from; passwords are left out."""
-    lines: list[dict[str, object]] = []
-    for name, (_, means) in SETTINGS.items():
-        value = getattr(effective.settings, name)
-        found = effective.found.get(name)
-        lines.append(
-            {
-                "name": name,
-                "value": _plain(name, value),
-                "source": DEFAULT if found is None else found.source,
-                "place": None if found is None else found.name,
-                "means": means,
-            }
-        )
-    return lines
-
-
-def _plain(name: str, value: object) -> object:
-    if name in ("default_launcher", "executor") and value is not None:
-        return launcher_view(json.dumps(value))
-    if name in SECRETS and value is not None:
-        return HIDDEN
-    if name == "client_subjects":
-        return (
-            {subject: caller.name for subject, caller in value.items()} if isinstance(value, Mapping) else {}
-        )
-    if name in ("store", "jwt_keys") and value is not None:
-        return NO_SECRETS.hide(_without_password(str(value)))
-    return sorted(value) if isinstance(value, frozenset) else value
-
-
-def _without_password(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    login, at, place = rest.rpartition("@")
-    user, colon, _ = login.partition(":")
-    return f"{scheme}{mark}{user}{':***' if colon else ''}{at}{place}"

@@ -13,7 +13,6 @@ from kron.core.turn import MILLISECOND, Limits
 from kron.fronts.service.launching import launchers_of
 from kron.fronts.service.registrar import NAMESPACE
 from kron.fronts.service.settings import SHARED, Settings
-from kron.fronts.service.sight.trail import request_of
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.workflow import Function
 from kron.ports import Clock, Journal, Launcher, News, Store, WorkflowStore
@@ -66,7 +65,6 @@ class Worker:
             calls=self._calls,
             workflows=workflows,
             functions=self.functions,
-            request_of=request_of(store),
         )
         self._launchers: Mapping[str, Launcher] = {
             kind: timed(kind, launcher) for kind, launcher in launchers.items()

@@ -3,8 +3,22 @@
 
 import json
 
-from kron.ports import JobFilter, Store
-from kron.testing.contract.sample import CLEAN, ELSEWHERE, NOW, SPACE, a_change, a_job, plain, stored
+from kron.core.record import RunRecord, Status
+from kron.ports import JobFilter, OpenRuns, Store
+from kron.testing.contract.sample import (
+    CLEAN,
+    ELSEWHERE,
+    NOON,
+    NOW,
+    SPACE,
+    a_change,
+    a_job,
+    a_run,
+    an_end,
+    plain,
+    stored,
+    written,
+)
 
 ALL = JobFilter()
 
@@ -12,6 +26,10 @@ ALL = JobFilter()
 async def names(store: Store, wanted: JobFilter = ALL, *, after: str = "") -> list[str]:
     """Return the names of the jobs that are found."""
     return [found.job.identity for found in await store.find_jobs(SPACE, wanted, after=after)]
+
+
+def _pending(nominal_time: int, *, due_at: int | None) -> RunRecord:
+    return a_run(nominal_time=nominal_time, status=Status.PENDING, started_at=None, attempt=0, due_at=due_at)
 
 
 class ListingContract:
@@ -64,6 +82,29 @@ class ListingContract:
         ):
             assert await names(store, wanted) == expected, wanted
             assert await store.count_jobs(SPACE, wanted) == len(expected), wanted
+
+    async def test_open_runs_are_counted_by_what_they_wait_for_up_to_a_bound(self, store: Store) -> None:
+        assert await store.open_runs(SPACE, now=NOW, limit=10) == OpenRuns()
+        await stored(store, a_job())
+        await stored(store, a_job(), namespace=ELSEWHERE)
+        for space in (ELSEWHERE, SPACE):
+            ownership = await store.own(space, "a")
+            await written(store, ownership, a_run(nominal_time=NOON - 1))
+        await written(
+            store,
+            ownership,
+            _pending(NOON + 1, due_at=NOW + 1),
+            _pending(NOON + 2, due_at=NOW),
+            _pending(NOON + 3, due_at=NOW - 1),
+            _pending(NOON + 4, due_at=None),
+            a_run(nominal_time=NOON + 5, status=Status.FAILED, due_at=NOW - 1),
+            a_run(nominal_time=NOON + 6, status=Status.ENQUEUED, due_at=NOW + 9),
+            an_end(a_run(nominal_time=NOON + 7)),
+        )
+        expected = OpenRuns(planned=1, due=2, held=1, under_way=2, retrying=1)
+        assert await store.open_runs(SPACE, now=NOW, limit=10) == expected
+        assert sum(await store.open_runs(SPACE, now=NOW, limit=3)) == 3
+        assert await store.open_runs(ELSEWHERE, now=NOW, limit=10) == OpenRuns(under_way=1)
 
     async def test_deleted_jobs_are_found_only_when_wanted(self, store: Store) -> None:
         await stored(store, a_job("here"), a_job("gone", deleted_at=NOW, plan_at=None))

@@ -77,7 +77,7 @@ class TokenReader:
         """Return what a valid token says."""
         name, algorithm = _header_of(text)
         keys = await self.keyring.find(name, algorithm)
-        values = _verified(text, keys[:MAX_TRIED])
+        values = verified(text, keys[:MAX_TRIED])
         now = (self._clock.now() - EPOCH).total_seconds()
         claims = Claims(values, now, self._rules.skew_s)
         _check_times(claims)
@@ -99,7 +99,8 @@ def _header_of(text: str) -> tuple[str | None, str]:
     return (name if isinstance(name, str) else None), str(algorithm)
 
 
-def _verified(text: str, keys: list[Key]) -> Mapping[str, object]:
+def verified(text: str, keys: list[Key]) -> Mapping[str, object]:
+    """Return what a token says if one of the keys signed it, each by its own algorithm only."""
     for key in keys:
         try:
             return jwt.decode(text, key.material, algorithms=[key.algorithm], options=SIGNATURE_ONLY)

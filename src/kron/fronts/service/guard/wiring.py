@@ -65,12 +65,16 @@ class Serving(TypedDict, total=False):
 
 
 def serving_of(settings: Settings) -> Serving:
-    """Return what a server is told; with authorities for clients, whoever shows no certificate is refused."""
+    """Return what a server is told.
+
+    With authorities for clients, whoever shows no certificate is refused, unless a token would do.
+    """
     told: Serving = {
         "http": protocol_with(settings.patience_s),
         "ws": "none",
         "limit_concurrency": MAX_CONNECTIONS,
-        "h11_max_incomplete_event_size": MAX_HEAD,
+        # What is larger gets no more than a short answer; what is a little too large is told so by the edge.
+        "h11_max_incomplete_event_size": 2 * MAX_HEAD,
     }
     if settings.tls_certificate is None:
         return told

@@ -6,10 +6,10 @@ them costs nothing but the question.
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kron.core.outcome import Outcome
-from kron.core.record import Kind, Result, RunRecord, Status
+from kron.core.record import Kind, RangeRecord, Result, RunRecord, Status
 from kron.core.turn import Change, Scope
 from kron.fronts.service.sight.entry import (
     ASKED,
@@ -40,13 +40,13 @@ class Lines:
         self.entries = entries
         self.at = milliseconds_text(at)
 
-    def texts(self, redactor: Redactor) -> list[str]:
-        """Return a line for each entry, for people."""
-        return [entry.text(redactor) for entry in self.entries]
+    def texts(self, redactor: Redactor, request: str | None = None) -> list[str]:
+        """Return a line for each entry, for people; `request` is under way."""
+        return [entry.text(redactor, request) for entry in self.entries]
 
-    def jsons(self, redactor: Redactor) -> list[str]:
-        """Return the fields of a line for each entry."""
-        return [entry.json(redactor) for entry in self.entries]
+    def jsons(self, redactor: Redactor, request: str | None = None) -> list[str]:
+        """Return the fields of a line for each entry; `request` is under way."""
+        return [entry.json(redactor, request) for entry in self.entries]
 
     def __str__(self) -> str:
         return "\n".join(self.texts(NO_SECRETS))
@@ -66,10 +66,16 @@ class Noted:
 
 
 class DecisionLog:
-    """Writes what was decided into a logger."""
+    """Writes what was decided into a logger; `request_of` knows by which request a run was asked for."""
 
-    def __init__(self, logger: logging.Logger = LOGGER) -> None:
+    def __init__(
+        self,
+        logger: logging.Logger = LOGGER,
+        *,
+        request_of: Callable[[RunRecord], str | None] = lambda _: None,
+    ) -> None:
         self._logger = logger
+        self._request_of = request_of
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Write one line of what happened to the engine itself."""
@@ -95,7 +101,9 @@ class DecisionLog:
                 said.append(Entry(STARTED, change.job, change.starts[0]))
                 continue
             for level, entry in _entries_of(change, settled.handled, now):
-                found[level].append(entry)
+                run = entry.run
+                asked = None if isinstance(run, RangeRecord) else self._request_of(run)
+                found[level].append(entry if asked is None else entry._replace(request=asked))
         for level, entries in found.items():
             if entries and level >= least:
                 self._logger.log(level, Lines(entries, now))

@@ -17,14 +17,23 @@ DECIDING = frozenset({PLANNED, STARTED, DROPPED})
 
 
 class Entry(NamedTuple):
-    """What happened to one run of a job, or to periods that were dropped together."""
+    """What happened to one run of a job, or to periods that were dropped together.
+
+    `request` is the id of the request by which somebody asked for the run.
+    """
 
     event: str
     job: JobRecord
     run: RunRecord | RangeRecord
+    request: str | None = None
 
-    def text(self, redactor: Redactor) -> str:
-        """Return a line for people."""
+    def text(self, redactor: Redactor, request: str | None = None) -> str:
+        """Return a line for people; `request` is under way."""
+        asked = self.request or request
+        said = self._text(redactor)
+        return said if asked is None else f"{said} (request {redactor.hide(asked)})"
+
+    def _text(self, redactor: Redactor) -> str:
         run = self.run
         if isinstance(run, RangeRecord):
             return (
@@ -37,8 +46,18 @@ class Entry(NamedTuple):
         error = f", {' '.join(redactor.hide(run.error).split())}" if run.error else ""
         return told + f"{run.status}, {run.result}{error} [{run.key[:12]}, attempt {run.attempt}]"
 
-    def json(self, redactor: Redactor) -> str:
-        """Return the fields of a line for programs, without its braces."""
+    def json(self, redactor: Redactor, request: str | None = None) -> str:
+        """Return the fields of a line for programs, without its braces; `request` is under way."""
+        asked = self.request or request
+        said = self._json(redactor)
+        if asked is None:
+            return said
+        via = (
+            "" if request in (None, asked) else f'"via_request_id":{json.dumps(redactor.hide(str(request)))},'
+        )
+        return f'"request_id":{json.dumps(redactor.hide(asked))},{via}{said}'
+
+    def _json(self, redactor: Redactor) -> str:
         run = self.run
         if isinstance(run, RangeRecord):
             return (

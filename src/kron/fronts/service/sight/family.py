@@ -18,6 +18,7 @@ from kron.fronts.service.sight.http_meter import Requests
 from kron.fronts.service.sight.launcher_meter import LauncherMeter
 from kron.fronts.service.sight.store_meter import StoreMeter
 from kron.fronts.service.sight.tally import Tally
+from kron.ports import OpenRuns
 
 # What a worker may be doing; the API without one is `none`.
 STATES = ("none", "waiting", "ready", "running", "degraded", "failed")
@@ -91,6 +92,15 @@ def launcher_families(meters: Mapping[str, LauncherMeter]) -> Iterator[Metric]:
     for kind, meter in meters.items():
         waiting.add_metric([kind], meter.waiting)
     yield waiting
+
+
+def open_family(runs: OpenRuns) -> Metric:
+    """Return how many runs are on record and not over."""
+    means = "Runs on record that are not over, by what they wait for."
+    family = GaugeMetricFamily("kron_runs_open", means, labels=["state"])
+    for state, count in runs._asdict().items():
+        family.add_metric([state], count)
+    return family
 
 
 def request_families(requests: Requests) -> Iterator[Metric]:

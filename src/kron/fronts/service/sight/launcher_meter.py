@@ -5,17 +5,22 @@ from collections.abc import Sequence
 from kron.core.event import Report
 from kron.core.record import RunRecord
 from kron.fronts.service.sight.histogram import LAUNCH_BOUNDS, Histogram
+from kron.fronts.service.sight.trail import Trail
 from kron.ports import Clock, Hear, Launch, Launcher
 
 
 class LauncherMeter:
-    """A launcher around another; starts that nobody has heard of yet are `waiting`."""
+    """A launcher around another, which tells it who asked for a run.
 
-    def __init__(self, launcher: Launcher, clock: Clock) -> None:
+    Starts that nobody has heard of yet are `waiting`.
+    """
+
+    def __init__(self, launcher: Launcher, clock: Clock, trail: Trail) -> None:
         self.traits = launcher.traits
         self.latency = Histogram(LAUNCH_BOUNDS)
         self._launcher = launcher
         self._clock = clock
+        self._trail = trail
         self._began: dict[tuple[str, int], float] = {}
 
     @property
@@ -38,7 +43,7 @@ class LauncherMeter:
         attempt = launch.run.key, launch.run.attempt
         self._began[attempt] = self._clock.monotonic()
         try:
-            self._launcher.start(launch, heard)
+            self._launcher.start(self._trail.on(launch), heard)
         except BaseException:
             self._stop(*attempt)
             raise

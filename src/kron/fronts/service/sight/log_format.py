@@ -2,17 +2,20 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from kron.fronts.service.guard.caller import present_request
-from kron.fronts.service.settings import LOG_LEVELS, Settings
+from kron.fronts.service.settings import LOG_LEVELS, SECRETS, Settings
 from kron.fronts.service.sight.decision_log import Lines, Noted
 from kron.fronts.service.sight.secret import Redactor
 from kron.launchers.kind import HttpSettings, ProcessSettings, read_launcher
 
 # Shorter values of headers, variables and parameters are too plain to be looked for everywhere.
 LEAST_VALUE = 8
+# Parameters of an address that are passwords.
+PASSWORDS = ("password", "sslpassword")
 CONSOLE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -28,7 +31,7 @@ class ConsoleFormatter(logging.Formatter):
         if not isinstance(record.msg, Lines):
             return self._redactor.hide(super().format(record))
         head = f"{self.formatTime(record)} {record.levelname} {record.name} "
-        return "\n".join(head + text for text in record.msg.texts(self._redactor))
+        return "\n".join(head + text for text in record.msg.texts(self._redactor, present_request()))
 
 
 class JsonFormatter(logging.Formatter):
@@ -41,12 +44,11 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as JSON lines."""
         level = record.levelname.lower()
-        request = self._request()
         if isinstance(record.msg, Lines):
             head = f'{{"at":"{record.msg.at}","level":"{level}","logger":"{record.name}",'
-            if request is not None:
-                head += f'"request_id":{json.dumps(request)},'
-            return "\n".join(f"{head}{fields}}}" for fields in record.msg.jsons(self._redactor))
+            lines = record.msg.jsons(self._redactor, present_request())
+            return "\n".join(f"{head}{fields}}}" for fields in lines)
+        request = self._request()
         line: dict[str, object] = {"at": _instant_of(record), "level": level, "logger": record.name}
         if request is not None:
             line["request_id"] = request
@@ -99,17 +101,30 @@ def set_level(level: str) -> None:
 
 def secrets_of(settings: Settings) -> list[str]:
     """Return what the settings hold that nobody may read in a log."""
-    secrets = [*_passwords_in(settings.store), settings.jwt_secret or ""]
-    launcher = None if settings.default_launcher is None else read_launcher(settings.default_launcher)
+    found = [*_passwords_in(settings.store_url), *_passwords_in(settings.jwt_keys or "")]
+    found += [settings.secret_of(name) or "" for name in SECRETS]
+    for launcher in (settings.default_launcher, settings.executor):
+        found += [] if launcher is None else _secrets_in(launcher)
+    return found
+
+
+def _secrets_in(document: Mapping[str, object]) -> list[str]:
+    """Return what a launcher object of the settings holds: passwords, header values, variables."""
+    launcher = read_launcher(document)
     if isinstance(launcher, HttpSettings):
         values = [value for _, value in (*launcher.headers, *parse_qsl(urlsplit(launcher.url).query))]
-        secrets += [*_passwords_in(launcher.url), *(value for value in values if len(value) >= LEAST_VALUE)]
+        return [*_passwords_in(launcher.url), *(value for value in values if len(value) >= LEAST_VALUE)]
     if isinstance(launcher, ProcessSettings):
-        secrets += [value for _, value in launcher.env if len(value) >= LEAST_VALUE]
-    return secrets
+        return [value for _, value in launcher.env if len(value) >= LEAST_VALUE]
+    return []
 
 
 def _passwords_in(url: str) -> list[str]:
-    """Return the password of an address, as it is written and as it is meant."""
-    password = urlsplit(url).password or ""
-    return [password, unquote(password)]
+    """Return the passwords of an address, as they are written and as they are meant."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # Whoever opens it says that it is no address; until then all of it is secret.
+        return [url]
+    named = [value for name, value in parse_qsl(parts.query) if name.lower() in PASSWORDS]
+    return [*named, parts.password or "", unquote(parts.password or "")]

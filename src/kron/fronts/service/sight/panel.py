@@ -18,8 +18,9 @@ from kron.fronts.service.sight.http_meter import Requests
 from kron.fronts.service.sight.launcher_meter import LauncherMeter
 from kron.fronts.service.sight.store_meter import StoreMeter
 from kron.fronts.service.sight.tally import Tally
+from kron.fronts.service.sight.trail import Trail
 from kron.fronts.service.worker import Worker
-from kron.ports import Clock, Launcher, Ownership, Settled, Store
+from kron.ports import Clock, Launcher, OpenRuns, Ownership, Settled, Store
 
 # Whoever looks sees all shards; nothing is written with it.
 ONLOOKER = Ownership(NAMESPACE, "metrics", dict.fromkeys(range(SHARDS), 0))
@@ -27,8 +28,10 @@ ONLOOKER = Ownership(NAMESPACE, "metrics", dict.fromkeys(range(SHARDS), 0))
 NEVER = -1
 # States in which a worker looks after something.
 WORKING = frozenset({"ready", "running", "degraded"})
-# How long a scrape waits for the store, in seconds; without its answer one gauge is left out.
+# How long a scrape waits for each answer of the store, in seconds; without it a gauge is left out.
 ASKING_S = 1.0
+# How many open runs a scrape counts; who has more of them knows enough.
+MAX_OPEN = 100_000
 
 
 class Panel:
@@ -37,13 +40,15 @@ class Panel:
     def __init__(self, store: Store, clock: Clock, *, kind: str) -> None:
         self.tally = Tally()
         self.requests = Requests()
-        self.store = StoreMeter(store, clock, found=self._found, written=self._asked)
+        self._trail = Trail(store)
+        self.store = StoreMeter(store, clock, found=self._found, written=self._asked, seen=self._trail.follow)
         self.launchers: dict[str, LauncherMeter] = {}
-        self._log = DecisionLog()
+        self._log = DecisionLog(request_of=self._trail.request_of)
         self._clock = clock
         self._kind = kind
         self._worker: Worker | None = None
         self._oldest_s: float | None = None
+        self._open: OpenRuns | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -61,7 +66,7 @@ class Panel:
         """Return a launcher that is timed; a function in this program is called at once, so its is not."""
         if kind == "callback":
             return launcher
-        meter = self.launchers[kind] = LauncherMeter(launcher, self._clock)
+        meter = self.launchers[kind] = LauncherMeter(launcher, self._clock, self._trail)
         return meter
 
     # --- the journal -----------------------------------------------------------------------------
@@ -81,6 +86,7 @@ class Panel:
 
     def _asked(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
         """Count and log what somebody asked for over the API."""
+        self._trail.begin(run for change in changes for run in change.inserts)
         self.tally.settled(changes, settled, now)
         self._log.settled(changes, settled, now)
 
@@ -89,7 +95,17 @@ class Panel:
     async def scrape(self) -> bytes:
         """Return all families as Prometheus reads them."""
         self._oldest_s = await self._age_of_oldest()
+        self._open = await self._open_runs()
         return generate_latest(self._registry)
+
+    async def _open_runs(self) -> OpenRuns | None:
+        """Return how many runs are open; the index of them has nothing else in it."""
+        now = milliseconds_of(self._clock.now())
+        try:
+            async with asyncio.timeout(ASKING_S):
+                return await self.store.open_runs(NAMESPACE, now=now, limit=MAX_OPEN)
+        except (KronError, TimeoutError):
+            return None
 
     async def _age_of_oldest(self) -> float | None:
         """Return for how many seconds the oldest thing to do has been due; one look at an index."""
@@ -113,6 +129,9 @@ class Panel:
         if self._oldest_s is not None:
             means = "For how long the oldest unhandled period has been due."
             yield family.gauge("kron_oldest_unhandled_seconds", means, self._oldest_s)
+
+        if self._open is not None:
+            yield family.open_family(self._open)
 
     def _engine_families(self) -> Iterator[Metric]:
         worker = self._worker

@@ -1,10 +1,10 @@
 """A store that is timed: how long each verb takes, how often it fails, and what is found due."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from kron.core.errors import StoreError
-from kron.core.record import AuditRecord, JobRecord
+from kron.core.record import AuditRecord, JobRecord, RunRecord
 from kron.core.turn import Change
 from kron.fronts.service.sight.histogram import CALL_BOUNDS, Histogram
 from kron.ports import Clock, Loaded, Ownership, Settled, Store
@@ -13,21 +13,29 @@ Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 VERBS = (
     "own", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs",
-    "count_jobs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs", "attempts",
-    "audits", "prune",
+    "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs",
+    "attempts", "audits", "prune",
 )  # fmt: skip
 Written = Callable[[Sequence[Change], Settled, int], None]
+Seen = Callable[[Iterable[RunRecord]], Awaitable[None]]
 
 
 class StoreMeter:
-    """A store around another. `found` is told how many jobs were due, `written` what somebody changed."""
+    """A store around another.
 
-    def __init__(self, store: Store, clock: Clock, *, found: Callable[[int], None], written: Written) -> None:
+    `found` is told how many jobs were due, `written` what somebody changed, and `seen` the runs of either
+    before anything is done with them.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, *, found: Callable[[int], None], written: Written, seen: Seen
+    ) -> None:
         self.latency = {verb: Histogram(CALL_BOUNDS) for verb in VERBS}
         self.errors = dict.fromkeys(VERBS, 0)
         self._clock = clock
         self._found = found
         self._written = written
+        self._seen = seen
         self._load = self._timed("load", store.load)
         self._put = self._timed("put", store.put)
         self.own = self._timed("own", store.own)
@@ -39,6 +47,7 @@ class StoreMeter:
         self.cases = self._timed("cases", store.cases)
         self.find_jobs = self._timed("find_jobs", store.find_jobs)
         self.count_jobs = self._timed("count_jobs", store.count_jobs)
+        self.open_runs = self._timed("open_runs", store.open_runs)
         self.runs = self._timed("runs", store.runs)
         self.find_runs = self._timed("find_runs", store.find_runs)
         self.latest_runs = self._timed("latest_runs", store.latest_runs)
@@ -81,6 +90,7 @@ class StoreMeter:
         loaded = await self._load(ownership, until=until, limit=limit, named=named, without=without)
         if limit:
             self._found(len(loaded.cases))
+        await self._seen(run for case in loaded.cases for run in case.runs)
         return loaded
 
     async def put(
@@ -98,5 +108,6 @@ class StoreMeter:
             namespace, created=created, changed=changed, forgotten=forgotten, audit=audit, now=now
         )
         if not settled.changed and not settled.handled:
+            await self._seen(run for change in changed for run in change.updates)
             self._written(changed, settled, now)
         return settled

@@ -116,6 +116,13 @@ FROM schedules WHERE namespace = %(namespace)s AND schedule_id > %(after)s
 -- name: counted_jobs
 SELECT count(*) FROM schedules WHERE namespace = %(namespace)s
 
+-- name: counted_runs
+SELECT state, count(*) FROM (
+    SELECT CASE WHEN status = 'FAILED' THEN 'retrying' WHEN status <> 'PENDING' THEN 'under_way'
+        WHEN due_at IS NULL THEN 'held' WHEN due_at > %(now)s THEN 'planned' ELSE 'due' END AS state
+    FROM schedule_runs WHERE is_open = 1 AND namespace = %(namespace)s LIMIT %(limit)s
+) AS found GROUP BY state
+
 -- name: found_by_names
 AND schedule_id = ANY (%(names)s::text[])
 

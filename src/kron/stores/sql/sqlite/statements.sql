@@ -49,6 +49,14 @@ FROM jobs WHERE namespace = :namespace AND schedule_id > :after
 -- name: counted_jobs
 SELECT count(*) FROM jobs WHERE namespace = :namespace
 
+-- name: counted_runs
+-- Without statistics SQLite would go through all that is over.
+SELECT state, count(*) FROM (
+    SELECT CASE WHEN status = 'FAILED' THEN 'retrying' WHEN status <> 'PENDING' THEN 'under_way'
+        WHEN due_at IS NULL THEN 'held' WHEN due_at > :now THEN 'planned' ELSE 'due' END AS state
+    FROM runs INDEXED BY runs_open WHERE is_open = 1 AND namespace = :namespace LIMIT :limit
+) GROUP BY state
+
 -- name: found_by_names
 AND schedule_id IN (SELECT value FROM json_each(:names))
 
