@@ -11,10 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from kron.core.question import JobFilter
 from kron.core.record import RunRecord, Status
 from kron.fronts.service.demo import AWAY, AWAY_AT, PARTS, Demo, NotDemoError
 from kron.fronts.service.registrar import NAMESPACE, Registrar
-from kron.ports import JobFilter, Store
+from kron.ports import Store
 from kron.stores.sqlite import SqliteStore
 from kron.testing import SimulatedClock
 from tests.service.server import KRON, PATIENCE_S, Process, process, serving, wait_for

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from kron.core.errors import ConflictError, StoreError
+from kron.core.question import JobFilter
 from kron.core.workflow import InvalidWorkflowError, WorkflowRecord
 from kron.fronts.service.refusal import ChangedVersionError
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.request import Rules
 from kron.fronts.service.view import Document
-from kron.ports import JobFilter, Store, WorkflowStore
+from kron.ports import Store, WorkflowStore
 from kron.stores.folder_workflow import FolderWorkflows
 from kron.stores.postgres_workflow import PostgresWorkflows
 from kron.stores.sqlite import SqliteStore

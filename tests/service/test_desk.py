@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 
 from kron.core.errors import KronError, Problem
+from kron.core.question import JobFilter
 from kron.core.record import Kind, request_key_of
 from kron.fronts.service.api import api_of
 from kron.fronts.service.desk import Desk, OwnDesk, Sheet, Span
@@ -18,7 +19,6 @@ from kron.fronts.service.history import Feedback
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.remote import RemoteDesk, ServerError
 from kron.fronts.service.settings import Settings
-from kron.ports import JobFilter
 from kron.stores.sqlite import SqliteStore
 from kron.testing import SimulatedClock
 from tests.service.executor import executing

@@ -6,12 +6,13 @@ from datetime import timedelta
 import pytest
 
 from kron.core.errors import ConflictError, InvalidInstantError, InvalidOptionError
+from kron.core.question import Place
 from kron.core.record import Kind, key_of
 from kron.core.turn import Case
 from kron.fronts.service.backfill import Only, Range, backfill_schedule
 from kron.fronts.service.history import Feedback, latest_page, run_now, runs_page, take_feedback, why
 from kron.fronts.service.refusal import UnknownRunError, UnknownScheduleError
-from kron.ports import Place, Store
+from kron.ports import Store
 from kron.stores.sqlite import SqliteStore
 from kron.testing import Step
 from tests.service.office import HOURLY, MINUTE, MINUTELY, NOON, SECOND, Office, office_on

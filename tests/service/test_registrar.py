@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.errors import InputError
+from kron.core.question import FoundJob, JobFilter
 from kron.core.record import key_of
 from kron.core.registration import create
 from kron.fronts.service.history import Feedback, run_now, runs_page, take_feedback, why
@@ -21,7 +22,7 @@ from kron.fronts.service.request import FIELDS, Rules, read_wish
 from kron.fronts.service.view import preview_of, schedule_view
 from kron.launchers.gate import gate_of
 from kron.launchers.kind import launcher_text_of
-from kron.ports import FoundJob, JobFilter, Store
+from kron.ports import Store
 from kron.stores.sqlite import SqliteStore
 from kron.testing import Step
 from tests.service.office import HOURLY, MINUTE, MINUTELY, NOON, SECOND, WORK, office_on

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psycopg
 
-from kron.ports import OpenRuns, Place
+from kron.core.question import OpenRuns, Place
 from kron.stores.listing import place_values, runs_clauses
 from kron.stores.postgres import PostgresStore
 from kron.stores.sqlite import SqliteStore

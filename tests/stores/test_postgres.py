@@ -18,6 +18,7 @@ from kron.core.shard import SHARDS, shard_of
 from kron.ports import Ownership
 from kron.stores.migration import Step, steps_of
 from kron.stores.postgres import SQL, PostgresStore
+from kron.stores.postgres_query import rows_of
 from kron.stores.postgres_schema import PostgresSchema
 from kron.testing.store_contract import (
     CLEAN,
@@ -509,3 +510,18 @@ async def test_a_connection_that_is_cut_while_a_write_is_taken_back_is_an_error_
     with pytest.raises(StoreError, match="the connection was lost"):
         await store._write(cut)
     assert await store.cases(SPACE) == []
+
+
+async def test_no_statement_takes_longer_than_a_minute_and_none_waits_long_for_a_lock(
+    store: PostgresStore,
+) -> None:
+    await store.cases(SPACE)
+    found = {}
+    async with store._reading() as connection:
+        for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+            ((found[name],),) = await rows_of(connection, f"SHOW {name}", {})
+    assert found == {
+        "statement_timeout": "1min",
+        "lock_timeout": "10s",
+        "idle_in_transaction_session_timeout": "10s",
+    }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kron.core.errors import OwnedError, StoreError
-from kron.ports import JobFilter
+from kron.core.question import JobFilter
 from kron.stores.migration import SqliteSchema
 from kron.stores.sqlite import SqliteStore
 from kron.testing.store_contract import CLEAN, NOW, SPACE, a_change, a_job, a_run, plain, stored, written

@@ -8,8 +8,8 @@ from kron.cli.desk import Cursor, Server, StoreUrl, Where, ask, objects_in, show
 from kron.cli.main import GOOD
 from kron.cli.option import AsJson
 from kron.cli.schedules import Limit, show_more
+from kron.core.question import AuditFilter
 from kron.fronts.service.desk import Sheet
-from kron.ports import AuditFilter
 
 OneName = Annotated[
     str | None,

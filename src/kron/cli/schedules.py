@@ -25,9 +25,9 @@ from kron.cli.pause import pause_command, resume_command
 from kron.cli.run import backfill_command, run_command
 from kron.cli.upsert import preview_command, upsert_command
 from kron.cli.why import why_command
+from kron.core.question import JobFilter
 from kron.fronts.service.desk import Sheet
 from kron.fronts.service.view import Document
-from kron.ports import JobFilter
 
 Search = Annotated[
     str | None, typer.Option("--search", metavar="TEXT", help="Only those with this in their names.")

@@ -5,9 +5,9 @@ from kron.cli.main import GOOD, NO, one_line
 from kron.cli.option import AsJson
 from kron.cli.schedules import Limit, Search, show_more
 from kron.cli.table import counted
+from kron.core.question import JobFilter
 from kron.fronts.service.desk import Desk, Sheet
 from kron.fronts.service.view import Document
-from kron.ports import JobFilter
 
 
 def status_command(

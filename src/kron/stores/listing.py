@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from kron.core.question import AuditFilter, JobFilter, Place
 from kron.core.record import Status
-from kron.ports import AuditFilter, JobFilter, Place
 
 # Later than any instant: where the first page begins.
 FOR_EVER = 1 << 62

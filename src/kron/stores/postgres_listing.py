@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from kron.core.question import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, Place
 from kron.core.record import AuditRecord, JobRecord, RangeRecord, RunRecord, Status
-from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, Place
 from kron.stores.array import texts
 from kron.stores.listing import (
     FOR_EVER,

@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from kron.core.question import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, Place
 from kron.core.record import AuditRecord, JobRecord, RangeRecord, RunRecord, Status
-from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, Place
 from kron.stores.listing import (
     FOR_EVER,
     audit_statement,

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from kron.core.errors import InvalidOptionError, StoreError
+from kron.core.question import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, Place
 from kron.core.record import (
     AttemptRecord,
     AuditRecord,
@@ -22,21 +23,7 @@ from kron.core.record import (
 )
 from kron.core.seed import seed_hash, splitmix64, state_of, unit_of
 from kron.core.turn import Case, Change
-from kron.ports import (
-    Archive,
-    Audited,
-    AuditFilter,
-    Clock,
-    FoundJob,
-    JobFilter,
-    Loaded,
-    OpenRuns,
-    Ownership,
-    Place,
-    Settled,
-    Store,
-    Watch,
-)
+from kron.ports import Archive, Clock, Loaded, Ownership, Settled, Store, Watch
 from kron.testing.clock import SimulatedClock
 
 Arguments = ParamSpec("Arguments")

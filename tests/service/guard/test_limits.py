@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kron.core.errors import ConflictError
+from kron.core.question import AuditFilter, JobFilter
 from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.guard.caller import Caller, Right, TooManyError, calling, slug_of
 from kron.fronts.service.guard.policy import Need
@@ -23,7 +24,7 @@ from kron.launchers.kind import ProcessSettings, read_launcher
 from kron.launchers.process import ProcessLauncher
 from kron.launchers.run_token import run_token_of
 from kron.launchers.workflow import UnknownWorkflowError, find_workflow
-from kron.ports import AuditFilter, JobFilter, Launch
+from kron.ports import Launch
 from kron.stores.sqlite import SqliteStore
 from kron.stores.sqlite_workflow import SqliteWorkflows
 from kron.testing import SimulatedClock

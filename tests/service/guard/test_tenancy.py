@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kron.core.outcome import Outcome, Reason
+from kron.core.question import AuditFilter, JobFilter
 from kron.core.record import RangeRecord
 from kron.core.turn import Change
 from kron.fronts.service.guard.caller import NOBODY, PROGRAM, Caller, Right, calling
@@ -15,7 +16,6 @@ from kron.fronts.service.history import latest_page, run_now, runs_page, why
 from kron.fronts.service.refusal import InvalidScheduleError, UnknownScheduleError
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.view import Document
-from kron.ports import AuditFilter, JobFilter
 from kron.stores.sqlite import SqliteStore
 from kron.testing import SimulatedClock
 

@@ -18,13 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from kron.cli.main import BAD
 from kron.clocks.system import SystemClock
 from kron.core.outcome import Outcome
+from kron.core.question import OpenRuns
 from kron.core.record import Result
 from kron.fronts.service.backfill import Range, backfill_schedule
 from kron.fronts.service.guard.caller import PROGRAM, calling
 from kron.fronts.service.history import run_now
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.sight.family import STATES
-from kron.ports import OpenRuns
 from kron.runtime.journal import WARNINGS
 from kron.stores.url import open_store
 from tests.docs.page import ROOT

@@ -11,11 +11,12 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from kron.core.errors import InputError
+from kron.core.question import JobFilter
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.request import Rules
 from kron.fronts.service.view import Document
 from kron.launchers.callback import Callback, CallbackLauncher
-from kron.ports import Clock, JobFilter, Launch, Store
+from kron.ports import Clock, Launch, Store
 from kron.runtime.engine import Engine
 from kron.runtime.journal import LogJournal
 

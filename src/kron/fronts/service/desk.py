@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from kron.core.errors import InputError, InvalidOptionError, StoreError, check_choice
 from kron.core.instant import EpochSeconds
+from kron.core.question import AuditFilter, JobFilter, Place
 from kron.core.reading import parse_instant
 from kron.core.record import Status
 from kron.fronts.service.backfill import Only, Range, backfill_schedule
@@ -26,7 +27,6 @@ from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.request import read_wish
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.view import Document
-from kron.ports import AuditFilter, JobFilter, Place
 
 # What the state of the worker and its mistake are asked of; without a worker there is neither.
 Ask = Callable[[], tuple[str | None, str | None]]

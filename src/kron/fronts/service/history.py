@@ -9,6 +9,7 @@ from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError,
 from kron.core.event import Happened, Report, Traits
 from kron.core.instant import EpochSeconds, rfc3339
 from kron.core.plan import plan
+from kron.core.question import Place
 from kron.core.record import Kind, RangeRecord, RunRecord, Status, request_key_of
 from kron.core.registration import ask_for
 from kron.core.turn import USUAL_TRAITS, Case, Change, Scope, Snapshot
@@ -17,7 +18,6 @@ from kron.fronts.service.registrar import MAX_TRIES, NAMESPACE, Registrar, check
 from kron.fronts.service.request import check_request, check_text
 from kron.fronts.service.view import Document, attempt_view, range_view, run_view
 from kron.launchers.run_token import without_tokens
-from kron.ports import Place
 from kron.runtime import inquiry
 
 # What an executor may say, and what that means inside.

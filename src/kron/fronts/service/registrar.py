@@ -7,6 +7,7 @@ from uuid import uuid4
 from kron.core.errors import ConflictError, InputError, Problem
 from kron.core.identity import identity_fault
 from kron.core.instant import EPOCH, rfc3339
+from kron.core.question import FoundJob, JobFilter
 from kron.core.record import JobRecord
 from kron.core.registration import create, delete, look_ahead
 from kron.core.turn import Case, Change
@@ -27,7 +28,7 @@ from kron.fronts.service.refusal import (
 from kron.fronts.service.request import Rules, Wish, read_wish
 from kron.fronts.service.view import Document, coming, etag_of, preview_of, schedule_view
 from kron.launchers.kind import WorkflowSettings, launcher_kind_of, launcher_text_of
-from kron.ports import Clock, FoundJob, JobFilter, Settled, Store, WorkflowStore, WorkflowVersion
+from kron.ports import Clock, Settled, Store, WorkflowStore, WorkflowVersion
 
 NAMESPACE = "service"
 MILLISECOND = timedelta(milliseconds=1)

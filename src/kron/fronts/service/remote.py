@@ -19,6 +19,7 @@ from kron.core.errors import (
     StoreError,
     revived,
 )
+from kron.core.question import AuditFilter, JobFilter
 from kron.fronts.service.desk import Sheet, Span
 from kron.fronts.service.history import Feedback
 from kron.fronts.service.refusal import (
@@ -30,7 +31,6 @@ from kron.fronts.service.refusal import (
     UnknownScheduleError,
 )
 from kron.fronts.service.view import Document
-from kron.ports import AuditFilter, JobFilter
 
 # How long one answer may take; a batch of a bulk request is the longest of them.
 PATIENCE_S = 120

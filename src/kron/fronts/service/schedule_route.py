@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 
+from kron.core.question import JobFilter
 from kron.fronts.service.desk import USUAL_PAGE, OwnDesk, Sheet
 from kron.fronts.service.edge import name_of
 from kron.fronts.service.model import (
@@ -21,7 +22,6 @@ from kron.fronts.service.model import (
     up_to,
 )
 from kron.fronts.service.view import Document
-from kron.ports import JobFilter
 
 IfMatch = Annotated[str | None, Header(description="the ETag of the state that may be changed")]
 IfNoneMatch = Annotated[str | None, Header(description="`*`: only create, change nothing")]

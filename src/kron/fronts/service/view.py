@@ -8,12 +8,12 @@ from hashlib import sha256
 from kron.core.duration import format_duration
 from kron.core.instant import EpochSeconds, rfc3339
 from kron.core.policy import FURTHER, USUAL, Catchup
+from kron.core.question import FoundJob
 from kron.core.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.registration import is_period
 from kron.core.terms import Terms, terms_of
 from kron.launchers.kind import HttpSettings, InvalidLauncherError, ProcessSettings, settings_of
 from kron.launchers.request import target_of
-from kron.ports import FoundJob
 
 Document = dict[str, object]
 # How many coming times are shown, and how many periods are looked at for them.

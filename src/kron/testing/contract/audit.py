@@ -3,8 +3,9 @@
 
 import json
 
+from kron.core.question import AuditFilter
 from kron.core.record import AuditRecord
-from kron.ports import AuditFilter, Store
+from kron.ports import Store
 from kron.testing.contract.sample import CLEAN, ELSEWHERE, NOW, SPACE, a_change, a_job, stored
 
 ALL = AuditFilter()

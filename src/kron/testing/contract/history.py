@@ -4,8 +4,9 @@
 import json
 
 from kron.core.outcome import Reason
+from kron.core.question import Place
 from kron.core.record import Kind, RunRecord, Status, request_key_of
-from kron.ports import Place, Store
+from kron.ports import Store
 from kron.testing.contract.sample import (
     CLEAN,
     ELSEWHERE,

@@ -3,8 +3,9 @@
 
 import json
 
+from kron.core.question import JobFilter, OpenRuns
 from kron.core.record import RunRecord, Status
-from kron.ports import JobFilter, OpenRuns, Store
+from kron.ports import Store
 from kron.testing.contract.sample import (
     CLEAN,
     ELSEWHERE,

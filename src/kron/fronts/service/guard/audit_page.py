@@ -2,11 +2,11 @@
 
 import json
 
+from kron.core.question import AuditFilter
 from kron.core.record import AuditRecord
 from kron.fronts.service.page import cursor_of, place_of
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.view import Document, time_text
-from kron.ports import AuditFilter
 
 
 async def audit_page(

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
+from kron.core.question import AuditFilter
 from kron.fronts.service.desk import USUAL_PAGE, OwnDesk, Sheet
 from kron.fronts.service.model import up_to
 from kron.fronts.service.view import Document
-from kron.ports import AuditFilter
 
 
 class AuditEntry(BaseModel):

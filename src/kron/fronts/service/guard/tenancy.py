@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 from kron.core.errors import Problem
+from kron.core.question import Audited, AuditFilter, FoundJob, JobFilter, Place
 from kron.core.record import (
     AttemptRecord,
     AuditRecord,
@@ -22,7 +23,7 @@ from kron.fronts.service.guard.audit import audit_of
 from kron.fronts.service.guard.caller import Caller, TooManyError, prefix_of, present_caller, shown_keys
 from kron.fronts.service.guard.owner import owner_of
 from kron.fronts.service.refusal import InvalidScheduleError
-from kron.ports import Audited, AuditFilter, FoundJob, JobFilter, Place, Settled, Store
+from kron.ports import Settled, Store
 
 
 class TenantStore:

@@ -12,13 +12,13 @@ from prometheus_client.core import (
     Metric,
 )
 
+from kron.core.question import OpenRuns
 from kron.core.record import Result
 from kron.fronts.service.sight.histogram import Histogram
 from kron.fronts.service.sight.http_meter import Requests
 from kron.fronts.service.sight.launcher_meter import LauncherMeter
 from kron.fronts.service.sight.store_meter import StoreMeter
 from kron.fronts.service.sight.tally import Tally
-from kron.ports import OpenRuns
 
 # What a worker may be doing; the API without one is `none`.
 STATES = ("none", "waiting", "ready", "running", "degraded", "failed")

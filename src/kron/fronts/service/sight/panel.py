@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 
 from kron.core.errors import KronError
 from kron.core.instant import milliseconds_of
+from kron.core.question import OpenRuns
 from kron.core.shard import SHARDS
 from kron.core.turn import Change
 from kron.fronts.service.registrar import NAMESPACE
@@ -20,7 +21,7 @@ from kron.fronts.service.sight.store_meter import StoreMeter
 from kron.fronts.service.sight.tally import Tally
 from kron.fronts.service.sight.trail import Trail
 from kron.fronts.service.worker import Worker
-from kron.ports import Clock, Launcher, OpenRuns, Ownership, Settled, Store
+from kron.ports import Clock, Launcher, Ownership, Settled, Store
 
 # Whoever looks sees all shards; nothing is written with it.
 ONLOOKER = Ownership(NAMESPACE, "metrics", dict.fromkeys(range(SHARDS), 0))

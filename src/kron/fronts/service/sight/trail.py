@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 
 from kron.core.errors import StoreError
 from kron.core.outcome import Reason
+from kron.core.question import Audited, AuditFilter
 from kron.core.record import RunRecord
 from kron.fronts.service.guard.caller import present_request
 from kron.fronts.service.registrar import NAMESPACE
-from kron.ports import Audited, AuditFilter, Launch, Store
+from kron.ports import Launch, Store
 
 # How many of the latest changes are looked through, and of how many runs is remembered who asked for them.
 MAX_LOOKED, MAX_KNOWN = 1_000, 10_000

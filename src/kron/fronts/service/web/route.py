@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kron.core.instant import rfc3339
+from kron.core.question import Place
 from kron.core.record import Status
 from kron.fronts.service.guard.caller import (
     ANYBODY,
@@ -23,7 +24,6 @@ from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.web.reference import sections_of
 from kron.fronts.service.web.rendering import asset, page, render
 from kron.fronts.service.web.viewer import RUNS, Viewer
-from kron.ports import Place
 
 Name = Annotated[str, Query(alias="id", description="the schedule")]
 READ = ["GET", "HEAD"]

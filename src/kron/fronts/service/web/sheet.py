@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from kron.core.instant import DAY, milliseconds_of, rfc3339
 from kron.core.preview import changes_ahead, preview
+from kron.core.question import FoundJob
 from kron.core.reading import parse_instant
 from kron.core.record import JobRecord, RunRecord
 from kron.core.terms import terms_of
@@ -15,7 +16,6 @@ from kron.fronts.service.view import Document, coming, run_view
 from kron.fronts.service.web.chart import Day, day_of
 from kron.fronts.service.web.mark import Badge, Mark, badges_of, mark_of, mark_of_answer, mark_of_document
 from kron.fronts.service.web.moment import Moment, moment_of
-from kron.ports import FoundJob
 
 # How many coming times and changes of the clocks are shown.
 COMING, NOTES = 5, 6

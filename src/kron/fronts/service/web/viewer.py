@@ -7,6 +7,7 @@ import asyncio
 
 from kron.core.errors import StoreError
 from kron.core.plan import UNUSABLE
+from kron.core.question import FoundJob, JobFilter, Place
 from kron.core.record import Status
 from kron.fronts.service.history import latest_page, runs_page
 from kron.fronts.service.refusal import UnknownScheduleError
@@ -30,7 +31,6 @@ from kron.fronts.service.web.sheet import (
     story_of,
     zone_of_job,
 )
-from kron.ports import FoundJob, JobFilter, Place
 from kron.runtime import inquiry
 
 # How many of each a page shows.
