@@ -15,8 +15,6 @@ from kron.ports import Clock, Hear, Journal, Launch, Launcher, Settled, Store
 from kron.runtime.hand import Hand
 from kron.runtime.takeover import sort_out
 
-# A record from all its fields, which nobody counts.
-new = tuple.__new__
 # How many executions are started before others get their turn in the event loop.
 STARTS_PER_TURN = 100
 
@@ -124,7 +122,7 @@ class Carrier:
             self.journal.note("start_withheld", {"identity": run.identity, "key": run.key})
             self.unsure.append(Change(job, job.revision, starts=[run]))
             return
-        launch = new(Launch, (job, run, None, self._hold_of(run), None))
+        launch = Launch(job, run, None, self._hold_of(run))
         if alone:
             self.alone[run.identity] = launch
         launcher = self.launchers.get(job.launcher_kind)
