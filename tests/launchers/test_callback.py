@@ -8,7 +8,7 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
-from kron.core.event import Happened
+from kron.core.event import Happened, Hold
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.report import MAX_ERROR, tidy
 from kron.ports import Launch
@@ -246,6 +246,38 @@ async def test_a_call_that_waits_for_its_turn_can_be_ended() -> None:
     assert ear.said(second) == [Happened.CANCELLED]
     launcher.end(first.run)
     assert (await ear.end_of(third)).happened is Happened.SUCCESS
+
+
+async def test_nothing_is_called_while_a_lease_may_have_ended() -> None:
+    launcher, ear, holds = CallbackLauncher(SystemClock()), Ear(), [Hold.LAPSED]
+    launch = a_launch(identity="a")._replace(hold=lambda: holds[0])
+    launcher.callbacks["a"] = fine
+    launcher.start(launch, ear)
+    await asyncio.sleep(0.05)
+    assert (ear.reports, launcher.busy) == ([], True)
+    holds[0] = Hold.HELD
+    assert (await ear.end_of(launch)).happened is Happened.SUCCESS
+
+
+async def test_a_call_that_waits_for_its_turn_is_dropped_when_somebody_else_looks_after_it() -> None:
+    launcher, ear, holds = CallbackLauncher(SystemClock(), max_calls=1), Ear(), [Hold.HELD]
+    called: list[int] = []
+
+    async def note(launch: Launch) -> None:
+        called.append(launch.run.token)
+
+    first, second = a_launch(identity="a"), a_launch(identity="b")
+    launcher.callbacks.update(a=hang, b=note)
+    launcher.start(first, ear)
+    launcher.start(second._replace(hold=lambda: holds[0]), ear)
+    await asyncio.sleep(0)
+    holds[0] = Hold.LOST
+    # This owner has it again: the same attempt, with a newer token.
+    launcher.start(second._replace(run=second.run._replace(token=8)), ear)
+    launcher.end(first.run)
+    assert (await ear.end_of(second)).happened is Happened.SUCCESS
+    await launcher.close()
+    assert (called, ear.said(second)) == ([8], [Happened.SUCCESS])
 
 
 def test_the_limit_must_leave_room() -> None:

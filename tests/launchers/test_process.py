@@ -16,7 +16,7 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
-from kron.core.event import Happened
+from kron.core.event import Happened, Hold
 from kron.core.record import RunRecord
 from kron.launchers.host import SLACK, WRAPPER, boot_of, exit_code_of, members_of, started_of, stat_of
 from kron.launchers.kind import LEAST_OUTPUT
@@ -410,6 +410,47 @@ async def test_no_more_than_allowed_run_at_once_and_the_others_wait_in_order(tmp
     assert most <= 2
     begun = [report.identity for report in ear.reports if report.happened is Happened.ACCEPTED]
     assert begun == [launch.run.identity for launch in launches]
+
+
+async def test_nothing_begins_while_a_lease_may_have_ended(launcher: ProcessLauncher) -> None:
+    holds = [Hold.LAPSED]
+    ear, launch = Ear(), a_process(["true"])._replace(hold=lambda: holds[0])
+    launcher.start(launch, ear)
+    await asyncio.sleep(0.05)
+    assert (ear.reports, launcher.busy) == ([], True)
+    holds[0] = Hold.HELD
+    assert (await ear.end_of(launch)).happened is Happened.SUCCESS
+
+
+async def test_a_process_that_waits_for_its_turn_is_dropped_when_somebody_else_looks_after_it(
+    tmp_path: Path,
+) -> None:
+    launcher, ear, holds = a_launcher(tmp_path, max_processes=1), Ear(), [Hold.HELD]
+    first, second = a_process(["sleep", "60"], identity="a"), a_process(["true"], identity="b")
+    launcher.start(first, ear)
+    launcher.start(second._replace(hold=lambda: holds[0]), ear)
+    await ear.accepted(first)
+    holds[0] = Hold.LOST
+    launcher.end(first.run)
+    await launcher.close()
+    assert (ear.said(second), launcher.busy) == ([], False), "the other owner begins it, and hears of it"
+
+
+async def test_what_waits_and_was_lost_is_not_adopted(tmp_path: Path) -> None:
+    launcher, ear, holds = a_launcher(tmp_path, max_processes=1), Ear(), [Hold.HELD]
+    first, kept, lost = (
+        a_process(["sleep", "60"] if name == "a" else ["true"], identity=name) for name in "abc"
+    )
+    launcher.start(first, ear)
+    launcher.start(kept._replace(hold=lambda: Hold.HELD), ear)
+    launcher.start(lost._replace(hold=lambda: holds[0]), ear)
+    await ear.accepted(first)
+    holds[0] = Hold.LOST
+    assert await launcher.adopt([kept, lost], ear) == {kept.run.key}
+    launcher.end(first.run)
+    assert (await ear.end_of(kept)).happened is Happened.SUCCESS
+    await launcher.close()
+    assert ear.said(lost) == []
 
 
 def test_the_bound_must_leave_room(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from kron.core.errors import InvalidOptionError
 from kron.core.event import Happened, Traits
 from kron.core.record import RunRecord
+from kron.launchers.hold import may_begin
 from kron.launchers.report import report_of
 from kron.ports import Clock, Hear, Launch
 
@@ -73,6 +74,10 @@ class CallbackLauncher:
         try:
             if self._room is not None:
                 has_room = await self._room.acquire()
+            if launch.hold is not None and not await may_begin(self._clock, launch):
+                # Whoever looks after it now calls its function, and hears how that ends.
+                self._forgets(launch)
+                return
             callback = self._pick(launch)
             if callback is None:
                 happened, error = Happened.LAUNCH_FAILED, "no function is registered for the job"
@@ -102,8 +107,17 @@ class CallbackLauncher:
 
     def _tell(self, launch: Launch, hear: Hear, happened: Happened, error: str) -> None:
         """Report an end, once."""
-        if self._calls.pop((launch.run.key, launch.run.attempt), None) is not None:
+        if self._forgets(launch):
             hear(report_of(self._clock, launch.run, happened, error or None))
+
+    def _forgets(self, launch: Launch) -> bool:
+        """Forget a call, and say whether it was known; another of the same key may have come since."""
+        attempt = (launch.run.key, launch.run.attempt)
+        found = self._calls.get(attempt)
+        if found is None or found[1] is not launch:
+            return False
+        del self._calls[attempt]
+        return True
 
     def end(self, run: RunRecord) -> None:
         """Cancel the call."""

@@ -265,3 +265,10 @@ def said_of(code: int, tail: bytes) -> str:
 # What an error says of the output.
 MAX_LINES, MAX_TAIL = 10, 1_000
 _SIGNALS = frozenset(map(int, signal.Signals))
+
+
+def forget(files: Files, *, survive: bool) -> None:
+    """Remove what a process left; only one that was to survive its owner has a file of its status."""
+    for path in files if survive else files[:1]:
+        with suppress(OSError):
+            os.unlink(path)

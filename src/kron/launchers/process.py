@@ -11,14 +11,16 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kron.core.errors import InputError, InvalidOptionError
-from kron.core.event import Happened, Traits
+from kron.core.event import Happened, Hold, Traits
 from kron.core.record import RunRecord
+from kron.launchers.hold import LAPSED_S, is_lost
 from kron.launchers.host import (
     Files,
     boot_of,
+    forget,
     members_of,
     said_of,
     sessions_of,
@@ -31,7 +33,7 @@ from kron.launchers.kind import OWN_PREFIX, ProcessSettings
 from kron.launchers.report import report_of
 from kron.launchers.retry import Backoff, pause
 from kron.launchers.run_token import run_token_of, without_token
-from kron.launchers.running import Process, env_of, number_of, process_settings
+from kron.launchers.running import Process, Waiting, env_of, number_of, process_settings
 from kron.launchers.watch import Watched
 from kron.ports import Clock, Hear, Launch
 
@@ -48,14 +50,6 @@ TRIM_S, LOOK_S = 0.25, 0.05
 # How often a process is looked at whose end nobody tells us, on hosts without pidfd.
 POLL_S = 0.2
 LOST = "its exit status was lost with its owner"
-
-
-class _Waiting(NamedTuple):
-    """A launch that has not begun, and how often it failed to."""
-
-    launch: Launch
-    hear: Hear
-    failed: int = 0
 
 
 class ProcessLauncher:
@@ -97,8 +91,8 @@ class ProcessLauncher:
         self._env = {
             name: value for name, value in os.environb.items() if not name.startswith(OWN_PREFIX.encode())
         }
-        self._waiting: dict[Attempt, _Waiting] = {}
-        self._retries: dict[Attempt, tuple[asyncio.Task[None], _Waiting]] = {}
+        self._waiting: dict[Attempt, Waiting] = {}
+        self._retries: dict[Attempt, tuple[asyncio.Task[None], Waiting]] = {}
         self._running: dict[Attempt, Process] = {}
         self._work: AbstractContextManager[None] | None = None
         self._trimmer: asyncio.TimerHandle | None = None
@@ -114,7 +108,7 @@ class ProcessLauncher:
 
     def start(self, launch: Launch, hear: Hear) -> None:
         """Begin a process in one of the next turns of the event loop, or when there is room."""
-        self._waiting[launch.run.key, launch.run.attempt] = _Waiting(launch, hear)
+        self._waiting[launch.run.key, launch.run.attempt] = Waiting(launch, hear)
         self._call()
 
     def _call(self) -> None:
@@ -134,14 +128,23 @@ class ProcessLauncher:
                 if not self._waiting or not self._has_room():
                     break
                 attempt = next(iter(self._waiting))
-                self._begin(attempt, self._waiting.pop(attempt))
+                waiting = self._waiting.pop(attempt)
+                if self._may_begin(attempt, waiting):
+                    self._begin(attempt, waiting)
             self._call()
         finally:
             if work is not None:
                 work.__exit__(None, None, None)
             self._note_idle()
 
-    def _begin(self, attempt: Attempt, waiting: _Waiting) -> None:
+    def _may_begin(self, attempt: Attempt, waiting: Waiting) -> bool:
+        """Say whether the lease holds; what waits is dropped once it was lost."""
+        hold = Hold.HELD if waiting.launch.hold is None else waiting.launch.hold()
+        if hold is Hold.LAPSED:
+            self._begin_later(attempt, waiting, LAPSED_S)
+        return hold is Hold.HELD
+
+    def _begin(self, attempt: Attempt, waiting: Waiting) -> None:
         launch, hear, failed = waiting
         try:
             settings = process_settings(launch)
@@ -154,22 +157,25 @@ class ProcessLauncher:
             self._refuse(launch, hear, str(error))
             return
         except OSError as error:
-            self._try_again(attempt, _Waiting(launch, hear, failed + 1), error)
+            self._try_again(attempt, Waiting(launch, hear, failed + 1), error)
             return
         process = Process(launch, hear, settings, child.pid, started_of(child.pid), files, child)
         self._watch(attempt, process)
         hear(report_of(self._clock, launch.run, Happened.ACCEPTED, run_id=process.run_id))
 
-    def _try_again(self, attempt: Attempt, waiting: _Waiting, error: OSError) -> None:
+    def _try_again(self, attempt: Attempt, waiting: Waiting, error: OSError) -> None:
         wait_s = self._backoff.wait_of(waiting.launch.run.key, waiting.failed)
         if wait_s is None:
-            _forget(self._files_of(attempt), survive=True)
+            forget(self._files_of(attempt), survive=True)
             self._refuse(waiting.launch, waiting.hear, f"the command cannot be started: {error}")
             return
+        self._begin_later(attempt, waiting, wait_s)
+
+    def _begin_later(self, attempt: Attempt, waiting: Waiting, wait_s: float) -> None:
         task = asyncio.create_task(self._wait_again(attempt, waiting, wait_s))
         self._retries[attempt] = task, waiting
 
-    async def _wait_again(self, attempt: Attempt, waiting: _Waiting, wait_s: float) -> None:
+    async def _wait_again(self, attempt: Attempt, waiting: Waiting, wait_s: float) -> None:
         await pause(self._clock, wait_s)
         del self._retries[attempt]
         self._waiting = {attempt: waiting, **self._waiting}
@@ -235,7 +241,7 @@ class ProcessLauncher:
         code = process.exit_code()
         process.release()
         happened, error = self._said(process, code)
-        _forget(process.files, survive=process.settings.survive or process.child is None)
+        forget(process.files, survive=process.settings.survive or process.child is None)
         run_id = process.run_id if process.pid else None
         process.hear(report_of(self._clock, process.launch.run, happened, error, run_id))
         self._call()
@@ -267,10 +273,7 @@ class ProcessLauncher:
     def end(self, run: RunRecord) -> None:
         """Ask a process and all it started to end; kill what is left of them after the grace."""
         attempt = (run.key, run.attempt)
-        waiting = self._waiting.pop(attempt, None)
-        if attempt in self._retries:
-            task, waiting = self._retries.pop(attempt)
-            task.cancel()
+        waiting = self._taken_back(attempt)
         if waiting is not None:
             error = "ended on request before it began"
             waiting.hear(report_of(self._clock, run, Happened.CANCELLED, error))
@@ -279,6 +282,14 @@ class ProcessLauncher:
         # One that has already ended by itself is noticed in a moment, and was not ended by us.
         if process is not None and process.ending is None and not process.ended:
             process.ending = asyncio.create_task(self._end(attempt, process))
+
+    def _taken_back(self, attempt: Attempt) -> Waiting | None:
+        """Take out a launch that has not begun, if it has not."""
+        if attempt not in self._retries:
+            return self._waiting.pop(attempt, None)
+        task, waiting = self._retries.pop(attempt)
+        task.cancel()
+        return waiting
 
     async def _end(self, attempt: Attempt, process: Process) -> None:
         process.signal(signal.SIGTERM)
@@ -346,24 +357,19 @@ class ProcessLauncher:
             if self._resume(attempt, hear) or self._adopt_one(attempt, launch, hear, unnamed.get(attempt)):
                 found.add(launch.run.key)
             else:
-                _forget(self._files_of(attempt), survive=True)
+                forget(self._files_of(attempt), survive=True)
         return frozenset(found)
 
     def _resume(self, attempt: Attempt, hear: Hear) -> bool:
-        """Go on with what this launcher itself has in hand."""
-        if attempt in self._waiting:
-            self._waiting[attempt] = self._waiting[attempt]._replace(hear=hear)
-        elif attempt in self._retries:
-            task, waiting = self._retries[attempt]
-            task.cancel()
-            del self._retries[attempt]
+        """Go on with what this launcher itself has in hand, unless others have begun it since."""
+        waiting = self._taken_back(attempt)
+        if waiting is not None and not is_lost(waiting.launch):
             self._waiting[attempt] = waiting._replace(hear=hear)
             self._call()
-        elif attempt in self._running:
+            return True
+        if attempt in self._running:
             self._running[attempt].hear = hear
-        else:
-            return False
-        return True
+        return attempt in self._running
 
     def _adopt_one(self, attempt: Attempt, launch: Launch, hear: Hear, pid: int | None) -> bool:
         """Look after a process again, or say how it ended; False when nothing is known of it."""
@@ -390,9 +396,3 @@ class ProcessLauncher:
             self._watched.remove(process.pidfd)
             process.release()
             asyncio.get_running_loop().call_soon(self._noticed, attempt, process)
-
-
-def _forget(files: Files, *, survive: bool) -> None:
-    for path in files if survive else files[:1]:
-        with suppress(OSError):
-            os.unlink(path)

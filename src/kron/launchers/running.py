@@ -8,6 +8,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from subprocess import Popen
+from typing import NamedTuple
 
 from kron.core.errors import InvalidOptionError
 from kron.core.instant import rfc3339
@@ -19,6 +20,14 @@ from kron.launchers.run_token import run_token_of
 from kron.ports import Hear, Launch
 
 _log = logging.getLogger("kron.launchers")
+
+
+class Waiting(NamedTuple):
+    """A launch that has not begun, and how often it failed to."""
+
+    launch: Launch
+    hear: Hear
+    failed: int = 0
 
 
 @dataclass(slots=True, eq=False)
