@@ -13,6 +13,8 @@ from tests.service.server import Process
 LEASE_MS = 5_000
 LEAST_FREEZE_S, MOST_FREEZE_S = 0.3, 9.0
 LEAST_REST_S, MOST_REST_S = 0.0, 1.5
+# How long a process may take until it can be told to stop, and how often it is looked at.
+UP_S, LOOK_S = 60.0, 0.05
 API = "api"
 
 
@@ -115,6 +117,7 @@ class Fleet:
         faults = []
         for seat in self.seats:
             if seat.process is not None:
+                _wait_for(seat.process)
                 seat.process.signal(signal.SIGTERM)
         for seat in self.seats:
             if seat.process is not None:
@@ -134,6 +137,23 @@ class Fleet:
         for seat in self.seats:
             if seat.process is not None:
                 self._clear(seat)
+
+
+def _listens(process: Process) -> bool:
+    """Say whether a process has come so far that it is told of SIGTERM, or has ended."""
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    except OSError:
+        return True
+    (caught,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
+    return process.is_over or bool(caught >> (signal.SIGTERM - 1) & 1)
+
+
+def _wait_for(process: Process) -> None:
+    """Wait until a process that was started a moment ago on a busy machine can be told to stop."""
+    until = time.monotonic() + UP_S
+    while not _listens(process) and time.monotonic() < until:
+        time.sleep(LOOK_S)
 
 
 def free_port() -> int:
