@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from kron.core.duration import format_duration, parse_duration
 from kron.core.errors import InputError, Problem
-from kron.core.reading import Fields, parse_bool, parse_text, parse_utf8, refuse, suggestion
+from kron.core.reading import Fields, optional, parse_bool, parse_text, parse_utf8, refuse, suggestion
+from kron.launchers.celery_kind import CELERY_FIELDS, CelerySettings, read_celery
 from kron.launchers.own import OwnSettings, own_kinds, read_own
 
 # What is kept of a process's output: by default, and the bounds of what may be asked for.
@@ -39,7 +40,6 @@ OWN_HEADERS = frozenset(
     }
 )
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
-Value = TypeVar("Value")
 
 
 class InvalidLauncherError(InputError):
@@ -155,7 +155,9 @@ def _workflow_of(settings: CallbackSettings | ProcessSettings | WorkflowSettings
     return {name: value for name, value in said.items() if value is not None}
 
 
-Settings: TypeAlias = CallbackSettings | ProcessSettings | HttpSettings | WorkflowSettings | OwnSettings
+Settings: TypeAlias = (
+    CallbackSettings | ProcessSettings | HttpSettings | CelerySettings | WorkflowSettings | OwnSettings
+)
 
 
 def read_launcher(value: object, *, path: str = "launcher") -> Settings:
@@ -192,6 +194,8 @@ def launcher_kind_of(settings: Settings) -> str:
             return "process"
         case HttpSettings():
             return "http:reports" if settings.reports else "http"
+        case CelerySettings():
+            return "celery:reports" if settings.reports else "celery"
         case WorkflowSettings():
             return "workflow"
         case OwnSettings():
@@ -226,10 +230,10 @@ def _check_size(settings: Settings, path: str, problems: list[Problem]) -> None:
 
 def _read_callback(fields: Fields) -> Settings:
     return CallbackSettings(
-        name=fields.read("name", _optional(parse_utf8), None),
-        workflow_id=fields.read("workflow_id", _optional(parse_utf8), None),
-        version=fields.read("version", _optional(_parse_version), None),
-        user_id=fields.read("user_id", _optional(parse_utf8), None),
+        name=fields.read("name", optional(parse_utf8), None),
+        workflow_id=fields.read("workflow_id", optional(parse_utf8), None),
+        version=fields.read("version", optional(_parse_version), None),
+        user_id=fields.read("user_id", optional(parse_utf8), None),
     )
 
 
@@ -238,9 +242,9 @@ def _read_workflow(fields: Fields) -> Settings:
         if fields.get(name) is None:
             fields.problem(name, None, "is missing")
     return WorkflowSettings(
-        workflow_id=fields.read("workflow_id", _optional(parse_utf8), None) or "",
-        version=fields.read("version", _optional(_parse_version), None) or 0,
-        user_id=fields.read("user_id", _optional(parse_utf8), None) or "",
+        workflow_id=fields.read("workflow_id", optional(parse_utf8), None) or "",
+        version=fields.read("version", optional(_parse_version), None) or 0,
+        user_id=fields.read("user_id", optional(parse_utf8), None) or "",
     )
 
 
@@ -251,13 +255,13 @@ def _read_process(fields: Fields) -> Settings:
         command=fields.read("command", _parse_command, ("",)),
         shell=isinstance(fields.get("command"), str),
         env=fields.read("env", _parse_env, ()),
-        cwd=fields.read("cwd", _optional(_parse_word), None),
+        cwd=fields.read("cwd", optional(_parse_word), None),
         stdin=fields.read("stdin", _parse_document, None),
         max_output=fields.read("max_output", _parse_max_output, MAX_OUTPUT),
         survive=fields.read("survive", parse_bool, False),
-        workflow_id=fields.read("workflow_id", _optional(parse_utf8), None),
-        version=fields.read("version", _optional(_parse_version), None),
-        user_id=fields.read("user_id", _optional(parse_utf8), None),
+        workflow_id=fields.read("workflow_id", optional(parse_utf8), None),
+        version=fields.read("version", optional(_parse_version), None),
+        user_id=fields.read("user_id", optional(parse_utf8), None),
     )
 
 
@@ -272,10 +276,14 @@ def _read_http(fields: Fields) -> Settings:
         timeout=fields.read("timeout", _parse_timeout, usual.timeout),
         connect_timeout=fields.read("connect_timeout", _parse_timeout, usual.connect_timeout),
         reports=fields.read("reports", parse_bool, usual.reports),
-        workflow_id=fields.read("workflow_id", _optional(parse_utf8), None),
-        version=fields.read("version", _optional(_parse_version), None),
-        user_id=fields.read("user_id", _optional(parse_utf8), None),
+        workflow_id=fields.read("workflow_id", optional(parse_utf8), None),
+        version=fields.read("version", optional(_parse_version), None),
+        user_id=fields.read("user_id", optional(parse_utf8), None),
     )
+
+
+def _read_celery(fields: Fields) -> Settings:
+    return read_celery(fields, version=fields.read("version", optional(_parse_version), None))
 
 
 def _parse_word(value: object) -> str:
@@ -381,15 +389,12 @@ def _fault_of_url(value: object) -> str | None:
     return "must not have a fragment" if url.fragment else None
 
 
-def _optional(parse: Callable[[object], Value]) -> Callable[[object], Value | None]:
-    return lambda value: None if value is None else parse(value)
-
-
 # Whose work it is (SPEC 3: 3): every kind may say so.
 _WORKFLOW = ("workflow_id", "version", "user_id")
 _READERS: dict[str, tuple[tuple[str, ...], Callable[[Fields], Settings]]] = {
     "callback": (("name", *_WORKFLOW), _read_callback),
     "process": (("command", "env", "cwd", "stdin", "max_output", "survive", *_WORKFLOW), _read_process),
     "http": (("url", "headers", "timeout", "connect_timeout", "reports", *_WORKFLOW), _read_http),
+    "celery": ((*CELERY_FIELDS, *_WORKFLOW), _read_celery),
     "workflow": (_WORKFLOW, _read_workflow),
 }

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from kron.core.instant import rfc3339
+from kron.launchers.celery_kind import CelerySettings
 from kron.launchers.connection import Origin
 from kron.launchers.kind import HttpSettings
 from kron.launchers.report import plain_request_of, tidy
@@ -93,7 +94,7 @@ def written(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
     return f"{target.head}\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def document_of(launch: Launch, settings: HttpSettings) -> dict[str, object]:
+def document_of(launch: Launch, settings: HttpSettings | CelerySettings) -> dict[str, object]:
     """Return what is sent: the start arguments of SPEC 3, and which execution it is."""
     run = launch.run
     return {

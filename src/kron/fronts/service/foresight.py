@@ -25,6 +25,8 @@ TRAITS: Mapping[str, Traits] = {
     "process": Traits(),
     "http": traits_of(reports=False),
     "http:reports": traits_of(reports=True),
+    "celery": traits_of(reports=False),
+    "celery:reports": traits_of(reports=True),
     "workflow": Traits(),
 }
 # A replay takes a hundred periods a wake and has ten thousand at most.

@@ -7,6 +7,8 @@ from kron.core.errors import InputError
 from kron.fronts.service.guard.proof import has_proof
 from kron.fronts.service.settings import IN_STORE, Settings
 from kron.launchers.callback import CallbackLauncher
+from kron.launchers.celery import CeleryLauncher
+from kron.launchers.celery_kind import CelerySettings
 from kron.launchers.http import HttpLauncher
 from kron.launchers.kind import (
     CallbackSettings,
@@ -49,6 +51,8 @@ def launchers_of(
         "process": processes,
         "http": HttpLauncher(clock, gate=gate, secret=secret),
         "http:reports": HttpLauncher(clock, reports=True, gate=gate, secret=secret),
+        "celery": _celery_launcher(clock, settings, reports=False),
+        "celery:reports": _celery_launcher(clock, settings, reports=True),
         **dict(_own_launchers(clock)),
     }
     if workflows is not None:
@@ -68,11 +72,27 @@ def workflow_launcher(
             inner = ProcessLauncher(clock, settings.process_folder, secret=secret)
         case HttpSettings(reports=reports):
             inner = HttpLauncher(clock, reports=reports, secret=secret)
+        case CelerySettings(reports=reports):
+            inner = CeleryLauncher(clock, settings.broker, reports=reports, secret=secret)
         case CallbackSettings() | None:
             inner = CallbackLauncher(clock, pick=picker_of(functions, secret=secret))
         case _:
             inner = OwnKindLauncher(clock, launcher_kind_of(executor))
     return WorkflowLauncher(clock, workflows, executor, inner, own_only=has_proof(settings))
+
+
+def _celery_launcher(clock: Clock, settings: Settings, *, reports: bool) -> CeleryLauncher:
+    launcher = CeleryLauncher(clock, settings.broker, reports=reports, secret=settings.secret())
+    launcher.allow = lambda asked: _is_allowed_task(asked, settings)
+    return launcher
+
+
+def _is_allowed_task(asked: CelerySettings, settings: Settings) -> bool:
+    """Say whether a task may be published: it is named in the settings, or the operator's own default."""
+    default = settings.default_launcher
+    usual = None if default is None else read_launcher(default)
+    is_usual = isinstance(usual, CelerySettings) and usual.task == asked.task
+    return is_usual or asked.task in settings.allowed_tasks
 
 
 def _is_allowed(asked: ProcessSettings, settings: Settings) -> bool:

@@ -63,7 +63,7 @@ def _schedule_schema() -> dict[str, object]:
         "paused": {"type": "boolean", "description": "left out, an existing schedule stays as it is"},
         "launcher": {
             "type": "object",
-            "properties": {"kind": {"enum": ["callback", "process", "http"]}},
+            "properties": {"kind": {"enum": ["callback", "process", "http", "celery"]}},
             "required": ["kind"],
             "description": "how it is started; without one, workflow_id, version and user_id are required",
         },

@@ -10,6 +10,7 @@ from kron.core.job import Job
 from kron.core.policy import LOOKAHEAD_MS, POLICY_FIELDS
 from kron.core.reading import Fields, parse_bool, suggestion
 from kron.fronts.service.refusal import InvalidScheduleError
+from kron.launchers.celery_kind import NOT_ALLOWED, CelerySettings
 from kron.launchers.gate import Gate, host_of
 from kron.launchers.kind import HttpSettings, InvalidLauncherError, ProcessSettings, Settings, read_launcher
 from kron.launchers.steering import steering_of
@@ -44,8 +45,8 @@ KNOWN = frozenset(FIELDS)
 class Rules:
     """What the operator assumes where a schedule is silent, and what may not be asked for.
 
-    A list that is None allows everything. `commands` are programs, or whole texts for the shell. `executor`
-    is what runs workflows.
+    A list that is None allows everything. `commands` are programs, or whole texts for the shell; `tasks`
+    are Celery's. `executor` is what runs workflows.
     """
 
     overlap_policy: str = "skip"
@@ -57,6 +58,7 @@ class Rules:
     launcher: Mapping[str, object] | None = None
     timezones: frozenset[str] | None = None
     commands: frozenset[str] | None = None
+    tasks: frozenset[str] | None = None
     hosts: Gate | None = None
     executor: Mapping[str, object] | None = None
 
@@ -189,6 +191,9 @@ def _check_rules(
             fault = rules.hosts.fault_of(url)
             if fault is not None:
                 problems.append(Problem("launcher.url", host_of(url), fault))
+        case CelerySettings(task=task) if own and rules.tasks is not None:
+            if task not in rules.tasks:
+                problems.append(Problem("launcher.task", task, NOT_ALLOWED))
         case _:
             pass
 

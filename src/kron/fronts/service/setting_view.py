@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kron.fronts.service.settings import DEFAULT, SECRETS, SETTINGS, Effective
 from kron.fronts.service.sight.secret import NO_SECRETS
 from kron.fronts.service.view import HIDDEN, launcher_view
+from kron.launchers.broker import shown_broker
 
 # Settings that are addresses, in which a password may stand.
 ADDRESSES = ("store", "jwt_keys")
@@ -40,6 +41,10 @@ def _plain(name: str, value: object) -> object:
         return (
             {subject: caller.name for subject, caller in value.items()} if isinstance(value, Mapping) else {}
         )
+    if name == "celery_broker" and value is not None:
+        return shown_broker(str(value))
+    if name == "celery_options" and isinstance(value, Mapping):
+        return dict.fromkeys(value, HIDDEN)
     if name in ADDRESSES and value is not None:
         return NO_SECRETS.hide(without_password(str(value)))
     return sorted(value) if isinstance(value, frozenset) else value

@@ -14,6 +14,8 @@ from kron.core.zone import zone_of
 from kron.fronts.service.guard.caller import Caller
 from kron.fronts.service.guard.subject import subjects_of
 from kron.fronts.service.request import Rules
+from kron.launchers.broker import QUEUE, Broker, parse_broker, parse_options
+from kron.launchers.celery_kind import parse_name
 from kron.launchers.gate import Gate, check_host, gate_of
 from kron.launchers.kind import HttpSettings, InvalidLauncherError, read_launcher
 
@@ -57,7 +59,12 @@ class Settings:
     signing_secret_file: str | None = None
     allowed_timezones: frozenset[str] | None = None
     allowed_commands: frozenset[str] = frozenset()
+    allowed_tasks: frozenset[str] = frozenset()
     allowed_hosts: frozenset[str] | None = None
+    celery_broker: str | None = None
+    celery_broker_file: str | None = None
+    celery_queue: str = QUEUE
+    celery_options: Mapping[str, object] = field(default_factory=dict)
     drain_ms: int = 30_000
     workers: str = "leader"
     lease_ms: int = 30_000
@@ -96,6 +103,7 @@ class Settings:
             launcher=self.default_launcher,
             timezones=self.allowed_timezones,
             commands=self.allowed_commands,
+            tasks=self.allowed_tasks,
             hosts=self.gate,
             executor=self.executor,
         )
@@ -105,6 +113,13 @@ class Settings:
         """Return where schedules may send requests; the operator's own default is never refused."""
         usual = None if self.default_launcher is None else read_launcher(self.default_launcher)
         return gate_of(self.allowed_hosts, urls=[usual.url] if isinstance(usual, HttpSettings) else [])
+
+    @property
+    def broker(self) -> Broker | None:
+        """Return where tasks are published, if anywhere."""
+        file, url = self.celery_broker_file, self.celery_broker
+        url = url if file is None else parse_broker(_text_in(file))
+        return None if url is None else Broker(url=url, queue=self.celery_queue, options=self.celery_options)
 
     @property
     def store_url(self) -> str:
@@ -259,7 +274,12 @@ SETTINGS: dict[str, tuple[Callable[[object], object], str]] = {
     "signing_secret_file": (parse_text, "a file with that secret instead"),
     "allowed_timezones": (_zones, "the zones schedules may have; without it, all"),
     "allowed_commands": (_words, "the programs schedules may start; without it, none"),
+    "allowed_tasks": (_words, "the Celery tasks schedules may start; without it, none"),
     "allowed_hosts": (_hosts, "the hosts schedules may send requests to; without it, all that are public"),
+    "celery_broker": (parse_broker, "the broker that Celery tasks are published to, as a URL"),
+    "celery_broker_file": (parse_text, "a file with that URL instead, as it may hold a password"),
+    "celery_queue": (parse_name, "the queue of tasks whose launcher names none"),
+    "celery_options": (parse_options, "options for what carries tasks to the broker, as JSON"),
     "drain_ms": (_count(0, DAY_MS), "how long a stop waits for what runs"),
     "workers": (
         choice_of({name: name for name in ("leader", SHARED)}),

@@ -10,6 +10,7 @@ from kron.fronts.service.guard.caller import present_request
 from kron.fronts.service.settings import LOG_LEVELS, SECRETS, Settings
 from kron.fronts.service.sight.decision_log import Lines, Noted
 from kron.fronts.service.sight.secret import Redactor
+from kron.launchers.broker import broker_secrets
 from kron.launchers.kind import HttpSettings, ProcessSettings, read_launcher
 
 # Shorter values of headers, variables and parameters are too plain to be looked for everywhere.
@@ -103,6 +104,8 @@ def secrets_of(settings: Settings) -> list[str]:
     """Return what the settings hold that nobody may read in a log."""
     found = [*_passwords_in(settings.store_url), *_passwords_in(settings.jwt_keys or "")]
     found += [settings.secret_of(name) or "" for name in SECRETS]
+    broker = settings.broker
+    found += [] if broker is None else broker_secrets(broker.url, broker.options)
     for launcher in (settings.default_launcher, settings.executor):
         found += [] if launcher is None else _secrets_in(launcher)
     return found
