@@ -41,13 +41,12 @@ class LogJournal:
         """Count what was written, and write it out where somebody reads it."""
         changed = settled.changed
         mine = [change for change in changes if change.job.identity not in changed] if changed else changes
-        runs = [run for change in mine for run in change.inserts]
-        runs += [run for change in mine for run in change.updates]
-        self.counts.update([(run.status, run.reason) for run in runs])
+        self.counts.update([(run.status, run.reason) for change in mine for run in change.inserts])
+        self.counts.update([(run.status, run.reason) for change in mine for run in change.updates])
         for dropped in [dropped for change in mine for dropped in change.ranges]:
             self.counts[_STATUS_OF[dropped.outcome], dropped.reason] += dropped.periods
         if self._logger.isEnabledFor(logging.DEBUG):
-            for run in runs:
+            for run in [run for change in mine for run in (*change.inserts, *change.updates)]:
                 self._logger.debug("run %s", json.dumps(line_of(run, now), sort_keys=True))
 
 

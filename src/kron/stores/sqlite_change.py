@@ -71,11 +71,13 @@ def _start_together(connection: sqlite3.Connection, changes: Sequence[Change], n
     """Write the starts of one cohort; say whether all jobs were as expected and all runs new."""
     cohort = changes[0].cohort
     assert cohort is not None
+    # All of them start here, or all elsewhere.
+    enqueued = changes[0].starts[0].status is Status.ENQUEUED
     # The database takes choices for plain texts, but not by name.
     fields = [getattr(value, "_value_", value) for value in cohort.run]
     rows = json.dumps(
         [
-            (change.job.number, change.revision, run.key, _number_of(run))
+            (change.job.number, change.revision, run.key, key_number(run.key) if enqueued else None)
             for change in changes
             for run in change.starts
         ]
