@@ -88,11 +88,7 @@ async def _serve(
     working = asyncio.create_task(worker.run(), name="kron worker")
     # A worker that fails takes the service with it: whoever supervises it sees that, and starts it again.
     working.add_done_callback(lambda _: leave())
-    scheme = "http" if settings.tls_certificate is None else "https"
-    url = address_of(settings.host, listening, scheme=scheme)
-    _log.info("serving on %s", url)
-    if not (has_proof(settings) or is_loopback(settings.host)):
-        _log.warning("others can reach it, nobody has to say who they are, and everybody may do everything")
+    url = _say_where(settings, listening)
     if company is not None:
         company.announce(url)
     try:
@@ -102,6 +98,16 @@ async def _serve(
         await launcher.close()
         await database.close()
         await store.close()
+
+
+def _say_where(settings: Settings, listening: socket.socket) -> str:
+    """Say and return where the service is, and who may use it if that is everybody."""
+    scheme = "http" if settings.tls_certificate is None else "https"
+    url = address_of(settings.host, listening, scheme=scheme)
+    _log.info("serving on %s", url)
+    if not (has_proof(settings) or is_loopback(settings.host)):
+        _log.warning("others can reach it, nobody has to say who they are, and everybody may do everything")
+    return url
 
 
 def _check_host(settings: Settings) -> None:
