@@ -10,9 +10,9 @@ from operator import itemgetter
 from statistics import fmean, median
 from typing import TypeAlias
 
-import kron.core.schedule
-import kron.core.timeline
-import kron.core.zone
+import kron.core.cron.schedule
+import kron.core.cron.timeline
+import kron.core.time.zone
 from bench import start
 from bench.cron_goal import BULK, COLD_ZONE, DATETIMES, INTEGERS, PARSE, PARSE_RANDOM, PREVIOUS, WORST, goals
 from bench.expression import START, ZONES, Case, batches, cases, plain_questions, texts
@@ -30,8 +30,8 @@ from bench.timing import (
     seconds_of,
     without_collector,
 )
-from kron.core.instant import datetime_of
-from kron.core.schedule import Schedule, next_seconds, next_times
+from kron.core.cron.schedule import Schedule, next_seconds, next_times
+from kron.core.time.instant import datetime_of
 
 SCHEDULES = 1_000_000
 PLANS = 300
@@ -263,7 +263,7 @@ def _cold_zone(rounds: int, say: Say) -> list[Row]:
 
 
 def _first_call(text: str) -> Sample:
-    for module in (kron.core.zone, kron.core.timeline, kron.core.schedule):
+    for module in (kron.core.time.zone, kron.core.cron.timeline, kron.core.cron.schedule):
         for value in vars(module).values():
             getattr(value, "cache_clear", lambda: None)()
     schedule = Schedule(text, "Europe/Berlin")

@@ -8,10 +8,10 @@ from statistics import median
 from bench.goal import at_least, at_most
 from bench.row import Findings, Goal, Kind, Row, Say
 from bench.timing import ALL, Sample, repeated, round_robin, rows_of, seconds_of, without_collector
-from kron.core.decision import decide_at
-from kron.core.instant import DAY
-from kron.core.job import Job
-from kron.core.load import FleetLoad, load_of
+from kron.core.job.decision import decide_at
+from kron.core.job.job import Job
+from kron.core.job.load import FleetLoad, load_of
+from kron.core.time.instant import DAY
 
 FREE = "decisions"
 BOUND = "decisions, ten minutes of the hour forbidden"

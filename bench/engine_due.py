@@ -14,8 +14,8 @@ from time import perf_counter, time
 from bench.child import answer
 from bench.engine_job import daily_at, names, put, records, rig_of
 from bench.place import url_of
-from kron.core.outcome import Reason
-from kron.core.record import Status
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import RunStatus
 from kron.ports import Launch, Store
 from kron.stores.url import open_store
 
@@ -78,7 +78,7 @@ async def _burst(store: Store, namespace: str, count: int, second: int) -> Burst
     engine, launcher, journal = rig_of(store, namespace=namespace)
     launcher.callbacks.update(dict.fromkeys(identities, callback))
     gc.collect()
-    await engine.own()
+    await engine.acquire()
     engine.run()
     instant = perf_counter() + second - time()
     if instant - perf_counter() < READY_S:
@@ -87,7 +87,7 @@ async def _burst(store: Store, namespace: str, count: int, second: int) -> Burst
     await asyncio.wait_for(done.wait(), MAX_SECONDS)
     await engine.stop()
     ended = perf_counter()
-    assert len(starts) == journal.counts[Status.SUCCESS, Reason.DUE] == count, journal.counts
+    assert len(starts) == journal.counts[RunStatus.SUCCESS, Reason.DUE] == count, journal.counts
     return Burst(count, min(starts) - instant, max(starts) - instant, ended - instant)
 
 

@@ -5,13 +5,13 @@ from functools import partial
 
 from bench.row import Kind, Row, Say
 from bench.timing import ALL, Sample, repeated, round_robin, rows_of, seconds_of
-from kron.core.catchup import segment_of
-from kron.core.event import Traits
-from kron.core.instant import datetime_of
-from kron.core.job import Job
-from kron.core.plan import plan
-from kron.core.registration import create
-from kron.core.turn import Case, Snapshot
+from kron.core.job.job import Job
+from kron.core.plan.plan import plan
+from kron.core.plan.registration import create
+from kron.core.plan.report import Traits
+from kron.core.plan.segment import segment_of
+from kron.core.plan.step import JobState, Snapshot
+from kron.core.time.instant import datetime_of
 
 TITLE = "newest missed period of a job that is due every second"
 NOW = 1_772_323_200_000  # 2026-03-01T00:00:00Z
@@ -32,20 +32,20 @@ def rows(say: Say, *, rounds: int) -> list[Row]:
     return rows_of(TITLE, Kind.TIME, series, reference=YEARS)
 
 
-def _case(gap: timedelta) -> Case:
+def _case(gap: timedelta) -> JobState:
     job = Job.from_dict({"identity": "bench/job", "schedule": "* * * * * *", "policy": {"catchup": "once"}})
-    case = Case(create(job, now=NOW - gap // timedelta(milliseconds=1)))
+    case = JobState(create(job, now=NOW - gap // timedelta(milliseconds=1)))
     (change,), _ = plan(Snapshot([case], NOW, 1, CALLS), NOW)
     assert [run.nominal_time for run in change.starts] == [NOW // 1000]
     assert sum(dropped.periods for dropped in change.ranges) == gap // timedelta(seconds=1)
     return case
 
 
-def _time(case: Case) -> Sample:
+def _time(case: JobState) -> Sample:
     return {ALL: seconds_of(lambda: plan(Snapshot([case], NOW, 1, CALLS), NOW))}
 
 
-def _time_newest(case: Case) -> Sample:
+def _time_newest(case: JobState) -> Sample:
     """Measure finding the period alone, without counting the others and judging what is to be done."""
     return {ALL: seconds_of(lambda: segment_of(case.job).last_until(NOW // 1000))}
 

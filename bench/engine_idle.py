@@ -10,8 +10,8 @@ from time import perf_counter, process_time, time
 
 from bench.child import answer
 from bench.engine_job import NAMESPACE, definitions, rig_of
-from kron.core.job import Job
-from kron.core.registration import create
+from kron.core.job.job import Job
+from kron.core.plan.registration import create
 from kron.ports import Launch
 from kron.stores.url import open_store
 
@@ -50,7 +50,7 @@ async def kron(count: int, seconds: float) -> dict[str, float]:
     async def callback(_: Launch) -> None:
         raise AssertionError("nothing is due")
 
-    await engine.own()
+    await engine.acquire()
     engine.run()
     before = resident()
     rest = definitions(count, days_far_off())

@@ -6,9 +6,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from kron.clocks.system import SystemClock
-from kron.core.job import Job
-from kron.core.record import JobRecord
-from kron.core.registration import create
+from kron.core.job.job import Job
+from kron.core.plan.record import JobRecord
+from kron.core.plan.registration import create
 from kron.launchers.callback import CallbackLauncher
 from kron.ports import Store
 from kron.runtime.engine import Engine
@@ -47,7 +47,7 @@ async def put(store: Store, created: Iterable[JobRecord], now: int, *, namespace
     rest = iter(created)
     while batch := list(islice(rest, BATCH)):
         settled = await store.put(namespace, created=batch, changed=[], now=now)
-        assert not settled.changed, "the store was not empty"
+        assert not settled.stale_jobs, "the store was not empty"
 
 
 class Rig(NamedTuple):

@@ -39,7 +39,7 @@ async def kron(place: str, seconds: float) -> dict[str, float]:
                 late.append(moment - instant)
 
         launcher.callbacks.update(dict.fromkeys(identities, callback))
-        await engine.own()
+        await engine.acquire()
         engine.run()
         await asyncio.sleep(WARM_UP_S + seconds)
         await engine.stop()

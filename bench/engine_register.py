@@ -7,8 +7,8 @@ from time import perf_counter, time
 from bench.child import answer
 from bench.engine_job import BATCH, NAMESPACE, definitions
 from bench.place import url_of
-from kron.core.job import Job
-from kron.core.registration import create
+from kron.core.job.job import Job
+from kron.core.plan.registration import create
 from kron.stores.url import open_store
 
 
@@ -24,7 +24,7 @@ async def register(place: str, count: int) -> float:
             now = int(1000 * time())
             while batch := [create(Job.from_dict(one), now=now) for one in islice(rest, BATCH)]:
                 settled = await store.put(NAMESPACE, created=batch, changed=[], now=now)
-                assert not settled.changed
+                assert not settled.stale_jobs
             seconds = perf_counter() - begin
             assert len(await store.cases(NAMESPACE, ["bench/0", f"bench/{count - 1}"])) == min(count, 2)
             return seconds

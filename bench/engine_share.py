@@ -19,7 +19,7 @@ from bench.engine_job import NAMESPACE, daily_at, names, put, records, rig_of
 from kron.core.errors import OwnedError
 from kron.core.shard import SHARDS
 from kron.ports import Launch, Ownership
-from kron.stores.postgres import PostgresStore
+from kron.stores.postgres.store import PostgresStore
 
 # Leases are renewed every third of this; only then is a new worker given its share, and new jobs are found.
 TTL_MS = 6_000
@@ -29,16 +29,16 @@ QUIET_S = 1.5
 TRY_AGAIN_S = 0.1
 
 
-class Watched(PostgresStore):
+class PidfdWatcher(PostgresStore):
     """A store that knows how many shards were given to its owner."""
 
     shards = 0
 
-    async def own(
+    async def acquire(
         self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
         """Take over, and count what that is."""
-        return self._counted(await super().own(namespace, owner, now=now, balance=balance))
+        return self._counted(await super().acquire(namespace, owner, now=now, balance=balance))
 
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
@@ -53,7 +53,7 @@ class Watched(PostgresStore):
 
 async def worker(url: str, owner: str, workers: int, count: int) -> dict[str, float]:
     """Look after a share of the jobs until nothing starts any more."""
-    store = Watched(url, ttl_ms=TTL_MS)
+    store = PidfdWatcher(url, ttl_ms=TTL_MS)
     engine, launcher, _ = rig_of(store, owner=owner, balance=True)
     starts: list[float] = []
 
@@ -63,7 +63,7 @@ async def worker(url: str, owner: str, workers: int, count: int) -> dict[str, fl
     launcher.callbacks.update(dict.fromkeys(names(count), callback))
     while store.shards == 0:
         try:
-            await engine.own()
+            await engine.acquire()
         except OwnedError:
             await asyncio.sleep(TRY_AGAIN_S)
     engine.run()

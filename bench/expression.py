@@ -10,8 +10,8 @@ from functools import lru_cache
 from itertools import product
 from random import Random
 
-from kron.core.instant import DAY
-from kron.core.schedule import Schedule
+from kron.core.cron.schedule import Schedule
+from kron.core.time.instant import DAY
 
 EXPRESSIONS = (
     "* * * * *",

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
 from bench.expression import Case
-from kron.core.instant import datetime_of
-from kron.core.schedule import Schedule
+from kron.core.cron.schedule import Schedule
+from kron.core.time.instant import datetime_of
 
 Answer: TypeAlias = int | float | datetime | None
 Chain: TypeAlias = Callable[[], Answer]

@@ -13,12 +13,12 @@ from bench.goal import at_least
 from bench.row import Findings, Goal, Kind, Row, Say
 from bench.timing import ALL, Sample, round_robin, rows_of, seconds_of
 from kron.clocks.system import SystemClock
-from kron.core.event import Happened, Report
-from kron.core.outcome import Reason
-from kron.core.record import JobRecord, RunRecord, Status, key_of
-from kron.launchers.kind import launcher_text_of, read_launcher
-from kron.launchers.process import ProcessLauncher
-from kron.launchers.retry import Backoff
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import JobRecord, RunRecord, RunStatus, key_of
+from kron.core.plan.report import RunEvent, RunReport
+from kron.launchers.backoff import Backoff
+from kron.launchers.process.launcher import ProcessLauncher
+from kron.launchers.spec import launcher_text_of, read_launcher
 from kron.ports import Launch
 
 QUIET = "host processes started, a line of output each"
@@ -94,9 +94,9 @@ def _kron(
 
 async def _start_all(launches: Sequence[Launch], folder: Path, size: int) -> None:
     sizes: list[int] = []
-    reports: list[Report] = []
+    reports: list[RunReport] = []
 
-    def hear(report: Report) -> None:
+    def hear(report: RunReport) -> None:
         reports.append(report)
 
     launcher = ProcessLauncher(
@@ -109,8 +109,8 @@ async def _start_all(launches: Sequence[Launch], folder: Path, size: int) -> Non
     for launch in launches:
         launcher.start(launch, hear)
     await launcher.close()
-    ends = [report.happened for report in reports if report.happened is not Happened.ACCEPTED]
-    assert ends == [Happened.SUCCESS] * len(launches)
+    ends = [report.happened for report in reports if report.happened is not RunEvent.ACCEPTED]
+    assert ends == [RunEvent.SUCCESS] * len(launches)
     assert sizes == [size] * len(launches)
 
 
@@ -118,7 +118,7 @@ def _launch(settings: str, number: int) -> Launch:
     identity, now = f"bench/{number}", 1000 * START
     job = JobRecord(identity, "{}", settings, "process", 1, now, now, 1, START, None, None)
     key = key_of(identity, START)
-    run = RunRecord(key, identity, START, now, Status.STARTED, Reason.DUE, now, 1, attempt=1, token=1)
+    run = RunRecord(key, identity, START, now, RunStatus.STARTED, Reason.DUE, now, 1, attempt=1, token=1)
     return Launch(job, run)
 
 

@@ -18,7 +18,7 @@ from bench.place import POSTGRES, SQLITE, postgres_server
 from bench.receiver import receiving
 from bench.row import Findings, Goal, Kind, Row, Say
 from bench.service_load import MAX_S, WORK, TooSlowError, load, ready
-from kron.core.instant import rfc3339
+from kron.core.time.instant import rfc3339
 from kron.fronts.service.settings import Settings
 from tests.service.server import serving
 

@@ -14,8 +14,8 @@ from bench.goal import cost_of
 from bench.receiver import Receiver, receiving
 from bench.row import Goal, Kind, Row
 from bench.service_load import MAX_S, TooSlowError, ready
-from kron.core.instant import rfc3339
 from kron.core.shard import SHARDS
+from kron.core.time.instant import rfc3339
 from tests.service.server import process, serving
 
 ONE, TWO = "one kron worker", "two kron workers"

@@ -1,7 +1,7 @@
 """The job most tests of the plan begin with, every minute from noon on, and what is seen of it."""
 
-from kron.core.job import Job
-from kron.core.schedule import Schedule
+from kron.core.cron.schedule import Schedule
+from kron.core.job.job import Job
 from tests.engine_world import World
 
 NOON = 1_767_268_800

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
 
-from kron.core.decision import decide
-from kron.core.job import Job
-from kron.core.policy import Catchup, OnOrphan, Overlap
+from kron.core.job.decision import decide
+from kron.core.job.job import Job
+from kron.core.job.policy import Catchup, OnOrphan, Overlap
 
 MINUTE_MS = 60_000
 MS = timedelta(milliseconds=1)

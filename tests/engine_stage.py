@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
-from kron.core.event import Happened, Report, Traits
-from kron.core.instant import EPOCH
-from kron.core.job import Job
-from kron.core.record import JobRecord, RunRecord
-from kron.core.registration import create, delete, edit, pause, resume
-from kron.core.turn import Case, Change
+from kron.core.job.job import Job
+from kron.core.plan.record import JobRecord, RunRecord
+from kron.core.plan.registration import create, delete, edit, pause, resume
+from kron.core.plan.report import RunEvent, RunReport, Traits
+from kron.core.plan.step import Change, JobState
+from kron.core.time.instant import EPOCH
 from kron.ports import Launcher, Store
 from kron.runtime.engine import Engine
 from kron.runtime.journal import LogJournal
@@ -54,7 +54,7 @@ class Stage:
 
     async def run(self) -> None:
         """Take over and begin."""
-        await self.engine.own()
+        await self.engine.acquire()
         self.engine.run()
 
     async def restart(self, *, after: timedelta = timedelta(0)) -> None:
@@ -83,7 +83,7 @@ class Stage:
         """Create jobs."""
         created = [create(job, now=self.now) for job in jobs]
         settled = await self.store.put(SPACE, created=created, changed=[], now=self.now)
-        assert not settled.changed
+        assert not settled.stale_jobs
         for job in jobs:
             self.launcher.then(job.identity, *script)
         self.engine.call()
@@ -93,8 +93,8 @@ class Stage:
         case = await self.case(identity)
         change = change_of(case.job, list(case.runs))
         settled = await self.store.put(SPACE, created=[], changed=[change], now=self.now)
-        assert not settled.changed
-        assert not settled.handled
+        assert not settled.stale_jobs
+        assert not settled.existing_runs
         self.engine.call()
         await self.advance(timedelta(0))
 
@@ -114,14 +114,14 @@ class Stage:
         """Delete a job."""
         await self.change(identity, lambda record, runs: delete(record, runs, now=self.now))
 
-    async def report(self, run: RunRecord, happened: Happened, error: str | None = None) -> None:
+    async def report(self, run: RunRecord, happened: RunEvent, error: str | None = None) -> None:
         """Let whoever executes a run say what became of it."""
-        self.engine.hear(Report(run.identity, run.key, run.attempt, happened, self.now, error))
+        self.engine.hear(RunReport(run.identity, run.key, run.attempt, happened, self.now, error))
         await self.advance(timedelta(0))
 
     # --- what is seen ----------------------------------------------------------------------------
 
-    async def case(self, identity: str = "job") -> Case:
+    async def case(self, identity: str = "job") -> JobState:
         """Return a job as it is on record."""
         (case,) = await self.store.cases(SPACE, [identity])
         return case

@@ -4,31 +4,31 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kron.core.event import Happened, Report, Traits
-from kron.core.job import Job
-from kron.core.lifecycle import TRANSITIONS
-from kron.core.outcome import Outcome
-from kron.core.plan import plan
-from kron.core.record import AttemptRecord, JobRecord, Kind, RangeRecord, RunRecord, Status, key_of
-from kron.core.registration import ask_for, create, delete, edit, pause, resume
-from kron.core.terms import terms_of
-from kron.core.turn import Case, Change, Snapshot
-from kron.stores.sqlite import SqliteStore
+from kron.core.job.job import Job
+from kron.core.job.outcome import Outcome
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.lifecycle import TRANSITIONS
+from kron.core.plan.plan import plan
+from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, key_of
+from kron.core.plan.registration import ask_for, create, delete, edit, pause, resume
+from kron.core.plan.report import RunEvent, RunReport, Traits
+from kron.core.plan.step import Change, JobState, Snapshot
+from kron.stores.sqlite.store import SqliteStore
 from tests.engine_model import periods_of
 
 SPACE = "runner:world"
 # No test gives a job more to do at one instant than this many wakes can.
 MAX_WAKES = 60
 CALLS = {"callback": Traits()}
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
-def at_once(work: Coroutine[Any, Any, Answer]) -> Answer:
+def at_once(work: Coroutine[Any, Any, T]) -> T:
     """Return what a coroutine that never waits comes to; the store in memory has only such."""
     try:
         work.send(None)
     except StopIteration as stop:
-        answer: Answer = stop.value
+        answer: T = stop.value
         return answer
     raise AssertionError("it waits for something")
 
@@ -49,7 +49,7 @@ class World:
         self.wake_at: int | None = None
         self.requests = 0
         self._outcomes: dict[str, Outcome] = {}
-        self.ownership = at_once(self.store.own(SPACE, "world"))
+        self.ownership = at_once(self.store.acquire(SPACE, "world"))
         self.taken_over_at = now
         created = create(job, now=now)
         at_once(self.store.put(SPACE, created=[created], changed=[], now=now))
@@ -57,7 +57,7 @@ class World:
     # --- the world's side -------------------------------------------------------------------------
 
     @property
-    def case(self) -> Case:
+    def case(self) -> JobState:
         """Return the job and its open runs as they are on record."""
         (case,) = at_once(self.store.cases(SPACE, [self.identity]))
         return case
@@ -83,7 +83,7 @@ class World:
         self.now += milliseconds
         self.wake()
 
-    def wake(self, *reports: Report, launch: bool = True) -> None:
+    def wake(self, *reports: RunReport, launch: bool = True) -> None:
         """Load, plan, settle, start, again and again until nothing is left to do now."""
         for _ in range(MAX_WAKES):
             self.wakes += 1
@@ -96,9 +96,9 @@ class World:
             for case, change in zip(cases, changes, strict=True):
                 check_change(case, change)
             settled = at_once(self.store.settle(self.ownership, changes, now=self.now))
-            assert not settled.changed
+            assert not settled.stale_jobs
             if launch:
-                self.carry_out(changes, settled.handled)
+                self.carry_out(changes, settled.existing_runs)
             reports = ()
             if self.wake_at is None or self.wake_at > self.now:
                 break
@@ -119,12 +119,12 @@ class World:
                 self.running[run.key] = run
                 self.starts.append((self.now, run.nominal_time, run.attempt))
 
-    def end(self, key: str, happened: Happened = Happened.SUCCESS) -> None:
+    def end(self, key: str, happened: RunEvent = RunEvent.SUCCESS) -> None:
         """Let an execution end, and wake."""
         run = self.running.pop(key)
-        self.wake(Report(run.identity, key, run.attempt, happened, self.now))
+        self.wake(RunReport(run.identity, key, run.attempt, happened, self.now))
 
-    def end_period(self, nominal_time: int, happened: Happened = Happened.SUCCESS) -> None:
+    def end_period(self, nominal_time: int, happened: RunEvent = RunEvent.SUCCESS) -> None:
         """Let the execution of a period end."""
         self.end(key_of(self.identity, nominal_time), happened)
 
@@ -136,10 +136,10 @@ class World:
 
     def take_over(self) -> None:
         """Become the owner; what was in flight cannot be found and is an orphan."""
-        self.ownership = at_once(self.store.own(SPACE, "world"))
+        self.ownership = at_once(self.store.acquire(SPACE, "world"))
         self.taken_over_at = self.now
         left = at_once(self.store.in_flight(self.ownership))
-        self.wake(*(Report(r.identity, r.key, r.attempt, Happened.ORPHANED, self.now) for r in left))
+        self.wake(*(RunReport(r.identity, r.key, r.attempt, RunEvent.ORPHANED, self.now) for r in left))
 
     def outage(self, milliseconds: int) -> None:
         """Crash, be away for a while, and take over."""
@@ -151,8 +151,8 @@ class World:
 
     def _put(self, change: Change) -> None:
         settled = at_once(self.store.put(SPACE, created=[], changed=[change], now=self.now))
-        assert not settled.changed
-        assert not settled.handled
+        assert not settled.stale_jobs
+        assert not settled.existing_runs
         self.wake()
 
     def pause(self) -> None:
@@ -182,7 +182,7 @@ class World:
 
     # --- what is on record ------------------------------------------------------------------------
 
-    def rows(self, kind: Kind = Kind.PERIOD) -> dict[int, RunRecord]:
+    def rows(self, kind: RunKind = RunKind.PERIOD) -> dict[int, RunRecord]:
         """Return the rows by nominal time."""
         runs = at_once(self.store.runs(SPACE, self.identity, limit=1_000_000))
         return {run.nominal_time: run for run in runs if run.kind is kind}
@@ -201,7 +201,7 @@ class World:
         epochs = {epoch.epoch: epoch.definition for epoch in at_once(self.store.epochs(SPACE, self.identity))}
         job = self.job
         for shared in self.ranges():
-            terms = terms_of(epochs.get(shared.epoch, job.definition), self.identity)
+            terms = compiled_job(epochs.get(shared.epoch, job.definition), self.identity)
             listed = list(periods_of(terms.for_job(self.identity), shared.first - 1, shared.last))
             assert (listed[0], listed[-1], len(listed)) == (shared.first, shared.last, shared.periods)
             for nominal in listed:
@@ -218,7 +218,7 @@ class World:
         if pending:
             assert self.wake_at is not None
             assert self.wake_at <= min(pending)
-        for run in (*self.rows().values(), *self.rows(Kind.MANUAL).values()):
+        for run in (*self.rows().values(), *self.rows(RunKind.MANUAL).values()):
             assert run.is_open or run.due_at is None, "what is over does not come up again"
             before = self._outcomes.get(run.key)
             assert before is None or run.outcome is before, "an outcome is for ever"
@@ -226,7 +226,7 @@ class World:
                 self._outcomes[run.key] = run.outcome
 
 
-def check_change(case: Case, change: Change) -> None:
+def check_change(case: JobState, change: Change) -> None:
     """Statuses follow the table, attempts count up, and what starts is on record in the same change."""
     before = {run.key: run for run in case.runs}
     for run in change.updates:
@@ -242,9 +242,9 @@ def check_change(case: Case, change: Change) -> None:
     assert change.job.revision == case.job.revision + 1
 
 
-def reachable(status: Status) -> set[Status]:
+def reachable(status: RunStatus) -> set[RunStatus]:
     """Return every status that can follow, in one step or several."""
-    found: set[Status] = set()
+    found: set[RunStatus] = set()
     edge = {status}
     while edge:
         edge = {after for one in edge for after in TRANSITIONS[one]} - found

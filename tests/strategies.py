@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from kron.core.zone import HOST_KEYS
+from kron.core.time.zone import HOST_KEYS
 from tests.reference import LIMITS, read
 
 # Sets have no order; Hypothesis can only replay what comes from a list.

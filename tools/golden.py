@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from kron.core.decision import decide
-from kron.core.job import Job
+from kron.core.job.decision import decide
+from kron.core.job.job import Job
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "tests" / "golden" / "decisions.json"

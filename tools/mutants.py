@@ -70,11 +70,11 @@ class Caught(NamedTuple):
         return f"{self.by}{seed}" if self.found else f"NOT FOUND {self.by}"
 
 
-PLAN, TURN, OVERLAP = "core/plan.py", "core/turn.py", "core/overlap.py"
-BACKLOG, OVERRIDE, LIFE = "core/backlog.py", "core/override.py", "core/lifecycle.py"
-ENGINE, CARRIER, TAKEOVER = "runtime/engine.py", "runtime/carrier.py", "runtime/takeover.py"
-SCHEDULER, SESSION, USUAL = "fronts/embed/scheduler.py", "fronts/embed/session.py", "core/usual.py"
-TASK = "core/task.py"
+PLAN, TURN, OVERLAP = "core/plan/plan.py", "core/plan/step.py", "core/plan/overlap.py"
+BACKLOG, OVERRIDE, LIFE = "core/plan/backlog.py", "core/task/reconcile.py", "core/plan/lifecycle.py"
+ENGINE, CARRIER, TAKEOVER = "runtime/engine.py", "runtime/dispatcher.py", "runtime/recovery.py"
+SCHEDULER, SESSION, USUAL = "fronts/embed/scheduler.py", "fronts/embed/task_list.py", "core/plan/fast_path.py"
+TASK = "core/task/task.py"
 
 MUTANTS = (
     Mutant("every start is made twice", CARRIER, "            launcher.start(launch, self.hear)\n",
@@ -105,8 +105,8 @@ MUTANTS = (
     Mutant("a period during a run is dropped", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.SKIP"),
     Mutant("every period during a run waits its turn", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.QUEUE"),
     Mutant("the oldest period waits instead of the newest", OVERLAP,
-           "    for run in line[:-1]:\n        turn.drop(run, Status.SKIPPED, Reason.COALESCED)\n    for run in line[-1:]:",
-           "    for run in line[1:]:\n        turn.drop(run, Status.SKIPPED, Reason.COALESCED)\n    for run in line[:1]:"),
+           "    for run in line[:-1]:\n        turn.drop(run, RunStatus.SKIPPED, Reason.COALESCED)\n    for run in line[-1:]:",
+           "    for run in line[1:]:\n        turn.drop(run, RunStatus.SKIPPED, Reason.COALESCED)\n    for run in line[:1]:"),
     Mutant("what waited for an end waits for the next period", PLAN, "        _leave_waiting(turn)\n", "        pass\n"),
     Mutant("stop does not wait for callbacks", ENGINE,
            "        for launcher in self._launchers.values():\n            await launcher.close()\n"
@@ -131,7 +131,7 @@ MUTANTS = (
     Mutant("an edit keeps the old retry delay", OVERRIDE,
            "return run._replace(due_at=run.ended_at - (-terms.policy.retry_delay // MILLISECOND))", "return run"),
     Mutant("an edit leaves what waited by the old expression", OVERRIDE,
-           "return settle(run, Status.CANCELLED, Reason.EDITED)", "return run"),
+           "return settle(run, RunStatus.CANCELLED, Reason.EDITED)", "return run"),
     Mutant("an edit is not noticed", OVERRIDE, "    if not same:\n", "    if False:\n"),
     Mutant("every restart is an edit", OVERRIDE, "    if not same:\n", "    if True:\n"),
     Mutant("a removed task is remembered", OVERRIDE, "    found.forgotten.extend(cases)\n", ""),
@@ -143,9 +143,9 @@ MUTANTS = (
     Mutant("a second list is accepted", SCHEDULER, "        if self._machine.state in ACTIVE:\n            self._calls",
            "        if self._machine.state is SchedulerState.INITIALIZING:\n            self._calls"),
     Mutant("the end of a run is written as its failure", LIFE,
-           "Happened.SUCCESS: (Status.SUCCESS, Result.SUCCESS)", "Happened.SUCCESS: (Status.FAILED, Result.SUCCESS)"),
+           "RunEvent.SUCCESS: (RunStatus.SUCCESS, Result.SUCCESS)", "RunEvent.SUCCESS: (RunStatus.FAILED, Result.SUCCESS)"),
     Mutant("a period's record is left out when it is dropped", OVERLAP,
-           "        turn.drop(run, Status.SKIPPED, Reason.COALESCED)\n    for run in line[-1:]:",
+           "        turn.drop(run, RunStatus.SKIPPED, Reason.COALESCED)\n    for run in line[-1:]:",
            "        turn.runs.pop(run.key)\n    for run in line[-1:]:"),
     Mutant("an attempt is not counted", LIFE, "attempt=run.attempt + 1,", "attempt=max(1, run.attempt),"),
     Mutant("the cursor stays behind", BACKLOG, "        turn.job = turn.job._replace(cursor=nominal_time)\n", ""),
@@ -154,7 +154,7 @@ MUTANTS = (
     Mutant("what waited starts while the scheduler stops", PLAN, "    if draining:\n        _leave_waiting(turn)\n",
            "    if False:\n        pass\n"),
     Mutant("a retry starts beside what runs", OVERLAP, "turn.policy.overlap is not Overlap.ALLOW and turn.active()",
-           "False", "tests/core/test_overlap.py::test_a_retry_does_not_overlap_what_was_asked_for"),
+           "False", "tests/core/plan/test_overlap.py::test_a_retry_does_not_overlap_what_was_asked_for"),
     Mutant("what is due starts after stop was called", USUAL, "if self._snapshot.draining or not terms.plain",
            "if not terms.plain",
            "tests/simulator/test_simulator.py::test_an_owner_that_is_stopping_starts_no_plain_period_either"),

@@ -8,18 +8,18 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from kron.core.event import Hold, Report, Traits
-from kron.core.question import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, Place
-from kron.core.record import (
+from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, RunCursor
+from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
     EpochRecord,
     JobRecord,
     RangeRecord,
     RunRecord,
-    Status,
+    RunStatus,
 )
-from kron.core.turn import Case, Change
+from kron.core.plan.report import LeaseStatus, RunReport, Traits
+from kron.core.plan.step import Change, JobState
 from kron.core.workflow import WorkflowRecord
 
 
@@ -64,24 +64,24 @@ class Ownership(NamedTuple):
         return max(self.shards.values(), default=0)
 
 
-class Loaded(NamedTuple):
+class LoadResult(NamedTuple):
     """The jobs that have something to do, and when the first of all others has."""
 
-    cases: list[Case]
+    cases: list[JobState]
     next_at: int | None
 
 
-class Settled(NamedTuple):
-    """What a store did not write: jobs that somebody else changed, and periods that already had a record."""
+class WriteResult(NamedTuple):
+    """What a store refused to write: jobs whose revision is stale, and runs that already exist."""
 
-    changed: frozenset[str]
-    handled: frozenset[str]
+    stale_jobs: frozenset[str]
+    existing_runs: frozenset[str]
 
 
 class Archive(Protocol):
     """What is remembered of single jobs, to be read only."""
 
-    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[Case]:
+    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
         """Return jobs with their open runs: those named, or all."""
         ...
 
@@ -129,7 +129,7 @@ class Watch(Protocol):
 class Store(Archive, Protocol):
     """What Kron remembers. A store never reads a clock and never decides."""
 
-    async def own(
+    async def acquire(
         self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
         """Become the one who looks after what is free of a namespace, or raise OwnedError if nothing is.
@@ -157,14 +157,14 @@ class Store(Archive, Protocol):
         limit: int,
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
-    ) -> Loaded:
+    ) -> LoadResult:
         """Return the jobs with something to do up to an instant, oldest first, and those named.
 
         All but those `without`: whoever asks has them in hand, and is about to write what came of them.
         """
         ...
 
-    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         """Write changes in one transaction that is fenced by ownership and by each job's revision."""
         ...
 
@@ -181,7 +181,7 @@ class Store(Archive, Protocol):
         forgotten: Sequence[str] = (),
         audit: Sequence[AuditRecord] = (),
         now: int,
-    ) -> Settled:
+    ) -> WriteResult:
         """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it.
 
         What is for the audit is written with them, or not either.
@@ -220,9 +220,9 @@ class Store(Archive, Protocol):
         self,
         namespace: str,
         *,
-        status: Status | None = None,
+        status: RunStatus | None = None,
         users: Sequence[str] | None = None,
-        before: Place | None = None,
+        before: RunCursor | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
         """Return the runs of all jobs, or of those that belong to some users.
@@ -259,7 +259,7 @@ class Store(Archive, Protocol):
         ...
 
 
-class Given(NamedTuple):
+class Payload(NamedTuple):
     """What an execution is given beside its settings: the text of a JSON document, and facts by name."""
 
     document: str
@@ -275,15 +275,15 @@ class Launch(NamedTuple):
 
     job: JobRecord
     run: RunRecord
-    given: Given | None = None
-    hold: Callable[[], Hold] | None = None
+    given: Payload | None = None
+    hold: Callable[[], LeaseStatus] | None = None
     request_id: str | None = None
 
 
-class Hear(Protocol):
+class ReportSink(Protocol):
     """Where launchers report to; may be called from the event loop only."""
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: RunReport) -> None:
         """Take note of what happened to an execution."""
         ...
 
@@ -298,7 +298,7 @@ class Launcher(Protocol):
         """Say whether executions are under way."""
         ...
 
-    def start(self, launch: Launch, hear: Hear) -> None:
+    def start(self, launch: Launch, hear: ReportSink) -> None:
         """Begin to start an execution; what comes of it is reported, soon or late."""
         ...
 
@@ -306,7 +306,7 @@ class Launcher(Protocol):
         """Ask an execution to end; that it has ended is reported."""
         ...
 
-    async def adopt(self, runs: Sequence[Launch], hear: Hear) -> frozenset[str]:
+    async def adopt(self, runs: Sequence[Launch], hear: ReportSink) -> frozenset[str]:
         """Look after executions that outlived their owner again; return the keys of those found."""
         ...
 
@@ -318,7 +318,7 @@ class Launcher(Protocol):
 class Journal(Protocol):
     """Where the engine says what it did."""
 
-    def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
+    def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
         """Take note of what was written: everything of these changes, except what was refused."""
         ...
 
@@ -355,7 +355,7 @@ class WorkflowStore(Protocol):
         ...
 
 
-class Start(NamedTuple):
+class StartRequest(NamedTuple):
     """One start that somebody asked the run launcher for; `begun_at` is in milliseconds."""
 
     key: str
@@ -365,7 +365,7 @@ class Start(NamedTuple):
     begun_at: int
 
 
-class KnownStart(NamedTuple):
+class RecordedStart(NamedTuple):
     """What is on record of an earlier start: of what, and whether it was accepted."""
 
     workflow_id: str
@@ -373,13 +373,13 @@ class KnownStart(NamedTuple):
     accepted: bool
 
 
-class StartLog(Protocol):
+class IdempotencyLog(Protocol):
     """Remembers which starts were asked for, so that the same one is not made twice."""
 
-    async def begin(self, start: Start, *, old: int) -> KnownStart | None:
+    async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
         """Note a start before it is made, or return what is on record; what is older than `old` goes."""
         ...
 
-    async def end(self, start: Start, *, accepted: bool) -> None:
+    async def end(self, start: StartRequest, *, accepted: bool) -> None:
         """Note that a start was accepted; one that was not is forgotten, so that it can be tried again."""
         ...

@@ -14,7 +14,7 @@ from bench.expression import EXPRESSIONS, ZONES, batches, cases, plain_questions
 from bench.peer import PEERS
 from bench.row import Findings, Kind, Row, shown
 from bench.timing import ALL, Series, joined, round_robin, rows_of
-from kron.core.zone import zone_of
+from kron.core.time.zone import zone_of
 
 # New processes are started and measured; a machine that is busy takes its time.
 pytestmark = pytest.mark.timeout(600)

@@ -28,7 +28,7 @@ COMMON: dict[str, object] = {
 }
 
 
-class Desk:
+class ServiceClient:
     """Writes schedules by the API. `asked` are requests to run one, and whether they were heard."""
 
     def __init__(self, api: str, executor: str, chance: Random, story: Story) -> None:

@@ -17,7 +17,7 @@ from kron.ports import Store
 from kron.stores.url import open_store
 from tests.chaos.audit import Audit
 from tests.chaos.delivery import read_deliveries
-from tests.chaos.desk import Desk
+from tests.chaos.desk import ServiceClient
 from tests.chaos.fleet import API, Fleet
 from tests.chaos.judge import Evidence, History, faults_of, periods_of, repeats_of
 from tests.chaos.story import Story
@@ -81,7 +81,7 @@ def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Report:
     fleet = Fleet(plan.folder, url, workers=workers, sharing=plan.sharing, story=story)
     ledger = plan.folder / "deliveries"
     with _executing(ledger, plan.seed, fleet.url) as executor:
-        desk = Desk(fleet.url, executor, Random(f"{plan.seed} desk"), story)
+        desk = ServiceClient(fleet.url, executor, Random(f"{plan.seed} desk"), story)
         try:
             fleet.start_all()
             desk.fill()
@@ -128,7 +128,7 @@ def _executing(ledger: Path, seed: str, api: str) -> Iterator[str]:
 # --- acts ------------------------------------------------------------------------------------------
 
 
-def _strike(plan: Plan, fleet: Fleet, desk: Desk, story: Story) -> list[str]:
+def _strike(plan: Plan, fleet: Fleet, desk: ServiceClient, story: Story) -> list[str]:
     """Strike again and again while the desk works; return who ended without being told to."""
     chance = Random(plan.seed)
     acts = {act: odds for act, odds in ACTS.items() if plan.database or act not in ("cut", "database")}
@@ -175,7 +175,7 @@ def _hurt(database: Server, act: str, chance: Random, story: Story) -> None:
         database.start()
 
 
-def _settle(fleet: Fleet, desk: Desk, url: str, story: Story) -> list[str]:
+def _settle(fleet: Fleet, desk: ServiceClient, url: str, story: Story) -> list[str]:
     """Set everything right, let nothing more be due, and wait until nothing is open."""
     story.tell("settle")
     fleet.start_all()

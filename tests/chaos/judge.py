@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from kron.core.record import EpochRecord, JobRecord, Kind, RangeRecord, RunRecord, request_key_of
+from kron.core.plan.record import EpochRecord, JobRecord, RangeRecord, RunKind, RunRecord, request_key_of
 from kron.core.shard import shard_of
 from tests.chaos.audit import Lease, Start
 from tests.chaos.delivery import Answer, Delivery
@@ -217,7 +217,7 @@ def each_request_is_run_once(evidence: Evidence) -> Iterator[str]:
     names = [history.job.identity for history in evidence.histories]
     keys = {run.key: run for history in evidence.histories for run in history.runs if run.kind == "manual"}
     for request, was_heard in evidence.asked.items():
-        found = [name for name in names if request_key_of(name, Kind.MANUAL, request) in keys]
+        found = [name for name in names if request_key_of(name, RunKind.MANUAL, request) in keys]
         if len(found) > 1 or (was_heard and not found):
             yield f"{request} was heard and has the runs {found}"
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kron.core.job import Job
-from kron.core.outcome import Outcome, Reason
-from kron.core.record import Kind, RangeRecord, Result, RunRecord, Status, key_of, request_key_of
-from kron.core.registration import create
-from kron.core.schedule import Schedule
+from kron.core.cron.schedule import Schedule
+from kron.core.job.job import Job
+from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.record import RangeRecord, Result, RunKind, RunRecord, RunStatus, key_of, request_key_of
+from kron.core.plan.registration import create
 from kron.core.shard import shard_of
 from tests.chaos.audit import Lease, Start
 from tests.chaos.delivery import Answer, Delivery
@@ -26,8 +26,8 @@ TIMES = range(1_000_000_000, 1_000_000_005)
 
 def run_at(time: int, **changes: object) -> RunRecord:
     run = RunRecord(
-        key_of(NAME, time), NAME, time, 1000 * time, Status.ENQUEUED, Reason.DUE, 1000 * time, 1, None, 0,
-        Kind.PERIOD, 1, 7, 1000 * time, None, None, None, None, 1,
+        key_of(NAME, time), NAME, time, 1000 * time, RunStatus.ENQUEUED, Reason.DUE, 1000 * time, 1, None, 0,
+        RunKind.PERIOD, 1, 7, 1000 * time, None, None, None, None, 1,
     )  # fmt: skip
     return run._replace(**changes)  # type: ignore[arg-type]
 
@@ -40,7 +40,7 @@ def delivery_of(run: RunRecord, **changes: object) -> Delivery:
 def good() -> Evidence:
     job = with_policy(Job(identity=NAME, schedule=Schedule("*/1 * * * * *")), deadline=None)
     record = create(job, now=BORN_MS)._replace(cursor=TIMES[-1])
-    manual = run_at(TIMES[0], key=request_key_of(NAME, Kind.MANUAL, "one"), kind=Kind.MANUAL)
+    manual = run_at(TIMES[0], key=request_key_of(NAME, RunKind.MANUAL, "one"), kind=RunKind.MANUAL)
     runs = [manual, *map(run_at, TIMES)]
     return Evidence(
         histories=[History(record, runs, [], [])],
@@ -92,11 +92,11 @@ SPOILT: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
     "no period": (lambda e: with_runs(e, [*e.histories[0].runs, run_at(TIMES[-1] + 9)]), "is no period"),
     "dropped": (lambda e: with_runs(e, e.histories[0].runs[:-1], [missed(TIMES[-1])]), "was dropped"),
     "open": (lambda e: with_first(e, is_open=1), "not over"),
-    "missed": (lambda e: with_first(e, status=Status.MISSED, attempt=0), "late enough"),
-    "skipped": (lambda e: with_first(e, status=Status.SKIPPED, reason=Reason.QUEUE_FULL), "its policy is"),
-    "orphaned": (lambda e: with_first(e, status=Status.FAILED, result=Result.ORPHANED), "orphaned"),
+    "missed": (lambda e: with_first(e, status=RunStatus.MISSED, attempt=0), "late enough"),
+    "skipped": (lambda e: with_first(e, status=RunStatus.SKIPPED, reason=Reason.QUEUE_FULL), "its policy is"),
+    "orphaned": (lambda e: with_first(e, status=RunStatus.FAILED, result=Result.ORPHANED), "orphaned"),
     "a launch that failed and was accepted": (
-        lambda e: with_first(e, status=Status.FAILED, result=Result.LAUNCH_FAILED),
+        lambda e: with_first(e, status=RunStatus.FAILED, result=Result.LAUNCH_FAILED),
         "was accepted",
     ),
     "never delivered": (lambda e: replace(e, deliveries=e.deliveries[:-1]), "was not run"),

@@ -139,5 +139,7 @@ finally:
     )
     loaded = {name for name in done.stderr.split() if name.startswith("kron.cli.")}
     assert "--strict" in done.stdout.split()
-    assert "kron.cli.lint" in loaded
-    assert loaded.isdisjoint({"kron.cli.explain", "kron.cli.schema", "kron.cli.next"})
+    assert "kron.cli.commands.lint" in loaded
+    assert loaded.isdisjoint(
+        {"kron.cli.commands.explain", "kron.cli.commands.schema", "kron.cli.commands.next"}
+    )

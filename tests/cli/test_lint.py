@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from kron.cli.main import BAD, GOOD, NO, run
-from kron.core.finding import RULES, Code
+from kron.core.lint.finding import RULES, Code
 
 KRON = Path(sys.executable).with_name("kron")
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lint.md"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kron.cli.jobfile import load_jobs
 from kron.cli.main import BAD, GOOD, run
-from kron.core.load import load_of
+from kron.cli.support.job_file import load_jobs
+from kron.core.job.load import load_of
 
 KRON = Path(sys.executable).with_name("kron")
 FLEET = Path(__file__).parents[2] / "examples" / "fleet.yaml"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kron.cli.main import BAD, GOOD, NO, run
-from kron.cli.read import MAX_CRONTAB, read_text
-from kron.cli.source import looks_like_jobs, read_source
+from kron.cli.support.read import MAX_CRONTAB, read_text
+from kron.cli.support.source import looks_like_jobs, read_source
 from kron.core.errors import UnreadableFileError
 
 KRON = Path(sys.executable).with_name("kron")

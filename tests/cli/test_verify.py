@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kron.cli import verify
+from kron.cli.commands import verify
 from kron.cli.main import BAD, GOOD, NO, run
-from kron.core.decision import decide
-from kron.core.job import Job
+from kron.core.job.decision import decide
+from kron.core.job.job import Job
 
 KRON = Path(sys.executable).with_name("kron")
 ROOT = Path(__file__).parents[2]

@@ -19,9 +19,9 @@ import pytest
 from croniter import CroniterBadDateError, CroniterError, croniter
 from cronsim import CronSim, CronSimError
 
+from kron.core.cron.schedule import Schedule, seconds_between
 from kron.core.errors import InputError
-from kron.core.instant import seconds_of
-from kron.core.schedule import Schedule, seconds_between
+from kron.core.time.instant import seconds_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cron-differences.md"
 BERLIN = "Europe/Berlin"

@@ -10,8 +10,8 @@ import typer.main
 import kron
 from kron.cli.app import COMMANDS, build
 from kron.core.errors import InvalidCronExpressionError
-from kron.core.job import FIELDS
-from kron.core.schema import SCHEMAS
+from kron.core.job.job import FIELDS
+from kron.core.job.schema import SCHEMAS
 from kron.cron import parse
 from tests.docs.page import PAGES, ROOT, Session, agrees, blocks_of, examples_of, table_rows
 from tests.docs.refresh import refreshed

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import pytest
 
-from kron.core.instant import EPOCH
-from kron.core.record import RunRecord
-from kron.core.task_error import SchedulerAlreadyActiveError
+from kron.core.plan.record import RunRecord
+from kron.core.task.errors import SchedulerAlreadyActiveError
+from kron.core.time.instant import EPOCH
 from kron.ports import Store
 from kron.testing import SimulatedClock
-from kron.testing.fault import FaultyStore
+from kron.testing.faulty_store import FaultyStore
 from kron.theory import Trace, check
 from tests.embed.stage import Given, Stage, moment
 

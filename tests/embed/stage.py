@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from kron.core.errors import StoreError
-from kron.core.record import JobRecord
-from kron.core.turn import Change
+from kron.core.plan.record import JobRecord
+from kron.core.plan.step import Change
 from kron.fronts.embed.scheduler import Scheduler
-from kron.ports import Loaded, Ownership, Settled, Store
-from kron.stores.sqlite import SqliteStore
+from kron.ports import LoadResult, Ownership, Store, WriteResult
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock, kill, trace
 
 YEAR = 2026
@@ -115,11 +115,11 @@ class Failing(KeptInMemory):
         limit: int,
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
-    ) -> Loaded:
+    ) -> LoadResult:
         self._fault("load")
         return await super().load(ownership, until=until, limit=limit, named=named, without=without)
 
-    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         self._fault("before")
         settled = await super().settle(ownership, changes, now=now)
         self._fault("after")

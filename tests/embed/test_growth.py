@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from kron.fronts.embed.scheduler import Scheduler
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock, kill
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kron.core.instant import LAST_SECOND
-from kron.core.record import JobRecord
-from kron.core.registration import create
-from kron.core.restore import OPTIONAL, TEXTS, _check_fields, _check_record, _check_times
-from kron.core.task import Task, job_of
-from kron.core.task_error import CronExpressionInvalidError, TaskTryDeserializeError
-from kron.fronts.embed.aside import MANY
+from kron.core.plan.record import JobRecord
+from kron.core.plan.registration import create
+from kron.core.task.errors import CronExpressionInvalidError, TaskTryDeserializeError
+from kron.core.task.restore import OPTIONAL, TEXTS, _check_fields, _check_record, _check_times
+from kron.core.task.task import Task, job_of
+from kron.core.time.instant import LAST_SECOND
+from kron.fronts.embed.offload import MANY
 from kron.fronts.embed.scheduler import Scheduler
 from kron.testing import kill
 

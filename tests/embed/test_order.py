@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.errors import InputError
-from kron.core.instant import EPOCH
-from kron.core.record import AttemptRecord, RunRecord
-from kron.core.task_error import SchedulerAlreadyActiveError
-from kron.fronts.embed.aside import MANY
+from kron.core.plan.record import AttemptRecord, RunRecord
+from kron.core.task.errors import SchedulerAlreadyActiveError
+from kron.core.time.instant import EPOCH
+from kron.fronts.embed.offload import MANY
 from kron.fronts.embed.scheduler import Scheduler
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock
-from kron.testing.fault import Fault, FaultyStore
+from kron.testing.faulty_store import Fault, FaultyStore
 from kron.testing.simulator.judge import judge
-from kron.testing.simulator.scenario import Act, Scenario, Step
-from kron.testing.simulator.scenario import Given as Listed
+from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep
+from kron.testing.simulator.scenario import ScenarioTask as Listed
 from kron.testing.simulator.world import Story, play
 from tests.embed.rig import HOURLY, MINUTELY, SPACE, Rig, a_rig
 from tests.embed.stage import SECOND, Given, KeptInMemory, Stage, crash, init, jump, moment, stop, until
@@ -185,7 +185,7 @@ async def test_what_never_was_committed_never_shows(rig: Rig, call: str) -> None
 # --- what was durable when a crash came ------------------------------------------------------------
 
 
-def a_story(*steps: Step) -> Story:
+def a_story(*steps: ScenarioStep) -> Story:
     """Play a story from noon on; what a dead scheduler could not tell is told by what is on record."""
     story = asyncio.run(play(Scenario("UTC", moment("12:00:30").timestamp(), steps)))
     assert judge(story).lawful, judge(story)
@@ -196,16 +196,16 @@ def words(story: Story) -> list[str]:
     return [json.loads(line).get("event", "") for line in story.lines[1:]]
 
 
-def wait(seconds: float) -> Step:
-    return Step(Act.WAIT, seconds=seconds)
+def wait(seconds: float) -> ScenarioStep:
+    return ScenarioStep(Act.WAIT, seconds=seconds)
 
 
-def begin(cron: str = "0 * * * *", *does: str) -> Step:
-    return Step(Act.INIT, tasks=(Listed("a", cron, 60, does),))
+def begin(cron: str = "0 * * * *", *does: str) -> ScenarioStep:
+    return ScenarioStep(Act.INIT, tasks=(Listed("a", cron, 60, does),))
 
 
 def test_a_start_that_is_durable_at_a_crash_has_happened_though_it_was_not_called() -> None:
-    story = a_story(Step(Act.TRAP, call="settle", how="after"), begin(), wait(5), begin(), wait(5))
+    story = a_story(ScenarioStep(Act.TRAP, call="settle", how="after"), begin(), wait(5), begin(), wait(5))
     assert words(story) == [
         *("InitStart", "InitSuccess", "RunStart", "UnexpectedShutdown"),
         *("InitStart", "InitSuccess", "RunStart", "RunSuccess"),
@@ -214,7 +214,7 @@ def test_a_start_that_is_durable_at_a_crash_has_happened_though_it_was_not_calle
 
 
 def test_a_start_that_was_called_before_a_crash_is_orphaned() -> None:
-    story = a_story(begin("0 * * * *", "hang"), wait(5), Step(Act.CRASH), begin(), wait(5))
+    story = a_story(begin("0 * * * *", "hang"), wait(5), ScenarioStep(Act.CRASH), begin(), wait(5))
     assert words(story)[2:4] == ["RunStart", "UnexpectedShutdown"]
     assert words(story)[6:] == ["RunStart", "RunSuccess"]
     assert [life["a", "RunStart"] for life in story.lives] == [1, 1]
@@ -222,7 +222,7 @@ def test_a_start_that_was_called_before_a_crash_is_orphaned() -> None:
 
 def test_a_start_that_is_not_durable_at_a_crash_has_not_happened() -> None:
     """The minute in which the task came first is over by then, so nothing is owed."""
-    story = a_story(Step(Act.TRAP, call="settle", how="before"), begin(), wait(60), begin(), wait(60))
+    story = a_story(ScenarioStep(Act.TRAP, call="settle", how="before"), begin(), wait(60), begin(), wait(60))
     assert words(story) == ["InitStart", "InitSuccess", "UnexpectedShutdown", "InitStart", "InitSuccess"]
     assert [life["a", "RunStart"] for life in story.lives] == [0, 0]
 
@@ -230,8 +230,10 @@ def test_a_start_that_is_not_durable_at_a_crash_has_not_happened() -> None:
 @pytest.mark.parametrize(("how", "committed"), [("after", True), ("before", False)])
 def test_an_override_that_was_committed_at_a_crash_has_happened(how: str, committed: bool) -> None:
     other = begin("30 * * * *")
-    dies = Step(Act.TRAP, call="put", how=how)
-    story = a_story(begin(), wait(10), Step(Act.STOP), wait(10), dies, other, wait(3600), other, wait(5))
+    dies = ScenarioStep(Act.TRAP, call="put", how=how)
+    story = a_story(
+        begin(), wait(10), ScenarioStep(Act.STOP), wait(10), dies, other, wait(3600), other, wait(5)
+    )
     crashed = words(story).index("UnexpectedShutdown")
     assert (words(story)[crashed - 1] == "InitSuccess") is committed
     (memory,) = story.memories

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kron.core import task_error
 from kron.core.errors import KronError
-from kron.core.record import JobRecord
-from kron.core.task_error import TaskTryDeserializeError
+from kron.core.plan.record import JobRecord
+from kron.core.task import errors as task_error
+from kron.core.task.errors import TaskTryDeserializeError
 from kron.fronts.embed.registration import read_registrations
 from kron.fronts.embed.scheduler import Scheduler
 from kron.testing import SimulatedClock

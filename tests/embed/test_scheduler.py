@@ -15,19 +15,19 @@ import pytest
 import kron
 from kron.clocks.system import SystemClock
 from kron.core.errors import OwnedError, StoreError
-from kron.core.record import AuditRecord, JobRecord
-from kron.core.task import TASK_TRANSITIONS, TaskEvent, TaskState
-from kron.core.task_error import (
+from kron.core.plan.record import AuditRecord, JobRecord
+from kron.core.plan.step import Change
+from kron.core.task.errors import (
     SchedulerAlreadyActiveError,
     SchedulerFailedError,
     SchedulerStopInCallbackError,
 )
-from kron.core.turn import Change
+from kron.core.task.task import TASK_TRANSITIONS, TaskEvent, TaskState
 from kron.fronts.embed.event import Event
-from kron.fronts.embed.machine import POLLING_TRANSITIONS, SCHEDULER_TRANSITIONS
 from kron.fronts.embed.scheduler import Scheduler
-from kron.ports import Ownership, Settled
-from kron.stores.sqlite import SqliteStore
+from kron.fronts.embed.state_machine import POLLING_TRANSITIONS, SCHEDULER_TRANSITIONS
+from kron.ports import Ownership, WriteResult
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock, kill
 from tests.embed.stage import Failing as Losing
 from tests.embed.stage import Given, KeptInMemory, Stage, init, stop, until
@@ -63,7 +63,7 @@ class Failing(SqliteStore):
         forgotten: Sequence[str] = (),
         audit: Sequence[AuditRecord] = (),
         now: int,
-    ) -> Settled:
+    ) -> WriteResult:
         self._check("put")
         return await super().put(
             namespace, created=created, changed=changed, forgotten=forgotten, audit=audit, now=now

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kron.core.instant import EPOCH
-from kron.core.task_error import SchedulerAlreadyActiveError
+from kron.core.task.errors import SchedulerAlreadyActiveError
+from kron.core.time.instant import EPOCH
 from kron.fronts.embed.scheduler import Scheduler
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock, trace
-from kron.testing.fault import Fault
+from kron.testing.faulty_store import Fault
 from kron.theory import Kind, Trace, check
 from kron.theory.derive import derived
 from tests.embed.rig import HOURLY, MINUTELY, Rig, a_rig

@@ -9,8 +9,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from kron.core.policy import Policy
-from kron.core.record import AttemptRecord, RangeRecord, RunRecord
+from kron.core.job.policy import Policy
+from kron.core.plan.record import AttemptRecord, RangeRecord, RunRecord
 from tests.faults.ledger import Line
 
 # A take-over judges by the catch-up policy what is older than this; everything else is merely late.

@@ -6,16 +6,16 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kron.core.instant import EPOCH
-from kron.core.job import Job
-from kron.core.policy import Overlap
-from kron.core.record import RunRecord
-from kron.core.registration import create
-from kron.core.schedule import Schedule
-from kron.core.terms import terms_of
-from kron.core.turn import Change
+from kron.core.cron.schedule import Schedule
+from kron.core.job.job import Job
+from kron.core.job.policy import Overlap
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.record import RunRecord
+from kron.core.plan.registration import create
+from kron.core.plan.step import Change
+from kron.core.time.instant import EPOCH
 from kron.launchers.callback import CallbackLauncher
-from kron.ports import Clock, Launch, Settled, Store
+from kron.ports import Clock, Launch, Store, WriteResult
 from kron.runtime.engine import Engine
 from tests.engine_world import with_policy
 from tests.faults.comparison import Evidence, Life
@@ -43,7 +43,7 @@ class Lines:
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         self.lines.append((event, fields))
 
-    def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
+    def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
         pass
 
     def events(self) -> list[str]:
@@ -102,7 +102,7 @@ class Rig:
 
     async def run(self) -> None:
         """Take over and begin."""
-        await self.engine.own()
+        await self.engine.acquire()
         self.engine.run()
 
     async def runs(self, name: str = "job") -> list[RunRecord]:
@@ -148,7 +148,7 @@ async def evidence_of(
     return Evidence(
         identity=name,
         every_s=1,
-        policy=terms_of(case.job.definition, name).policy,
+        policy=compiled_job(case.job.definition, name).policy,
         born_at=case.job.born_at,
         until=case.job.cursor,
         lives=list(lives),

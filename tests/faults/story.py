@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kron.core.job import Job
-from kron.core.policy import Policy
-from kron.core.registration import create
-from kron.core.schedule import Schedule
-from kron.core.terms import terms_of
+from kron.core.cron.schedule import Schedule
+from kron.core.job.job import Job
+from kron.core.job.policy import Policy
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.registration import create
 from kron.ports import Store
-from kron.stores.postgres import PostgresStore
-from kron.stores.sqlite import SqliteStore
+from kron.stores.postgres.store import PostgresStore
+from kron.stores.sqlite.store import SqliteStore
 from tests.faults.comparison import Evidence, Life
 from tests.faults.ledger import Ledger
 from tests.faults.nursery import Nursery, wait_for
@@ -133,7 +133,7 @@ class Story:
         """Return all that is known of a job."""
         store = store_at(self._setting.store)
         (case,) = await store.cases(SPACE, [part.name])
-        until = terms_of(case.job.definition, part.name).policy.end_at
+        until = compiled_job(case.job.definition, part.name).policy.end_at
         assert until is not None
         rows = await store.runs(SPACE, part.name, limit=1_000_000)
         evidence = Evidence(

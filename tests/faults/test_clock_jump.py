@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from kron.core.policy import Catchup, Overlap
-from kron.core.record import JobRecord
-from kron.core.turn import Change
-from kron.ports import Loaded, Ownership, Settled
-from kron.stores.sqlite import SqliteStore
+from kron.core.job.policy import Catchup, Overlap
+from kron.core.plan.record import JobRecord
+from kron.core.plan.step import Change
+from kron.ports import LoadResult, Ownership, WriteResult
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing.clock import SimulatedClock
 from tests.faults.nursery import seed_of
 from tests.faults.rig import MILLISECOND, MINUTE, NOON, SECOND, SPACE, Rig, job_of, rig_of
@@ -43,11 +43,11 @@ class CountingStore(SqliteStore):
         limit: int,
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
-    ) -> Loaded:
+    ) -> LoadResult:
         self.asked += 1
         return await super().load(ownership, until=until, limit=limit, named=named, without=without)
 
-    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         self.asked += 1
         return await super().settle(ownership, changes, now=now)
 
@@ -139,7 +139,7 @@ async def test_a_failing_job_is_not_tried_without_its_delay_after_the_clock_was_
 
 async def test_a_jump_before_the_first_wake_is_noticed(rig: Rig) -> None:
     await rig.add(*JOBS)
-    await rig.engine.own()
+    await rig.engine.acquire()
     clock_of(rig).jump_to(NOON + 7 * HOUR)
     rig.engine.run()
     await advance(rig, SECOND)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kron.core.outcome import Outcome, Reason
-from kron.core.policy import Policy
-from kron.core.record import AttemptRecord, RangeRecord, Result, RunRecord, Status, key_of
+from kron.core.job.outcome import Outcome, Reason
+from kron.core.job.policy import Policy
+from kron.core.plan.record import AttemptRecord, RangeRecord, Result, RunRecord, RunStatus, key_of
 from tests.faults.comparison import Evidence, Life, faults_of, fenced
 from tests.faults.ledger import Line
 
@@ -37,7 +37,7 @@ def ran(
         identity=NAME,
         nominal_time=time,
         fire_time=1000 * time,
-        status=Status.SUCCESS if result is Result.SUCCESS else Status.FAILED,
+        status=RunStatus.SUCCESS if result is Result.SUCCESS else RunStatus.FAILED,
         reason=reason,
         created_at=started,
         epoch=1,
@@ -49,7 +49,7 @@ def ran(
     )
 
 
-def dropped(time: int, status: Status, reason: Reason, at: int) -> RunRecord:
+def dropped(time: int, status: RunStatus, reason: Reason, at: int) -> RunRecord:
     return RunRecord(key_of(NAME, time), NAME, time, 1000 * time, status, reason, at, 1)
 
 
@@ -121,7 +121,7 @@ def a_skip(reason: Reason = Reason.ACTIVE, **policy: Any) -> Evidence:
     evidence = good(overlap="skip", **policy)
     longer = ran(1_010, 1)._replace(ended_at=1_021_000)
     evidence = with_row(evidence, longer)
-    return with_row(evidence, dropped(1_020, Status.SKIPPED, reason, 1_020_000), [])
+    return with_row(evidence, dropped(1_020, RunStatus.SKIPPED, reason, 1_020_000), [])
 
 
 def a_second_delivery() -> Evidence:
@@ -167,17 +167,17 @@ def unsaid(evidence: Evidence, what: str, time: int) -> Evidence:
         ),
         pytest.param(with_row(good(), ran(1_010, 1)._replace(is_open=1)), "1010 is still", id="open"),
         pytest.param(
-            with_row(good(), dropped(1_010, Status.PENDING, Reason.QUEUED, 1_010_000)),
+            with_row(good(), dropped(1_010, RunStatus.PENDING, Reason.QUEUED, 1_010_000)),
             "1010 is still PENDING",
             id="pending",
         ),
         pytest.param(
-            with_row(good(), dropped(1_100, Status.MISSED, Reason.SUPERSEDED, 1_134_000), []),
+            with_row(good(), dropped(1_100, RunStatus.MISSED, Reason.SUPERSEDED, 1_134_000), []),
             "1100 should not have been missed",
             id="late, but not missed",
         ),
         pytest.param(
-            with_row(good(), dropped(1_070, Status.MISSED, Reason.SUPERSEDED, 1_134_000), []),
+            with_row(good(), dropped(1_070, RunStatus.MISSED, Reason.SUPERSEDED, 1_134_000), []),
             "1070 should not have been missed",
             id="the newest of the missed",
         ),
@@ -197,7 +197,9 @@ def unsaid(evidence: Evidence, what: str, time: int) -> Evidence:
             good(deadline=timedelta(seconds=4)), "1120 ran 14 s late", id="run although past its deadline"
         ),
         pytest.param(
-            with_row(good(deadline=timedelta(60)), dropped(1_020, Status.MISSED, Reason.DEADLINE, 1_020_900)),
+            with_row(
+                good(deadline=timedelta(60)), dropped(1_020, RunStatus.MISSED, Reason.DEADLINE, 1_020_900)
+            ),
             "1020 was dropped by a deadline 0 s later",
             id="dropped although in time",
         ),
@@ -210,13 +212,15 @@ def unsaid(evidence: Evidence, what: str, time: int) -> Evidence:
             with_row(a_skip(), ran(1_010, 1)), "1020 was skipped although nothing was active", id="not active"
         ),
         pytest.param(
-            with_row(good(overlap="queue"), dropped(1_020, Status.SKIPPED, Reason.QUEUE_FULL, 1_020_000), []),
+            with_row(
+                good(overlap="queue"), dropped(1_020, RunStatus.SKIPPED, Reason.QUEUE_FULL, 1_020_000), []
+            ),
             "1020 was skipped although the queue had room",
             id="room in the queue",
         ),
         pytest.param(
             with_row(
-                good(overlap="buffer_one"), dropped(1_150, Status.SKIPPED, Reason.COALESCED, 1_150_000), []
+                good(overlap="buffer_one"), dropped(1_150, RunStatus.SKIPPED, Reason.COALESCED, 1_150_000), []
             ),
             "1150 was the newest and was skipped",
             id="the newest gives way",

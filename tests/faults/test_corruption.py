@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kron.core.policy import Catchup
-from kron.core.record import JobRecord
-from kron.ports import Loaded, Ownership
-from kron.stores.postgres import PostgresStore
-from kron.stores.sqlite import SqliteStore
+from kron.core.job.policy import Catchup
+from kron.core.plan.record import JobRecord
+from kron.ports import LoadResult, Ownership
+from kron.stores.postgres.store import PostgresStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing.clock import SimulatedClock
 from tests.faults.rig import MILLISECOND, MINUTE, NOON, SECOND, SPACE, Rig, job_of, rig_of
 from tests.postgres import Server
@@ -35,7 +35,7 @@ class CountingSqlite(SqliteStore):
         limit: int,
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
-    ) -> Loaded:
+    ) -> LoadResult:
         self.loads += 1
         return await super().load(ownership, until=until, limit=limit, named=named, without=without)
 
@@ -53,7 +53,7 @@ class CountingPostgres(PostgresStore):
         limit: int,
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
-    ) -> Loaded:
+    ) -> LoadResult:
         self.loads += 1
         return await super().load(ownership, until=until, limit=limit, named=named, without=without)
 

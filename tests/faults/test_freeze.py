@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from kron.core.errors import OwnedError
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from tests.faults.comparison import Life, faults_of, fenced
 from tests.faults.ledger import Line
 from tests.faults.nursery import Nursery, seed_of, wait_for
@@ -105,7 +105,7 @@ async def test_a_frozen_owner_of_a_file_keeps_it(nursery: Nursery, tmp_path: Pat
     story.freeze(pid)
     other = SqliteStore(str(tmp_path / "kron.db"))
     with pytest.raises(OwnedError, match="another process: stop it first, or wait until it has ended"):
-        await other.own(SPACE, "other")
+        await other.acquire(SPACE, "other")
     await other.close()
     story.thaw(pid)
     so_far = begun(story, life.token)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from kron.clocks.system import SystemClock
-from kron.core.policy import Overlap
-from kron.stores.postgres import PostgresStore
-from kron.stores.postgres_schema import CONNECT_S
-from kron.stores.sqlite import SqliteStore
+from kron.core.job.policy import Overlap
+from kron.stores.postgres.schema import CONNECT_S
+from kron.stores.postgres.store import PostgresStore
+from kron.stores.sqlite.store import SqliteStore
 from tests.faults.comparison import faults_of
 from tests.faults.rig import SPACE, Rig, evidence_of, job_of, rig_of, until
 from tests.postgres import Server

@@ -10,12 +10,12 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.errors import OwnedError
-from kron.core.policy import Catchup, Overlap
-from kron.core.record import RunRecord, Status
-from kron.core.registration import create, delete, edit, pause, resume
-from kron.core.turn import Case, Change
+from kron.core.job.policy import Catchup, Overlap
+from kron.core.plan.record import RunRecord, RunStatus
+from kron.core.plan.registration import create, delete, edit, pause, resume
+from kron.core.plan.step import Change, JobState
 from kron.ports import Launch
-from kron.stores.postgres import PostgresStore
+from kron.stores.postgres.store import PostgresStore
 from tests.faults.comparison import faults_of
 from tests.faults.ledger import Line
 from tests.faults.nursery import seed_of
@@ -82,24 +82,24 @@ class Hands:
             now = self._rig.now()
             changed = change(case, now)
             settled = await self._rig.store.put(SPACE, created=[], changed=[changed], now=now)
-            if not settled.changed and not settled.handled:
+            if not settled.stale_jobs and not settled.existing_runs:
                 if changed.job.epoch != case.job.epoch:
                     self.edits[name].append(now)
                 return
 
-    def _edit(self, case: Case, now: int) -> Change:
+    def _edit(self, case: JobState, now: int) -> Change:
         text = self._chance.choice([EVERY_SECOND, "*/2 * * * * *", "1-59/2 * * * * *"])
         overlap = self._chance.choice([Overlap.ALLOW, Overlap.SKIP, Overlap.QUEUE])
         job = job_of(case.job.identity, text, overlap=overlap, catchup=Catchup.ALL)
         return edit(case.job, list(case.runs), job, now=now)
 
-    def _pause(self, case: Case, now: int) -> Change:
+    def _pause(self, case: JobState, now: int) -> Change:
         return pause(case.job, list(case.runs), because="by hand")
 
-    def _resume(self, case: Case, now: int) -> Change:
+    def _resume(self, case: JobState, now: int) -> Change:
         return resume(case.job, list(case.runs), now=now)
 
-    def _delete(self, case: Case, now: int) -> Change:
+    def _delete(self, case: JobState, now: int) -> Change:
         return delete(case.job, list(case.runs), now=now)
 
 
@@ -153,7 +153,7 @@ def check_shaken(runs: list[RunRecord], lines: list[Line], edits: list[int]) -> 
     for run in runs:
         ran = (run.key, run.attempt) in begun
         assert ran == (run.attempt > 0), run
-        if run.status in (Status.SUCCESS, Status.STARTED):
+        if run.status in (RunStatus.SUCCESS, RunStatus.STARTED):
             assert run.attempt == 1
         # A row of a later definition has a nominal time after the edit that brought the definition.
         if run.epoch > 1 and run.attempt:

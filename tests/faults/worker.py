@@ -17,19 +17,19 @@ from pathlib import Path
 
 from kron.clocks.system import SystemClock
 from kron.core.errors import OwnedError, StoreError
-from kron.core.event import Traits
-from kron.core.instant import EPOCH
-from kron.core.registration import edit
-from kron.core.terms import terms_of
-from kron.core.turn import Change
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.registration import edit
+from kron.core.plan.report import Traits
+from kron.core.plan.step import Change
+from kron.core.time.instant import EPOCH
 from kron.launchers.callback import CallbackLauncher
-from kron.launchers.http import HttpLauncher
-from kron.launchers.process import ProcessLauncher
-from kron.ports import Launch, Launcher, Ownership, Settled
+from kron.launchers.http.launcher import HttpLauncher
+from kron.launchers.process.launcher import ProcessLauncher
+from kron.ports import Launch, Launcher, Ownership, WriteResult
 from kron.runtime.engine import Engine
 from kron.runtime.journal import LogJournal
-from kron.stores.postgres import PostgresStore
-from kron.stores.sqlite import SqliteStore
+from kron.stores.postgres.store import PostgresStore
+from kron.stores.sqlite.store import SqliteStore
 from tests.faults.ledger import Ledger, Line
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -79,14 +79,14 @@ class SlowSqlite(SqliteStore):
 
     token = 0
 
-    async def own(
+    async def acquire(
         self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        ownership = await super().own(namespace, owner, now=now, balance=balance)
+        ownership = await super().acquire(namespace, owner, now=now, balance=balance)
         self.token = ownership.token
         return ownership
 
-    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         settled = await super().settle(ownership, changes, now=now)
         await asyncio.sleep(ANSWERS_S[now % len(ANSWERS_S)])
         return settled
@@ -97,14 +97,14 @@ class SlowPostgres(PostgresStore):
 
     token = 0
 
-    async def own(
+    async def acquire(
         self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        ownership = await super().own(namespace, owner, now=now, balance=balance)
+        ownership = await super().acquire(namespace, owner, now=now, balance=balance)
         self.token = ownership.token
         return ownership
 
-    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> Settled:
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         settled = await super().settle(ownership, changes, now=now)
         await asyncio.sleep(ANSWERS_S[now % len(ANSWERS_S)])
         return settled
@@ -186,7 +186,7 @@ class Worker:
         while True:
             asked_at = self.now()
             with suppress(OwnedError, StoreError):
-                await self.engine.own()
+                await self.engine.acquire()
                 break
             await asyncio.sleep(ASK_AGAIN_S)
         token = self.store.token
@@ -210,12 +210,12 @@ class Worker:
         """Let every job end two seconds from now, by an edit."""
         space, now = self._setting.space, self.now()
         for case in await self.store.cases(space):
-            job = terms_of(case.job.definition, case.job.identity).for_job(case.job.identity)
+            job = compiled_job(case.job.definition, case.job.identity).for_job(case.job.identity)
             ending = replace(job, policy=replace(job.policy, end_at=now // 1000 + 2))
             record, kind = case.job, case.job.launcher_kind
             change = edit(record, list(case.runs), ending, now=now, launcher=record.launcher, kind=kind)
             settled = await self.store.put(space, created=[], changed=[change], now=now)
-            assert not settled.changed
+            assert not settled.stale_jobs
 
     async def _wait_for_the_end(self) -> None:
         while True:

@@ -4,15 +4,15 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 
-from kron.core.event import Happened, Report
-from kron.core.outcome import Reason
-from kron.core.record import JobRecord, RunRecord, Status, key_of
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import JobRecord, RunRecord, RunStatus, key_of
+from kron.core.plan.report import RunEvent, RunReport
 from kron.ports import Launch
 
 NOON = 1_772_366_400  # 2026-03-01T12:00:00Z
 # Longer than anything here takes on a busy machine; whoever waits so long waits for nothing.
 MAX_WAIT_S = 30.0
-ENDS = frozenset(Happened) - {Happened.ACCEPTED, Happened.STARTED}
+ENDS = frozenset(RunEvent) - {RunEvent.ACCEPTED, RunEvent.STARTED}
 
 
 def a_launch(
@@ -31,7 +31,7 @@ def a_launch(
         identity,
         nominal_time,
         1000 * nominal_time,
-        Status.STARTED,
+        RunStatus.STARTED,
         Reason.DUE,
         1000 * nominal_time,
         1,
@@ -43,9 +43,9 @@ def a_launch(
     return Launch(job, run)
 
 
-def on_record(launch: Launch, report: Report) -> Launch:
+def on_record(launch: Launch, report: RunReport) -> Launch:
     """Return a launch as an owner that heard of its acceptance has it on record."""
-    assert report.happened is Happened.ACCEPTED
+    assert report.happened is RunEvent.ACCEPTED
     return launch._replace(run=launch.run._replace(acked=1, run_id=report.run_id))
 
 
@@ -53,21 +53,21 @@ class Ear:
     """Hears reports."""
 
     def __init__(self) -> None:
-        self.reports: list[Report] = []
+        self.reports: list[RunReport] = []
         self._heard = asyncio.Event()
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: RunReport) -> None:
         self.reports.append(report)
         self._heard.set()
 
-    def of(self, launch: Launch) -> list[Report]:
+    def of(self, launch: Launch) -> list[RunReport]:
         run = launch.run
         return [report for report in self.reports if (report.key, report.attempt) == (run.key, run.attempt)]
 
-    def said(self, launch: Launch) -> list[Happened]:
+    def said(self, launch: Launch) -> list[RunEvent]:
         return [report.happened for report in self.of(launch)]
 
-    def ends(self) -> list[Report]:
+    def ends(self) -> list[RunReport]:
         return [report for report in self.reports if report.happened in ENDS]
 
     async def until(self, enough: Callable[[], object]) -> None:
@@ -76,11 +76,11 @@ class Ear:
                 self._heard.clear()
                 await self._heard.wait()
 
-    async def accepted(self, launch: Launch) -> Report:
+    async def accepted(self, launch: Launch) -> RunReport:
         await self.until(lambda: self.of(launch))
         return self.of(launch)[0]
 
-    async def end_of(self, launch: Launch) -> Report:
+    async def end_of(self, launch: Launch) -> RunReport:
         await self.until(lambda: any(report.happened in ENDS for report in self.of(launch)))
         (end,) = (report for report in self.of(launch) if report.happened in ENDS)
         return end

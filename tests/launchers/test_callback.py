@@ -8,7 +8,7 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
-from kron.core.event import Happened, Hold
+from kron.core.plan.report import LeaseStatus, RunEvent
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.report import MAX_ERROR, tidy
 from kron.ports import Launch
@@ -66,19 +66,19 @@ async def end_well_when_asked(_launch: Launch) -> None:
 @pytest.mark.parametrize(
     ("callback", "happened", "error"),
     [
-        pytest.param(fine, Happened.SUCCESS, None, id="success"),
-        pytest.param(refuse, Happened.FAILED, "ValueError: no\ufffd room here", id="failure"),
-        pytest.param(miss, Happened.FAILED, "KeyError: 'backup'", id="a KeyError is its own"),
+        pytest.param(fine, RunEvent.SUCCESS, None, id="success"),
+        pytest.param(refuse, RunEvent.FAILED, "ValueError: no\ufffd room here", id="failure"),
+        pytest.param(miss, RunEvent.FAILED, "KeyError: 'backup'", id="a KeyError is its own"),
         pytest.param(
             wait_for_what_is_cancelled,
-            Happened.FAILED,
+            RunEvent.FAILED,
             "CancelledError: something the function waited for was cancelled",
             id="cancelled, but not by us",
         ),
     ],
 )
 async def test_how_it_ends_is_reported_once(
-    launcher: CallbackLauncher, callback: object, happened: Happened, error: str | None
+    launcher: CallbackLauncher, callback: object, happened: RunEvent, error: str | None
 ) -> None:
     ear, launch = Ear(), a_launch()
     launcher.callbacks["backup"] = callback  # type: ignore[assignment]
@@ -95,7 +95,7 @@ async def test_a_job_without_a_function_is_a_failed_launch(launcher: CallbackLau
     ear, launch = Ear(), a_launch()
     launcher.start(launch, ear)
     end = await ear.end_of(launch)
-    assert (end.happened, end.error) == (Happened.LAUNCH_FAILED, "no function is registered for the job")
+    assert (end.happened, end.error) == (RunEvent.LAUNCH_FAILED, "no function is registered for the job")
 
 
 async def test_only_a_call_under_way_is_inside(launcher: CallbackLauncher) -> None:
@@ -124,18 +124,18 @@ async def test_where_a_cancelled_call_counts_as_failed_it_says_so_unless_all_are
         task.cancel()
         await asyncio.sleep(0)
 
-    launcher = CallbackLauncher(SystemClock(), cancelled=Happened.FAILED)
+    launcher = CallbackLauncher(SystemClock(), cancelled=RunEvent.FAILED)
     ear, launch = Ear(), a_launch()
     launcher.callbacks["backup"] = cancel_itself
     launcher.start(launch, ear)
     end = await ear.end_of(launch)
-    assert (end.happened, end.error) == (Happened.FAILED, "CancelledError: the call was cancelled")
+    assert (end.happened, end.error) == (RunEvent.FAILED, "CancelledError: the call was cancelled")
     ear = Ear()
     launcher.callbacks["backup"] = hang
     launcher.start(launch, ear)
     await asyncio.sleep(0)
     launcher.cancel()
-    assert (await ear.end_of(launch)).happened is Happened.CANCELLED
+    assert (await ear.end_of(launch)).happened is RunEvent.CANCELLED
 
 
 async def test_a_failure_is_logged_with_where_it_came_from(
@@ -169,13 +169,13 @@ async def test_long_errors_are_cut(launcher: CallbackLauncher) -> None:
 @pytest.mark.parametrize(
     ("callback", "happened"),
     [
-        pytest.param(hang, Happened.CANCELLED, id="at once"),
-        pytest.param(end_at_leisure, Happened.CANCELLED, id="at leisure"),
-        pytest.param(end_well_when_asked, Happened.SUCCESS, id="well"),
+        pytest.param(hang, RunEvent.CANCELLED, id="at once"),
+        pytest.param(end_at_leisure, RunEvent.CANCELLED, id="at leisure"),
+        pytest.param(end_well_when_asked, RunEvent.SUCCESS, id="well"),
     ],
 )
 async def test_a_call_can_be_ended(
-    launcher: CallbackLauncher, callback: object, happened: Happened, begun: bool
+    launcher: CallbackLauncher, callback: object, happened: RunEvent, begun: bool
 ) -> None:
     ear, launch = Ear(), a_launch()
     launcher.callbacks["backup"] = callback  # type: ignore[assignment]
@@ -184,7 +184,7 @@ async def test_a_call_can_be_ended(
         await asyncio.sleep(0.01)
     launcher.end(launch.run)
     end = await ear.end_of(launch)
-    assert end.happened is (happened if begun else Happened.CANCELLED)
+    assert end.happened is (happened if begun else RunEvent.CANCELLED)
     await launcher.close()
     assert len(ear.reports) == 1
 
@@ -230,7 +230,7 @@ async def _most_at_once(launcher: CallbackLauncher) -> int:
         launcher.start(a_launch(identity=name), ear)
     await launcher.close()
     assert begun == names
-    assert [report.happened for report in ear.reports] == [Happened.SUCCESS] * 500
+    assert [report.happened for report in ear.reports] == [RunEvent.SUCCESS] * 500
     return most
 
 
@@ -243,24 +243,24 @@ async def test_a_call_that_waits_for_its_turn_can_be_ended() -> None:
     await asyncio.sleep(0.01)
     launcher.end(second.run)
     await ear.end_of(second)
-    assert ear.said(second) == [Happened.CANCELLED]
+    assert ear.said(second) == [RunEvent.CANCELLED]
     launcher.end(first.run)
-    assert (await ear.end_of(third)).happened is Happened.SUCCESS
+    assert (await ear.end_of(third)).happened is RunEvent.SUCCESS
 
 
 async def test_nothing_is_called_while_a_lease_may_have_ended() -> None:
-    launcher, ear, holds = CallbackLauncher(SystemClock()), Ear(), [Hold.LAPSED]
+    launcher, ear, holds = CallbackLauncher(SystemClock()), Ear(), [LeaseStatus.LAPSED]
     launch = a_launch(identity="a")._replace(hold=lambda: holds[0])
     launcher.callbacks["a"] = fine
     launcher.start(launch, ear)
     await asyncio.sleep(0.05)
     assert (ear.reports, launcher.busy) == ([], True)
-    holds[0] = Hold.HELD
-    assert (await ear.end_of(launch)).happened is Happened.SUCCESS
+    holds[0] = LeaseStatus.HELD
+    assert (await ear.end_of(launch)).happened is RunEvent.SUCCESS
 
 
 async def test_a_call_that_waits_for_its_turn_is_dropped_when_somebody_else_looks_after_it() -> None:
-    launcher, ear, holds = CallbackLauncher(SystemClock(), max_calls=1), Ear(), [Hold.HELD]
+    launcher, ear, holds = CallbackLauncher(SystemClock(), max_calls=1), Ear(), [LeaseStatus.HELD]
     called: list[int] = []
 
     async def note(launch: Launch) -> None:
@@ -271,13 +271,13 @@ async def test_a_call_that_waits_for_its_turn_is_dropped_when_somebody_else_look
     launcher.start(first, ear)
     launcher.start(second._replace(hold=lambda: holds[0]), ear)
     await asyncio.sleep(0)
-    holds[0] = Hold.LOST
+    holds[0] = LeaseStatus.LOST
     # This owner has it again: the same attempt, with a newer token.
     launcher.start(second._replace(run=second.run._replace(token=8)), ear)
     launcher.end(first.run)
-    assert (await ear.end_of(second)).happened is Happened.SUCCESS
+    assert (await ear.end_of(second)).happened is RunEvent.SUCCESS
     await launcher.close()
-    assert (called, ear.said(second)) == ([8], [Happened.SUCCESS])
+    assert (called, ear.said(second)) == ([8], [RunEvent.SUCCESS])
 
 
 def test_the_limit_must_leave_room() -> None:
@@ -294,7 +294,7 @@ async def test_closing_without_waiting_ends_every_call(launcher: CallbackLaunche
     if begun:
         await asyncio.sleep(0)
     await launcher.close(wait=False)
-    assert [report.happened for report in ear.reports] == [Happened.CANCELLED] * 2
+    assert [report.happened for report in ear.reports] == [RunEvent.CANCELLED] * 2
     assert not launcher.busy
 
 
@@ -319,5 +319,5 @@ def test_a_call_that_ends_the_program_has_ended() -> None:
     with pytest.raises(SystemExit):
         asyncio.run(main())
     assert [(report.happened, report.error) for report in ear.reports] == [
-        (Happened.FAILED, "the call was broken off")
+        (RunEvent.FAILED, "the call was broken off")
     ]

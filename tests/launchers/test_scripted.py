@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kron.core.event import Happened, Traits
-from kron.core.job import Job
-from kron.core.record import Result, RunRecord, Status
-from kron.core.registration import create
-from kron.core.turn import Change
-from kron.ports import Settled
+from kron.core.job.job import Job
+from kron.core.plan.record import Result, RunRecord, RunStatus
+from kron.core.plan.registration import create
+from kron.core.plan.report import RunEvent, Traits
+from kron.core.plan.step import Change
+from kron.ports import WriteResult
 from kron.runtime.engine import Engine
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing.clock import SimulatedClock
 from kron.testing.launcher import ScriptedLauncher, Started, Step
 from tests.launchers.ear import NOON, Ear, a_launch
@@ -30,16 +30,16 @@ def clock() -> SimulatedClock:
 @pytest.mark.parametrize(
     ("step", "said", "effects"),
     [
-        (Step.SUCCEED, [Happened.ACCEPTED, Happened.SUCCESS], 1),
-        (Step.FAIL, [Happened.ACCEPTED, Happened.FAILED], 1),
-        (Step.HANG, [Happened.ACCEPTED], 1),
-        (Step.REFUSE, [Happened.LAUNCH_FAILED], 0),
+        (Step.SUCCEED, [RunEvent.ACCEPTED, RunEvent.SUCCESS], 1),
+        (Step.FAIL, [RunEvent.ACCEPTED, RunEvent.FAILED], 1),
+        (Step.HANG, [RunEvent.ACCEPTED], 1),
+        (Step.REFUSE, [RunEvent.LAUNCH_FAILED], 0),
         (Step.LOSE, [], 1),
     ],
     ids=[*Step],
 )
 async def test_what_each_step_does(
-    clock: SimulatedClock, step: Step, said: list[Happened], effects: int
+    clock: SimulatedClock, step: Step, said: list[RunEvent], effects: int
 ) -> None:
     launcher, ear, launch = ScriptedLauncher(clock, {"backup": [step]}), Ear(), a_launch()
     launcher.start(launch, ear)
@@ -59,8 +59,8 @@ async def test_each_job_has_its_own_script_and_succeeds_after_it(clock: Simulate
     await asyncio.sleep(0)
     ends = {name: [end.happened for end in ear.ends() if end.identity == name] for name in "ab"}
     assert ends == {
-        "a": [Happened.FAILED, Happened.LAUNCH_FAILED, Happened.SUCCESS],
-        "b": [Happened.FAILED, Happened.SUCCESS, Happened.SUCCESS],
+        "a": [RunEvent.FAILED, RunEvent.LAUNCH_FAILED, RunEvent.SUCCESS],
+        "b": [RunEvent.FAILED, RunEvent.SUCCESS, RunEvent.SUCCESS],
     }
 
 
@@ -71,9 +71,9 @@ async def test_what_hangs_ends_when_told_and_closing_waits_for_it(clock: Simulat
     await asyncio.sleep(0.01)
     assert not closing.done()
     assert launcher.running == [launch.run]
-    launcher.finish(launch.run, Happened.FAILED, "told so")
+    launcher.finish(launch.run, RunEvent.FAILED, "told so")
     await closing
-    assert [(end.happened, end.error) for end in ear.ends()] == [(Happened.FAILED, "told so")]
+    assert [(end.happened, end.error) for end in ear.ends()] == [(RunEvent.FAILED, "told so")]
 
 
 async def test_what_hangs_can_be_ended_and_what_was_lost_cannot(clock: SimulatedClock) -> None:
@@ -84,7 +84,7 @@ async def test_what_hangs_can_be_ended_and_what_was_lost_cannot(clock: Simulated
         launcher.end(launch.run)
         launcher.end(launch.run)
     await asyncio.sleep(0)
-    assert ear.said(hanging) == [Happened.ACCEPTED, Happened.CANCELLED]
+    assert ear.said(hanging) == [RunEvent.ACCEPTED, RunEvent.CANCELLED]
     assert ear.said(lost) == []
     assert [run.identity for run in launcher.asked_to_end] == ["a", "a", "b", "b"]
 
@@ -105,7 +105,7 @@ async def test_without_reports_nothing_is_said_of_ends(clock: SimulatedClock) ->
     launcher, ear, launch = ScriptedLauncher(clock, traits=Traits(reports=False)), Ear(), a_launch()
     launcher.start(launch, ear)
     await asyncio.sleep(0)
-    assert ear.said(launch) == [Happened.ACCEPTED]
+    assert ear.said(launch) == [RunEvent.ACCEPTED]
     assert not launcher.busy
 
 
@@ -113,7 +113,7 @@ async def test_without_reports_nothing_is_said_of_ends(clock: SimulatedClock) ->
 
 
 class Silent:
-    def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
+    def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
         pass
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
@@ -142,7 +142,7 @@ async def test_the_engine_writes_down_what_the_script_says(clock: SimulatedClock
     script = [Step.SUCCEED, Step.FAIL, Step.SUCCEED, Step.REFUSE]
     launcher = ScriptedLauncher(clock, {"backup": script})
     engine = an_engine(store, clock, launcher, "a")
-    await engine.own()
+    await engine.acquire()
     engine.run()
     await clock.advance_to(START + timedelta(minutes=2, seconds=5))
     assert [(start.nominal_time, start.attempt) for start in launcher.started] == [
@@ -154,9 +154,9 @@ async def test_the_engine_writes_down_what_the_script_says(clock: SimulatedClock
     assert len({start.token for start in launcher.started}) == 1
     found = [await run_of(store, minute) for minute in range(3)]
     assert [(run.status, run.result) for run in found] == [
-        (Status.SUCCESS, Result.SUCCESS),
-        (Status.SUCCESS, Result.SUCCESS),
-        (Status.FAILED, Result.LAUNCH_FAILED),
+        (RunStatus.SUCCESS, Result.SUCCESS),
+        (RunStatus.SUCCESS, Result.SUCCESS),
+        (RunStatus.FAILED, Result.LAUNCH_FAILED),
     ]
     await engine.stop()
     await store.close()
@@ -165,17 +165,17 @@ async def test_the_engine_writes_down_what_the_script_says(clock: SimulatedClock
 @pytest.mark.parametrize(
     ("survives", "status", "result"),
     [
-        pytest.param(True, Status.SUCCESS, Result.SUCCESS, id="adopted"),
-        pytest.param(False, Status.FAILED, Result.ORPHANED, id="orphaned"),
+        pytest.param(True, RunStatus.SUCCESS, Result.SUCCESS, id="adopted"),
+        pytest.param(False, RunStatus.FAILED, Result.ORPHANED, id="orphaned"),
     ],
 )
 async def test_the_next_owner_finds_what_outlived_the_first(
-    clock: SimulatedClock, survives: bool, status: Status, result: Result
+    clock: SimulatedClock, survives: bool, status: RunStatus, result: Result
 ) -> None:
     store = await a_store(START, deadline=None)
     launcher = ScriptedLauncher(clock, {"backup": [Step.HANG]}, survives=survives)
     first = an_engine(store, clock, launcher, "a")
-    await first.own()
+    await first.acquire()
     first.run()
     await clock.advance_to(START + timedelta(seconds=10))
     (running,) = launcher.running
@@ -183,7 +183,7 @@ async def test_the_next_owner_finds_what_outlived_the_first(
     first.kill()
     await store.release(ownership)
     second = an_engine(store, clock, launcher, "b")
-    await second.own()
+    await second.acquire()
     second.run()
     await clock.advance_to(START + timedelta(seconds=20))
     if survives:

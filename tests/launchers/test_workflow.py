@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from kron.clocks.system import SystemClock
-from kron.core.event import Happened
-from kron.core.record import RunRecord
+from kron.core.plan.record import RunRecord
+from kron.core.plan.report import RunEvent
 from kron.core.workflow import WorkflowRecord
-from kron.launchers.kind import read_launcher
-from kron.launchers.process import ProcessLauncher
+from kron.launchers.process.launcher import ProcessLauncher
+from kron.launchers.spec import read_launcher
 from kron.launchers.workflow import WorkflowLauncher
 from kron.ports import Launch, WorkflowVersion
-from kron.stores.sqlite_workflow import SqliteWorkflows
+from kron.stores.sqlite.workflow import SqliteWorkflows
 from tests.launchers.ear import Ear, a_launch, on_record, until
 
 DAG = '{"nodes":[]}'
@@ -70,7 +70,7 @@ async def test_a_version_is_loaded_once_and_handed_over_for_each_run(tmp_path: P
             launch = launch._replace(run=launch.run._replace(attempt=attempt))
             launcher.start(launch, ear)
             assert launcher.busy
-            assert (await ear.end_of(launch)).happened is Happened.SUCCESS
+            assert (await ear.end_of(launch)).happened is RunEvent.SUCCESS
         assert not launcher.busy
         assert place.asked == 1
 
@@ -82,8 +82,8 @@ async def test_a_missing_version_is_a_failed_launch_that_says_which(tmp_path: Pa
         launch = a_workflow("gone", 4)
         launcher.start(launch, ear)
         report = await ear.end_of(launch)
-        assert (report.happened, report.error) == (Happened.LAUNCH_FAILED, 'There is no version 4 of "gone"')
-        assert ear.said(launch) == [Happened.LAUNCH_FAILED]
+        assert (report.happened, report.error) == (RunEvent.LAUNCH_FAILED, 'There is no version 4 of "gone"')
+        assert ear.said(launch) == [RunEvent.LAUNCH_FAILED]
 
 
 @pytest.mark.parametrize("settings", ['{"kind": "callback"}', '{"kind": "workflow"}', "{", "[]"])
@@ -92,7 +92,7 @@ async def test_a_job_that_is_no_workflow_is_a_failed_launch(settings: str, tmp_p
     async with launching(Slow(), tmp_path) as launcher:
         launch = a_launch(settings)
         launcher.start(launch, ear)
-        assert (await ear.end_of(launch)).happened is Happened.LAUNCH_FAILED
+        assert (await ear.end_of(launch)).happened is RunEvent.LAUNCH_FAILED
 
 
 async def test_one_that_is_ended_while_it_is_loaded_never_begins(tmp_path: Path) -> None:
@@ -103,10 +103,10 @@ async def test_one_that_is_ended_while_it_is_loaded_never_begins(tmp_path: Path)
         await until(lambda: place.asked)
         launcher.end(launch.run)
         place.answer.set()
-        assert ear.said(launch) == [Happened.CANCELLED]
+        assert ear.said(launch) == [RunEvent.CANCELLED]
         await asyncio.sleep(0.05)
         assert not launcher.busy
-        assert ear.said(launch) == [Happened.CANCELLED]
+        assert ear.said(launch) == [RunEvent.CANCELLED]
 
 
 async def test_one_that_runs_is_ended_by_the_executors_launcher(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_one_that_runs_is_ended_by_the_executors_launcher(tmp_path: Path) 
         launcher.start(launch, ear)
         await ear.accepted(launch)
         launcher.end(launch.run)
-        assert (await ear.end_of(launch)).happened is Happened.CANCELLED
+        assert (await ear.end_of(launch)).happened is RunEvent.CANCELLED
 
 
 async def test_one_that_is_being_loaded_is_adopted_and_reports_to_its_new_owner(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_one_that_is_being_loaded_is_adopted_and_reports_to_its_new_owner(
         await until(lambda: place.asked)
         assert await launcher.adopt([launch], second) == {launch.run.key}
         place.answer.set()
-        assert (await second.end_of(launch)).happened is Happened.SUCCESS
+        assert (await second.end_of(launch)).happened is RunEvent.SUCCESS
         assert first.reports == []
         assert place.asked == 1
 

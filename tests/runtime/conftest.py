@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from kron.ports import Store
-from kron.stores.postgres import PostgresStore
-from kron.stores.sqlite import SqliteStore
+from kron.stores.postgres.store import PostgresStore
+from kron.stores.sqlite.store import SqliteStore
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -5,16 +5,16 @@ from datetime import timedelta
 import pytest
 
 from kron.core.errors import ConflictError, InvalidOptionError
-from kron.core.record import Kind, RunRecord, key_of
-from kron.core.registration import backfill
-from kron.ports import Settled, Store
-from kron.runtime.inquiry import recall_job, recall_period, why
+from kron.core.plan.record import RunKind, RunRecord, key_of
+from kron.core.plan.registration import backfill
+from kron.ports import Store, WriteResult
 from kron.runtime.retention import prune_history
+from kron.runtime.why import recall_job, recall_period, why
 from kron.testing import Step
 from tests.engine_stage import DAY, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
 
 
-async def ask(stage: Stage, minute: int, request: str = "one") -> Settled:
+async def ask(stage: Stage, minute: int, request: str = "one") -> WriteResult:
     """Ask for the period of a minute after noon."""
     nominal_time = NOON_S + 60 * minute
     job = await recall_job(stage.store, SPACE, "job")
@@ -37,9 +37,9 @@ async def test_a_period_without_a_record_uses_its_own_row_and_key(store: Store) 
     async with stage_on(store) as stage:
         await stage.add(job_of(schedule="*/5 * * * *"))
         await stage.run()
-        assert not (await ask(stage, -10)).handled
+        assert not (await ask(stage, -10)).existing_runs
         (run,) = await runs_of(stage, -10)
-        assert (run.key, run.kind) == (key_of("job", NOON_S - 600), Kind.PERIOD)
+        assert (run.key, run.kind) == (key_of("job", NOON_S - 600), RunKind.PERIOD)
         assert (run.status, run.reason) == ("SUCCESS", "asked")
         answer = await why(store, SPACE, "job", NOON - 10 * MINUTE, now=stage.now)
         assert (answer.outcome, answer.code) == ("executed", "ended")
@@ -52,10 +52,10 @@ async def test_the_same_period_asked_for_again_is_a_run_of_its_own(store: Store)
         await ask(stage, -10, "one")
         await ask(stage, -10, "two")
         asked, own = await runs_of(stage, -10)
-        assert (asked.kind, own.kind) == (Kind.BACKFILL, Kind.PERIOD)
+        assert (asked.kind, own.kind) == (RunKind.BACKFILL, RunKind.PERIOD)
         assert stage.starts() == [-10, -10]
         # The same request once more is known, and nothing is written.
-        assert (await ask(stage, -10, "two")).handled == {asked.key}
+        assert (await ask(stage, -10, "two")).existing_runs == {asked.key}
         assert stage.starts() == [-10, -10]
 
 
@@ -68,11 +68,11 @@ async def test_two_who_ask_at_once_for_a_period_without_a_record_start_it_once(s
             for request in ("one", "two")
         ]
         first, second = [await store.put(SPACE, created=[], changed=[wish], now=stage.now) for wish in wishes]
-        assert [first.changed, second.changed] == [frozenset(), frozenset({"job"})]
+        assert [first.stale_jobs, second.stale_jobs] == [frozenset(), frozenset({"job"})]
         # Also one who saw nothing of the other but the job's revision.
         wishes[1].revision, wishes[1].job = wishes[0].job.revision, wishes[0].job._replace(revision=9)
         third = await store.put(SPACE, created=[], changed=[wishes[1]], now=stage.now)
-        assert third.handled == {key_of("job", NOON_S - 300)}
+        assert third.existing_runs == {key_of("job", NOON_S - 300)}
         await stage.run()
         await stage.advance(SECOND)
         assert stage.starts() == [-5]
@@ -87,7 +87,7 @@ async def test_a_handled_period_keeps_its_outcome(store: Store) -> None:
         await ask(stage, 2)
         asked, own = await runs_of(stage, 2)
         assert (own.status, own.reason, own.attempt) == ("SKIPPED", "active", 0)
-        assert (asked.kind, asked.status, asked.attempt) == (Kind.BACKFILL, "SUCCESS", 1)
+        assert (asked.kind, asked.status, asked.attempt) == (RunKind.BACKFILL, "SUCCESS", 1)
 
 
 async def test_a_period_in_a_counted_record_is_handled(store: Store) -> None:
@@ -98,7 +98,7 @@ async def test_a_period_in_a_counted_record_is_handled(store: Store) -> None:
         await stage.suspend(DAY)
         await ask(stage, 100)
         (asked,) = await runs_of(stage, 100)
-        assert (asked.kind, asked.status) == (Kind.BACKFILL, "SUCCESS")
+        assert (asked.kind, asked.status) == (RunKind.BACKFILL, "SUCCESS")
         answer = await why(store, SPACE, "job", NOON + 100 * MINUTE, now=stage.now)
         assert (answer.outcome, answer.code) == ("missed", "catchup_none")
 
@@ -111,7 +111,7 @@ async def test_a_period_whose_record_was_removed_is_handled(store: Store) -> Non
         await prune_history(store, SPACE, keep=timedelta(0), now=stage.now)
         await ask(stage, 1)
         (asked,) = await runs_of(stage, 1)
-        assert asked.kind is Kind.BACKFILL
+        assert asked.kind is RunKind.BACKFILL
 
 
 @pytest.mark.parametrize(

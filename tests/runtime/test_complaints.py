@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from kron.core.errors import OwnedError, StoreError
-from kron.core.event import Happened
-from kron.core.instant import datetime_of
-from kron.core.job import Job
-from kron.core.record import key_of
-from kron.runtime.inquiry import why
-from kron.stores.sqlite import SqliteStore
+from kron.core.job.job import Job
+from kron.core.plan.record import key_of
+from kron.core.plan.report import RunEvent
+from kron.core.time.instant import datetime_of
+from kron.runtime.why import why
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore, Step
 from tests.engine_stage import DAY, HOUR, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
 
@@ -104,7 +104,7 @@ async def test_row_28_nothing_is_dropped_without_a_trace(stage: Stage, file: Sql
     await stage.add(job_of(catchup="none", overlap="skip"), script=[Step.FAIL, Step.HANG])
     await stage.run()
     await stage.until(NOON + HOUR / 2)
-    await stage.report(stage.launcher.running[0], Happened.SUCCESS)
+    await stage.report(stage.launcher.running[0], RunEvent.SUCCESS)
     await die(stage, file, away=HOUR)
     await stage.advance(HOUR / 4)
     await stage.pause()
@@ -214,7 +214,7 @@ async def test_row_20_of_many_workers_on_one_file_one_runs_the_job(stage: Stage,
     for number in range(4):
         other = SqliteStore(str(tmp_path / "kron.db"))
         with pytest.raises(OwnedError):
-            await stage.make_engine(f"worker {number}", other).own()
+            await stage.make_engine(f"worker {number}", other).acquire()
         await other.close()
     await stage.until(NOON + 3 * MINUTE)
     assert stage.starts() == [1, 2, 3]
@@ -229,7 +229,7 @@ async def test_row_21_two_instances_that_both_believe_in_themselves_start_each_p
     # The lock is gone and another instance takes over, while the first one goes on as if nothing were.
     file.drop_locks()
     other = stage.make_engine("other")
-    await other.own()
+    await other.acquire()
     other.run()
     await stage.until(NOON + 4 * MINUTE)
     assert stage.starts() == [1, 2, 3, 4]
@@ -241,10 +241,10 @@ async def test_row_21_two_instances_that_both_believe_in_themselves_start_each_p
 async def test_row_22_who_cannot_take_the_lock_starts_nothing(stage: Stage, file: SqliteStore) -> None:
     await stage.add(job_of())
     store = FaultyStore(file, stage.clock)
-    store.then("own", Fault.BEFORE)
+    store.then("acquire", Fault.BEFORE)
     engine = stage.make_engine("other", store)
     with pytest.raises(StoreError):
-        await engine.own()
+        await engine.acquire()
     await stage.until(NOON + 3 * MINUTE)
     assert stage.starts() == []
 
@@ -254,7 +254,7 @@ async def test_row_22_a_lost_lock_is_noticed_before_the_next_start(stage: Stage,
     await stage.run()
     await stage.until(NOON + MINUTE)
     file.drop_locks()
-    await file.own(SPACE, "thief")
+    await file.acquire(SPACE, "thief")
     await stage.until(NOON + 3 * MINUTE)
     assert stage.starts() == [1]
     assert stage.engine.health.state == "lost"

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from kron.core.cron.schedule import Schedule
 from kron.core.errors import OwnedError
-from kron.core.instant import EPOCH
-from kron.core.job import Job
-from kron.core.policy import Catchup, OnOrphan, Overlap
-from kron.core.record import Result, RunRecord, key_of
-from kron.core.registration import create, pause
-from kron.core.schedule import Schedule
-from kron.core.turn import Change, Limits
+from kron.core.job.job import Job
+from kron.core.job.policy import Catchup, OnOrphan, Overlap
+from kron.core.plan.record import Result, RunRecord, key_of
+from kron.core.plan.registration import create, pause
+from kron.core.plan.step import Change, Limits
+from kron.core.time.instant import EPOCH
 from kron.launchers.callback import CallbackLauncher
-from kron.ports import Launch, Settled
-from kron.runtime.chunk import CHUNK, FIRST_CHUNK
+from kron.ports import Launch, WriteResult
+from kron.runtime.batch import CHUNK, FIRST_CHUNK
 from kron.runtime.engine import Engine
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore, SimulatedClock
 from tests.engine_world import with_policy
 
@@ -48,7 +48,7 @@ class Lines:
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         self.lines.append((event, fields))
 
-    def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
+    def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
         pass
 
     def events(self) -> list[str]:
@@ -95,7 +95,7 @@ class Rig:
         return call
 
     async def run(self) -> None:
-        await self.engine.own()
+        await self.engine.acquire()
         self.engine.run()
 
     async def crash(self) -> None:
@@ -460,9 +460,9 @@ async def test_what_came_while_it_was_stopped_is_found_by_the_next(rig: Rig) -> 
 async def test_an_owner_keeps_others_out_until_it_stops(rig: Rig) -> None:
     await rig.run()
     with pytest.raises(OwnedError):
-        await rig.store.own(SPACE, "other")
+        await rig.store.acquire(SPACE, "other")
     await rig.engine.stop()
-    assert (await rig.store.own(SPACE, "other")).token == 2
+    assert (await rig.store.acquire(SPACE, "other")).token == 2
 
 
 # --- clocks that are set ---------------------------------------------------------------------------
@@ -660,7 +660,7 @@ async def test_whoever_lost_ownership_starts_nothing_more(rig: Rig) -> None:
     await rig.run()
     await rig.clock.advance_to(NOON + MINUTE)
     rig.file.drop_locks()
-    await rig.store.own(SPACE, "thief")
+    await rig.store.acquire(SPACE, "thief")
     await rig.clock.advance_to(NOON + 5 * MINUTE)
     assert rig.starts() == [(60, 60)]
     assert rig.engine.health.state == "lost"
@@ -672,7 +672,7 @@ async def test_whoever_lost_ownership_starts_nothing_more(rig: Rig) -> None:
 async def test_a_call_that_ends_after_ownership_was_lost_does_not_hold_up_time(rig: Rig) -> None:
     gate = await first_call_waits(rig, job_of())
     rig.file.drop_locks()
-    await rig.store.own(SPACE, "thief")
+    await rig.store.acquire(SPACE, "thief")
     await rig.clock.advance_to(NOON + 2 * MINUTE)
     gate.set()
     await rig.clock.advance_to(NOON + 3 * MINUTE)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from kron.core.event import Happened, Traits
-from kron.core.record import Result
+from kron.core.plan.record import Result
+from kron.core.plan.report import RunEvent, Traits
 from kron.ports import Store
 from tests.engine_stage import MINUTE, NOON, SECOND, SPACE, job_of, stage_on
 
@@ -17,14 +17,14 @@ UNWAITED = Traits(reports=False, idempotent=True, enqueues=True)
     ("happened", "expected"),
     [
         pytest.param([], ("ENQUEUED", None), id="nothing is heard of it"),
-        pytest.param([Happened.STARTED], ("STARTED", None), id="it has started"),
-        pytest.param([Happened.SUCCESS], ("SUCCESS", Result.SUCCESS), id="it has ended"),
-        pytest.param([Happened.STARTED, Happened.FAILED], ("FAILED", Result.FAILED), id="it has failed"),
-        pytest.param([Happened.SUCCESS, Happened.FAILED], ("SUCCESS", Result.SUCCESS), id="an end stays"),
+        pytest.param([RunEvent.STARTED], ("STARTED", None), id="it has started"),
+        pytest.param([RunEvent.SUCCESS], ("SUCCESS", Result.SUCCESS), id="it has ended"),
+        pytest.param([RunEvent.STARTED, RunEvent.FAILED], ("FAILED", Result.FAILED), id="it has failed"),
+        pytest.param([RunEvent.SUCCESS, RunEvent.FAILED], ("SUCCESS", Result.SUCCESS), id="an end stays"),
     ],
 )
 async def test_what_is_reported_of_a_run_nobody_waits_for_moves_it(
-    store: Store, happened: list[Happened], expected: tuple[str, Result | None]
+    store: Store, happened: list[RunEvent], expected: tuple[str, Result | None]
 ) -> None:
     async with stage_on(store, traits=UNWAITED) as stage:
         await stage.add(job_of(overlap="skip"))
@@ -48,7 +48,7 @@ async def test_feedback_counts_for_the_job_as_any_end_does(store: Store) -> None
         await stage.run()
         await stage.until(NOON + 2 * MINUTE)
         for run in await stage.runs():
-            await stage.report(run, Happened.FAILED, "no space left")
+            await stage.report(run, RunEvent.FAILED, "no space left")
         job = (await stage.case()).job
         assert (job.failures, job.paused, job.paused_because) == (2, 1, "2 failures in a row")
         assert [run.error for run in await stage.runs()] == ["no space left"] * 2
@@ -60,7 +60,7 @@ async def test_a_failure_that_is_reported_is_tried_again(store: Store) -> None:
         await stage.run()
         await stage.until(NOON + timedelta(hours=1))
         (run,) = await stage.runs()
-        await stage.report(run, Happened.FAILED)
+        await stage.report(run, RunEvent.FAILED)
         await stage.advance(9 * SECOND)
         assert stage.starts() == [60]
         await stage.advance(1 * SECOND)
@@ -76,7 +76,7 @@ async def test_feedback_survives_a_restart_of_the_engine(store: Store) -> None:
         await stage.until(NOON + MINUTE)
         (run,) = await stage.runs()
         await stage.restart()
-        await stage.report(run, Happened.SUCCESS)
+        await stage.report(run, RunEvent.SUCCESS)
         assert await stage.seen() == ["SUCCESS due"]
 
 
@@ -87,7 +87,7 @@ async def test_feedback_about_nothing_known_changes_nothing(store: Store) -> Non
         await stage.until(NOON + MINUTE)
         (run,) = await stage.runs()
         for unknown in (run._replace(key="f" * 64), run._replace(identity="nobody"), run._replace(attempt=7)):
-            await stage.report(unknown, Happened.FAILED)
+            await stage.report(unknown, RunEvent.FAILED)
         assert await stage.runs() == [run]
         assert stage.engine.health.state == "running"
         assert [case.job.identity for case in await store.cases(SPACE)] == ["job"]

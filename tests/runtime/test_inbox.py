@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kron.core.event import Happened, Report
+from kron.core.plan.report import RunEvent, RunReport
 from kron.runtime.inbox import Inbox
 
 
-def report(at: int) -> Report:
-    return Report(f"job {at}", "key", 1, Happened.SUCCESS, at)
+def report(at: int) -> RunReport:
+    return RunReport(f"job {at}", "key", 1, RunEvent.SUCCESS, at)
 
 
 @given(times=st.lists(st.integers(0, 20)).map(sorted), limit=st.integers(1, 5), until=st.integers(-1, 21))

@@ -6,17 +6,17 @@ import logging
 
 import pytest
 
-from kron.core.event import Happened
-from kron.core.job import Job
-from kron.core.outcome import Reason
-from kron.core.record import Status
-from kron.core.turn import Change
-from kron.ports import Settled
+from kron.core.job.job import Job
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import RunStatus
+from kron.core.plan.report import RunEvent
+from kron.core.plan.step import Change
+from kron.ports import WriteResult
 from kron.runtime.journal import LogJournal, TraceJournal
 from tests.engine_world import World
 
 NOON = 1_780_315_200
-NOTHING = Settled(frozenset(), frozenset())
+NOTHING = WriteResult(frozenset(), frozenset())
 
 
 class Heard(World):
@@ -43,9 +43,9 @@ def test_every_outcome_is_counted_by_its_reason() -> None:
     world = a_world(journal, catchup="none")
     world.advance(61_000)
     world.outage(86_400_000)
-    assert journal.counts[Status.STARTED, Reason.DUE] >= 1
-    assert journal.counts[Status.SKIPPED, Reason.ACTIVE] == 1
-    assert journal.counts[Status.MISSED, Reason.CATCHUP_NONE] == 1439
+    assert journal.counts[RunStatus.STARTED, Reason.DUE] >= 1
+    assert journal.counts[RunStatus.SKIPPED, Reason.ACTIVE] == 1
+    assert journal.counts[RunStatus.MISSED, Reason.CATCHUP_NONE] == 1439
 
 
 def test_a_trace_has_starts_and_ends_in_order_after_its_header() -> None:
@@ -53,7 +53,7 @@ def test_a_trace_has_starts_and_ends_in_order_after_its_header() -> None:
     world = a_world(TraceJournal(file), retry_delay="10s", deadline=None)
     world.advance(500)
     world.now += 2_000
-    world.end_period(NOON, Happened.FAILED)
+    world.end_period(NOON, RunEvent.FAILED)
     world.advance(10_000)
     world.end_period(NOON)
     header, *events = map(json.loads, file.getvalue().splitlines())

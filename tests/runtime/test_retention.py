@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 
 from kron.core.errors import InvalidOptionError, StoreError
-from kron.core.record import Kind
-from kron.core.registration import ask_for
+from kron.core.plan.record import RunKind
+from kron.core.plan.registration import ask_for
 from kron.ports import Store
 from kron.runtime.retention import Pruned, prune_history
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore, Step
 from tests.engine_stage import DAY, HOUR, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
 
@@ -110,7 +110,7 @@ async def test_attempts_and_runs_asked_for_go_too(store: Store) -> None:
         await stage.change("job", lambda record, _: ask_for(record, request="one", now=stage.now))
         await stage.until(NOON + 2 * MINUTE)
         first, asked, _ = await stage.runs()
-        assert (len(await store.attempts(SPACE, first.key)), asked.kind) == (1, Kind.MANUAL)
+        assert (len(await store.attempts(SPACE, first.key)), asked.kind) == (1, RunKind.MANUAL)
         await stage.advance(SECOND)
         assert (await prune(stage, timedelta(0))).records == 2
         assert await store.attempts(SPACE, first.key) == []

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import httpx
 
-from kron.fronts.service.model import EXAMPLE
-from tests.service.guard import forge
+from kron.fronts.service.api.models import EXAMPLE
+from tests.service.auth import forge
 from tests.service.server import Process, serving
 
 # What a schema cannot say (an expression, a zone, a state) is refused although the schema allows it; what is

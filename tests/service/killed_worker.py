@@ -6,24 +6,24 @@ import signal
 
 from kron.clocks.system import SystemClock
 from kron.fronts.service.settings import read_settings
-from kron.fronts.service.sight.launcher_meter import LauncherMeter
-from kron.fronts.service.sight.trail import Trail
+from kron.fronts.service.telemetry.launcher_meter import LauncherMeter
+from kron.fronts.service.telemetry.request_trail import RequestTrail
 from kron.fronts.service.worker import Worker
-from kron.ports import Hear, Launch
+from kron.ports import Launch, ReportSink
 from kron.stores.url import open_store
 
 
 class Deadly(LauncherMeter):
     """A launcher whose first word is the last."""
 
-    def start(self, launch: Launch, hear: Hear) -> None:
+    def start(self, launch: Launch, hear: ReportSink) -> None:
         super().start(launch, lambda report: os.kill(os.getpid(), signal.SIGKILL))
 
 
 async def main() -> None:
     settings, clock = read_settings(os.environ, {}).settings, SystemClock()
     store = open_store(settings.store)
-    trail = Trail(store)
+    trail = RequestTrail(store)
     await Worker(store, clock, settings, timed=lambda _, launcher: Deadly(launcher, clock, trail)).run()
 
 

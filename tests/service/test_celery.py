@@ -18,10 +18,10 @@ import httpx
 import pytest
 
 from kron.cli.main import GOOD, run
-from kron.fronts.service.guard.token import make_token
-from kron.fronts.service.history import run_now
+from kron.fronts.service.auth.token import make_token
+from kron.fronts.service.runs import run_now
 from tests.docs.page import ROOT, blocks_of
-from tests.launchers.folder_broker import FolderBroker
+from tests.launchers.celery.folder_broker import FolderBroker
 from tests.service.server import Process, process, serving, wait_for
 from tests.service.test_http import problem_of
 from tests.service.test_worker import asked, runs_of, upsert

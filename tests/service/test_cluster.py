@@ -13,20 +13,20 @@ import psycopg
 import pytest
 
 from kron.core.errors import OwnedError
-from kron.core.registration import create
+from kron.core.plan.registration import create
 from kron.core.shard import SHARDS
 from kron.fronts.service.registrar import NAMESPACE, Registrar
-from kron.stores.postgres import PostgresStore
-from kron.stores.postgres_watch import PostgresWatch
-from kron.stores.sqlite import SqliteStore
+from kron.stores.postgres.store import PostgresStore
+from kron.stores.postgres.watch import PostgresWatch
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing.clock import SimulatedClock
-from kron.testing.fault import ENGINE_CALLS, Chance, Fault, FaultyStore
+from kron.testing.faulty_store import ENGINE_CALLS, Chance, Fault, FaultyStore
 from tests.faults.rig import job_of
 from tests.postgres import Server
-from tests.service.crew import NOON, YEARLY, Member, ask, until, working
 from tests.service.executor import executing
 from tests.service.server import Process, process, wait_for
 from tests.service.test_worker import SECONDLY, runs_of, upsert
+from tests.service.workers import NOON, YEARLY, Member, ask, until, working
 
 CUT = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -224,7 +224,7 @@ async def test_shards_are_shared_as_workers_come_and_go_although_no_tick_passes(
 
 async def test_who_leaves_before_it_has_a_share_is_not_counted_any_more(postgres_url: str) -> None:
     store, clock = PostgresStore(postgres_url), SimulatedClock(NOON)
-    mine = await store.own(NAMESPACE, "me", balance=True)
+    mine = await store.acquire(NAMESPACE, "me", balance=True)
     async with working(PostgresStore(postgres_url), clock, workers="shared") as other:
         await until(lambda: watch_of(other).hears)
         await other.leave()
@@ -297,7 +297,7 @@ async def test_a_stop_has_an_end_although_the_store_is_away(postgres_url: str) -
     other = PostgresStore(postgres_url)
     # The lease was not handed back; nobody can take over before it ends.
     with pytest.raises(OwnedError):
-        await other.own(NAMESPACE, "other")
+        await other.acquire(NAMESPACE, "other")
     await other.close()
 
 
@@ -306,8 +306,8 @@ async def test_who_waits_is_well_again_when_the_store_is(postgres_url: str) -> N
     store = FaultyStore(PostgresStore(postgres_url), clock)
     async with hearing(postgres_url, clock), working(store, clock) as second:
         await until(lambda: watch_of(second).hears)
-        store.then("own", Fault.BEFORE)
+        store.then("acquire", Fault.BEFORE)
         for seconds in range(1, 5):
             await clock.advance_to(NOON + timedelta(seconds=seconds))
-        assert [fault.call for fault in store.injected] == ["own"]
+        assert [fault.call for fault in store.injected] == ["acquire"]
         assert (second.worker.state, second.worker.error) == ("waiting", None)

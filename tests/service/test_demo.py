@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kron.core.question import JobFilter
-from kron.core.record import RunRecord, Status
+from kron.core.plan.query import JobFilter
+from kron.core.plan.record import RunRecord, RunStatus
 from kron.fronts.service.demo import AWAY, AWAY_AT, PARTS, Demo, NotDemoError
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.ports import Store
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock
 from tests.service.server import KRON, PATIENCE_S, Process, process, serving, wait_for
 
@@ -138,12 +138,12 @@ async def test_the_past_ends_before_now_with_nothing_left_open() -> None:
     runs = [run for runs in past.values() for run in runs]
     assert max(run.ended_at or run.created_at for run in runs) <= now
     # What waits for its time in a window that is open is no execution.
-    assert {run.status for run in runs if run.is_open} <= {Status.PENDING}
+    assert {run.status for run in runs if run.is_open} <= {RunStatus.PENDING}
     assert {run.status for run in runs} >= {
-        Status.SUCCESS,
-        Status.FAILED,
-        Status.SKIPPED,
-        Status.UNSCHEDULABLE,
+        RunStatus.SUCCESS,
+        RunStatus.FAILED,
+        RunStatus.SKIPPED,
+        RunStatus.UNSCHEDULABLE,
     }
     await store.close()
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from kron.core.errors import ConflictError, StoreError
-from kron.core.question import JobFilter
+from kron.core.plan.query import JobFilter
 from kron.core.workflow import InvalidWorkflowError, WorkflowRecord
-from kron.fronts.service.refusal import ChangedVersionError
+from kron.fronts.service.documents import Document
+from kron.fronts.service.errors import ChangedVersionError
 from kron.fronts.service.registrar import Registrar
-from kron.fronts.service.request import Rules
-from kron.fronts.service.view import Document
+from kron.fronts.service.schedule_spec import Rules
 from kron.ports import Store, WorkflowStore
-from kron.stores.folder_workflow import FolderWorkflows
-from kron.stores.postgres_workflow import PostgresWorkflows
-from kron.stores.sqlite import SqliteStore
-from kron.stores.sqlite_workflow import SqliteWorkflows
-from tests.service.office import HOURLY, MINUTE, NOON, Office, office_on
+from kron.stores.folder import FolderWorkflows
+from kron.stores.postgres.workflow import PostgresWorkflows
+from kron.stores.sqlite.store import SqliteStore
+from kron.stores.sqlite.workflow import SqliteWorkflows
+from tests.service.registrar_rig import HOURLY, MINUTE, NOON, Office, office_on
 
 NODES = [{"id": "a", "type": "t"}]
 
@@ -37,7 +37,7 @@ def dag(**crons: str) -> Document:
 async def stores(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[tuple[Store, WorkflowStore]]:
-    from kron.stores.postgres import PostgresStore
+    from kron.stores.postgres.store import PostgresStore
 
     store: Store = SqliteStore(str(tmp_path / "kron.db"))
     workflows: WorkflowStore = FolderWorkflows(tmp_path / "workflows")

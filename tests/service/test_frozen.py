@@ -4,7 +4,7 @@ import asyncio
 import signal
 from pathlib import Path
 
-from kron.fronts.service.history import run_now
+from kron.fronts.service.runs import run_now
 from tests.service.executor import executing
 from tests.service.server import process, wait_for
 from tests.service.test_worker import YEARLY, asked, runs_of, upsert

@@ -1,9 +1,9 @@
 """An operator's limits hold for the engine: the lookahead, and the missed periods of one wake ."""
 
-from kron.core.plan import plan
-from kron.core.turn import Limits, Snapshot
+from kron.core.plan.plan import plan
+from kron.core.plan.step import Limits, Snapshot
 from kron.ports import Store
-from tests.service.office import MINUTE, MINUTELY, NOON, SECOND, office_on
+from tests.service.registrar_rig import MINUTE, MINUTELY, NOON, SECOND, office_on
 
 
 async def test_missed_periods_are_spread_over_the_lookahead(store: Store) -> None:

@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kron.core.record import Status
-from kron.stores.sqlite import SqliteStore
+from kron.core.plan.record import RunStatus
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Step
 from tests.service.executor import executing
-from tests.service.office import HOURLY, MINUTE, NOON, WORK, Office, office_on
+from tests.service.registrar_rig import HOURLY, MINUTE, NOON, WORK, Office, office_on
 from tests.service.server import serving, wait_for
 
 HOUR = timedelta(hours=1)
@@ -62,7 +62,7 @@ async def test_every_period_of_a_day_starts_at_its_instant_by_the_clock_on_the_w
         expected = instants(zone, day, {0, 15, 30, 45}, set(range(5)))
         assert [run.nominal_time for run in runs] == expected
         assert [run.started_at for run in runs] == [1000 * time for time in expected]
-        assert {run.status for run in runs} == {Status.SUCCESS}
+        assert {run.status for run in runs} == {RunStatus.SUCCESS}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ async def test_a_fire_time_to_come_is_a_row_and_outlives_the_one_who_planned_it(
         await office.work()
         await office.until(NOON + HOUR + timedelta(milliseconds=1))
         planned = (await office.runs("hourly"))[-1]
-        assert planned.status is Status.PENDING
+        assert planned.status is RunStatus.PENDING
         assert planned.fire_time > 1000 * planned.nominal_time
         office.engine.kill()
     # Its death lets go of the file.

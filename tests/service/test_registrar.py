@@ -7,25 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.errors import InputError
-from kron.core.question import FoundJob, JobFilter
-from kron.core.record import key_of
-from kron.core.registration import create
-from kron.fronts.service.history import Feedback, run_now, runs_page, take_feedback, why
-from kron.fronts.service.refusal import (
+from kron.core.plan.query import FoundJob, JobFilter
+from kron.core.plan.record import key_of
+from kron.core.plan.registration import create
+from kron.fronts.service.documents import preview_of, schedule_view
+from kron.fronts.service.errors import (
     ChangedError,
     InvalidLinesError,
     InvalidScheduleError,
     UnknownRunError,
     UnknownScheduleError,
 )
-from kron.fronts.service.request import FIELDS, Rules, read_wish
-from kron.fronts.service.view import preview_of, schedule_view
-from kron.launchers.gate import gate_of
-from kron.launchers.kind import launcher_text_of
+from kron.fronts.service.runs import Feedback, run_now, runs_page, take_feedback, why
+from kron.fronts.service.schedule_spec import FIELDS, Rules, parse_schedule_spec
+from kron.launchers.http.egress import egress_policy_of
+from kron.launchers.spec import launcher_text_of
 from kron.ports import Store
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Step
-from tests.service.office import HOURLY, MINUTE, MINUTELY, NOON, SECOND, WORK, office_on
+from tests.service.registrar_rig import HOURLY, MINUTE, MINUTELY, NOON, SECOND, WORK, office_on
 from tests.strategies import law
 
 NOON_S = int(NOON.timestamp())
@@ -204,7 +204,7 @@ async def test_what_is_usual_and_what_is_allowed_is_the_operators_choice(store: 
         launcher={"kind": "http", "url": "http://127.0.0.1:9/start"},
         timezones=frozenset({"UTC"}),
         commands=frozenset({"/bin/true"}),
-        hosts=gate_of(["example.com"]),
+        hosts=egress_policy_of(["example.com"]),
     )
     async with office_on(store, rules) as office:
         await office.registrar.upsert_schedule(HOURLY)
@@ -438,7 +438,7 @@ ODD: list[object] = [
 @given(st.dictionaries(st.sampled_from(FIELDS), st.sampled_from(ODD), max_size=4))
 def test_whatever_is_given_is_read_or_refused_and_what_is_read_can_be_shown(odd: dict[str, object]) -> None:
     try:
-        wish = read_wish({**HOURLY, **odd}, Rules(), schedule_id="new")
+        wish = parse_schedule_spec({**HOURLY, **odd}, Rules(), schedule_id="new")
     except InvalidScheduleError:
         return
     job = create(wish.job, now=1000 * NOON_S, launcher=launcher_text_of(wish.settings))

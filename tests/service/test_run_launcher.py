@@ -11,19 +11,19 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.errors import ConflictError, StoreError
-from kron.core.event import Happened, Report
+from kron.core.plan.report import RunEvent, RunReport
 from kron.core.workflow import WorkflowRecord
-from kron.fronts.service.launching import workflow_launcher
-from kron.fronts.service.refusal import LaunchFailedError
+from kron.fronts.service.errors import LaunchFailedError
+from kron.fronts.service.launchers import workflow_launcher
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher, Wanted
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.worker import Worker
 from kron.launchers.run_token import is_run_token_of
 from kron.launchers.workflow import Function, UnknownWorkflowError
-from kron.ports import Start
-from kron.stores.sqlite import SqliteStore
-from kron.stores.sqlite_workflow import SqliteWorkflows
+from kron.ports import StartRequest
+from kron.stores.sqlite.store import SqliteStore
+from kron.stores.sqlite.workflow import SqliteWorkflows
 
 DAG = '{"nodes":[{"id":"a","type":"t"}]}'
 CALLBACK: Mapping[str, object] = {"kind": "callback", "name": "run"}
@@ -39,7 +39,7 @@ class Shop:
         self, workflows: SqliteWorkflows, executor: Mapping[str, object] | None, folder: str
     ) -> None:
         self.calls: list[tuple[object, object]] = []
-        self.reports: list[Report] = []
+        self.reports: list[RunReport] = []
         self.heard = asyncio.Event()
         settings = Settings(executor=executor, process_folder=folder, signing_secret=SECRET)
         functions: dict[str, Function] = {"run": self._run}
@@ -51,7 +51,7 @@ class Shop:
         if meta["user_id"] == "eve":
             raise RuntimeError("no")
 
-    def _hear(self, report: Report) -> None:
+    def _hear(self, report: RunReport) -> None:
         self.reports.append(report)
         self.heard.set()
 
@@ -117,7 +117,7 @@ async def test_how_a_run_ends_is_told_and_does_not_change_that_it_was_accepted(t
         assert await shop.launcher.start("wf", 1, "eve", NOON, "k") is True
         await shop.heard.wait()
         (report,) = shop.reports
-        assert (report.happened, report.key, report.error) == (Happened.FAILED, "k", "RuntimeError: no")
+        assert (report.happened, report.key, report.error) == (RunEvent.FAILED, "k", "RuntimeError: no")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ async def test_a_start_whose_end_nobody_knows_is_made_again_only_where_that_does
         whole = {**executor, "url": remote.url} if executor["kind"] == "http" else executor
         workflows = SqliteWorkflows(str(tmp_path / "kron.db"))
         now = int(SystemClock().now().timestamp() * 1000)
-        await workflows.begin(Start("key", 1, "wf", 1, now), old=0)
+        await workflows.begin(StartRequest("key", 1, "wf", 1, now), old=0)
         async with shop_with(whole, tmp_path, workflows) as shop:
             assert await shop.launcher.start("wf", 1, "ann", NOON, "key") is bool(starts)
             assert (len(remote.sent), shop.calls) == (starts, [])

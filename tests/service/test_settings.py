@@ -8,9 +8,9 @@ import pytest
 
 from kron.cli.main import BAD, GOOD, run
 from kron.core.errors import InputError, UnreadableFileError
-from kron.fronts.service.guard.caller import Caller, Right
-from kron.fronts.service.setting_view import shown
+from kron.fronts.service.auth.principal import Caller, TokenScope
 from kron.fronts.service.settings import BARE, SETTINGS, InvalidSettingsError, Settings, read_settings
+from kron.fronts.service.settings_view import shown
 
 # Another value than the default, as the environment writes it, and what it is read as.
 SECRET = "a secret that is long enough to be one"
@@ -26,7 +26,7 @@ OTHERS: dict[str, tuple[str, object]] = {
     "tls_client_authorities": ("clients.pem", "clients.pem"),
     "client_subjects": (
         '{"CN=ci": {"user_id": "ci", "scopes": ["read"]}}',
-        {"CN=ci": Caller("ci", frozenset({Right.READ}), ("ci",))},
+        {"CN=ci": Caller("ci", frozenset({TokenScope.READ}), ("ci",))},
     ),
     "requests_per_s": ("7", 7),
     "patience_s": ("8", 8),

@@ -8,14 +8,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from kron.core.record import Status
-from kron.fronts.service.desk import OwnDesk, Sheet
-from kron.fronts.service.history import run_now
+from kron.core.plan.record import RunStatus
+from kron.fronts.service.client import LocalClient, PageRequest
+from kron.fronts.service.runs import run_now
 from kron.fronts.service.settings import Settings
 from kron.ports import Store
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Step
-from tests.service.office import MINUTE, MINUTELY, NOON, Office, office_on
+from tests.service.registrar_rig import MINUTE, MINUTELY, NOON, Office, office_on
 from tests.service.server import serving
 
 HTTP = {"kind": "http", "url": "http://127.0.0.1:9/"}
@@ -56,7 +56,7 @@ STORIES: dict[str, tuple[dict[str, object], list[Step], Then]] = {
 
 
 def test_there_is_a_story_for_every_status() -> None:
-    assert set(STORIES) == set(Status)
+    assert set(STORIES) == set(RunStatus)
 
 
 @pytest.mark.parametrize("status", STORIES)
@@ -72,7 +72,7 @@ async def test_a_run_has_this_status_with_a_reason_and_a_sentence(store: Store, 
         await office.work()
         await office.until(NOON + 2 * MINUTE)
         await then(office)
-        runs = (await OwnDesk(office.registrar, Settings()).runs("minutely", Sheet()))["runs"]
+        runs = (await LocalClient(office.registrar, Settings()).runs("minutely", PageRequest()))["runs"]
         assert isinstance(runs, list)
         assert status in {run["status"] for run in runs}
         for run in runs:
@@ -92,13 +92,13 @@ async def test_a_run_asked_for_by_hand_has_them_too(store: Store) -> None:
 
 
 async def test_a_row_holds_the_facts_of_planning_and_nothing_else(tmp_path: Path, postgres_url: str) -> None:
-    from kron.stores.postgres import PostgresStore
+    from kron.stores.postgres.store import PostgresStore
 
     for store, connect in (
         (SqliteStore(str(tmp_path / "kron.db")), lambda: sqlite3.connect(tmp_path / "kron.db")),
         (PostgresStore(postgres_url), lambda: psycopg.connect(postgres_url)),
     ):
-        await store.own("service", "a")
+        await store.acquire("service", "a")
         connection: Any = connect()
         found = {column[0] for column in connection.execute("SELECT * FROM schedule_runs").description}
         connection.close()

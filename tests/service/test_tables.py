@@ -9,12 +9,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from kron.core.record import key_of
+from kron.core.plan.record import key_of
 from kron.ports import Store
-from kron.stores.postgres import PostgresStore
-from kron.stores.sqlite import SqliteStore
+from kron.stores.postgres.store import PostgresStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Step
-from tests.service.office import MINUTE, MINUTELY, NOON, WORK, office_on
+from tests.service.registrar_rig import MINUTE, MINUTELY, NOON, WORK, office_on
 
 NOON_S = int(NOON.timestamp())
 Connection = Any

@@ -12,18 +12,18 @@ import pytest
 
 from kron.cli.main import BAD, run
 from kron.clocks.system import SystemClock
-from kron.core.record import RunRecord
-from kron.fronts.service.history import run_now
+from kron.core.plan.record import RunRecord
+from kron.fronts.service.documents import Document
 from kron.fronts.service.registrar import NAMESPACE, Registrar
+from kron.fronts.service.runs import run_now
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.view import Document
 from kron.fronts.service.worker import Worker
 from kron.ports import Launch
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.stores.url import open_store
 from kron.testing import SimulatedClock
 from tests.service.executor import executing
-from tests.service.office import NOON, WORK
+from tests.service.registrar_rig import NOON, WORK
 from tests.service.server import process, serving, wait_for
 
 SECONDLY = {
@@ -38,10 +38,10 @@ SECONDLY = {
 YEARLY = {name: value for name, value in SECONDLY.items() if name != "overlap_policy"}
 YEARLY["cron_expr"] = "0 0 1 1 *"
 FAST = {"KRON_TICK_MS": "50"}
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
-async def asked(url: str, work: Callable[[Registrar], Awaitable[Answer]]) -> Answer:
+async def asked(url: str, work: Callable[[Registrar], Awaitable[T]]) -> T:
     """Ask a registrar of this process, which is not the worker's."""
     store = open_store(url)
     try:

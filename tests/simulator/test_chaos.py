@@ -2,10 +2,10 @@
 
 import pytest
 
-from kron.core.decision import decide_at
-from kron.core.job import Job
-from kron.core.outcome import Reason
-from kron.core.record import RunRecord, Status
+from kron.core.job.decision import decide_at
+from kron.core.job.job import Job
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import RunRecord, RunStatus
 from kron.testing.simulator.chaos import faults_of_start
 
 NOON = 1767268800
@@ -23,7 +23,7 @@ AT_NOON = decide_at(Job.from_dict({"identity": "a", "schedule": "0 12 * * *"}), 
     ],
 )
 def test_a_start_is_held_to_its_decision(fire_time: int, started_at: int, said: list[str]) -> None:
-    run = RunRecord("k", "a", NOON, fire_time, Status.SUCCESS, Reason.DUE, NOON, 1, started_at=started_at)
+    run = RunRecord("k", "a", NOON, fire_time, RunStatus.SUCCESS, Reason.DUE, NOON, 1, started_at=started_at)
     found = list(faults_of_start(AT_NOON, run))
     assert len(found) == len(said)
     assert all(word in fault for word, fault in zip(said, found, strict=True))

@@ -7,11 +7,11 @@ import pytest
 
 from kron.fronts.embed.scheduler import Scheduler
 from kron.testing.simulator import play, simulate
+from kron.testing.simulator.compute import DENSE_WITHIN_MS, THAWS_WITHIN_MS, Weather
 from kron.testing.simulator.judge import FAIR, WITNESSES, steps_of
-from kron.testing.simulator.meter import MeteredClock
 from kron.testing.simulator.progress import Progress, busy_life, measure
-from kron.testing.simulator.scenario import Act, Given, Scenario, Step
-from kron.testing.simulator.weather import DENSE_WITHIN_MS, THAWS_WITHIN_MS, Weather
+from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask
+from kron.testing.simulator.step_counter import MeteredClock
 from kron.theory import Kind, Status, Witnesses, check
 from kron.theory.environment import EnvironmentClass
 
@@ -74,9 +74,9 @@ def test_the_same_seed_counts_the_same_steps() -> None:
 
 
 def steps_in(*does: str, seconds: float = 400) -> int:
-    tasks = (Given("a", "0 12 * * *", 0, does),)
-    waiting = Step(Act.WAIT, seconds=seconds)
-    scenario = Scenario("UTC", NOON.timestamp() - 30, (Step(Act.INIT, tasks=tasks), waiting))
+    tasks = (ScenarioTask("a", "0 12 * * *", 0, does),)
+    waiting = ScenarioStep(Act.WAIT, seconds=seconds)
+    scenario = Scenario("UTC", NOON.timestamp() - 30, (ScenarioStep(Act.INIT, tasks=tasks), waiting))
     story = asyncio.run(play(scenario, weather=Weather(EnvironmentClass.BURST, 0), folder=None))
     trace = steps_of(story)
     return sum(1 for position in trace for event in position.events if event.kind is Kind.COMPUTE)

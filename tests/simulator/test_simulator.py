@@ -9,23 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from kron.core.event import Traits
-from kron.core.instant import datetime_of
-from kron.core.outcome import Outcome
-from kron.core.plan import plan
-from kron.core.record import Status
-from kron.core.registration import create
-from kron.core.task import Task, job_of
-from kron.core.turn import Case, Snapshot
-from kron.testing.simulator import Act, Given, Scenario, Step, Story, drawn, play, shrink, simulate
+from kron.core.job.outcome import Outcome
+from kron.core.plan.plan import plan
+from kron.core.plan.record import RunStatus
+from kron.core.plan.registration import create
+from kron.core.plan.report import Traits
+from kron.core.plan.step import JobState, Snapshot
+from kron.core.task.task import Task, job_of
+from kron.core.time.instant import datetime_of
+from kron.testing.simulator import (
+    Act,
+    Scenario,
+    ScenarioStep,
+    ScenarioTask,
+    Story,
+    drawn,
+    play,
+    shrink,
+    simulate,
+)
 from kron.testing.simulator.judge import judge, judged
-from kron.testing.simulator.meter import MAX_WAKES, MeteredClock
+from kron.testing.simulator.step_counter import MAX_WAKES, MeteredClock
 
 SEEDS = range(100)
 ON_DISK = range(1_000, 1_006)
 NOON = 1767268800
-MINUTELY = Given("a", "* * * * *")
-HOURLY = Given("a", "0 * * * *")
+MINUTELY = ScenarioTask("a", "* * * * *")
+HOURLY = ScenarioTask("a", "0 * * * *")
 DROPPED = (Outcome.MISSED, Outcome.SKIPPED)
 
 
@@ -70,64 +80,64 @@ def test_seeds_differ_and_reach_everything() -> None:
     }  # fmt: skip
 
 
-def wait(seconds: float) -> Step:
-    return Step(Act.WAIT, seconds=seconds)
+def wait(seconds: float) -> ScenarioStep:
+    return ScenarioStep(Act.WAIT, seconds=seconds)
 
 
 ONCE_BROKEN = {
     "a crash while a failed initialization is let go of": (
-        Step(Act.FAULT, call="cases", how="before"),
-        Step(Act.TRAP, call="release", how="before"),
-        Step(Act.INIT, tasks=(MINUTELY,)),
+        ScenarioStep(Act.FAULT, call="cases", how="before"),
+        ScenarioStep(Act.TRAP, call="release", how="before"),
+        ScenarioStep(Act.INIT, tasks=(MINUTELY,)),
         wait(20),
     ),
     "a failed initialization whose release is late": (
-        Step(Act.FAULT, call="cases", how="before"),
-        Step(Act.FAULT, call="release", how="delay"),
-        Step(Act.INIT, tasks=(MINUTELY,)),
+        ScenarioStep(Act.FAULT, call="cases", how="before"),
+        ScenarioStep(Act.FAULT, call="release", how="delay"),
+        ScenarioStep(Act.INIT, tasks=(MINUTELY,)),
         wait(20),
     ),
     "a second initialize while a stop waits for a start to be written": (
-        Step(Act.INIT, tasks=(HOURLY,)),
-        Step(Act.STOP),
+        ScenarioStep(Act.INIT, tasks=(HOURLY,)),
+        ScenarioStep(Act.STOP),
         wait(365 * 86_400),
-        Step(Act.INIT, tasks=(HOURLY._replace(retry_s=30),)),
-        Step(Act.STOP, turns=1),
-        Step(Act.INIT),
+        ScenarioStep(Act.INIT, tasks=(HOURLY._replace(retry_s=30),)),
+        ScenarioStep(Act.STOP, turns=1),
+        ScenarioStep(Act.INIT),
     ),
     "an end after the wake began, while the clock is set": (
-        Step(Act.INIT, tasks=(MINUTELY,)),
-        Step(Act.CRASH, turns=2),
-        Step(Act.INIT, tasks=(MINUTELY._replace(retry_s=0.0005), Given("c", "*  * * * *"))),
-        Step(Act.JUMP, turns=2, seconds=86_400),
+        ScenarioStep(Act.INIT, tasks=(MINUTELY,)),
+        ScenarioStep(Act.CRASH, turns=2),
+        ScenarioStep(Act.INIT, tasks=(MINUTELY._replace(retry_s=0.0005), ScenarioTask("c", "*  * * * *"))),
+        ScenarioStep(Act.JUMP, turns=2, seconds=86_400),
     ),
     "a second stop while the first waits for a lost answer": (
-        Step(Act.FAULT, call="settle", how="lose"),
-        Step(Act.INIT, tasks=(MINUTELY,)),
-        Step(Act.STOP, turns=8),
-        Step(Act.STOP),
+        ScenarioStep(Act.FAULT, call="settle", how="lose"),
+        ScenarioStep(Act.INIT, tasks=(MINUTELY,)),
+        ScenarioStep(Act.STOP, turns=8),
+        ScenarioStep(Act.STOP),
     ),
     "a clock set back while the store fails": (
-        Step(Act.INIT, tasks=(Given("a", "45 * * * *"),)),
-        Step(Act.FAULT, turns=5, call="load", how="before"),
-        Step(Act.JUMP, seconds=-3600),
+        ScenarioStep(Act.INIT, tasks=(ScenarioTask("a", "45 * * * *"),)),
+        ScenarioStep(Act.FAULT, turns=5, call="load", how="before"),
+        ScenarioStep(Act.JUMP, seconds=-3600),
         wait(1),
     ),
     "a clock set back at the end of a longer life": (
-        Step(Act.INIT, tasks=(MINUTELY,)),
+        ScenarioStep(Act.INIT, tasks=(MINUTELY,)),
         wait(2 * 3600),
-        Step(Act.JUMP, seconds=-3600),
+        ScenarioStep(Act.JUMP, seconds=-3600),
     ),
     "a clock set back behind a crash that nobody kept in mind": (
-        Step(Act.CRASH),
-        Step(Act.JUMP, seconds=-3600),
-        Step(Act.INIT, tasks=(MINUTELY,)),
+        ScenarioStep(Act.CRASH),
+        ScenarioStep(Act.JUMP, seconds=-3600),
+        ScenarioStep(Act.INIT, tasks=(MINUTELY,)),
     ),
 }
 
 
 @pytest.mark.parametrize("steps", [pytest.param(steps, id=name) for name, steps in ONCE_BROKEN.items()])
-def test_what_once_broke_is_lawful(steps: tuple[Step, ...]) -> None:
+def test_what_once_broke_is_lawful(steps: tuple[ScenarioStep, ...]) -> None:
     verdict = judged(Scenario("UTC", NOON + 30, steps))
     assert verdict.lawful, str(verdict)
 
@@ -137,9 +147,15 @@ def test_what_once_broke_is_lawful(steps: tuple[Step, ...]) -> None:
 
 @pytest.fixture(scope="module")
 def story() -> Story:
-    tasks = (Given("a", "* * * * *", 20, ("ok", "fail", "90s", "hang")),)
-    again = (Given("a", "* * * * *", 20),)
-    steps = (Step(Act.INIT, tasks=tasks), wait(400), Step(Act.CRASH), wait(200), Step(Act.INIT, tasks=again))
+    tasks = (ScenarioTask("a", "* * * * *", 20, ("ok", "fail", "90s", "hang")),)
+    again = (ScenarioTask("a", "* * * * *", 20),)
+    steps = (
+        ScenarioStep(Act.INIT, tasks=tasks),
+        wait(400),
+        ScenarioStep(Act.CRASH),
+        wait(200),
+        ScenarioStep(Act.INIT, tasks=again),
+    )
     story = asyncio.run(play(Scenario("UTC", NOON + 30, steps)))
     assert judge(story).lawful
     return story
@@ -179,15 +195,17 @@ def test_an_edit_that_nobody_made_is_found_out(story: Story) -> None:
 @pytest.mark.parametrize("wrong", ["MISSED", "SKIPPED"])
 def test_missed_and_skipped_are_told_apart(wrong: str) -> None:
     """A period that came while nobody was there was missed; one that gave way to a newer one was skipped."""
-    tasks = (Given("a", "* * * * *", 20, ("200s",)),)
-    away = (Step(Act.STOP), wait(1_200), Step(Act.INIT, tasks=tasks), wait(60))
-    told = asyncio.run(play(Scenario("UTC", NOON - 30, (Step(Act.INIT, tasks=tasks), wait(400), *away))))
+    tasks = (ScenarioTask("a", "* * * * *", 20, ("200s",)),)
+    away = (ScenarioStep(Act.STOP), wait(1_200), ScenarioStep(Act.INIT, tasks=tasks), wait(60))
+    told = asyncio.run(
+        play(Scenario("UTC", NOON - 30, (ScenarioStep(Act.INIT, tasks=tasks), wait(400), *away)))
+    )
     assert judge(told).lawful
     memory, outcome = told.memories[0], Outcome(wrong.lower())
     assert {dropped.outcome for dropped in memory.ranges} | {run.outcome for run in memory.runs} >= {
         Outcome.MISSED, Outcome.SKIPPED,
     }  # fmt: skip
-    status = Status(wrong)
+    status = RunStatus(wrong)
     runs = [run._replace(status=status) if run.outcome in DROPPED else run for run in memory.runs]
     ranges = [dropped._replace(outcome=outcome) for dropped in memory.ranges]
     assert judge(replace(told, memories=[replace(memory, runs=runs, ranges=ranges)])).signature == "ledger"
@@ -247,7 +265,7 @@ def test_an_owner_that_is_stopping_starts_no_plain_period_either(late_ms: int) -
     """A stop may be called while what is due is being read; what the wake finds then is left for the next."""
     job = create(job_of(Task("a", "* * * * *", timedelta(0)), "UTC"), now=1000 * NOON)
     due = 1000 * NOON + late_ms
-    snapshot = Snapshot([Case(job)], 1000 * NOON, 1, {"callback": Traits()})
+    snapshot = Snapshot([JobState(job)], 1000 * NOON, 1, {"callback": Traits()})
     begun, _ = plan(snapshot, due)
     assert len(begun[0].starts) == 1
     left, _ = plan(snapshot._replace(draining=True), due)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import psycopg
 
-from kron.core.question import OpenRuns, Place
+from kron.core.plan.query import OpenRuns, RunCursor
 from kron.stores.listing import place_values, runs_clauses
-from kron.stores.postgres import PostgresStore
-from kron.stores.sqlite import SqliteStore
+from kron.stores.postgres.store import PostgresStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.stores.statement import statements
 
 SPACE = "service"
@@ -23,7 +23,7 @@ COLUMNS = """idempotency_key, schedule_id, nominal_time, fire_time, status, reas
 async def test_sqlite_reads_a_page_from_an_index(tmp_path: Path) -> None:
     path = str(tmp_path / "kron.db")
     store = SqliteStore(path)
-    await store.own(SPACE, "a")
+    await store.acquire(SPACE, "a")
     with closing(sqlite3.connect(path)) as connection:
         (number,) = connection.execute("SELECT number FROM namespaces").fetchone()
         connection.execute(
@@ -34,7 +34,7 @@ async def test_sqlite_reads_a_page_from_an_index(tmp_path: Path) -> None:
         )
         connection.commit()
         statement = runs_clauses(statements("sqlite"), None, None)
-        values = {**place_values(Place(100_000, "")), "namespace": number, "limit": 100}
+        values = {**place_values(RunCursor(100_000, "")), "namespace": number, "limit": 100}
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert plan[0].startswith("SEARCH runs USING INDEX runs_made")
     # Only runs of one instant are put in order.
@@ -46,7 +46,7 @@ async def test_sqlite_reads_a_page_from_an_index(tmp_path: Path) -> None:
 
 async def test_postgres_reads_a_page_from_an_index(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
-    await store.own(SPACE, "a")
+    await store.acquire(SPACE, "a")
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(
             f"""INSERT INTO schedule_runs (namespace, shard, {COLUMNS})
@@ -55,7 +55,7 @@ async def test_postgres_reads_a_page_from_an_index(postgres_url: str) -> None:
         connection.execute("ANALYZE schedule_runs")
         sql = statements("postgres")
         statement = f"EXPLAIN {sql['runs']} {runs_clauses(sql, None, None)}"
-        values = {**place_values(Place(100_000, "")), "namespace": SPACE, "limit": 100}
+        values = {**place_values(RunCursor(100_000, "")), "namespace": SPACE, "limit": 100}
         plan = "\n".join(row[0] for row in connection.execute(statement, values))
     assert "Index Scan Backward using schedule_runs_made" in plan
     assert "Presorted Key: made_at" in plan
@@ -66,7 +66,7 @@ async def test_postgres_reads_a_page_from_an_index(postgres_url: str) -> None:
 
 async def test_postgres_counts_open_runs_by_an_index_that_has_nothing_else_in_it(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
-    await store.own(SPACE, "a")
+    await store.acquire(SPACE, "a")
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(
             f"""INSERT INTO schedule_runs (namespace, shard, {COLUMNS})

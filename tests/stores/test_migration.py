@@ -11,18 +11,20 @@ import pytest
 
 from kron.cli.main import BAD, GOOD, NO, run
 from kron.core.errors import StoreError
-from kron.stores.migration import Applied, Schema, SqliteSchema, Step, pending, steps_of
-from kron.stores.postgres_schema import PostgresSchema
-from kron.stores.sqlite import SqliteStore
+from kron.stores.migration import Applied, Migration, Schema, SqliteSchema, pending, steps_of
+from kron.stores.postgres.schema import PostgresSchema
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing.store_contract import SPACE, a_job, stored
 
-FIRST = Step(1, "first", "CREATE TABLE one (a integer); -- with a ; in a remark\nCREATE TABLE two (b text);")
-SECOND = Step(2, "second", "INSERT INTO two VALUES ('a;b');\nALTER TABLE one ADD COLUMN c integer")
-BROKEN = Step(3, "broken", "CREATE TABLE three (c integer);\nINSERT INTO nowhere VALUES (1);")
-Make = Callable[[list[Step]], Schema]
+FIRST = Migration(
+    1, "first", "CREATE TABLE one (a integer); -- with a ; in a remark\nCREATE TABLE two (b text);"
+)
+SECOND = Migration(2, "second", "INSERT INTO two VALUES ('a;b');\nALTER TABLE one ADD COLUMN c integer")
+BROKEN = Migration(3, "broken", "CREATE TABLE three (c integer);\nINSERT INTO nowhere VALUES (1);")
+Make = Callable[[list[Migration]], Schema]
 
 
-def applied(*steps: Step) -> list[Applied]:
+def applied(*steps: Migration) -> list[Applied]:
     return [Applied(step.number, step.name, step.checksum, "2026-01-01T00:00:00Z") for step in steps]
 
 
@@ -47,7 +49,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         pytest.param([FIRST, SECOND], [], id="up to date"),
     ],
 )
-def test_what_is_left_to_apply(done: list[Step], left: list[Step]) -> None:
+def test_what_is_left_to_apply(done: list[Migration], left: list[Migration]) -> None:
     assert pending([FIRST, SECOND], applied(*done)) == left
 
 
@@ -67,7 +69,7 @@ def test_what_is_left_to_apply(done: list[Step], left: list[Step]) -> None:
     ],
 )
 def test_what_no_list_of_steps_can_have_made_is_refused(
-    steps: list[Step], done: list[Step], complaint: str
+    steps: list[Migration], done: list[Migration], complaint: str
 ) -> None:
     with pytest.raises(StoreError, match=complaint):
         pending(steps, applied(*done))
@@ -125,7 +127,7 @@ async def test_a_sqlite_store_migrates_itself_and_refuses_what_is_too_new(tmp_pa
     await stored(store, a_job())
     await store.close()
     assert await SqliteSchema(path).forward() == []
-    newer = [*steps, Step(len(steps) + 1, "a", "SELECT 1"), Step(len(steps) + 2, "b", "SELECT 1")]
+    newer = [*steps, Migration(len(steps) + 1, "a", "SELECT 1"), Migration(len(steps) + 2, "b", "SELECT 1")]
     await SqliteSchema(path, newer[:-1]).forward()
     store = SqliteStore(path)
     assert len(await store.cases(SPACE)) == 1

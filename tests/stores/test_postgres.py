@@ -13,13 +13,13 @@ import psycopg
 import pytest
 
 from kron.core.errors import InvalidOptionError, OwnedError, StoreError
-from kron.core.record import Status
+from kron.core.plan.record import RunStatus
 from kron.core.shard import SHARDS, shard_of
 from kron.ports import Ownership
-from kron.stores.migration import Step, steps_of
-from kron.stores.postgres import SQL, PostgresStore
-from kron.stores.postgres_query import rows_of
-from kron.stores.postgres_schema import PostgresSchema
+from kron.stores.migration import Migration, steps_of
+from kron.stores.postgres.query import rows_of
+from kron.stores.postgres.schema import PostgresSchema
+from kron.stores.postgres.store import SQL, PostgresStore
 from kron.testing.store_contract import (
     CLEAN,
     NOW,
@@ -72,30 +72,30 @@ async def share_out(store: PostgresStore, owners: dict[str, Ownership], now: int
 
 
 async def test_a_take_over_waits_until_the_lease_and_a_margin_have_passed(store: PostgresStore) -> None:
-    earlier = await store.own(SPACE, "a", now=NOW)
+    earlier = await store.acquire(SPACE, "a", now=NOW)
     assert earlier.ttl_ms == TTL
     with pytest.raises(OwnedError):
-        await store.own(SPACE, "b", now=NOW + TTL + MARGIN - 1)
-    later = await store.own(SPACE, "b", now=NOW + TTL + MARGIN)
+        await store.acquire(SPACE, "b", now=NOW + TTL + MARGIN - 1)
+    later = await store.acquire(SPACE, "b", now=NOW + TTL + MARGIN)
     assert shards_of(later) == list(range(SHARDS))
     assert min(later.shards.values()) > max(earlier.shards.values())
 
 
 async def test_a_renewed_lease_lasts_from_its_renewal(store: PostgresStore) -> None:
-    ownership = await store.own(SPACE, "a", now=NOW)
+    ownership = await store.acquire(SPACE, "a", now=NOW)
     assert await store.renew(ownership, now=NOW + TTL) == ownership
     with pytest.raises(OwnedError):
-        await store.own(SPACE, "b", now=NOW + TTL + MARGIN)
+        await store.acquire(SPACE, "b", now=NOW + TTL + MARGIN)
 
 
 async def test_a_lease_that_ran_out_is_kept_if_nobody_took_it(store: PostgresStore) -> None:
-    ownership = await store.own(SPACE, "a", now=NOW)
+    ownership = await store.acquire(SPACE, "a", now=NOW)
     assert await store.renew(ownership, now=NOW + 100 * TTL) == ownership
 
 
 async def test_whoever_was_taken_over_from_waits_for_what_becomes_free(store: PostgresStore) -> None:
-    earlier = await store.own(SPACE, "a", now=NOW)
-    later = await store.own(SPACE, "b", now=NOW + TTL + MARGIN)
+    earlier = await store.acquire(SPACE, "a", now=NOW)
+    later = await store.acquire(SPACE, "b", now=NOW + TTL + MARGIN)
     waiting = await store.renew(earlier, now=NOW + TTL + MARGIN)
     assert dict(waiting.shards) == {}
     assert (await store.load(waiting, until=NOW, limit=10)).cases == []
@@ -106,11 +106,11 @@ async def test_whoever_was_taken_over_from_waits_for_what_becomes_free(store: Po
 
 
 async def test_a_worker_that_was_started_again_under_its_name_is_another_owner(store: PostgresStore) -> None:
-    earlier = await store.own(SPACE, "a", now=NOW)
+    earlier = await store.acquire(SPACE, "a", now=NOW)
     (job,) = await stored(store, a_job())
     with pytest.raises(OwnedError):
-        await store.own(SPACE, "a", now=NOW + TTL)
-    later = await store.own(SPACE, "a", now=NOW + TTL + MARGIN)
+        await store.acquire(SPACE, "a", now=NOW + TTL)
+    later = await store.acquire(SPACE, "a", now=NOW + TTL + MARGIN)
     assert dict((await store.renew(earlier, now=NOW + TTL + MARGIN)).shards) == {}
     await store.release(earlier)
     with pytest.raises(OwnedError):
@@ -120,24 +120,24 @@ async def test_a_worker_that_was_started_again_under_its_name_is_another_owner(s
 
 async def test_leases_last_by_the_clock_of_the_database(open_store: Open) -> None:
     store = open_store(ttl_ms=100, margin_ms=50)
-    await store.own(SPACE, "a")
+    await store.acquire(SPACE, "a")
     later = None
     for _ in range(500):
         with suppress(OwnedError):
-            later = await store.own(SPACE, "b")
+            later = await store.acquire(SPACE, "b")
             break
         await asyncio.sleep(0.01)
     assert later is not None
 
 
 async def test_of_many_workers_one_gets_everything(open_store: Open) -> None:
-    calls = [open_store().own(SPACE, f"worker {n}") for n in range(5)]
+    calls = [open_store().acquire(SPACE, f"worker {n}") for n in range(5)]
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert Counter(map(type, answers)) == {Ownership: 1, OwnedError: 4}
 
 
 async def test_tokens_never_repeat_between_namespaces(store: PostgresStore) -> None:
-    tokens = [(await store.own(f"runner:{n}", "a")).token for n in range(5)]
+    tokens = [(await store.acquire(f"runner:{n}", "a")).token for n in range(5)]
     assert tokens == sorted(set(tokens))
 
 
@@ -145,23 +145,23 @@ async def test_tokens_never_repeat_between_namespaces(store: PostgresStore) -> N
 
 
 async def test_workers_share_evenly_and_between_them_have_everything(store: PostgresStore) -> None:
-    owners = {"a": await store.own(SPACE, "a", now=NOW, balance=True)}
+    owners = {"a": await store.acquire(SPACE, "a", now=NOW, balance=True)}
     for name in ("b", "c"):
         with pytest.raises(OwnedError):
-            await store.own(SPACE, name, now=NOW, balance=True)
+            await store.acquire(SPACE, name, now=NOW, balance=True)
         await share_out(store, owners, NOW)
-        owners[name] = await store.own(SPACE, name, now=NOW, balance=True)
+        owners[name] = await store.acquire(SPACE, name, now=NOW, balance=True)
         await share_out(store, owners, NOW)
         assert shards_of(*owners.values()) == list(range(SHARDS))
     assert sorted(len(ownership.shards) for ownership in owners.values()) == [21, 21, 22]
 
 
 async def test_the_share_of_a_dead_worker_is_taken_over(store: PostgresStore) -> None:
-    alive = {"a": await store.own(SPACE, "a", now=NOW, balance=True)}
+    alive = {"a": await store.acquire(SPACE, "a", now=NOW, balance=True)}
     with pytest.raises(OwnedError):
-        await store.own(SPACE, "b", now=NOW, balance=True)
+        await store.acquire(SPACE, "b", now=NOW, balance=True)
     await share_out(store, alive, NOW)
-    await store.own(SPACE, "b", now=NOW, balance=True)
+    await store.acquire(SPACE, "b", now=NOW, balance=True)
     await share_out(store, alive, NOW + TTL + MARGIN - 1)
     assert len(alive["a"].shards) == SHARDS // 2
     await share_out(store, alive, NOW + TTL + MARGIN)
@@ -169,21 +169,21 @@ async def test_the_share_of_a_dead_worker_is_taken_over(store: PostgresStore) ->
 
 
 async def test_the_share_of_a_worker_that_stops_is_free_at_once(store: PostgresStore) -> None:
-    alive = {"a": await store.own(SPACE, "a", now=NOW, balance=True)}
+    alive = {"a": await store.acquire(SPACE, "a", now=NOW, balance=True)}
     with pytest.raises(OwnedError):
-        await store.own(SPACE, "b", now=NOW, balance=True)
+        await store.acquire(SPACE, "b", now=NOW, balance=True)
     await share_out(store, alive, NOW)
-    await store.release(await store.own(SPACE, "b", now=NOW, balance=True))
+    await store.release(await store.acquire(SPACE, "b", now=NOW, balance=True))
     await share_out(store, alive, NOW)
     assert shards_of(alive["a"]) == list(range(SHARDS))
 
 
 async def two_workers(store: PostgresStore) -> tuple[Ownership, Ownership]:
-    first = await store.own(SPACE, "a", balance=True)
+    first = await store.acquire(SPACE, "a", balance=True)
     with suppress(OwnedError):
-        await store.own(SPACE, "b", balance=True)
+        await store.acquire(SPACE, "b", balance=True)
     first = await store.renew(first, balance=True)
-    return first, await store.own(SPACE, "b", balance=True)
+    return first, await store.acquire(SPACE, "b", balance=True)
 
 
 async def test_each_worker_sees_and_writes_only_its_own_shards(store: PostgresStore) -> None:
@@ -220,12 +220,12 @@ async def test_a_turn_with_one_job_of_another_worker_is_refused_whole(store: Pos
 async def test_a_take_over_leaves_what_is_being_written_alone(
     store: PostgresStore, postgres_url: str
 ) -> None:
-    await store.own(SPACE, "a", now=NOW)
+    await store.acquire(SPACE, "a", now=NOW)
     late = NOW + TTL + MARGIN
     async with await psycopg.AsyncConnection.connect(postgres_url) as writing:
         held = "SELECT 1 FROM leases WHERE namespace = %s AND shard < 60 FOR SHARE"
         await writing.execute(held, [SPACE])
-        later = await store.own(SPACE, "b", now=late)
+        later = await store.acquire(SPACE, "b", now=late)
         assert shards_of(later) == [60, 61, 62, 63]
         await writing.commit()
         assert shards_of(await store.renew(later, now=late)) == list(range(SHARDS))
@@ -234,11 +234,11 @@ async def test_a_take_over_leaves_what_is_being_written_alone(
 async def test_a_fence_holds_off_a_take_over_until_the_commit(
     store: PostgresStore, postgres_url: str
 ) -> None:
-    ownership = await store.own(SPACE, "a", now=NOW)
+    ownership = await store.acquire(SPACE, "a", now=NOW)
     values = {"namespace": SPACE, "owner": "a", "shards": "{7}", "tokens": f"{{{ownership.shards[7]}}}"}
     async with await psycopg.AsyncConnection.connect(postgres_url) as writing:
         assert await (await writing.execute(SQL["fence"].encode(), values)).fetchone() == (1,)
-        assert 7 not in (await store.own(SPACE, "b", now=NOW + TTL + MARGIN)).shards
+        assert 7 not in (await store.acquire(SPACE, "b", now=NOW + TTL + MARGIN)).shards
 
 
 # --- many at once --------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ async def test_a_fence_holds_off_a_take_over_until_the_commit(
 async def test_turns_and_edits_of_the_same_jobs_never_fail_because_of_each_other(open_store: Open) -> None:
     """They lock the same rows in any order; a deadlock is broken and what lost it is done again."""
     workers = [open_store() for _ in range(4)]
-    ownership = await workers[0].own(SPACE, "a")
+    ownership = await workers[0].acquire(SPACE, "a")
     jobs = await stored(workers[0], *(a_job(f"job {n}") for n in range(40)))
     revisions = Counter[str]()
     for _ in range(6):
@@ -260,7 +260,7 @@ async def test_turns_and_edits_of_the_same_jobs_never_fail_because_of_each_other
         edits = workers[3].put(SPACE, created=[], changed=[a_change(job) for job in orders[1]], now=NOW)
         *settled, edited = await asyncio.gather(*turns, edits)
         for order, answer in zip(orders, settled, strict=True):
-            revisions.update(job.identity for job in order if job.identity not in answer.changed)
+            revisions.update(job.identity for job in order if job.identity not in answer.stale_jobs)
         if edited == CLEAN:
             revisions.update(list(cases))
     after = {case.job.identity: case.job.revision for case in await workers[0].cases(SPACE)}
@@ -269,7 +269,7 @@ async def test_turns_and_edits_of_the_same_jobs_never_fail_because_of_each_other
 
 async def test_nothing_is_left_of_a_job_that_is_forgotten_while_its_turn_is_written(open_store: Open) -> None:
     writer, forgetter = open_store(), open_store()
-    ownership = await writer.own(SPACE, "a")
+    ownership = await writer.acquire(SPACE, "a")
     await forgetter.cases(SPACE)
     names = [f"job {n}" for n in range(50)]
     for _ in range(8):
@@ -284,7 +284,7 @@ async def test_nothing_is_left_of_a_job_that_is_forgotten_while_its_turn_is_writ
 async def test_pruning_passes_over_what_somebody_else_is_writing(
     store: PostgresStore, postgres_url: str
 ) -> None:
-    ownership = await store.own(SPACE, "a")
+    ownership = await store.acquire(SPACE, "a")
     await stored(store, a_job())
     runs = [an_end(a_run(nominal_time=NOW // 1000 + n)) for n in range(4)]
     await written(store, ownership, *runs)
@@ -301,7 +301,7 @@ async def test_pruning_passes_over_what_somebody_else_is_writing(
 
 
 async def test_the_tables_have_the_columns_of_the_service(store: PostgresStore, postgres_url: str) -> None:
-    ownership = await store.own(SPACE, "a")
+    ownership = await store.acquire(SPACE, "a")
     definition = (
         '{"schedule":"0 9 * * *","timezone":"Europe/Berlin","policy":{"concurrency":"queue",'
         '"catchup":"spread","jitter_ms":250,"start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z"}}'
@@ -345,7 +345,7 @@ async def test_the_tables_have_the_columns_of_the_service(store: PostgresStore, 
             "SELECT schedule_id, run_at, fire_at, status, created_at, started_at, updated_at"
             " FROM schedule_runs"
         ).fetchall()
-        assert run == [("full", noon, noon, Status.SUCCESS.value, noon, noon, noon)]
+        assert run == [("full", noon, noon, RunStatus.SUCCESS.value, noon, noon, noon)]
 
 
 # --- accidents -----------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ async def test_the_tables_have_the_columns_of_the_service(store: PostgresStore, 
 async def test_a_cut_connection_is_replaced(
     store: PostgresStore, postgres: Server, postgres_url: str
 ) -> None:
-    ownership = await store.own(SPACE, "a")
+    ownership = await store.acquire(SPACE, "a")
     (job,) = await stored(store, a_job())
     for number in range(3):
         postgres.execute(
@@ -370,7 +370,7 @@ async def test_a_server_that_crashes_and_starts_again_is_found_with_all_that_was
 ) -> None:
     with running(tmp_path) as server:
         store = PostgresStore(server.url)
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         (job,) = await stored(store, a_job())
         server.crash()
         with pytest.raises(StoreError, match="The store cannot be used"):
@@ -430,7 +430,7 @@ async def test_a_commit_whose_answer_is_lost_is_an_error_and_is_found_by_looking
     host, here = str(postgres.socket.parent), str(folder)
     store = open_store(postgres_url.replace(host, here).replace(quote(host, safe=""), quote(here, safe="")))
     async with server:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         (job,) = await stored(store, a_job())
         change = a_change(job)
         change.inserts.append(a_run())
@@ -440,7 +440,7 @@ async def test_a_commit_whose_answer_is_lost_is_an_error_and_is_found_by_looking
         assert not proxy.armed
         (case,) = await store.cases(SPACE)
         assert (case.job, list(case.runs)) == (change.job, change.inserts)
-        assert (await store.settle(ownership, [change], now=NOW)).changed == {"backup"}
+        assert (await store.settle(ownership, [change], now=NOW)).stale_jobs == {"backup"}
         await store.close()
         await proxy.end()
 
@@ -479,7 +479,9 @@ async def test_many_workers_may_meet_an_empty_database_at_once(open_store: Open)
 
 async def test_tables_that_others_use_are_not_changed_without_being_asked(postgres_url: str) -> None:
     await PostgresSchema(postgres_url).prepare()
-    newer = PostgresSchema(postgres_url, [*steps_of("postgres"), Step(3, "more", "CREATE TABLE more ()")])
+    newer = PostgresSchema(
+        postgres_url, [*steps_of("postgres"), Migration(3, "more", "CREATE TABLE more ()")]
+    )
     with pytest.raises(StoreError, match="at migration 2 and this program needs 3: run kron migrate"):
         await newer.prepare()
     assert [step.name for step in await newer.forward()] == ["more"]
@@ -489,10 +491,10 @@ async def test_tables_that_others_use_are_not_changed_without_being_asked(postgr
 async def test_a_worker_goes_on_while_the_tables_are_one_step_ahead(
     open_store: Open, postgres_url: str
 ) -> None:
-    steps = [*steps_of("postgres"), Step(3, "more", "ALTER TABLE schedules ADD COLUMN more text")]
+    steps = [*steps_of("postgres"), Migration(3, "more", "ALTER TABLE schedules ADD COLUMN more text")]
     await PostgresSchema(postgres_url, steps).forward()
     await stored(open_store(), a_job())
-    steps.append(Step(4, "yet more", "ALTER TABLE schedules ADD COLUMN yet_more text"))
+    steps.append(Migration(4, "yet more", "ALTER TABLE schedules ADD COLUMN yet_more text"))
     await PostgresSchema(postgres_url, steps).forward()
     with pytest.raises(StoreError, match="use a newer Kron"):
         await open_store().cases(SPACE)

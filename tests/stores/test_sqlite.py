@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from kron.core.errors import OwnedError, StoreError
-from kron.core.question import JobFilter
+from kron.core.plan.query import JobFilter
 from kron.stores.migration import SqliteSchema
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing.store_contract import CLEAN, NOW, SPACE, a_change, a_job, a_run, plain, stored, written
 
 # A process that looks after a namespace until it is killed.
 OWNER = """
 import asyncio, sys
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 async def main():
-    ownership = await SqliteStore(sys.argv[1]).own(sys.argv[2], "other process")
+    ownership = await SqliteStore(sys.argv[1]).acquire(sys.argv[2], "other process")
     print(ownership.token, flush=True)
     sys.stdin.read()
 asyncio.run(main())
@@ -30,7 +30,7 @@ asyncio.run(main())
 # A process that writes many jobs, one by one.
 WRITER = """
 import asyncio, sys
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing.store_contract import CLEAN, NOW, a_job
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -67,21 +67,21 @@ async def test_another_process_owns_until_it_dies(store: SqliteStore, path: str)
         assert other.stdout is not None
         token = int(other.stdout.readline())
         with pytest.raises(OwnedError):
-            await store.own(SPACE, "me")
-        assert (await store.own("embed:other", "me")).token == 1
+            await store.acquire(SPACE, "me")
+        assert (await store.acquire("embed:other", "me")).token == 1
         other.kill()
         other.wait()
-    ownership = await store.own(SPACE, "me")
+    ownership = await store.acquire(SPACE, "me")
     assert ownership.token > token
 
 
 async def test_another_store_of_the_same_process_is_another_owner(store: SqliteStore, path: str) -> None:
-    ownership = await store.own(SPACE, "me")
+    ownership = await store.acquire(SPACE, "me")
     other = SqliteStore(path)
     with pytest.raises(OwnedError):
-        await other.own(SPACE, "you")
+        await other.acquire(SPACE, "you")
     await store.release(ownership)
-    assert (await other.own(SPACE, "you")).token > ownership.token
+    assert (await other.acquire(SPACE, "you")).token > ownership.token
     await other.close()
 
 
@@ -89,10 +89,10 @@ async def test_dropped_locks_are_free_as_after_a_death_and_stale_writes_are_refu
     store: SqliteStore, path: str
 ) -> None:
     (job,) = await stored(store, a_job())
-    ownership = await store.own(SPACE, "me")
+    ownership = await store.acquire(SPACE, "me")
     store.drop_locks()
     other = SqliteStore(path)
-    later = await other.own(SPACE, "you")
+    later = await other.acquire(SPACE, "you")
     with pytest.raises(OwnedError):
         await store.settle(ownership, [a_change(job)], now=NOW)
     assert await other.settle(later, [a_change(job)], now=NOW) == CLEAN
@@ -101,13 +101,13 @@ async def test_dropped_locks_are_free_as_after_a_death_and_stale_writes_are_refu
 
 @pytest.mark.parametrize("other", ["embed-main", "embed.main", "embed::main", "embed:main "])
 async def test_namespaces_with_similar_names_have_locks_of_their_own(store: SqliteStore, other: str) -> None:
-    await store.own("embed:main", "me")
-    await store.own(other, "me")
+    await store.acquire("embed:main", "me")
+    await store.acquire(other, "me")
 
 
 async def test_a_namespace_may_have_any_name(store: SqliteStore) -> None:
     for name in ("runner:" + "x" * 300, "runner:../../etc", "runner:für alle 👩‍🚀"):
-        ownership = await store.own(name, "me")
+        ownership = await store.acquire(name, "me")
         await stored(store, a_job(), namespace=name)
         await store.release(ownership)
 
@@ -128,12 +128,12 @@ async def test_processes_write_to_one_file_side_by_side(store: SqliteStore, path
 
 
 async def test_an_edit_by_another_process_is_noticed(store: SqliteStore, path: str) -> None:
-    ownership = await store.own(SPACE, "me")
+    ownership = await store.acquire(SPACE, "me")
     (job,) = await stored(store, a_job())
     other = SqliteStore(path)
     assert await other.put(SPACE, created=[], changed=[a_change(job, paused=1)], now=NOW) == CLEAN
     await other.close()
-    assert (await store.settle(ownership, [a_change(job)], now=NOW)).changed == {"backup"}
+    assert (await store.settle(ownership, [a_change(job)], now=NOW)).stale_jobs == {"backup"}
 
 
 async def test_every_commit_is_on_disk_and_readers_do_not_wait(store: SqliteStore, path: str) -> None:
@@ -161,7 +161,7 @@ async def test_what_is_written_is_there_after_a_reopening(path: str) -> None:
 
 async def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "a" / "b" / "kron.db"))
-    await store.own(SPACE, "me")
+    await store.acquire(SPACE, "me")
     await store.close()
 
 
@@ -169,7 +169,7 @@ async def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
 
 
 async def test_a_locked_database_is_an_error_that_passes(store: SqliteStore, path: str) -> None:
-    ownership = await store.own(SPACE, "me")
+    ownership = await store.acquire(SPACE, "me")
     (job,) = await stored(store, a_job())
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -181,7 +181,7 @@ async def test_a_locked_database_is_an_error_that_passes(store: SqliteStore, pat
 
 
 async def test_a_full_disk_is_an_error_and_nothing_is_half_written(store: SqliteStore) -> None:
-    ownership = await store.own(SPACE, "me")
+    ownership = await store.acquire(SPACE, "me")
     (job,) = await stored(store, a_job())
 
     def set_room(pages: int) -> None:
@@ -205,7 +205,7 @@ async def test_a_full_disk_is_an_error_and_nothing_is_half_written(store: Sqlite
 async def test_a_row_that_cannot_be_read_is_a_fault_of_its_job_that_names_it(
     store: SqliteStore, path: str
 ) -> None:
-    ownership = await store.own(SPACE, "me")
+    ownership = await store.acquire(SPACE, "me")
     await stored(store, a_job("bad"), a_job("good"))
     await written(store, ownership, a_run("bad"), a_run("good"))
     with closing(sqlite3.connect(path)) as other:
@@ -260,7 +260,7 @@ async def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     store = SqliteStore(str(tmp_path / "file" / "kron.db"))
     with pytest.raises(StoreError, match="The store cannot be used"):
-        await store.own(SPACE, "me")
+        await store.acquire(SPACE, "me")
     await store.close()
 
 
@@ -269,7 +269,7 @@ async def test_a_damaged_run_is_left_out_of_the_newest_of_many_jobs(tmp_path: Pa
     store = SqliteStore(path)
     await stored(store, a_job("one"), a_job("two"))
     runs = [a_run(name, NOW // 1000 + n) for name in ("one", "two") for n in (0, 1)]
-    await written(store, await store.own(SPACE, "me"), *runs)
+    await written(store, await store.acquire(SPACE, "me"), *runs)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE runs SET status = 'ODD' WHERE idempotency_key = ?", [runs[1].key])
     found = await store.newest_runs(SPACE, ["one", "two"], limit=5)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kron.ports import Store
-from kron.stores.postgres import PostgresStore
-from kron.stores.sqlite import SqliteStore
+from kron.stores.postgres.store import PostgresStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing.store_contract import StoreContract
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kron.core.errors import InvalidOptionError
-from kron.stores.postgres import PostgresStore
-from kron.stores.sqlite import SqliteStore
+from kron.stores.postgres.store import PostgresStore
+from kron.stores.sqlite.store import SqliteStore
 from kron.stores.url import open_store, schema_of
 from kron.testing.store_contract import SPACE, a_job, stored
 

@@ -9,15 +9,15 @@ import pytest
 
 from kron.core.errors import StoreError
 from kron.core.workflow import WorkflowRecord
-from kron.ports import KnownStart, Start, StartLog, WorkflowStore
-from kron.stores.folder_workflow import FolderWorkflows
-from kron.stores.postgres_workflow import PostgresWorkflows
-from kron.stores.sqlite_workflow import SqliteWorkflows
+from kron.ports import IdempotencyLog, RecordedStart, StartRequest, WorkflowStore
+from kron.stores.folder import FolderWorkflows
+from kron.stores.postgres.workflow import PostgresWorkflows
+from kron.stores.sqlite.workflow import SqliteWorkflows
 from kron.stores.url import WorkflowDatabase, open_workflows
 
 DAG = json.dumps({"nodes": [], "text": "ü\0\ud800"}, separators=(",", ":"))
 FIRST = WorkflowRecord("report", 1, DAG, "ann", 1_000)
-START = Start("key", 1, "report", 1, 5_000)
+START = StartRequest("key", 1, "report", 1, 5_000)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -136,31 +136,31 @@ async def test_nothing_but_versions_stays_in_the_folder(tmp_path: Path) -> None:
 # --- starts ----------------------------------------------------------------------------------------
 
 
-async def test_a_start_is_begun_once_and_remembered_when_it_was_accepted(database: StartLog) -> None:
+async def test_a_start_is_begun_once_and_remembered_when_it_was_accepted(database: IdempotencyLog) -> None:
     assert await database.begin(START, old=0) is None
-    assert await database.begin(START, old=0) == KnownStart("report", 1, accepted=False)
+    assert await database.begin(START, old=0) == RecordedStart("report", 1, accepted=False)
     await database.end(START, accepted=True)
-    assert await database.begin(START, old=0) == KnownStart("report", 1, accepted=True)
+    assert await database.begin(START, old=0) == RecordedStart("report", 1, accepted=True)
     assert await database.begin(START._replace(attempt=2), old=0) is None
     assert await database.begin(START._replace(key="other"), old=0) is None
 
 
-async def test_a_start_that_was_not_accepted_may_be_begun_again(database: StartLog) -> None:
+async def test_a_start_that_was_not_accepted_may_be_begun_again(database: IdempotencyLog) -> None:
     await database.begin(START, old=0)
     await database.end(START, accepted=False)
     assert await database.begin(START, old=0) is None
     await database.end(START, accepted=True)
     # Whoever gave up too late does not undo what somebody else achieved.
     await database.end(START, accepted=False)
-    assert await database.begin(START, old=0) == KnownStart("report", 1, accepted=True)
+    assert await database.begin(START, old=0) == RecordedStart("report", 1, accepted=True)
 
 
-async def test_of_many_who_begin_the_same_start_one_makes_it(database: StartLog) -> None:
+async def test_of_many_who_begin_the_same_start_one_makes_it(database: IdempotencyLog) -> None:
     begun = await asyncio.gather(*(database.begin(START, old=0) for _ in range(8)))
     assert begun.count(None) == 1
 
 
-async def test_old_starts_are_forgotten(database: StartLog) -> None:
+async def test_old_starts_are_forgotten(database: IdempotencyLog) -> None:
     await database.begin(START, old=0)
     await database.end(START, accepted=True)
     later = START._replace(key="later", begun_at=9_000)

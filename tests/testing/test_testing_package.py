@@ -29,10 +29,10 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_it_needs_neither_pytest_nor_hypothesis() -> None:
     loaded = modules_after("import kron.testing as t; [getattr(t, name) for name in t.__all__]")
-    assert "kron.testing.fault" in loaded
+    assert "kron.testing.faulty_store" in loaded
     assert not loaded & {"pytest", "_pytest", "hypothesis"}
 
 
 def test_a_name_loads_what_it_needs_and_no_more() -> None:
     loaded = modules_after("from kron.testing import SimulatedClock")
-    assert not loaded & {"kron.testing.fault", "kron.testing.store_contract", "kron.core.plan"}
+    assert not loaded & {"kron.testing.faulty_store", "kron.testing.store_contract", "kron.core.plan.plan"}

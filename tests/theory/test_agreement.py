@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.theory import Trace, Witnesses, check
-from kron.theory.liveness import Bounds
+from kron.theory.liveness import LivenessBounds
 from kron.theory.reference import evaluate
 from kron.theory.verdict import Status
 from tests.strategies import law
@@ -21,7 +21,7 @@ def compare(lines: list[str], reading: str, witnesses: Witnesses | None, within:
     trace = Trace.from_jsonl(lines)
     within = None if trace.header.computed else within
     report = check(trace, witnesses, reading=reading, happy=["clock"], within=within)
-    expected = evaluate(trace, Bounds(witnesses, within), reading=reading, happy=["clock"])
+    expected = evaluate(trace, LivenessBounds(witnesses, within), reading=reading, happy=["clock"])
     found = {finding.axiom: (finding.status, finding.position) for finding in report}
     assert found == expected
 

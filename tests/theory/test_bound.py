@@ -21,7 +21,7 @@ from kron.theory.encoding import (
     encode_text,
 )
 from kron.theory.event import fields_of
-from kron.theory.liveness import Bounds
+from kron.theory.liveness import LivenessBounds
 from kron.theory.reference import evaluate
 from tests.strategies import law
 from tests.theory.notation import computed, trace
@@ -134,7 +134,7 @@ def test_before_time_zero_a_promise_grows_stricter() -> None:
     allowed = size_of(bits_of_tasks([task]), 0)
     finding = check(subject, Witnesses(1, 0, 0))["L1"]
     assert (finding.status, finding.position) == (Status.FAILED, 3 + allowed)
-    assert evaluate(subject, Bounds(Witnesses(1, 0, 0)))["L1"] == (Status.FAILED, 3 + allowed)
+    assert evaluate(subject, LivenessBounds(Witnesses(1, 0, 0)))["L1"] == (Status.FAILED, 3 + allowed)
 
 
 # --- environments ---

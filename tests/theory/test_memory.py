@@ -9,14 +9,14 @@ import pytest
 from bench.theory import trace_lines
 from kron.theory import Trace, Witnesses, check
 from kron.theory.checker import positions_of
-from kron.theory.monitor import Monitor, Settings
+from kron.theory.monitor import CheckOptions, Monitor
 
 
 @pytest.mark.parametrize("derived", [False, True], ids=["written", "derived"])
 @pytest.mark.parametrize("kron", [True, False], ids=["kron", "literal"])
 def test_the_states_kept_are_those_of_the_tasks(derived: bool, kron: bool) -> None:
     trace = Trace.from_jsonl(trace_lines(20_000, 7, derived=derived))
-    monitor = Monitor(trace.header, Settings(kron=kron, witnesses=Witnesses(100, 100, 0)))
+    monitor = Monitor(trace.header, CheckOptions(kron=kron, witnesses=Witnesses(100, 100, 0)))
     for position in positions_of(trace, kron=kron):
         monitor.feed(position)
         assert monitor.tasks.states <= 14

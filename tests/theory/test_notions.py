@@ -10,7 +10,7 @@ from hypothesis import given
 from kron.theory import Kind, Position, Status, Task, TaskList, Trace, check
 from kron.theory.attribution import attributed
 from kron.theory.event import RUN_ENDS, Opaque
-from kron.theory.world import World
+from kron.theory.world import TraceWorld
 from tests.strategies import law
 from tests.theory.notation import EVERY, lines_of, trace
 from tests.theory.strategies import traces
@@ -29,7 +29,7 @@ from kron.theory import Trace, check
 print(check(Trace.from_jsonl(lines), reading="literal").verdict, file=sys.stderr)
 print(check(Trace.from_jsonl(lines)).verdict, file=sys.stderr)
 """
-KNOWS = "import kron.core.cron.dialect, kron.core.zone, kron.core.schedule, kron.core.errors"
+KNOWS = "import kron.core.cron.dialect, kron.core.time.zone, kron.core.cron.schedule, kron.core.errors"
 
 
 def loaded_by(work: str, lines: str) -> tuple[set[str], str]:
@@ -47,7 +47,7 @@ def test_a_trace_is_judged_alone_and_nothing_of_the_engine_is_even_loaded() -> N
     allowed, _ = loaded_by(KNOWS, "")
     assert said.split()[-1] == "violates"
     assert {name for name in loaded if not name.startswith("kron.theory")} <= allowed
-    assert "kron.core.schedule" in loaded, "dues were computed, so the trace was really judged"
+    assert "kron.core.cron.schedule" in loaded, "dues were computed, so the trace was really judged"
 
 
 # --- tasks and lists -------------------------------------------------------------------------------
@@ -126,19 +126,19 @@ def test_a_key_tells_tuples_apart_in_the_literal_reading_only() -> None:
             event.pop("list", None)
     subject = Trace.from_jsonl([json.dumps(event) for event in events])
     one, two = (Task("a", EVERY, 5, None, Opaque(key)) for key in ("one", "two"))
-    literal = World(subject.header, list(attributed(subject)), kron=False)
+    literal = TraceWorld(subject.header, list(attributed(subject)), kron=False)
     assert places(literal.due_pending(one))[:2] == [2]
     assert places(literal.due_pending(two))[:7] == [2, 3, 4, 5, 6, 7, 8]
-    ours = World(subject.header, list(subject), kron=True)
+    ours = TraceWorld(subject.header, list(subject), kron=True)
     assert places(ours.due_pending(one)) == places(ours.due_pending(two)) == [2]
 
 
 # --- formulas --------------------------------------------------------------------------------------
 
 
-def world(text: str) -> World:
+def world(text: str) -> TraceWorld:
     subject = trace(text)
-    return World(subject.header, list(subject), kron=True)
+    return TraceWorld(subject.header, list(subject), kron=True)
 
 
 def places(formula: list[bool]) -> list[int]:

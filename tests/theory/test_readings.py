@@ -6,7 +6,7 @@ from kron.theory import Status, Task, Trace, Witnesses, check
 from kron.theory.attribution import attributed
 from kron.theory.bound import size_of
 from kron.theory.reference import evaluate
-from kron.theory.world import World
+from kron.theory.world import TraceWorld
 from tests.theory.notation import EVERY, computed, trace
 
 TIGHT = Witnesses(a=0, b=2, t_lag=1)
@@ -75,12 +75,12 @@ def test_reading_8_no_start_before_the_success_or_after_the_stop() -> None:
     assert check(trace("IS IEs Due RS SS REs SE")).conforms
 
 
-def world(text: str, *, kron: bool) -> World:
+def world(text: str, *, kron: bool) -> TraceWorld:
     subject = trace(text)
     positions = list(subject)
     if not kron:
         positions = list(attributed(positions))
-    return World(subject.header, positions, kron=kron)
+    return TraceWorld(subject.header, positions, kron=kron)
 
 
 def test_reading_11_a_run_is_orphaned_by_one_crash_only() -> None:

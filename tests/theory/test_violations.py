@@ -3,7 +3,7 @@
 import pytest
 
 from kron.theory import Blame, Status, Witnesses, check
-from kron.theory.liveness import Bounds
+from kron.theory.liveness import LivenessBounds
 from kron.theory.reference import evaluate
 from tests.theory.notation import computed, trace
 
@@ -157,7 +157,7 @@ def test_a_promise_is_broken_when_too_much_has_passed(
 ) -> None:
     finding = check(computed(text), TIGHT)[axiom]
     assert (finding.status, finding.position, finding.since) == (Status.FAILED, position, since), finding
-    assert evaluate(computed(text), Bounds(TIGHT))[axiom] == (Status.FAILED, position)
+    assert evaluate(computed(text), LivenessBounds(TIGHT))[axiom] == (Status.FAILED, position)
     patient = check(computed(text), (0, 3, 1))[axiom]
     assert patient.status is not Status.FAILED
 
@@ -183,7 +183,7 @@ def test_without_compute_a_span_of_time_may_be_the_bound(axiom: str, text: str, 
     assert check(trace(text), within=11)[axiom].status is not Status.FAILED
     finding = check(trace(text), within=10)[axiom]
     assert (finding.status, finding.position) == (Status.FAILED, position)
-    assert evaluate(trace(text), Bounds(within=10))[axiom] == (Status.FAILED, position)
+    assert evaluate(trace(text), LivenessBounds(within=10))[axiom] == (Status.FAILED, position)
 
 
 def test_a_trace_that_ends_early_leaves_promises_open() -> None:

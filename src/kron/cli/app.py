@@ -9,32 +9,32 @@ from typing import Annotated
 import typer
 
 from kron.cli.main import BAD, GOOD, complain
-from kron.cli.secret import check_words
+from kron.cli.support.secret_check import check_words
 
 # Each command and the function or group that is it. Only the one asked for is imported, so that it starts
 # quickly; groups come last because that is where they are listed.
 COMMANDS = {
-    "next": "kron.cli.next:next_command",
-    "explain": "kron.cli.explain:explain_command",
-    "lint": "kron.cli.lint:lint_command",
-    "migrate": "kron.cli.migrate:migrate_command",
-    "schema": "kron.cli.schema:schema_command",
-    "verify": "kron.cli.verify:verify_command",
-    "simulate": "kron.cli.simulate:simulate_command",
-    "plan": "kron.cli.plan:plan_command",
-    "conform": "kron.cli.conform:conform_command",
-    "serve": "kron.cli.serve:serve_command",
-    "worker": "kron.cli.worker:worker_command",
-    "config": "kron.cli.config:config_command",
-    "status": "kron.cli.status:status_command",
-    "why": "kron.cli.why:why_command",
-    "pause": "kron.cli.pause:pause_command",
-    "resume": "kron.cli.pause:resume_command",
-    "run": "kron.cli.run:run_command",
-    "audit": "kron.cli.audit:audit_command",
-    "token": "kron.cli.token:app",
-    "schedules": "kron.cli.schedules:app",
-    "runs": "kron.cli.runs:app",
+    "next": "kron.cli.commands.next:next_command",
+    "explain": "kron.cli.commands.explain:explain_command",
+    "lint": "kron.cli.commands.lint:lint_command",
+    "migrate": "kron.cli.commands.migrate:migrate_command",
+    "schema": "kron.cli.commands.schema:schema_command",
+    "verify": "kron.cli.commands.verify:verify_command",
+    "simulate": "kron.cli.commands.simulate:simulate_command",
+    "plan": "kron.cli.commands.plan:plan_command",
+    "conform": "kron.cli.commands.conform:conform_command",
+    "serve": "kron.cli.commands.serve:serve_command",
+    "worker": "kron.cli.commands.worker:worker_command",
+    "config": "kron.cli.commands.config:config_command",
+    "status": "kron.cli.commands.status:status_command",
+    "why": "kron.cli.commands.why:why_command",
+    "pause": "kron.cli.commands.pause:pause_command",
+    "resume": "kron.cli.commands.pause:resume_command",
+    "run": "kron.cli.commands.run:run_command",
+    "audit": "kron.cli.commands.audit:audit_command",
+    "token": "kron.cli.commands.token:app",
+    "schedules": "kron.cli.commands.schedules:app",
+    "runs": "kron.cli.commands.runs:app",
 }
 
 # Those that take one expression, which a shell takes apart unless it stands in quotes.

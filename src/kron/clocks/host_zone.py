@@ -7,7 +7,7 @@ from pathlib import Path
 from zoneinfo import TZPATH, available_timezones
 
 from kron.core.errors import InvalidOptionError, UnknownTimezoneError
-from kron.core.zone import zone_of
+from kron.core.time.zone import zone_of
 
 LOCALTIME, NAME_FILE = Path("/etc/localtime"), Path("/etc/timezone")
 # A POSIX zone without daylight saving time, such as UTC0 or <+03>-3: a name and hours west of Greenwich.

@@ -7,11 +7,11 @@ from inspect import CORO_CREATED, getcoroutinestate
 from typing import TypeAlias
 
 from kron.core.errors import InvalidOptionError
-from kron.core.event import Happened, Traits
-from kron.core.record import RunRecord
-from kron.launchers.hold import may_begin
+from kron.core.plan.record import RunRecord
+from kron.core.plan.report import RunEvent, Traits
+from kron.launchers.lease import may_begin
 from kron.launchers.report import report_of
-from kron.ports import Clock, Hear, Launch
+from kron.ports import Clock, Launch, ReportSink
 
 _log = logging.getLogger("kron.launchers")
 
@@ -35,14 +35,14 @@ class CallbackLauncher:
         *,
         max_calls: int | None = None,
         pick: Pick | None = None,
-        cancelled: Happened = Happened.CANCELLED,
+        cancelled: RunEvent = RunEvent.CANCELLED,
     ) -> None:
         if max_calls is not None and max_calls < 1:
             raise InvalidOptionError(option="max_calls", value=max_calls, reason="must be at least 1")
         self._clock = clock
         self._cancelled = cancelled
         self._room = None if max_calls is None else asyncio.Semaphore(max_calls)
-        self._calls: dict[tuple[str, int], tuple[asyncio.Task[None], Launch, Hear]] = {}
+        self._calls: dict[tuple[str, int], tuple[asyncio.Task[None], Launch, ReportSink]] = {}
         self.callbacks: dict[str, Callback] = {}
         self._pick = pick or (lambda launch: self.callbacks.get(launch.job.identity))
 
@@ -60,16 +60,16 @@ class CallbackLauncher:
         """Say whether there is a function for a launch."""
         return self._pick(launch) is not None
 
-    def start(self, launch: Launch, hear: Hear) -> None:
+    def start(self, launch: Launch, hear: ReportSink) -> None:
         """Call the job's function in a task of its own."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._call(launch, hear), name=f"kron {launch.job.identity}")
         self._calls[launch.run.key, launch.run.attempt] = task, launch, hear
 
-    async def _call(self, launch: Launch, hear: Hear) -> None:
+    async def _call(self, launch: Launch, hear: ReportSink) -> None:
         """Call the function and report how that ended; all in one piece, for a burst calls many."""
         # What leaves neither a result nor an error, such as SystemExit, has ended all the same.
-        happened, error = Happened.FAILED, "the call was broken off"
+        happened, error = RunEvent.FAILED, "the call was broken off"
         has_room = False
         try:
             if self._room is not None:
@@ -80,10 +80,10 @@ class CallbackLauncher:
                 return
             callback = self._pick(launch)
             if callback is None:
-                happened, error = Happened.LAUNCH_FAILED, "no function is registered for the job"
+                happened, error = RunEvent.LAUNCH_FAILED, "no function is registered for the job"
             else:
                 await callback(launch)
-                happened, error = Happened.SUCCESS, ""
+                happened, error = RunEvent.SUCCESS, ""
         except asyncio.CancelledError:
             happened, error = self._broken_off(launch)
         except Exception as cause:  # noqa: BLE001 - whatever a callback raises is a failed execution
@@ -95,17 +95,17 @@ class CallbackLauncher:
                 self._room.release()
             self._tell(launch, hear, happened, error)
 
-    def _broken_off(self, launch: Launch) -> tuple[Happened, str]:
+    def _broken_off(self, launch: Launch) -> tuple[RunEvent, str]:
         """Return what a cancellation comes to: of the call itself, or of something it waited for."""
         task = asyncio.current_task()
         if task is None or not task.cancelling():
-            return Happened.FAILED, "CancelledError: something the function waited for was cancelled"
-        if self._cancelled is Happened.CANCELLED:
-            return Happened.CANCELLED, ""
+            return RunEvent.FAILED, "CancelledError: something the function waited for was cancelled"
+        if self._cancelled is RunEvent.CANCELLED:
+            return RunEvent.CANCELLED, ""
         _log.error("job %r failed: %s", launch.job.identity, CANCELLED)
         return self._cancelled, CANCELLED
 
-    def _tell(self, launch: Launch, hear: Hear, happened: Happened, error: str) -> None:
+    def _tell(self, launch: Launch, hear: ReportSink, happened: RunEvent, error: str) -> None:
         """Report an end, once."""
         if self._forgets(launch):
             hear(report_of(self._clock, launch.run, happened, error or None))
@@ -125,20 +125,20 @@ class CallbackLauncher:
         if found is not None:
             self._cancel(*found)
 
-    def _cancel(self, task: asyncio.Task[None], launch: Launch, hear: Hear) -> None:
+    def _cancel(self, task: asyncio.Task[None], launch: Launch, hear: ReportSink) -> None:
         work = task.get_coro()
         task.cancel()
         if isinstance(work, Coroutine) and getcoroutinestate(work) == CORO_CREATED:
             # A task that is cancelled before its first step never takes one, so it cannot report.
-            self._tell(launch, hear, Happened.CANCELLED, "")
+            self._tell(launch, hear, RunEvent.CANCELLED, "")
 
     def cancel(self) -> None:
         """Cancel every call without waiting for any; none of them has failed by that."""
-        self._cancelled = Happened.CANCELLED
+        self._cancelled = RunEvent.CANCELLED
         for call in list(self._calls.values()):
             self._cancel(*call)
 
-    async def adopt(self, runs: Sequence[Launch], hear: Hear) -> frozenset[str]:
+    async def adopt(self, runs: Sequence[Launch], hear: ReportSink) -> frozenset[str]:
         """Find nothing: what was called in another program is gone."""
         return frozenset()
 

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from kron.core.event import Happened, Report
-from kron.core.instant import EPOCH
-from kron.core.record import RunRecord
+from kron.core.plan.record import RunRecord
+from kron.core.plan.report import RunEvent, RunReport
+from kron.core.time.instant import EPOCH
 from kron.launchers.run_token import without_tokens
 from kron.ports import Clock, Launch
 
@@ -16,12 +16,12 @@ _UNPRINTABLE = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "\N{REPLA
 
 
 def report_of(
-    clock: Clock, run: RunRecord, happened: Happened, error: str | None = None, run_id: str | None = None
-) -> Report:
+    clock: Clock, run: RunRecord, happened: RunEvent, error: str | None = None, run_id: str | None = None
+) -> RunReport:
     """Return the report that something happened to an attempt just now."""
     at = (clock.now() - EPOCH) // MILLISECOND
     text = None if error is None else tidy(without_tokens(error))
-    return Report(run.identity, run.key, run.attempt, happened, at, text, run_id)
+    return RunReport(run.identity, run.key, run.attempt, happened, at, text, run_id)
 
 
 def tidy(text: str, limit: int = MAX_ERROR) -> str:

@@ -8,16 +8,16 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from kron.core.errors import InputError, InvalidOptionError, StoreError
-from kron.core.event import Happened
-from kron.core.instant import rfc3339
-from kron.core.record import RunRecord
+from kron.core.plan.record import RunRecord
+from kron.core.plan.report import RunEvent
+from kron.core.time.instant import rfc3339
 from kron.core.workflow import MAX_VERSION, NAME, WorkflowRecord
+from kron.launchers.backoff import Backoff, pause
 from kron.launchers.callback import Callback
-from kron.launchers.kind import CallbackSettings, Settings, WorkflowSettings, launcher_text_of, settings_of
 from kron.launchers.report import report_of
-from kron.launchers.retry import Backoff, pause
 from kron.launchers.run_token import run_token_of
-from kron.ports import Clock, Given, Hear, Launch, Launcher, WorkflowStore
+from kron.launchers.spec import CallbackSettings, Settings, WorkflowSettings, launcher_text_of, settings_of
+from kron.ports import Clock, Launch, Launcher, Payload, ReportSink, WorkflowStore
 
 _log = logging.getLogger("kron.launchers")
 Attempt: TypeAlias = tuple[str, int]
@@ -78,7 +78,7 @@ class WorkflowLauncher:
         self._workflows = workflows
         self._executor = "{}" if executor is None else launcher_text_of(executor)
         self._has_executor = executor is not None
-        self._loading: dict[Attempt, tuple[asyncio.Task[None], Launch, Hear]] = {}
+        self._loading: dict[Attempt, tuple[asyncio.Task[None], Launch, ReportSink]] = {}
         self._own_only = own_only
         # The DAGs that were loaded, each with whose it is.
         self._known: dict[tuple[str, int], tuple[str, str]] = {}
@@ -93,7 +93,7 @@ class WorkflowLauncher:
         """Return how many bytes of DAGs are remembered."""
         return sum(len(dag) for dag, _ in self._known.values())
 
-    def start(self, launch: Launch, hear: Hear) -> None:
+    def start(self, launch: Launch, hear: ReportSink) -> None:
         """Load the DAG and hand it over, in a task of its own."""
         before = self._loading.get((launch.run.key, launch.run.attempt))
         if before is not None:
@@ -115,7 +115,7 @@ class WorkflowLauncher:
                 # Whoever adopted it meanwhile has a lease of its own.
                 self.inner.start(ready._replace(hold=found[1].hold), found[2])
 
-    def _refuse(self, launch: Launch, error: str, happened: Happened = Happened.LAUNCH_FAILED) -> None:
+    def _refuse(self, launch: Launch, error: str, happened: RunEvent = RunEvent.LAUNCH_FAILED) -> None:
         found = self._loading.pop((launch.run.key, launch.run.attempt), None)
         if found is not None:
             found[2](report_of(self._clock, launch.run, happened, error))
@@ -165,9 +165,9 @@ class WorkflowLauncher:
             self.inner.end(run)
             return
         found[0].cancel()
-        self._refuse(found[1], "ended on request before it began", Happened.CANCELLED)
+        self._refuse(found[1], "ended on request before it began", RunEvent.CANCELLED)
 
-    async def adopt(self, runs: Sequence[Launch], hear: Hear) -> frozenset[str]:
+    async def adopt(self, runs: Sequence[Launch], hear: ReportSink) -> frozenset[str]:
         """Go on with what is being loaded here, and find the rest where the executor's launcher does."""
         mine = set()
         for launch in runs:
@@ -190,7 +190,7 @@ class WorkflowLauncher:
         await self.inner.close(wait=wait)
 
 
-def given_of(run: RunRecord, settings: WorkflowSettings, dag: str) -> Given:
+def given_of(run: RunRecord, settings: WorkflowSettings, dag: str) -> Payload:
     """Return what an executor gets: the DAG as it was deployed, and the run's meta data (SPEC 3: 12)."""
     meta: dict[str, object] = {
         "source": "schedule",
@@ -205,7 +205,7 @@ def given_of(run: RunRecord, settings: WorkflowSettings, dag: str) -> Given:
     }
     # The DAG is text already, and may be long.
     document = f'{{"dag":{dag},"meta":{json.dumps(meta)}}}'
-    return Given(document, {name: str(value) for name, value in meta.items()})
+    return Payload(document, {name: str(value) for name, value in meta.items()})
 
 
 def picker_of(

@@ -5,20 +5,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 
 from kron.core.errors import OwnedError, StoreError
-from kron.core.event import Report, Traits
-from kron.core.plan import plan
-from kron.core.turn import USUAL_LIMITS, Case, Change, Snapshot
-from kron.ports import Clock, Journal, Launcher, Ownership, Settled, Store
+from kron.core.plan.plan import plan
+from kron.core.plan.report import RunReport, Traits
+from kron.core.plan.step import USUAL_LIMITS, Change, JobState, Snapshot
+from kron.ports import Clock, Journal, Launcher, Ownership, Store, WriteResult
+from kron.runtime.batch import CHUNK, FIRST_CHUNK, NO_CHUNK, Chunk, earliest, nothing
 from kron.runtime.burst import burst
-from kron.runtime.carrier import NOTHING, Carrier, Written
-from kron.runtime.chunk import CHUNK, FIRST_CHUNK, NO_CHUNK, Chunk, earliest, nothing
-from kron.runtime.hand import Hand
+from kron.runtime.dispatcher import NOTHING, Dispatcher, Written
+from kron.runtime.engine_clock import EngineClock
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, known_cases, with_reports
-from kron.runtime.pace import Pace, first_of
-from kron.runtime.takeover import orphans_of
-from kron.runtime.tenure import no_tenure
-from kron.runtime.timekeeper import TimeKeeper
+from kron.runtime.lease import no_lease
+from kron.runtime.local_runs import LocalRuns
+from kron.runtime.recovery import recover_orphans
+from kron.runtime.wakeup import Wakeup, first_of
 
 # How many chunks of reports one wake hears, and how many chunks of what is due it does after that.
 MAX_REPORT_CHUNKS, MAX_DUE_CHUNKS = 20, 100_000
@@ -50,13 +50,13 @@ class Engine:
         self._owner = owner
         self._journal = journal
         self._balance = balance
-        self._time = TimeKeeper(clock)
-        self._tenure = no_tenure(namespace, owner)
+        self._time = EngineClock(clock)
+        self._tenure = no_lease(namespace, owner)
         self._inbox = Inbox()
-        self._carrier = Carrier(clock, launchers, journal, self.hear, Hand() if balance else None)
+        self._carrier = Dispatcher(clock, launchers, journal, self.hear, LocalRuns() if balance else None)
         # Held until what was written is known to be under way here: no shard is given back before.
         self._writing = asyncio.Lock()
-        self._pace = Pace(clock, self._rested)
+        self._pace = Wakeup(clock, self._rested)
         self._renewal = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -79,12 +79,12 @@ class Engine:
         """Say whether nothing that was decided or heard is still on its way to the store."""
         return not self._pace.is_working and not self._inbox.reports and not self._carrier.unsure
 
-    async def own(self, *, not_before: int = 0) -> None:
+    async def acquire(self, *, not_before: int = 0) -> None:
         """Take over: from now on every write of anybody else is refused."""
         self._time.high = max(self._time.high, not_before)
         self._time.read()  # from here on a jump is noticed, also before the first wake
         asked = self._clock.monotonic()
-        ownership = await self._store.own(self._namespace, self._owner, balance=self._balance)
+        ownership = await self._store.acquire(self._namespace, self._owner, balance=self._balance)
         await self._take(ownership, asked)
         self.health.state = "ready"
 
@@ -100,7 +100,7 @@ class Engine:
             self._carrier.keep_only(tenure.has)
         if new:
             # Should this fail, they are still new when the lease is renewed the next time.
-            orphans = await orphans_of(
+            orphans = await recover_orphans(
                 self._store, self._launchers, ownership, shards=new, hear=self.hear, now=now
             )
             self._inbox.put_in(orphans)
@@ -143,7 +143,7 @@ class Engine:
         if (self._tenure.granted.shards or self._balance) and self.health.state != "lost":
             with self._clock.working():
                 await self._store.release(self._tenure.granted)
-        self._tenure = no_tenure(self._namespace, self._owner)
+        self._tenure = no_lease(self._namespace, self._owner)
         self.health.state = "stopped"
 
     def kill(self) -> None:
@@ -153,10 +153,10 @@ class Engine:
                 task.cancel()
         self._task = self._keeper = None
         self._pace.end_work()
-        self._tenure = no_tenure(self._namespace, self._owner)
+        self._tenure = no_lease(self._namespace, self._owner)
         self.health.state = "killed"
 
-    def hear(self, report: Report) -> None:
+    def hear(self, report: RunReport) -> None:
         """Take note of what happened to an execution; not before now, whatever the wall clock was set to."""
         at = self._time.high = max(self._time.high, report.at)
         self._inbox.reports.append(report if report.at == at else report._replace(at=at))
@@ -266,7 +266,7 @@ class Engine:
                 await self._take_note(ownership, reports, now)
         return None if self._draining else await self._do_due(ownership, now)
 
-    async def _take_note(self, ownership: Ownership, reports: list[Report], now: int) -> None:
+    async def _take_note(self, ownership: Ownership, reports: list[RunReport], now: int) -> None:
         """Plan, settle and carry out what some reports come to."""
         reports = self._inbox.of_shards(reports, ownership.shards, self._tenure)
         try:
@@ -281,9 +281,9 @@ class Engine:
             raise
         await self._carry_out((changes, settled, ownership.shards), now)
         self._carrier.forget(reports, cases)
-        if settled.changed:
+        if settled.stale_jobs:
             # What was heard of these jobs is heard again, with what the store knows of them now.
-            self._inbox.put_back([report for report in reports if report.identity in settled.changed])
+            self._inbox.put_back([report for report in reports if report.identity in settled.stale_jobs])
 
     async def _do_due(self, ownership: Ownership, now: int) -> int | None:
         """Do what is due: a first few at once, and if there is more, the rest as a burst."""
@@ -317,7 +317,7 @@ class Engine:
 
     async def _do_chunk(
         self, ownership: Ownership, now: int, chunk: Chunk, before: Written
-    ) -> tuple[Settled, Chunk | BaseException | None]:
+    ) -> tuple[WriteResult, Chunk | BaseException | None]:
         """Write a chunk; meanwhile read and plan the next, if there may be one, and carry out the last."""
         # In this order: a store that does one thing at a time reads first, so that planning need not wait.
         ahead = self._next_chunk(ownership, now, CHUNK, in_hand=chunk) if chunk.is_full else nothing()
@@ -349,17 +349,17 @@ class Engine:
         changes, settled, shards = written
         if changes:
             self._journal.settled(changes, settled, now)
-        if settled.changed:
+        if settled.stale_jobs:
             self._pace.look_again()
         await self._carrier.carry_out(changes, settled, shards)
 
-    def _plan(self, cases: list[Case], now: int) -> tuple[list[Change], int | None]:
+    def _plan(self, cases: list[JobState], now: int) -> tuple[list[Change], int | None]:
         """Return what to write and do of some jobs, and when to look at them again."""
         cases, since = self._tenure.with_since(cases), min(self._tenure.since.values(), default=now)
         token, draining, limits = self._tenure.token, self._draining, self.limits
         return plan(Snapshot(cases, since, token, self._traits, draining=draining, limits=limits), now)
 
-    async def _write(self, ownership: Ownership, changes: Sequence[Change], now: int) -> Settled:
+    async def _write(self, ownership: Ownership, changes: Sequence[Change], now: int) -> WriteResult:
         """Write first, then start: what is not on record does not happen."""
         if not changes:
             return NOTHING[1]

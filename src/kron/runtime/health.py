@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kron.runtime.inbox import Inbox
-from kron.runtime.tenure import Tenure
+from kron.runtime.lease import LeaseState
 
 
 @dataclass(slots=True)
@@ -14,7 +14,7 @@ class Health:
     error: str | None = None
     failures: int = 0
     jumps: int = 0
-    tenure: Tenure | None = None
+    tenure: LeaseState | None = None
     inbox: Inbox = field(default_factory=Inbox)
 
     def degrade(self, error: Exception) -> None:

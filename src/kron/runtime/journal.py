@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from os import SEEK_END
 from typing import TextIO
 
-from kron.core.outcome import Outcome
-from kron.core.record import Result, RunRecord, Status
-from kron.core.turn import Change
-from kron.ports import Journal, Settled
+from kron.core.job.outcome import Outcome
+from kron.core.plan.record import Result, RunRecord, RunStatus
+from kron.core.plan.step import Change
+from kron.ports import Journal, WriteResult
 
 LOGGER = logging.getLogger("kron.engine")
 # What happens to the engine itself and that somebody should know of; everything else is detail.
@@ -37,9 +37,9 @@ class LogJournal:
         if self._logger.isEnabledFor(level):
             self._logger.log(level, "%s %s", event, json.dumps(fields, default=str, sort_keys=True))
 
-    def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
+    def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
         """Count what was written, and write it out where somebody reads it."""
-        changed = settled.changed
+        changed = settled.stale_jobs
         mine = [change for change in changes if change.job.identity not in changed] if changed else changes
         self.counts.update([(run.status, run.reason) for change in mine for run in change.inserts])
         self.counts.update([(run.status, run.reason) for change in mine for run in change.updates])
@@ -89,15 +89,15 @@ class TraceJournal:
         if self._further is not None:
             self._further.note(event, fields)
 
-    def settled(self, changes: Sequence[Change], settled: Settled, now: int) -> None:
+    def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
         """Write the starts and ends of runs in the order of their times."""
         events = []
         for change in changes:
-            if change.job.identity in settled.changed:
+            if change.job.identity in settled.stale_jobs:
                 continue
             ended = [run for run in change.ended if run.result in _ENDED_AS]
             events += [(run.ended_at or now, _ENDED_AS[run.result], run) for run in ended]
-            started = [run for run in change.starts if run.key not in settled.handled]
+            started = [run for run in change.starts if run.key not in settled.existing_runs]
             events += [(run.started_at or now, "RunStart", run) for run in started]
         for at, name, run in sorted(events, key=lambda event: event[0]):
             self.write_before(at)
@@ -115,9 +115,9 @@ class TraceJournal:
 
 
 _STATUS_OF = {
-    Outcome.SKIPPED: Status.SKIPPED,
-    Outcome.MISSED: Status.MISSED,
-    Outcome.UNSCHEDULABLE: Status.UNSCHEDULABLE,
+    Outcome.SKIPPED: RunStatus.SKIPPED,
+    Outcome.MISSED: RunStatus.MISSED,
+    Outcome.UNSCHEDULABLE: RunStatus.UNSCHEDULABLE,
 }
 _ENDED_AS: dict[Result | None, str] = {
     Result.SUCCESS: "RunSuccess",

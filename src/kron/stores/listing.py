@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from kron.core.question import AuditFilter, JobFilter, Place
-from kron.core.record import Status
+from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
+from kron.core.plan.record import RunStatus
 
 # Later than any instant: where the first page begins.
 FOR_EVER = 1 << 62
@@ -26,7 +26,7 @@ def _clauses(sql: Mapping[str, str], wanted: JobFilter) -> list[str]:
     return [sql[f"found_by_{name}"] for name in asked]
 
 
-def runs_clauses(sql: Mapping[str, str], status: Status | None, users: Sequence[str] | None) -> str:
+def runs_clauses(sql: Mapping[str, str], status: RunStatus | None, users: Sequence[str] | None) -> str:
     """Return the clauses that follow the runs of a namespace."""
     asked = {"latest_by_status": status, "latest_by_users": users}
     some = " ".join(sql[name] for name, value in asked.items() if value is not None)
@@ -39,6 +39,6 @@ def audit_statement(sql: Mapping[str, str], wanted: AuditFilter) -> str:
     return " ".join((sql["audits"], *(sql[f"audits_by_{name}"] for name in asked), sql["audits_in_order"]))
 
 
-def place_values(before: Place | None) -> dict[str, object]:
+def place_values(before: RunCursor | None) -> dict[str, object]:
     """Return where a page of runs begins."""
     return {"made_at": FOR_EVER, "key": ""} if before is None else {"made_at": before[0], "key": before[1]}

@@ -31,7 +31,7 @@ _READ_LIST = "SELECT number, name, checksum, applied_at FROM kron_migrations ORD
 _NOTE_STEP = "INSERT INTO kron_migrations (number, name, checksum) VALUES (?, ?, ?)"
 
 
-class Step(NamedTuple):
+class Migration(NamedTuple):
     """One numbered change of the tables."""
 
     number: int
@@ -56,23 +56,23 @@ class Applied(NamedTuple):
 class Schema(Protocol):
     """The tables of one database."""
 
-    steps: Sequence[Step]
+    steps: Sequence[Migration]
 
     async def applied(self) -> list[Applied]:
         """Return the steps the database has gone through; none if it is new."""
         ...
 
-    async def forward(self) -> list[Step]:
+    async def forward(self) -> list[Migration]:
         """Apply what is missing, all or nothing, one process at a time; return what was applied."""
         ...
 
 
-def steps_of(database: str) -> list[Step]:
+def steps_of(database: str) -> list[Migration]:
     """Return this program's steps for one kind of database."""
-    return [Step(*migration) for migration in migrations(database)]
+    return [Migration(*migration) for migration in migrations(database)]
 
 
-def pending(steps: Sequence[Step], applied: Sequence[Applied], *, ahead: int = 0) -> list[Step]:
+def pending(steps: Sequence[Migration], applied: Sequence[Applied], *, ahead: int = 0) -> list[Migration]:
     """Return the steps still to apply, or refuse what no such list of steps can have made."""
     for number, step in enumerate(steps, 1):
         if step.number != number:
@@ -103,7 +103,7 @@ def pending(steps: Sequence[Step], applied: Sequence[Applied], *, ahead: int = 0
 class SqliteSchema:
     """The tables of a SQLite file."""
 
-    def __init__(self, path: str, steps: Sequence[Step] | None = None) -> None:
+    def __init__(self, path: str, steps: Sequence[Migration] | None = None) -> None:
         self.path = path
         self.steps = steps_of("sqlite") if steps is None else steps
 
@@ -120,11 +120,11 @@ class SqliteSchema:
         except sqlite3.Error as cause:
             raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
 
-    async def forward(self) -> list[Step]:
+    async def forward(self) -> list[Migration]:
         """Apply what is missing; return what was applied."""
         return await asyncio.to_thread(self._forward)
 
-    def _forward(self) -> list[Step]:
+    def _forward(self) -> list[Migration]:
         make_private(self.path)
         try:
             with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
@@ -140,8 +140,8 @@ def make_private(path: str) -> None:
 
 
 def bring_up(
-    connection: sqlite3.Connection, steps: Sequence[Step] | None = None, *, ahead: int = MAX_AHEAD
-) -> list[Step]:
+    connection: sqlite3.Connection, steps: Sequence[Migration] | None = None, *, ahead: int = MAX_AHEAD
+) -> list[Migration]:
     """Apply what a SQLite database lacks in one transaction; the connection must be in autocommit mode."""
     steps = steps_of("sqlite") if steps is None else steps
     if not pending(steps, read_applied(connection), ahead=ahead):

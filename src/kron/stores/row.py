@@ -5,17 +5,17 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from kron.core.errors import StoreError
-from kron.core.outcome import Outcome, Reason
-from kron.core.record import AttemptRecord, Kind, RangeRecord, Result, RunRecord, Status
+from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.record import AttemptRecord, RangeRecord, Result, RunKind, RunRecord, RunStatus
 
 _log = logging.getLogger("kron.stores")
 Row = Sequence[Any]
 Record = TypeVar("Record")
 
-_STATUS = {status.value: status for status in Status}
+_STATUS = {status.value: status for status in RunStatus}
 _REASON = {reason.value: reason for reason in Reason}
 _RESULT: dict[str | None, Result | None] = {result.value: result for result in Result} | {None: None}
-_KIND = {kind.value: kind for kind in Kind}
+_KIND = {kind.value: kind for kind in RunKind}
 _OUTCOME = {outcome.value: outcome for outcome in Outcome}
 _NUMBERS = frozenset({int, type(None)})
 

@@ -5,18 +5,18 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from kron.core.errors import InvalidOptionError
-from kron.ports import StartLog, Store, WorkflowStore
+from kron.ports import IdempotencyLog, Store, WorkflowStore
 from kron.stores.migration import Schema, SqliteSchema
-from kron.stores.sqlite import SqliteStore
-from kron.stores.sqlite_file import MEMORY
-from kron.stores.sqlite_workflow import SqliteWorkflows
+from kron.stores.sqlite.file import MEMORY
+from kron.stores.sqlite.store import SqliteStore
+from kron.stores.sqlite.workflow import SqliteWorkflows
 
 FORMS = "use memory://, sqlite:///kron.db, sqlite:////var/lib/kron.db or postgresql://user@host/database"
 INSTALL = "PostgreSQL needs two packages more: pip install 'kron-scheduler[postgres]'"
 POSTGRES = ("postgresql", "postgres")
 
 
-class WorkflowDatabase(WorkflowStore, StartLog, Protocol):
+class WorkflowDatabase(WorkflowStore, IdempotencyLog, Protocol):
     """What a database keeps for the run launcher."""
 
 
@@ -28,7 +28,7 @@ def open_workflows(url: str) -> WorkflowDatabase:
     if scheme == "sqlite":
         return SqliteWorkflows(_path_of(url))
     try:
-        from kron.stores.postgres_workflow import PostgresWorkflows
+        from kron.stores.postgres.workflow import PostgresWorkflows
     except ModuleNotFoundError as cause:
         raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
     return PostgresWorkflows(url)
@@ -43,7 +43,7 @@ def open_store(url: str, *, lease_ms: int | None = None) -> Store:
     if scheme == "sqlite":
         return SqliteStore(_path_of(url))
     try:
-        from kron.stores.postgres import PostgresStore
+        from kron.stores.postgres.store import PostgresStore
     except ModuleNotFoundError as cause:
         raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
     return PostgresStore(url) if lease_ms is None else PostgresStore(url, ttl_ms=lease_ms)
@@ -62,7 +62,7 @@ def schema_of(url: str) -> Schema:
     if scheme == "sqlite":
         return SqliteSchema(_path_of(url))
     try:
-        from kron.stores.postgres_schema import PostgresSchema
+        from kron.stores.postgres.schema import PostgresSchema
     except ModuleNotFoundError as cause:
         raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
     return PostgresSchema(url)

@@ -6,7 +6,7 @@ from typing import TextIO
 from kron.fronts.embed.runner import Runner
 from kron.fronts.embed.scheduler import Scheduler
 from kron.runtime.engine import Engine
-from kron.stores.sqlite import SqliteStore
+from kron.stores.sqlite.store import SqliteStore
 
 
 def kill(victim: Scheduler | Runner | Engine) -> "asyncio.Future[None]":

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from kron.core.event import Happened, Traits
-from kron.core.record import RunRecord
+from kron.core.plan.record import RunRecord
+from kron.core.plan.report import RunEvent, Traits
 from kron.launchers.report import report_of
-from kron.ports import Clock, Hear, Launch
+from kron.ports import Clock, Launch, ReportSink
 
 
 class Step(StrEnum):
@@ -55,7 +55,7 @@ class ScriptedLauncher:
         self._clock = clock
         self._survives = survives
         self._script = {identity: deque(steps) for identity, steps in (script or {}).items()}
-        self._running: dict[tuple[str, int], tuple[Launch, Hear]] = {}
+        self._running: dict[tuple[str, int], tuple[Launch, ReportSink]] = {}
         self._lost: set[tuple[str, int]] = set()
         self._rest = asyncio.Event()
 
@@ -73,7 +73,7 @@ class ScriptedLauncher:
         """Add to a job's script."""
         self._script.setdefault(identity, deque()).extend(steps)
 
-    def start(self, launch: Launch, hear: Hear) -> None:
+    def start(self, launch: Launch, hear: ReportSink) -> None:
         """Take the next step of the job's script."""
         run = launch.run
         attempt = (run.key, run.attempt)
@@ -86,30 +86,30 @@ class ScriptedLauncher:
         self._running[attempt] = launch, hear
         match step:
             case Step.REFUSE:
-                self._soon(attempt, Happened.LAUNCH_FAILED, "refused by the script")
+                self._soon(attempt, RunEvent.LAUNCH_FAILED, "refused by the script")
             case Step.LOSE:
                 self._lost.add(attempt)
             case Step.HANG:
                 self._accept(launch, hear)
             case Step.FAIL:
                 self._accept(launch, hear)
-                self._soon(attempt, Happened.FAILED, "failed by the script")
+                self._soon(attempt, RunEvent.FAILED, "failed by the script")
             case Step.SUCCEED:
                 self._accept(launch, hear)
-                self._soon(attempt, Happened.SUCCESS)
+                self._soon(attempt, RunEvent.SUCCESS)
 
-    def _accept(self, launch: Launch, hear: Hear) -> None:
-        hear(report_of(self._clock, launch.run, Happened.ACCEPTED, run_id=f"scripted {len(self.started)}"))
+    def _accept(self, launch: Launch, hear: ReportSink) -> None:
+        hear(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=f"scripted {len(self.started)}"))
 
-    def _soon(self, attempt: tuple[str, int], happened: Happened, error: str | None = None) -> None:
+    def _soon(self, attempt: tuple[str, int], happened: RunEvent, error: str | None = None) -> None:
         """Report an end in the next turn of the event loop, as a quick execution would."""
-        if happened in (Happened.SUCCESS, Happened.FAILED) and not self.traits.reports:
+        if happened in (RunEvent.SUCCESS, RunEvent.FAILED) and not self.traits.reports:
             del self._running[attempt]
             self._note_rest()
             return
         asyncio.get_running_loop().call_soon(self._tell, attempt, happened, error)
 
-    def _tell(self, attempt: tuple[str, int], happened: Happened, error: str | None = None) -> None:
+    def _tell(self, attempt: tuple[str, int], happened: RunEvent, error: str | None = None) -> None:
         """Report an end, once."""
         found = self._running.pop(attempt, None)
         self._lost.discard(attempt)
@@ -118,7 +118,7 @@ class ScriptedLauncher:
             hear(report_of(self._clock, launch.run, happened, error))
         self._note_rest()
 
-    def finish(self, run: RunRecord, happened: Happened = Happened.SUCCESS, error: str | None = None) -> None:
+    def finish(self, run: RunRecord, happened: RunEvent = RunEvent.SUCCESS, error: str | None = None) -> None:
         """End an execution that hangs or whose answer was lost."""
         assert (run.key, run.attempt) in self._running, "it is not under way"
         self._tell((run.key, run.attempt), happened, error)
@@ -128,9 +128,9 @@ class ScriptedLauncher:
         self.asked_to_end.append(run)
         attempt = (run.key, run.attempt)
         if attempt in self._running and attempt not in self._lost:
-            self._soon(attempt, Happened.CANCELLED)
+            self._soon(attempt, RunEvent.CANCELLED)
 
-    async def adopt(self, runs: Sequence[Launch], hear: Hear) -> frozenset[str]:
+    async def adopt(self, runs: Sequence[Launch], hear: ReportSink) -> frozenset[str]:
         """Find what still hangs, or was lost, if executions survive their owner."""
         found = set()
         for launch in runs:

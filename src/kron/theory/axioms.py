@@ -11,7 +11,7 @@ from typing import TypeAlias
 from kron.theory.attribution import bare
 from kron.theory.event import INIT_ENDS, Event, Kind, Name, Task
 from kron.theory.liveness import (
-    Bounds,
+    LivenessBounds,
     l1_obligation_fulfilment,
     l2_initialization_completes,
     l3_stop_completes,
@@ -31,9 +31,9 @@ from kron.theory.ltl import (
     weak_until,
 )
 from kron.theory.verdict import Status
-from kron.theory.world import World
+from kron.theory.world import TraceWorld
 
-Axiom: TypeAlias = Callable[[World, Bounds], Status]
+Axiom: TypeAlias = Callable[[TraceWorld, LivenessBounds], Status]
 
 
 def _safety(formulas: Iterable[Formula]) -> Status:
@@ -41,14 +41,14 @@ def _safety(formulas: Iterable[Formula]) -> Status:
     return Status.PASSED if all(formula[0] for formula in formulas if formula) else Status.FAILED
 
 
-def ea1_crash_is_frozen(world: World, bounds: Bounds) -> Status:
+def ea1_crash_is_frozen(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(Crash -> Frozen)."""
     if not world.header.computed:
         return Status.INCONCLUSIVE
     return _safety([always(implies(world.crash, negate(world.some(Kind.COMPUTE))))])
 
 
-def ea2_actions_take_compute(world: World, bounds: Bounds) -> Status:
+def ea2_actions_take_compute(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(A -> Unfrozen) for every action A."""
     if not world.header.computed:
         return Status.INCONCLUSIVE
@@ -56,7 +56,7 @@ def ea2_actions_take_compute(world: World, bounds: Bounds) -> Status:
     return _safety([always(implies(acts, world.some(Kind.COMPUTE)))])
 
 
-def ea3_one_action_at_a_time(world: World, bounds: Bounds) -> Status:
+def ea3_one_action_at_a_time(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """No two different actions at one position."""
     actions = [
         {action for event in position.events if (action := _action(event, world.kron))}
@@ -84,17 +84,17 @@ def _action(event: Event, kron: bool) -> tuple[object, ...] | None:
             return None
 
 
-def ea4_infinitely_often_frozen(world: World, bounds: Bounds) -> Status:
+def ea4_infinitely_often_frozen(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G F Frozen, which no finite trace decides (reading 21)."""
     return Status.INCONCLUSIVE
 
 
-def ea5_due_always_again_or_never(world: World, bounds: Bounds) -> Status:
+def ea5_due_always_again_or_never(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(F Due_x) or G(not Due_x), which no finite trace decides (reading 21)."""
     return Status.INCONCLUSIVE
 
 
-def ea6_no_end_after_a_crash(world: World, bounds: Bounds) -> Status:
+def ea6_no_end_after_a_crash(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(Crash -> (not RE_x W RS_x))."""
     return _safety(
         always(implies(world.crash, weak_until(negate(world.ends(x)), world.starts(x))))
@@ -102,7 +102,7 @@ def ea6_no_end_after_a_crash(world: World, bounds: Bounds) -> Status:
     )
 
 
-def ea7_ends_follow_starts(world: World, bounds: Bounds) -> Status:
+def ea7_ends_follow_starts(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(RE_x -> Y Running_x), and the same of calls: each of its own, by the letter of any."""
     found = [always(implies(world.ends(x), previous(world.running(x)))) for x in world.subjects]
     for start, ends in ((Kind.INIT_START, tuple(INIT_ENDS)), (Kind.STOP_START, (Kind.STOP_END,))):
@@ -117,7 +117,7 @@ def ea7_ends_follow_starts(world: World, bounds: Bounds) -> Status:
     return _safety(found)
 
 
-def s1_start_safety(world: World, bounds: Bounds) -> Status:
+def s1_start_safety(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(RS_x -> Y Obligation_x)."""
     never = [False] * len(world.positions)
     found = []
@@ -132,13 +132,13 @@ def s1_start_safety(world: World, bounds: Bounds) -> Status:
     return _safety(found)
 
 
-def successful_starts(world: World, x: Task) -> Formula:
+def successful_starts(world: TraceWorld, x: Task) -> Formula:
     """RSucc_x := RS_x and (not (REf_x or Crash) U REs_x)."""
     spoiled = either(world.of_task(x, Kind.RUN_FAILURE), world.crash)
     return both(world.starts(x), until(negate(spoiled), world.of_task(x, Kind.RUN_SUCCESS)))
 
 
-def s2_conservation_of_starts(world: World, bounds: Bounds) -> Status:
+def s2_conservation_of_starts(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """AtMostOne(Due_x, RSucc_x), by the letter; else a due of a tuple registered at a start since counts."""
     if not world.kron:
         return _safety(at_most_one(world.due(x), successful_starts(world, x)) for x in world.subjects)
@@ -153,7 +153,7 @@ def _pairs(formula: Formula) -> list[tuple[int, int]]:
     return list(pairwise(places))
 
 
-def _separated(world: World, name: str, p: int, q: int) -> bool:
+def _separated(world: TraceWorld, name: str, p: int, q: int) -> bool:
     """Say whether between two successful starts, up to the second, lies what allows it (reading 12)."""
     starts = world.starts(bare(name))
     tuples: set[Task] = set()
@@ -166,12 +166,12 @@ def _separated(world: World, name: str, p: int, q: int) -> bool:
     )
 
 
-def s3_stop_consistency(world: World, bounds: Bounds) -> Status:
+def s3_stop_consistency(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(SE -> not Running_x)."""
     return _safety([always(implies(world.some(Kind.STOP_END), world.quiescent))])
 
 
-def s4_registration_soundness(world: World, bounds: Bounds) -> Status:
+def s4_registration_soundness(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """R not valid => G(not IEs_R)."""
     wrong = world.where(
         lambda event: event.kind is Kind.INIT_SUCCESS and event.tasks is not None and not event.tasks.valid
@@ -179,7 +179,7 @@ def s4_registration_soundness(world: World, bounds: Bounds) -> Status:
     return _safety([always(negate(wrong))])
 
 
-def s5_registration_completeness(world: World, bounds: Bounds) -> Status:
+def s5_registration_completeness(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """R valid => G(IFail -> an excuse), per call; by the letter per list, with fewer excuses."""
     init = (Kind.INIT_START, *INIT_ENDS)
     busy = previous(
@@ -206,7 +206,7 @@ def s5_registration_completeness(world: World, bounds: Bounds) -> Status:
     return Status.PASSED if all(refusals) else Status.FAILED
 
 
-def _excused(world: World, call: Name, p: int, busy: Formula) -> bool:
+def _excused(world: TraceWorld, call: Name, p: int, busy: Formula) -> bool:
     """Say whether the call that began at p was not refused, or with an excuse (reading 4)."""
     spoiled = either(world.of_call(call, Kind.INIT_SUCCESS), world.crash)
     ends = world.of_call(call, Kind.INIT_FAILURE)
@@ -219,7 +219,7 @@ def _excused(world: World, call: Name, p: int, busy: Formula) -> bool:
     return busy[p] or any(excuse[p : q + 1])
 
 
-def s6_no_concurrent_initialization(world: World, bounds: Bounds) -> Status:
+def s6_no_concurrent_initialization(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """AtMostOne(SE or Crash, IEs); by the letter the other way round."""
     ended = either(world.some(Kind.STOP_END), world.crash)
     success = world.some(Kind.INIT_SUCCESS)

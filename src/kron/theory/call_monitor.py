@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 from kron.theory.event import INIT_ENDS, NO_LIST, Event, Kind, Name, TaskList
 from kron.theory.failure import Failures
-from kron.theory.moment import NEVER, Moment
-from kron.theory.promise import Promises
+from kron.theory.pending import Promises
+from kron.theory.position import NEVER, PositionKinds
 from kron.theory.registry import Registry
 
 # What a call is known by: its name, or by the letter its list.
@@ -107,7 +107,7 @@ class CallMonitor:
         """Return the key for S5 and L2: the call, or by the letter the list."""
         return event.call if self._kron else event.tasks
 
-    def look_back(self, moment: Moment) -> None:
+    def look_back(self, moment: PositionKinds) -> None:
         """Judge what depends on the position before."""
         for kind in INIT_ENDS:
             for event in moment.of(kind):
@@ -123,7 +123,7 @@ class CallMonitor:
         for event in moment.of(Kind.INIT_START):
             self._expect(event, moment, busy=busy)
 
-    def _expect(self, event: Event, moment: Moment, *, busy: bool) -> None:
+    def _expect(self, event: Event, moment: PositionKinds, *, busy: bool) -> None:
         """Take note of a call that S5 may have to judge; one that began while another was open is excused."""
         assert event.tasks is not None
         key = self._list_key(event)
@@ -133,7 +133,7 @@ class CallMonitor:
         elif known is None or known.excused or not known.valid:
             self._refusable[key] = Refusable(moment.i, valid=event.tasks.valid, excused=busy)
 
-    def move_on(self, moment: Moment) -> None:
+    def move_on(self, moment: PositionKinds) -> None:
         """Take this position in, before the registry does."""
         pos = moment.pos
         for event in moment.of(Kind.INIT_START):
@@ -162,7 +162,7 @@ class CallMonitor:
         """Stopping: a stop call is open at a position."""
         return self._stops.any_open(pos)
 
-    def judge(self, moment: Moment) -> None:
+    def judge(self, moment: PositionKinds) -> None:
         """Judge S4, S5 and S6, after the registry has moved on."""
         for event in moment.of(Kind.INIT_SUCCESS):
             if event.tasks is not None and not event.tasks.valid:
@@ -171,7 +171,7 @@ class CallMonitor:
             self._judge_refusals(moment)
         self._judge_successes(moment)
 
-    def _judge_refusals(self, moment: Moment) -> None:
+    def _judge_refusals(self, moment: PositionKinds) -> None:
         if self._kron:
             pos = moment.pos
             always = bool(self._registry.active(pos)) or self.is_stopping(pos)
@@ -188,7 +188,7 @@ class CallMonitor:
         if moment.crash and self._kron:
             self._refusable.clear()
 
-    def _judge_successes(self, moment: Moment) -> None:
+    def _judge_successes(self, moment: PositionKinds) -> None:
         """S6: AtMostOne(SE or Crash, IEs), by the letter AtMostOne(IEs, SE or Crash)."""
         success = Kind.INIT_SUCCESS in moment.by_kind
         ended = moment.crash or Kind.STOP_END in moment.by_kind
@@ -207,7 +207,7 @@ class CallMonitor:
 
     # --- L2 and L3 ---
 
-    def follow_calls(self, moment: Moment, is_quiet: Callable[[int], bool]) -> None:
+    def follow_calls(self, moment: PositionKinds, is_quiet: Callable[[int], bool]) -> None:
         """Open and keep the promises of L2 and L3 at this position."""
         if self._l2 is None or self._l3 is None or not (moment.calls or self._waiting):
             return
@@ -217,7 +217,7 @@ class CallMonitor:
         else:
             self._follow_stops_literally(self._l3, moment, is_quiet)
 
-    def _follow_inits(self, promises: Promises[CallKey], moment: Moment) -> None:
+    def _follow_inits(self, promises: Promises[CallKey], moment: PositionKinds) -> None:
         ended = {self._list_key(event) for kind in INIT_ENDS for event in moment.of(kind)}
         if moment.crash:
             promises.keep_all(moment.t)
@@ -231,7 +231,7 @@ class CallMonitor:
             promises.tighten(key, moment, bits)
 
     def _follow_stops(
-        self, promises: Promises[CallKey], moment: Moment, is_quiet: Callable[[int], bool]
+        self, promises: Promises[CallKey], moment: PositionKinds, is_quiet: Callable[[int], bool]
     ) -> None:
         ended = {event.call for event in moment.of(Kind.STOP_END)}
         if moment.crash:
@@ -259,7 +259,7 @@ class CallMonitor:
                 self._waiting[key] = longest
 
     def _follow_stops_literally(
-        self, promises: Promises[CallKey], moment: Moment, is_quiet: Callable[[int], bool]
+        self, promises: Promises[CallKey], moment: PositionKinds, is_quiet: Callable[[int], bool]
     ) -> None:
         known = self._registry.tuples_known(moment.pos)
         ended = Kind.STOP_END in moment.by_kind

@@ -10,7 +10,7 @@ from kron.theory.bound import Witnesses
 from kron.theory.derive import derived
 from kron.theory.environment import Pauses
 from kron.theory.event import Position
-from kron.theory.monitor import Monitor, Settings
+from kron.theory.monitor import CheckOptions, Monitor
 from kron.theory.report import Report
 from kron.theory.trace import Trace
 from kron.theory.verdict import READINGS
@@ -37,9 +37,9 @@ def check(
     kron = _is_kron(reading)
     _check_within(within, trace)
     bound = Witnesses(*witnesses) if isinstance(witnesses, tuple) else witnesses
-    settings = Settings(kron=kron, witnesses=bound, within=within, happy=_kinds(happy))
+    settings = CheckOptions(kron=kron, witnesses=bound, within=within, happy=_kinds(happy))
     monitor = Monitor(trace.header, settings)
-    window = Window()
+    window = RecentPositions()
     pauses = Pauses()
     positions = positions_of(trace, kron=kron)
     for position in positions:
@@ -90,7 +90,7 @@ def costs_of(trace: Trace, *, reading: str = "kron", happy: Iterable[str] = ()) 
         found.append(Cost(axiom, compute, size))
 
     kron = _is_kron(reading)
-    settings = Settings(kron=kron, happy=_kinds(happy), observe=observe)
+    settings = CheckOptions(kron=kron, happy=_kinds(happy), observe=observe)
     monitor = Monitor(trace.header, settings)
     for position in positions_of(trace, kron=kron):
         if not monitor.feed(position):
@@ -105,7 +105,7 @@ def positions_of(trace: Trace, *, kron: bool) -> Iterator[Position]:
     return positions if kron else attributed(positions)
 
 
-class Window:
+class RecentPositions:
     """Keeps the last positions until the first violation, and a few after it."""
 
     __slots__ = ("_after", "_kept")

@@ -10,9 +10,9 @@ hours, and every formula has the same value as if all were there.
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
+from kron.core.cron.schedule import Plan, Schedule
 from kron.core.errors import InputError
-from kron.core.instant import FIRST_SECOND
-from kron.core.schedule import Plan, Schedule
+from kron.core.time.instant import FIRST_SECOND
 from kron.theory.event import Event, Kind, Name, Position, Task, TaskList
 from kron.theory.header import Header
 from kron.theory.retry import Retries

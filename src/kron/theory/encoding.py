@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 
-class Described(Protocol):
+class TaskLike(Protocol):
     """What a task shows of itself."""
 
     @property
@@ -41,12 +41,12 @@ def encode_text(text: str) -> str:
     return encode_number(len(octets)) + "".join(f"{octet:08b}" for octet in octets)
 
 
-def encode_task(task: Described) -> str:
+def encode_task(task: TaskLike) -> str:
     """Return the code of a task."""
     return encode_text(task.id) + encode_text(task.schedule or "") + encode_number(task.retry_delay)
 
 
-def encode_tasks(tasks: Sequence[Described]) -> str:
+def encode_tasks(tasks: Sequence[TaskLike]) -> str:
     """Return the code of a list."""
     return encode_number(len(tasks)) + "".join(map(encode_task, tasks))
 
@@ -62,12 +62,12 @@ def bits_of_text(text: str) -> int:
     return bits_of_number(size) + 8 * size
 
 
-def bits_of_tasks(tasks: Sequence[Described]) -> int:
+def bits_of_tasks(tasks: Sequence[TaskLike]) -> int:
     """Return |R|, the length of a list's code."""
     return bits_of_number(len(tasks)) + _sum(tasks)
 
 
-def _sum(tasks: Iterable[Described]) -> int:
+def _sum(tasks: Iterable[TaskLike]) -> int:
     return sum(
         bits_of_text(task.id) + bits_of_text(task.schedule or "") + bits_of_number(task.retry_delay)
         for task in tasks

@@ -1,7 +1,7 @@
 """The first violation of each axiom, as the monitors find them."""
 
 from kron.theory.event import Event
-from kron.theory.moment import Moment
+from kron.theory.position import PositionKinds
 from kron.theory.verdict import FORMULAS, LITERAL_FORMULAS, Finding, Status
 
 
@@ -18,7 +18,7 @@ class Failures:
     def add(
         self,
         axiom: str,
-        moment: Moment,
+        moment: PositionKinds,
         message: str,
         *,
         event: Event | None = None,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kron.core.errors import InvalidTraceError, UnknownTimezoneError
-from kron.core.zone import FIRST_PROBE, LAST_PROBE, zone_of
+from kron.core.time.zone import FIRST_PROBE, LAST_PROBE, zone_of
 from kron.theory.event import Kind
 
 VERSION = 1

@@ -7,18 +7,18 @@ from kron.theory.bound import Witnesses, compute_in, size_of
 from kron.theory.event import INIT_ENDS, NO_LIST, Event, Kind, Name
 from kron.theory.ltl import Formula, both, either, hold_plus, negate, previous, since
 from kron.theory.verdict import Status
-from kron.theory.world import World
+from kron.theory.world import TraceWorld
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class LivenessBounds:
     """What liveness is judged by: witnesses, a span of wall time, or nothing but the end itself."""
 
     witnesses: Witnesses | None = None
     within: int | None = None
 
 
-def placed(world: World, kind: Kind, call: Name) -> list[tuple[int, Event]]:
+def placed(world: TraceWorld, kind: Kind, call: Name) -> list[tuple[int, Event]]:
     """Return where a call has events of one kind, and the events."""
     return [
         (i, event)
@@ -28,7 +28,7 @@ def placed(world: World, kind: Kind, call: Name) -> list[tuple[int, Event]]:
     ]
 
 
-def _fulfilled(world: World, bounds: Bounds, i: int, bits: int, promised: Formula) -> Status:
+def _fulfilled(world: TraceWorld, bounds: LivenessBounds, i: int, bits: int, promised: Formula) -> Status:
     """F_lin(R, tau(i)) (P) on what was seen: P came in time, or too much has passed, or it is open."""
     if not world.header.computed and bounds.within is None:
         return Status.INCONCLUSIVE
@@ -46,7 +46,7 @@ def _fulfilled(world: World, bounds: Bounds, i: int, bits: int, promised: Formul
     return Status.FAILED if spent[-1] > allowed else Status.INCONCLUSIVE
 
 
-def _worst(found: Iterable[Status], world: World, bounds: Bounds) -> Status:
+def _worst(found: Iterable[Status], world: TraceWorld, bounds: LivenessBounds) -> Status:
     if not world.header.computed and bounds.within is None:
         return Status.INCONCLUSIVE
     statuses = set(found)
@@ -55,7 +55,7 @@ def _worst(found: Iterable[Status], world: World, bounds: Bounds) -> Status:
     )
 
 
-def l1_obligation_fulfilment(world: World, bounds: Bounds) -> Status:
+def l1_obligation_fulfilment(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(Obligation_{R,x} -> F_lin(R, tau(i)) (RS_x or not Active_R))."""
     found = []
     for tasks in world.lists:
@@ -68,7 +68,7 @@ def l1_obligation_fulfilment(world: World, bounds: Bounds) -> Status:
     return _worst(found, world, bounds)
 
 
-def l2_initialization_completes(world: World, bounds: Bounds) -> Status:
+def l2_initialization_completes(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(IS_R -> F_lin(R, tau(i)) (IE_R or Crash)), per call; by the letter per list."""
     found = []
     for call in world.calls([Kind.INIT_START]):
@@ -80,13 +80,13 @@ def l2_initialization_completes(world: World, bounds: Bounds) -> Status:
     return _worst(found, world, bounds)
 
 
-def l3_stop_completes(world: World, bounds: Bounds) -> Status:
+def l3_stop_completes(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(SS -> G(FirstQuiescentSince(SS) -> F_lin(R, tau(i)) (SE or Crash))), per call or literally per R."""
     found = _l3_by_call(world, bounds) if world.kron else _l3_by_list(world, bounds)
     return _worst(found, world, bounds)
 
 
-def _l3_by_call(world: World, bounds: Bounds) -> list[Status]:
+def _l3_by_call(world: TraceWorld, bounds: LivenessBounds) -> list[Status]:
     quiet = both(world.quiescent, negate(world.any_open(Kind.INIT_START, *INIT_ENDS)))
     found = []
     for call in world.calls([Kind.STOP_START]):
@@ -101,7 +101,7 @@ def _l3_by_call(world: World, bounds: Bounds) -> list[Status]:
     return found
 
 
-def _longest(world: World, s: int, i: int) -> int:
+def _longest(world: TraceWorld, s: int, i: int) -> int:
     """Return the length of the longest list registered or being initialized from s to i (reading 3)."""
     lists = [tasks.bits for tasks in world.lists if any(world.registered(tasks)[s : i + 1])]
     for call in world.calls([Kind.INIT_START]):
@@ -115,7 +115,7 @@ def _longest(world: World, s: int, i: int) -> int:
     return max(lists, default=NO_LIST.bits)
 
 
-def _l3_by_list(world: World, bounds: Bounds) -> list[Status]:
+def _l3_by_list(world: TraceWorld, bounds: LivenessBounds) -> list[Status]:
     found = []
     for tasks in world.lists:
         stop = world.stop_of(tasks, Kind.STOP_START)

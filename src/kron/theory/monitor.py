@@ -9,8 +9,8 @@ from kron.theory.call_monitor import CallKey, CallMonitor
 from kron.theory.event import Event, Kind, Position
 from kron.theory.failure import Failures
 from kron.theory.header import Header
-from kron.theory.moment import Moment
-from kron.theory.promise import K, Promises, Spending
+from kron.theory.pending import K, Promises, Spending
+from kron.theory.position import PositionKinds
 from kron.theory.registry import Registry
 from kron.theory.task_monitor import Owed, TaskMonitor
 from kron.theory.verdict import (
@@ -26,7 +26,7 @@ from kron.theory.verdict import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CheckOptions:
     """How a trace is judged."""
 
     kron: bool = True
@@ -40,7 +40,7 @@ class Settings:
 class Monitor:
     """Judges every axiom as the positions go by; memory grows with the tasks, not with the trace."""
 
-    def __init__(self, header: Header, settings: Settings) -> None:
+    def __init__(self, header: Header, settings: CheckOptions) -> None:
         self._header = header
         self._settings = settings
         kron = settings.kron
@@ -54,7 +54,7 @@ class Monitor:
         derived = Kind.RETRY_DUE in header.derive
         self.tasks = TaskMonitor(self._registry, self.failures, self._l1, kron=kron, derived=derived)
         self.calls = CallMonitor(self._registry, self.failures, self._l2, self._l3, kron=kron)
-        self._moment: Moment | None = None
+        self._moment: PositionKinds | None = None
         # Where the happy world ended, if it did.
         self.scope_ends: int | None = None
         self.phenomenon: str | None = None
@@ -68,7 +68,7 @@ class Monitor:
 
     def feed(self, position: Position) -> bool:
         """Take one position in; False once the trace has left what can be judged."""
-        moment = Moment(position, self._moment)
+        moment = PositionKinds(position, self._moment)
         for event in moment.of(Kind.SUPERNATURAL):
             if event.phenomenon not in self._settings.happy:
                 self.scope_ends, self.phenomenon = moment.i, event.phenomenon
@@ -91,7 +91,7 @@ class Monitor:
         self._moment = moment
         return True
 
-    def _judge_environment(self, moment: Moment) -> None:
+    def _judge_environment(self, moment: PositionKinds) -> None:
         if self._header.computed:
             if moment.crash and moment.compute:
                 self.failures.add("EA1", moment, "a crash at a position with compute")
@@ -126,7 +126,7 @@ class Monitor:
             case _:
                 return None
 
-    def _judge_promises(self, moment: Moment) -> None:
+    def _judge_promises(self, moment: PositionKinds) -> None:
         if self._l1 is None or self._l2 is None or self._l3 is None:
             return
         self.tasks.follow_obligations(moment)
@@ -135,7 +135,7 @@ class Monitor:
         self._judge_axiom("L2", self._l2, moment)
         self._judge_axiom("L3", self._l3, moment)
 
-    def _judge_axiom(self, axiom: str, promises: Promises[K], moment: Moment) -> None:
+    def _judge_axiom(self, axiom: str, promises: Promises[K], moment: PositionKinds) -> None:
         promises.settle()
         if axiom in self.failures:
             return

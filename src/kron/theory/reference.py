@@ -9,18 +9,18 @@ from kron.theory.attribution import attributed
 from kron.theory.axioms import AXIOM_FUNCTIONS
 from kron.theory.derive import derived
 from kron.theory.event import Kind, Position
-from kron.theory.liveness import Bounds
+from kron.theory.liveness import LivenessBounds
 from kron.theory.trace import Trace
 from kron.theory.verdict import NEVER_DECIDED, Status
-from kron.theory.world import World
+from kron.theory.world import TraceWorld
 
 
 def evaluate(
-    trace: Trace, bounds: Bounds | None = None, *, reading: str = "kron", happy: Iterable[str] = ()
+    trace: Trace, bounds: LivenessBounds | None = None, *, reading: str = "kron", happy: Iterable[str] = ()
 ) -> dict[str, tuple[Status, int | None]]:
     """Return for every axiom its status and, if it failed, where the shortest prefix that shows it ends."""
     kron = reading == "kron"
-    bounds = bounds or Bounds()
+    bounds = bounds or LivenessBounds()
     written = list(trace)
     lists = [event.tasks for position in written for event in position.events if event.tasks is not None]
     universe = dict.fromkeys(task for tasks in lists for task in tasks.tasks)
@@ -31,14 +31,14 @@ def evaluate(
     judged = positions if scope is None else positions[:scope]
     found: dict[str, tuple[Status, int | None]] = {}
     for axiom in AXIOM_FUNCTIONS:
-        status, index = _judge(axiom, World(trace.header, judged, kron=kron), bounds)
+        status, index = _judge(axiom, TraceWorld(trace.header, judged, kron=kron), bounds)
         if status is not Status.FAILED and scope is not None and axiom not in NEVER_DECIDED:
             status, index = Status.OUT_OF_SCOPE, scope
         found[axiom] = (status, None if index is None else positions[index].i)
     return found
 
 
-def _judge(axiom: str, world: World, bounds: Bounds) -> tuple[Status, int | None]:
+def _judge(axiom: str, world: TraceWorld, bounds: LivenessBounds) -> tuple[Status, int | None]:
     """Judge the whole, then halve the prefixes: one that shows a violation shows it for ever."""
     judge = AXIOM_FUNCTIONS[axiom]
     status = judge(world, bounds)
@@ -47,7 +47,7 @@ def _judge(axiom: str, world: World, bounds: Bounds) -> tuple[Status, int | None
     low, high = 0, len(world.positions)
     while high - low > 1:
         middle = (low + high) // 2
-        prefix = World(world.header, world.positions[:middle], kron=world.kron)
+        prefix = TraceWorld(world.header, world.positions[:middle], kron=world.kron)
         if judge(prefix, bounds) is Status.FAILED:
             high = middle
         else:

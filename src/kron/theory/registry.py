@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from kron.theory.event import Kind, TaskList
-from kron.theory.moment import NEVER, Moment
+from kron.theory.position import NEVER, PositionKinds
 
 
 class Registry:
@@ -30,7 +30,7 @@ class Registry:
         """Return the lists R with Registered_R at a position."""
         return self.registered if self._kron or pos != self._success else ()
 
-    def pass_to(self, moment: Moment, is_stopping: Callable[[int], bool]) -> None:
+    def pass_to(self, moment: PositionKinds, is_stopping: Callable[[int], bool]) -> None:
         """Move to a position."""
         if self.coming:
             self.coming = []
@@ -52,7 +52,7 @@ class Registry:
             self._deactivate()
 
     def _pass_in_kron(
-        self, moment: Moment, lists: tuple[TaskList, ...], is_stopping: Callable[[int], bool]
+        self, moment: PositionKinds, lists: tuple[TaskList, ...], is_stopping: Callable[[int], bool]
     ) -> None:
         if lists:
             before = self.registered

@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 from kron.theory.event import Event, Kind, Task, TaskList
 from kron.theory.failure import Failures
-from kron.theory.mark import Ident, Subject
-from kron.theory.moment import NEVER, Moment
-from kron.theory.promise import Promises
+from kron.theory.last_seen import Ident, Subject
+from kron.theory.pending import Promises
+from kron.theory.position import NEVER, PositionKinds
 from kron.theory.registry import Registry
-from kron.theory.success import Successes
+from kron.theory.s2_monitor import Successes
 
 # What L1 promises a start for: a tuple in a list.
 Owed: TypeAlias = tuple[Task, TaskList]
@@ -91,7 +91,7 @@ class TaskMonitor:
 
     # --- one position ---
 
-    def look_back(self, moment: Moment) -> None:
+    def look_back(self, moment: PositionKinds) -> None:
         """Judge what depends on the position before; nothing of this one is known yet."""
         for event in moment.of(Kind.RUN_START):
             for subject in self._of_event(event):
@@ -108,7 +108,7 @@ class TaskMonitor:
                 if subject.runs(moment.previous, self._crash):
                     subject.orphaned = moment.pos
 
-    def move_on(self, moment: Moment) -> None:
+    def move_on(self, moment: PositionKinds) -> None:
         """Take this position in; the registry must have done so before."""
         self._touched = dict.fromkeys(self._masked)
         self._masked = []
@@ -127,7 +127,7 @@ class TaskMonitor:
         if moment.runs or moment.calls:
             self._judge_runs(moment)
 
-    def _take_pulses(self, moment: Moment) -> None:
+    def _take_pulses(self, moment: PositionKinds) -> None:
         if moment.minute:
             self._minute = (moment.pos, moment.t)
         for event in moment.of(Kind.DUE):
@@ -140,7 +140,7 @@ class TaskMonitor:
                 ident.dues[event.schedule] = max(pos, ident.dues.get(event.schedule, NEVER))
             self._touched[event.task] = None
 
-    def _take_runs(self, moment: Moment) -> None:
+    def _take_runs(self, moment: PositionKinds) -> None:
         pos = moment.pos
         for event in moment.of(Kind.RUN_START):
             for subject in self._of_event(event):
@@ -157,7 +157,7 @@ class TaskMonitor:
                 if subject.end != pos:
                     subject.orphaned = pos
 
-    def _begin(self, subject: Subject, moment: Moment) -> None:
+    def _begin(self, subject: Subject, moment: PositionKinds) -> None:
         key = self._key(subject)
         subject.start, subject.start_i, subject.start_t = moment.pos, moment.i, moment.t
         self._running[key] = subject
@@ -176,7 +176,7 @@ class TaskMonitor:
             self._unended.pop(self._key(subject), None)
         self._touched[subject.ident.name] = None
 
-    def _take_retries(self, moment: Moment) -> None:
+    def _take_retries(self, moment: PositionKinds) -> None:
         for event in moment.of(Kind.RETRY_DUE):
             for subject in self._of_event(event):
                 subject.retry = moment.pos
@@ -187,7 +187,7 @@ class TaskMonitor:
                     subject.pulse = max(subject.pulse, delay)
                 self._touched[subject.ident.name] = None
 
-    def _take_boots(self, moment: Moment) -> None:
+    def _take_boots(self, moment: PositionKinds) -> None:
         active = self._registry.active(moment.pos)
         if self._boots:
             for event in moment.of(Kind.RUN_START):
@@ -204,7 +204,7 @@ class TaskMonitor:
         for name in self._registry.coming:
             self._boot(name, moment)
 
-    def _boot(self, name: str, moment: Moment) -> None:
+    def _boot(self, name: str, moment: PositionKinds) -> None:
         """BootDuePending_x begins where x first comes in a minute in which it is due."""
         minute = self._minute[0]
         for tasks, x in self._tuples_of(name, self._registry.tuples_known(moment.pos)):
@@ -217,7 +217,7 @@ class TaskMonitor:
                 self._boots.setdefault(name, []).append((tasks, x))
                 self._boots_idle = self._boots_idle or not self._registry.active(moment.pos)
 
-    def _judge_runs(self, moment: Moment) -> None:
+    def _judge_runs(self, moment: PositionKinds) -> None:
         for event in moment.of(Kind.RUN_START):
             for subject in self._of_event(event):
                 known = self._tuples_of(subject.ident.name, self._registry.tuples_known(moment.pos))
@@ -233,7 +233,7 @@ class TaskMonitor:
             message = f"stop() returns while {_listed(names)} runs"
             self._failures.add("S3", moment, message, event=moment.of(Kind.STOP_END)[0])
 
-    def _judge_end(self, subject: Subject, event: Event, moment: Moment) -> None:
+    def _judge_end(self, subject: Subject, event: Event, moment: PositionKinds) -> None:
         if self._crash >= 0 and subject.start < self._crash:
             message = f'"{event.task}" ends after a crash without a new start'
             self._failures.add("EA6", moment, message, event=event)
@@ -241,7 +241,7 @@ class TaskMonitor:
 
     # --- L1 ---
 
-    def follow_obligations(self, moment: Moment) -> None:
+    def follow_obligations(self, moment: PositionKinds) -> None:
         """Open and keep the promises of L1 at this position."""
         if self._promises is None:
             return
@@ -250,7 +250,7 @@ class TaskMonitor:
         if moment.t <= 0:
             self._tighten(self._promises, moment)
 
-    def _follow(self, promises: Promises[Owed], moment: Moment) -> None:
+    def _follow(self, promises: Promises[Owed], moment: PositionKinds) -> None:
         active = self._registry.active(moment.pos)
         for event in moment.of(Kind.RUN_START):
             for subject in self._of_event(event):
@@ -272,7 +272,7 @@ class TaskMonitor:
             if self._kron or x == subject.task:
                 self._promises.keep((x, tasks), t)
 
-    def _tighten(self, promises: Promises[Owed], moment: Moment) -> None:
+    def _tighten(self, promises: Promises[Owed], moment: PositionKinds) -> None:
         """Before time zero a later time is shorter to write, and a promise made there stricter."""
         bits = abs(moment.t).bit_length()
         if bits < self._time_bits:
@@ -311,7 +311,7 @@ class TaskMonitor:
             ident.subjects.append(found)
         return found
 
-    def _why_not_owed(self, subject: Subject, moment: Moment) -> tuple[str, str]:
+    def _why_not_owed(self, subject: Subject, moment: PositionKinds) -> tuple[str, str]:
         """Say in words why a start is not lawful, and which part of the formula broke."""
         name, pos = subject.ident.name, moment.previous
         start = f'"{name}" starts'

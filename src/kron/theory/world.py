@@ -22,7 +22,7 @@ from kron.theory.header import Header
 from kron.theory.ltl import Formula, both, either, hold, hold_plus, negate, previous, since
 
 
-class World:
+class TraceWorld:
     """The positions of a trace, pulses and all, and what holds at each."""
 
     def __init__(self, header: Header, positions: Sequence[Position], *, kron: bool) -> None:

@@ -29,9 +29,9 @@ from kron.core.cron.field import (
     bits_of,
     mask_of,
 )
+from kron.core.cron.schedule import Schedule
 from kron.core.cron.year import EPOCH_ORDINAL
 from kron.core.errors import InvalidCronExpressionError
-from kron.core.schedule import Schedule
 from tests.strategies import law, strict_expressions
 
 BOTH_DIALECTS = [

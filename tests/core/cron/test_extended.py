@@ -11,8 +11,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from kron.core.cron.extended import MACROS
+from kron.core.cron.schedule import Schedule
 from kron.core.errors import InvalidOptionError, NeverMatchesError, UnknownTimezoneError
-from kron.core.schedule import Schedule
 from kron.cron import InvalidCronExpressionError, parse, parse_field
 from tests.extended_strategies import (
     DAY,

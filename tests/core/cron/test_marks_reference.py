@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kron.core.cron.schedule import Schedule, seconds_between
 from kron.core.errors import CronCalculationError, NeverMatchesError
-from kron.core.instant import DAY
-from kron.core.schedule import Schedule, seconds_between
+from kron.core.time.instant import DAY
 from tests.extended_strategies import (
     DayTest,
     is_from_end,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kron.core.cron.schedule import Schedule
 from kron.core.errors import InputError
-from kron.core.schedule import Schedule
 from kron.cron import Expression, FieldParseError, InvalidCronExpressionError, parse, parse_field
 from tests.reference import LIMITS, LONGEST_MONTHS, read
 from tests.strategies import instants, law, near_misses, strict_expressions, strict_fields

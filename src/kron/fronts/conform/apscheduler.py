@@ -27,7 +27,7 @@ from apscheduler.events import (
 )
 from apscheduler.schedulers.base import BaseScheduler
 
-from kron.core.instant import milliseconds_of
+from kron.core.time.instant import milliseconds_of
 from kron.theory.event import Event, Kind, Task, TaskList, is_valid
 from kron.theory.header import Header
 from kron.theory.trace import line_of

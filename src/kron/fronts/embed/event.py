@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
 
 from kron.core.errors import InvalidOptionError
-from kron.core.instant import EPOCH
+from kron.core.time.instant import EPOCH
 
 LOGGER = logging.getLogger("kron.scheduler")
 

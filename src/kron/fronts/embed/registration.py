@@ -8,8 +8,7 @@ from typing import NamedTuple
 from kron.core.cron.dialect import POSIX, parse
 from kron.core.errors import InvalidCronExpressionError
 from kron.core.identity import identity_fault
-from kron.core.task import MAX_RETRY_DELAY, Task
-from kron.core.task_error import (
+from kron.core.task.errors import (
     CronExpressionInvalidError,
     InvalidRegistrationError,
     NegativeRetryDelayError,
@@ -17,6 +16,7 @@ from kron.core.task_error import (
     RegistrationsNotArrayError,
     ScheduleDuplicateTaskError,
 )
+from kron.core.task.task import MAX_RETRY_DELAY, Task
 
 MILLISECOND = timedelta(milliseconds=1)
 PARTS = 4

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from inspect import Parameter, signature
 
-from kron.core.instant import EPOCH, datetime_of
-from kron.core.outcome import Outcome, Reason
-from kron.core.record import RunRecord
+from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.record import RunRecord
+from kron.core.time.instant import EPOCH, datetime_of
 from kron.launchers.callback import Callback
 from kron.ports import Launch
 

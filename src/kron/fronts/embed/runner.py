@@ -7,21 +7,21 @@ from types import TracebackType
 from uuid import uuid4
 
 from kron.core.errors import ConflictError, InvalidOptionError, StoreError
-from kron.core.foresight import starts_on_resume
-from kron.core.instant import seconds_of
-from kron.core.job import Job
-from kron.core.registration import ask_for, create, delete, edit, pause, resume
-from kron.core.terms import definition_of
-from kron.core.turn import Case, Change
-from kron.core.why import Answer
-from kron.fronts.embed.caretaker import Caretaker
+from kron.core.job.job import Job
+from kron.core.plan.compiled import definition_of
+from kron.core.plan.registration import ask_for, create, delete, edit, pause, resume
+from kron.core.plan.resume_preview import starts_on_resume
+from kron.core.plan.step import Change, JobState
+from kron.core.plan.why import Explanation
+from kron.core.time.instant import seconds_of
+from kron.fronts.embed.assembly import Wiring
+from kron.fronts.embed.housekeeping import Caretaker
 from kron.fronts.embed.registration import callback_fault
 from kron.fronts.embed.run import Run, Work, calling, run_of
-from kron.fronts.embed.state import State
-from kron.fronts.embed.wiring import Wiring
+from kron.fronts.embed.store_source import State
 from kron.launchers.callback import Callback, CallbackLauncher
 from kron.ports import Clock, Store
-from kron.runtime import inquiry
+from kron.runtime import why as inquiry
 from kron.runtime.journal import LogJournal
 
 # How often a change is made anew because somebody else changed the job meanwhile.
@@ -132,7 +132,7 @@ class Runner:
         """Resume a job and return how many periods start now; `preview_resume` tells before."""
         found = 0
 
-        def resumed(case: Case, now: int) -> Change:
+        def resumed(case: JobState, now: int) -> Change:
             nonlocal found
             found = starts_on_resume(case, now=now)
             return resume(case.job, list(case.runs), now=now)
@@ -155,7 +155,7 @@ class Runner:
         found = await self._wiring.store.runs(self._wiring.namespace, identity, before=at, limit=limit)
         return list(map(run_of, found))
 
-    async def why(self, identity: str, nominal_time: datetime) -> Answer:
+    async def why(self, identity: str, nominal_time: datetime) -> Explanation:
         """Return why a period ended as it did, or where it stands, as a chain of facts.
 
         A naive datetime is a wall time in the job's zone.
@@ -166,14 +166,14 @@ class Runner:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    async def _case(self, identity: str) -> Case:
+    async def _case(self, identity: str) -> JobState:
         self._check_running()
         cases = await self._wiring.store.cases(self._wiring.namespace, [identity])
         if not cases:
             raise InvalidOptionError(option="job", value=identity, reason="there is no such job")
         return cases[0]
 
-    async def _change(self, identity: str, make: Callable[[Case, int], Change]) -> Change:
+    async def _change(self, identity: str, make: Callable[[JobState, int], Change]) -> Change:
         """Make a change of one job, again where somebody else was quicker."""
         self._check_running()
         store, space = self._wiring.store, self._wiring.namespace
@@ -182,7 +182,7 @@ class Runner:
             now = self._wiring.engine.now()
             change = make(case, now)
             settled = await store.put(space, created=[], changed=[change], now=now)
-            if not settled.changed:
+            if not settled.stale_jobs:
                 # A run that was asked for before exists, and one is enough.
                 self._wiring.engine.call()
                 return change
@@ -201,7 +201,7 @@ class Runner:
                 edits = [(case, job) for case, job in known if _differs(case, job)]
                 changed = [edit(case.job, list(case.runs), job, now=now) for case, job in edits]
                 settled = await store.put(space, created=created, changed=changed, now=now)
-            if not settled.changed and not settled.handled:
+            if not settled.stale_jobs and not settled.existing_runs:
                 self._wiring.engine.call()
                 return
         raise StoreError("The jobs cannot be written: somebody else keeps changing them")
@@ -218,5 +218,5 @@ class Done:
         yield from ()
 
 
-def _differs(case: Case, job: Job) -> bool:
+def _differs(case: JobState, job: Job) -> bool:
     return case.job.deleted_at is not None or case.job.definition != definition_of(job)

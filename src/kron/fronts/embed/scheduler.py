@@ -7,17 +7,18 @@ from types import MappingProxyType, TracebackType
 from typing import TextIO
 
 from kron.core.errors import KronError
-from kron.core.task_error import (
+from kron.core.task.errors import (
     SchedulerAlreadyActiveError,
     SchedulerFailedError,
     SchedulerStopInCallbackError,
     TaskTryDeserializeError,
 )
-from kron.core.zone import zone_of
-from kron.fronts.embed.book import Book, TaskStatus
-from kron.fronts.embed.caretaker import Caretaker
+from kron.core.time.zone import zone_of
+from kron.fronts.embed.assembly import Wiring
 from kron.fronts.embed.event import LOGGER, Events, Listener
-from kron.fronts.embed.machine import (
+from kron.fronts.embed.housekeeping import Caretaker
+from kron.fronts.embed.registration import Callback
+from kron.fronts.embed.state_machine import (
     POLLING_TRANSITIONS,
     SCHEDULER_TRANSITIONS,
     Machine,
@@ -26,11 +27,10 @@ from kron.fronts.embed.machine import (
     SchedulerEvent,
     SchedulerState,
 )
-from kron.fronts.embed.registration import Callback
-from kron.fronts.embed.session import Session
-from kron.fronts.embed.state import State
+from kron.fronts.embed.store_source import State
+from kron.fronts.embed.task_list import Session
+from kron.fronts.embed.task_status import Book, TaskStatus
 from kron.fronts.embed.trace import Calls, SchedulerTrace, Silence
-from kron.fronts.embed.wiring import Wiring
 from kron.ports import Clock, Journal, Store
 from kron.runtime.journal import LogJournal
 

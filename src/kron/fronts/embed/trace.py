@@ -10,7 +10,7 @@ from itertools import count
 from typing import NamedTuple, Protocol, TextIO
 
 from kron.core.errors import InputError
-from kron.core.turn import MILLISECOND
+from kron.core.plan.step import MILLISECOND
 from kron.fronts.embed.registration import read_registrations
 from kron.ports import Journal
 from kron.runtime.journal import TraceJournal

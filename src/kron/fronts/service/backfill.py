@@ -6,24 +6,24 @@ from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple
 
+from kron.core.cron.schedule import seconds_between
 from kron.core.errors import InvalidOptionError
-from kron.core.instant import EpochSeconds, rfc3339
-from kron.core.record import JobRecord, Kind, RangeRecord, RunRecord, Status, request_key_of
-from kron.core.registration import backfill, is_period
-from kron.core.schedule import seconds_between
-from kron.core.terms import terms_of
-from kron.core.turn import Change
-from kron.fronts.service.refusal import BusyError
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, request_key_of
+from kron.core.plan.registration import backfill, is_period
+from kron.core.plan.step import Change
+from kron.core.time.instant import EpochSeconds, rfc3339
+from kron.fronts.service.documents import Document
+from kron.fronts.service.errors import BusyError
 from kron.fronts.service.registrar import MAX_TRIES, NAMESPACE, Registrar, new_name
-from kron.fronts.service.request import check_request
-from kron.fronts.service.view import Document
+from kron.fronts.service.schedule_spec import check_request
 
 # How many periods one backfill covers; all that it asks for start at once.
 MAX_PERIODS = 1_000
 # How many runs are read at once.
 PAGE = 1_000
 
-UNDER_WAY = frozenset({Status.PENDING, Status.ENQUEUED, Status.STARTED})
+UNDER_WAY = frozenset({RunStatus.PENDING, RunStatus.ENQUEUED, RunStatus.STARTED})
 
 
 class Only(StrEnum):
@@ -56,7 +56,7 @@ class _Past(NamedTuple):
 
     def own(self, nominal_time: EpochSeconds) -> RunRecord | None:
         """Return the period's own run."""
-        return next((run for run in self.runs.get(nominal_time, ()) if run.kind is Kind.PERIOD), None)
+        return next((run for run in self.runs.get(nominal_time, ()) if run.kind is RunKind.PERIOD), None)
 
     def dropped(self, nominal_time: EpochSeconds) -> RangeRecord | None:
         """Return the counted record that covers a period."""
@@ -67,9 +67,9 @@ class _Past(NamedTuple):
         statuses = {run.status for run in self.runs.get(nominal_time, ())}
         if only is Only.ALL:
             return True
-        if statuses & UNDER_WAY or Status.SUCCESS in statuses:
+        if statuses & UNDER_WAY or RunStatus.SUCCESS in statuses:
             return False
-        return (Status.FAILED in statuses) == (only is Only.FAILED)
+        return (RunStatus.FAILED in statuses) == (only is Only.FAILED)
 
 
 async def backfill_schedule(
@@ -99,7 +99,7 @@ async def backfill_schedule(
             return answer
         whole = Change(new[0].job, job.revision, inserts=[change.inserts[0] for change in new])
         settled = await registrar.store.put(NAMESPACE, created=[], changed=[whole], now=now)
-        if not settled.changed and not settled.handled:
+        if not settled.stale_jobs and not settled.existing_runs:
             registrar.call()
             return answer
     raise BusyError(schedule_ids=[schedule_id])
@@ -115,7 +115,7 @@ async def _known(
 ) -> set[str]:
     """Return the keys of what the same request has asked for before."""
     names = [f"{request}:{rfc3339(time)}" for time in times]
-    keys = [request_key_of(schedule_id, Kind.BACKFILL, name) for name in names]
+    keys = [request_key_of(schedule_id, RunKind.BACKFILL, name) for name in names]
     return {run.key for run in await registrar.store.find_runs(NAMESPACE, keys)} if keys else set()
 
 
@@ -131,7 +131,7 @@ def _answer(request: str, wanted: Range, runs: list[RunRecord], *, dry_run: bool
 
 def _check_size(job: JobRecord, wanted: Range) -> None:
     """Refuse a range of too many periods before anything of it is read; it may be as long as the calendar."""
-    plan = terms_of(job.definition, job.identity).plan
+    plan = compiled_job(job.definition, job.identity).plan
     first = islice(seconds_between(plan, wanted.start, wanted.end), MAX_PERIODS, None)
     if next(first, None) is not None:
         reason = f"the range has more than {MAX_PERIODS} periods, which is how many are run at once"
@@ -140,7 +140,7 @@ def _check_size(job: JobRecord, wanted: Range) -> None:
 
 def _periods(job: JobRecord, past: _Past, wanted: Range) -> list[EpochSeconds]:
     """Return the periods of a range: those the schedule has now, and those on record."""
-    terms = terms_of(job.definition, job.identity)
+    terms = compiled_job(job.definition, job.identity)
     times = {time for time in seconds_between(terms.plan, wanted.start, wanted.end) if is_period(terms, time)}
     return sorted(times | {time for time in past.runs if past.own(time) is not None})
 
@@ -158,7 +158,7 @@ async def _recall(registrar: Registrar, schedule_id: str, wanted: Range) -> _Pas
             continue
         whole = [run for run in page if run.nominal_time > oldest or len(page) < limit]
         for run in whole:
-            if run.kind is not Kind.MANUAL and run.nominal_time >= wanted.start:
+            if run.kind is not RunKind.MANUAL and run.nominal_time >= wanted.start:
                 runs.setdefault(run.nominal_time, []).append(run)
         before = oldest + 1 if len(page) == limit else wanted.start
     return _Past(runs, await registrar.store.ranges(NAMESPACE, schedule_id))

@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from kron.core.errors import InputError
-from kron.core.question import JobFilter
+from kron.core.plan.query import JobFilter
+from kron.fronts.service.documents import Document
 from kron.fronts.service.registrar import NAMESPACE, Registrar
-from kron.fronts.service.request import Rules
-from kron.fronts.service.view import Document
+from kron.fronts.service.schedule_spec import Rules
 from kron.launchers.callback import Callback, CallbackLauncher
 from kron.ports import Clock, Launch, Store
 from kron.runtime.engine import Engine
@@ -182,7 +182,7 @@ async def _tenure(
         store, clock, {"callback": calls}, namespace=NAMESPACE, owner="demo", journal=LogJournal()
     )
     registrar = Registrar(store, clock, rules=Rules(), call=engine.call)
-    await engine.own()
+    await engine.acquire()
     engine.run()
     for part in parts:
         await clock.advance_to(now - part.age)

@@ -6,29 +6,29 @@ from uuid import uuid4
 
 from kron.core.errors import ConflictError, InputError, Problem
 from kron.core.identity import identity_fault
-from kron.core.instant import EPOCH, rfc3339
-from kron.core.question import FoundJob, JobFilter
-from kron.core.record import JobRecord
-from kron.core.registration import create, delete, look_ahead
-from kron.core.turn import Case, Change
+from kron.core.plan.query import FoundJob, JobFilter
+from kron.core.plan.record import JobRecord
+from kron.core.plan.registration import create, delete, look_ahead
+from kron.core.plan.step import Change, JobState
+from kron.core.time.instant import EPOCH, rfc3339
 from kron.core.workflow import NAME
-from kron.fronts.service.composition import edited, paused_or_resumed
-from kron.fronts.service.deployment import check_kept, obsolete, prefix_of, read_deployment
-from kron.fronts.service.foresight import resumption_of, traits_for
-from kron.fronts.service.guard.audit import deployment_entry
-from kron.fronts.service.guard.tenancy import TenantStore, own_name, signed
-from kron.fronts.service.guard.workflow_tenancy import TenantWorkflows
-from kron.fronts.service.refusal import (
+from kron.fronts.service.auth.audit import deployment_entry
+from kron.fronts.service.auth.tenancy import TenantStore, own_name, signed
+from kron.fronts.service.auth.workflow_tenancy import TenantWorkflows
+from kron.fronts.service.documents import Document, coming, etag_of, preview_of, schedule_view
+from kron.fronts.service.edit import edited, paused_or_resumed
+from kron.fronts.service.errors import (
     BusyError,
     ChangedError,
     InvalidLinesError,
     InvalidScheduleError,
     UnknownScheduleError,
 )
-from kron.fronts.service.request import Rules, Wish, read_wish
-from kron.fronts.service.view import Document, coming, etag_of, preview_of, schedule_view
-from kron.launchers.kind import WorkflowSettings, launcher_kind_of, launcher_text_of
-from kron.ports import Clock, Settled, Store, WorkflowStore, WorkflowVersion
+from kron.fronts.service.resume_preview import resumption_of, traits_for
+from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, parse_schedule_spec
+from kron.fronts.service.workflow_deployment import check_kept, obsolete, prefix_of, read_deployment
+from kron.launchers.spec import WorkflowSettings, launcher_kind_of, launcher_text_of
+from kron.ports import Clock, Store, WorkflowStore, WorkflowVersion, WriteResult
 
 NAMESPACE = "service"
 MILLISECOND = timedelta(milliseconds=1)
@@ -80,20 +80,20 @@ class Registrar:
 
         With `if_match` only a schedule in that state is changed; "" stands for one that does not exist.
         """
-        wish = read_wish(signed(document), self.rules, schedule_id=own_name())
+        wish = parse_schedule_spec(signed(document), self.rules, schedule_id=own_name())
         (job,) = await self._put([wish], if_match=if_match)
         return _receipt(job, self.now())
 
     async def upsert_schedules(self, documents: Sequence[tuple[int, object]], *, stored: int = 0) -> int:
         """Create or change many schedules, all or none; return how many. Each comes with its line."""
-        wishes: list[Wish] = []
+        wishes: list[ScheduleSpec] = []
         errors: list[tuple[int, InputError]] = []
         seen: dict[str, int] = {}
         for line, document in documents:
             try:
                 if isinstance(document, InputError):
                     raise document
-                wish = read_wish(signed(document), self.rules, schedule_id=_name_for(document))
+                wish = parse_schedule_spec(signed(document), self.rules, schedule_id=_name_for(document))
                 _check_new(wish.job.identity, seen)
                 seen[wish.job.identity] = line
                 wishes.append(wish)
@@ -114,7 +114,7 @@ class Registrar:
         """Pause a schedule, or let it go on; then the answer says what starts of what passed meanwhile."""
         foreseen: Document = {}
 
-        def decide(case: Case, now: int) -> Change:
+        def decide(case: JobState, now: int) -> Change:
             foreseen.clear()
             if not paused:
                 foreseen.update(resumption_of(case, now=now, traits=self.traits))
@@ -132,7 +132,7 @@ class Registrar:
     async def change(
         self,
         schedule_id: str,
-        decide: Callable[[Case, int], Change],
+        decide: Callable[[JobState, int], Change],
         *,
         if_match: str | None = None,
     ) -> JobRecord:
@@ -143,18 +143,18 @@ class Registrar:
             now = self.now()
             change = decide(case, now)
             settled = await self.store.put(NAMESPACE, created=[], changed=[change], now=now)
-            if not settled.changed and not settled.handled:
+            if not settled.stale_jobs and not settled.existing_runs:
                 self.call()
                 return change.job
         raise BusyError(schedule_ids=[schedule_id])
 
     async def _put(
-        self, wishes: Sequence[Wish], *, if_match: str | None = None, retired: Sequence[str] = ()
+        self, wishes: Sequence[ScheduleSpec], *, if_match: str | None = None, retired: Sequence[str] = ()
     ) -> list[JobRecord]:
         """Write schedules and delete others, all or nothing, as they are when that is done."""
         names = [*(wish.job.identity for wish in wishes), *retired]
         await self._check_use(wishes)
-        settled = Settled(frozenset(names), frozenset())
+        settled = WriteResult(frozenset(names), frozenset())
         taken: frozenset[str] = frozenset()
         for _ in range(MAX_TRIES):
             known = {case.job.identity: case for case in await self.store.cases(NAMESPACE, names)}
@@ -171,11 +171,11 @@ class Registrar:
             gone = [known[name] for name in retired if name in known and known[name].job.deleted_at is None]
             changed += [delete(case.job, list(case.runs), now=now) for case in gone]
             settled = await self.store.put(NAMESPACE, created=created, changed=changed, now=now)
-            if not settled.changed and not settled.handled:
+            if not settled.stale_jobs and not settled.existing_runs:
                 self.call()
                 return [*created, *(change.job for change in changed)]
-            taken = settled.changed & {job.identity for job in created}
-        raise BusyError(schedule_ids=sorted(settled.changed))
+            taken = settled.stale_jobs & {job.identity for job in created}
+        raise BusyError(schedule_ids=sorted(settled.stale_jobs))
 
     # --- workflows -------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class Registrar:
             return []
         return await self.workflows.versions(workflow_id, limit=limit)
 
-    async def _check_use(self, wishes: Sequence[Wish]) -> None:
+    async def _check_use(self, wishes: Sequence[ScheduleSpec]) -> None:
         for wish in wishes:
             if self._workflows is not None and isinstance(wish.settings, WorkflowSettings):
                 await self._workflows.check_use(wish.job.identity, wish.settings)
@@ -283,7 +283,7 @@ class Registrar:
             raise UnknownScheduleError(schedule_id=schedule_id)
         return found[0]
 
-    async def case_of(self, schedule_id: str) -> Case:
+    async def case_of(self, schedule_id: str) -> JobState:
         """Return a schedule's record with its open runs, or raise UnknownScheduleError."""
         check_name(schedule_id)
         cases = await self.store.cases(NAMESPACE, [schedule_id])
@@ -316,13 +316,13 @@ def _receipt(job: JobRecord, now: int) -> Document:
     return {"schedule_id": job.identity, "next_run_at": next_run_at, "etag": etag_of(job)}
 
 
-def _created(wish: Wish, now: int) -> JobRecord:
+def _created(wish: ScheduleSpec, now: int) -> JobRecord:
     launcher, kind = launcher_text_of(wish.settings), launcher_kind_of(wish.settings)
     record = create(wish.job, now=now, launcher=launcher, kind=kind)
     return look_ahead(record._replace(paused=int(wish.paused or False)))
 
 
-def _check_visible(taken: Set[str], known: Mapping[str, Case]) -> None:
+def _check_visible(taken: Set[str], known: Mapping[str, JobState]) -> None:
     """Refuse names that exist and cannot be seen: somebody gave them away, so trying again is of no use."""
     hidden = sorted(taken - known.keys())
     if hidden:
@@ -335,7 +335,7 @@ def _check_new(schedule_id: str, seen: Mapping[str, int]) -> None:
         raise InvalidScheduleError(schedule_id=schedule_id, problems=[problem])
 
 
-def _check_upsert(schedule_id: str, case: Case | None, if_match: str) -> None:
+def _check_upsert(schedule_id: str, case: JobState | None, if_match: str) -> None:
     if case is None or case.job.deleted_at is not None:
         if if_match:
             raise ChangedError(schedule_id=schedule_id, etag=None)

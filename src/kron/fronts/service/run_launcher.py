@@ -10,27 +10,27 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kron.core.errors import ConflictError, InvalidOptionError, KronError, StoreError
-from kron.core.event import Happened, Report
 from kron.core.identity import identity_fault
-from kron.core.instant import EPOCH, EpochSeconds
-from kron.core.outcome import Reason
-from kron.core.reading import parse_instant
-from kron.core.record import JobRecord, RunRecord, Status
-from kron.fronts.service.guard.caller import present_request
-from kron.fronts.service.history import Feedback, take_feedback
-from kron.fronts.service.refusal import LaunchFailedError, NoRunnerError, UnknownRunError
+from kron.core.job.fields import parse_instant
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import JobRecord, RunRecord, RunStatus
+from kron.core.plan.report import RunEvent, RunReport
+from kron.core.time.instant import EPOCH, EpochSeconds
+from kron.fronts.service.auth.principal import present_request
+from kron.fronts.service.errors import LaunchFailedError, NoRunnerError, UnknownRunError
 from kron.fronts.service.registrar import MILLISECOND, Registrar
+from kron.fronts.service.runs import Feedback, take_feedback
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.workflow import NoExecutorError, UnknownWorkflowError, WorkflowLauncher
-from kron.ports import Clock, Launch, Start, StartLog
+from kron.ports import Clock, IdempotencyLog, Launch, StartRequest
 
 _log = logging.getLogger("kron.service")
 # A key names files of processes, so it is made of what can.
 KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 # For how long a start is remembered, in milliseconds.
 KEEP_MS = 30 * 86_400_000
-ENDS = {Happened.SUCCESS: "SUCCESS", Happened.FAILED: "FAILED", Happened.CANCELLED: "FAILED"}
-REFUSED = frozenset({Happened.LAUNCH_FAILED, Happened.CANCELLED, Happened.ORPHANED})
+ENDS = {RunEvent.SUCCESS: "SUCCESS", RunEvent.FAILED: "FAILED", RunEvent.CANCELLED: "FAILED"}
+REFUSED = frozenset({RunEvent.LAUNCH_FAILED, RunEvent.CANCELLED, RunEvent.ORPHANED})
 
 
 class Wanted(NamedTuple):
@@ -60,9 +60,9 @@ class RunLauncher:
         self,
         clock: Clock,
         launcher: WorkflowLauncher,
-        log: StartLog,
+        log: IdempotencyLog,
         *,
-        on_end: Callable[[Report], None] | None = None,
+        on_end: Callable[[RunReport], None] | None = None,
     ) -> None:
         self._clock = clock
         self._launcher = launcher
@@ -103,7 +103,7 @@ class RunLauncher:
     async def _launch(self, wanted: Wanted) -> Launched:
         """First record, then start (DESIGN 1); what was not accepted may be tried again."""
         now = (self._clock.now() - EPOCH) // MILLISECOND
-        start = Start(wanted.key, wanted.attempt, wanted.workflow_id, wanted.version, now)
+        start = StartRequest(wanted.key, wanted.attempt, wanted.workflow_id, wanted.version, now)
         known = await self._starts.begin(start, old=now - KEEP_MS)
         if known is not None:
             _check_same(wanted, known.workflow_id, known.version)
@@ -128,9 +128,9 @@ class RunLauncher:
         except NoExecutorError as cause:
             raise NoRunnerError(str(cause)) from cause
         inner = self._launcher.inner
-        answered: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[RunReport] = asyncio.get_running_loop().create_future()
 
-        def hear(report: Report) -> None:
+        def hear(report: RunReport) -> None:
             if not answered.done():
                 answered.set_result(report)
             if report.happened in ENDS and self._on_end is not None:
@@ -178,17 +178,17 @@ def launch_of(wanted: Wanted, now: int) -> Launch:
     text = json.dumps({"kind": "workflow", **said})
     job = JobRecord(name, "{}", text, "workflow", 1, now, now, 1, wanted.scheduled_for, None, None)
     run = RunRecord(
-        wanted.key, name, wanted.scheduled_for, now, Status.STARTED, Reason.DUE, now, 1,
+        wanted.key, name, wanted.scheduled_for, now, RunStatus.STARTED, Reason.DUE, now, 1,
         is_open=1, attempt=wanted.attempt, token=wanted.token, started_at=now,
     )  # fmt: skip
     return Launch(job, run, request_id=present_request())
 
 
-def reporter_of(registrar: Registrar) -> Callable[[Report], None]:
+def reporter_of(registrar: Registrar) -> Callable[[RunReport], None]:
     """Return what notes the ends of runs that were started for a worker elsewhere, which waits for them."""
     noting: set[asyncio.Task[None]] = set()
 
-    async def note(report: Report) -> None:
+    async def note(report: RunReport) -> None:
         feedback = Feedback(ENDS[report.happened], report.run_id, report.error, report.attempt)
         try:
             await take_feedback(registrar, report.key, feedback)
@@ -197,7 +197,7 @@ def reporter_of(registrar: Registrar) -> Callable[[Report], None]:
         except KronError as error:
             _log.warning("the end of %s was not noted: %s", report.key, error)
 
-    def hear(report: Report) -> None:
+    def hear(report: RunReport) -> None:
         task = asyncio.create_task(note(report))
         noting.add(task)
         task.add_done_callback(noting.discard)

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kron.core.errors import InputError, InvalidOptionError, Problem, UnreadableFileError
-from kron.core.policy import BOUNDS, CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES
-from kron.core.reading import choice_of, count_in, parse_bool, parse_text, refuse, suggestion
-from kron.core.zone import zone_of
-from kron.fronts.service.guard.caller import Caller
-from kron.fronts.service.guard.subject import subjects_of
-from kron.fronts.service.request import Rules
-from kron.launchers.broker import QUEUE, Broker, parse_broker, parse_options
-from kron.launchers.celery_kind import parse_name
-from kron.launchers.gate import Gate, check_host, gate_of
-from kron.launchers.kind import HttpSettings, InvalidLauncherError, read_launcher
+from kron.core.job.fields import choice_of, count_in, parse_bool, parse_text, refuse, suggestion
+from kron.core.job.policy import BOUNDS, CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES
+from kron.core.time.zone import zone_of
+from kron.fronts.service.auth.principal import Caller
+from kron.fronts.service.auth.subjects import subjects_of
+from kron.fronts.service.schedule_spec import Rules
+from kron.launchers.celery.broker import QUEUE, Broker, parse_broker, parse_options
+from kron.launchers.celery.spec import parse_name
+from kron.launchers.http.egress import EgressPolicy, check_host, egress_policy_of
+from kron.launchers.spec import HttpSettings, InvalidLauncherError, read_launcher
 
 PREFIX = "KRON_"
 DAY_MS = 86_400_000
@@ -109,10 +109,12 @@ class Settings:
         )
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> EgressPolicy:
         """Return where schedules may send requests; the operator's own default is never refused."""
         usual = None if self.default_launcher is None else read_launcher(self.default_launcher)
-        return gate_of(self.allowed_hosts, urls=[usual.url] if isinstance(usual, HttpSettings) else [])
+        return egress_policy_of(
+            self.allowed_hosts, urls=[usual.url] if isinstance(usual, HttpSettings) else []
+        )
 
     @property
     def broker(self) -> Broker | None:
@@ -163,7 +165,7 @@ class InvalidSettingsError(InputError):
         return [f"Invalid settings: {problem}" for problem in self.problems]
 
 
-class Found(NamedTuple):
+class SettingValue(NamedTuple):
     """A value somebody gave, where, and under which name."""
 
     value: object
@@ -175,7 +177,7 @@ class Effective(NamedTuple):
     """The settings that hold, and where each came from."""
 
     settings: Settings
-    found: Mapping[str, Found]
+    found: Mapping[str, SettingValue]
 
 
 def _text_in(path: str) -> str:
@@ -333,9 +335,9 @@ def read_settings(
         upper = name.upper()
         for variable in ([upper] if name in BARE else []) + [PREFIX + upper]:
             if variable in environment:
-                found[name] = Found(environment[variable], ENVIRONMENT, variable)
+                found[name] = SettingValue(environment[variable], ENVIRONMENT, variable)
         if options.get(name) is not None:
-            found[name] = Found(options[name], OPTION, f"--{name.replace('_', '-')}")
+            found[name] = SettingValue(options[name], OPTION, f"--{name.replace('_', '-')}")
     _prefer_later(found, "store_file", "store")
     values: dict[str, object] = {}
     for name, (value, _, place) in found.items():
@@ -353,24 +355,24 @@ def read_settings(
     return Effective(Settings(**values), found)  # type: ignore[arg-type]
 
 
-def _prefer_later(found: dict[str, Found], file: str, plain: str) -> None:
+def _prefer_later(found: dict[str, SettingValue], file: str, plain: str) -> None:
     """Leave out the name of a file where what it holds is said itself in a place that counts more."""
     both = file in found and plain in found
     if both and SOURCES.index(found[plain].source) > SOURCES.index(found[file].source):
         del found[file]
 
 
-def _in_file(path: str | None) -> dict[str, Found]:
+def _in_file(path: str | None) -> dict[str, SettingValue]:
     if path is None:
         return {}
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise UnreadableFileError(file=path, reason=str(cause)) from cause
-    return {name: Found(value, FILE, f"{path}: {name}") for name, value in document.items()}
+    return {name: SettingValue(value, FILE, f"{path}: {name}") for name, value in document.items()}
 
 
-def _doubled(found: Mapping[str, Found]) -> list[Problem]:
+def _doubled(found: Mapping[str, SettingValue]) -> list[Problem]:
     """Return the secrets that are given twice: nobody could say which of the two counts."""
     twice = [name for name in SECRETS if name in found and f"{name}_file" in found]
     files = {name: found[f"{name}_file"] for name in twice}

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 from kron.core.errors import KronError, OwnedError, StoreError
-from kron.core.instant import EPOCH
-from kron.core.turn import MILLISECOND, Limits
-from kron.fronts.service.launching import launchers_of
+from kron.core.plan.step import MILLISECOND, Limits
+from kron.core.time.instant import EPOCH
+from kron.fronts.service.launchers import launchers_of
 from kron.fronts.service.registrar import NAMESPACE
 from kron.fronts.service.settings import SHARED, Settings
 from kron.launchers.callback import CallbackLauncher
@@ -19,7 +19,7 @@ from kron.ports import Clock, Journal, Launcher, News, Store, WorkflowStore
 from kron.runtime.engine import Engine
 from kron.runtime.health import Health
 from kron.runtime.journal import LogJournal
-from kron.runtime.pace import first_of
+from kron.runtime.wakeup import first_of
 
 _log = logging.getLogger("kron.service")
 # What puts a clock beside a launcher of a kind.
@@ -131,7 +131,7 @@ class Worker:
     async def _took_over(self) -> bool:
         try:
             with self._clock.working():
-                await self._engine.own()
+                await self._engine.acquire()
         except OwnedError:
             self._engine.health.rest()
             if not self._stands_by:

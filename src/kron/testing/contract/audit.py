@@ -3,8 +3,8 @@
 
 import json
 
-from kron.core.question import AuditFilter
-from kron.core.record import AuditRecord
+from kron.core.plan.query import AuditFilter
+from kron.core.plan.record import AuditRecord
 from kron.ports import Store
 from kron.testing.contract.sample import CLEAN, ELSEWHERE, NOW, SPACE, a_change, a_job, stored
 
@@ -39,10 +39,10 @@ class AuditContract:
     async def test_what_is_refused_leaves_no_audit(self, store: Store) -> None:
         (job,) = await stored(store, a_job())
         again = await store.put(SPACE, created=[a_job()], changed=[], audit=[an_entry()], now=NOW)
-        assert again.changed == {"backup"}
+        assert again.stale_jobs == {"backup"}
         stale = a_change(job._replace(revision=job.revision + 7), paused=1)
         refused = await store.put(SPACE, created=[], changed=[stale], audit=[an_entry()], now=NOW)
-        assert refused.changed == {"backup"}
+        assert refused.stale_jobs == {"backup"}
         assert await found(store) == []
 
     async def test_changes_are_found_by_what_they_changed_who_did_it_and_whose_it_is(

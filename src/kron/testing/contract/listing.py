@@ -3,8 +3,8 @@
 
 import json
 
-from kron.core.question import JobFilter, OpenRuns
-from kron.core.record import RunRecord, Status
+from kron.core.plan.query import JobFilter, OpenRuns
+from kron.core.plan.record import RunRecord, RunStatus
 from kron.ports import Store
 from kron.testing.contract.sample import (
     CLEAN,
@@ -30,7 +30,9 @@ async def names(store: Store, wanted: JobFilter = ALL, *, after: str = "") -> li
 
 
 def _pending(nominal_time: int, *, due_at: int | None) -> RunRecord:
-    return a_run(nominal_time=nominal_time, status=Status.PENDING, started_at=None, attempt=0, due_at=due_at)
+    return a_run(
+        nominal_time=nominal_time, status=RunStatus.PENDING, started_at=None, attempt=0, due_at=due_at
+    )
 
 
 class ListingContract:
@@ -89,7 +91,7 @@ class ListingContract:
         await stored(store, a_job())
         await stored(store, a_job(), namespace=ELSEWHERE)
         for space in (ELSEWHERE, SPACE):
-            ownership = await store.own(space, "a")
+            ownership = await store.acquire(space, "a")
             await written(store, ownership, a_run(nominal_time=NOON - 1))
         await written(
             store,
@@ -98,8 +100,8 @@ class ListingContract:
             _pending(NOON + 2, due_at=NOW),
             _pending(NOON + 3, due_at=NOW - 1),
             _pending(NOON + 4, due_at=None),
-            a_run(nominal_time=NOON + 5, status=Status.FAILED, due_at=NOW - 1),
-            a_run(nominal_time=NOON + 6, status=Status.ENQUEUED, due_at=NOW + 9),
+            a_run(nominal_time=NOON + 5, status=RunStatus.FAILED, due_at=NOW - 1),
+            a_run(nominal_time=NOON + 6, status=RunStatus.ENQUEUED, due_at=NOW + 9),
             an_end(a_run(nominal_time=NOON + 7)),
         )
         expected = OpenRuns(planned=1, due=2, held=1, under_way=2, retrying=1)

@@ -5,7 +5,7 @@ import asyncio
 from itertools import pairwise
 
 from kron.core.errors import OwnedError
-from kron.core.record import key_of
+from kron.core.plan.record import key_of
 from kron.core.shard import SHARDS
 from kron.ports import Ownership, Store
 from kron.testing.contract.sample import (
@@ -28,7 +28,7 @@ class OwnershipContract:
     """A namespace has one owner, and its own jobs."""
 
     async def test_namespaces_know_nothing_of_each_other(self, store: Store) -> None:
-        here, there = await store.own(SPACE, "a"), await store.own(ELSEWHERE, "b")
+        here, there = await store.acquire(SPACE, "a"), await store.acquire(ELSEWHERE, "b")
         await stored(store, a_job(failures=1))
         await stored(store, a_job(failures=2), namespace=ELSEWHERE)
         for ownership in (here, there):
@@ -52,44 +52,44 @@ class OwnershipContract:
         assert await store.attempts(SPACE, key) == []
 
     async def test_a_namespace_has_one_owner(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         assert (ownership.namespace, ownership.owner) == (SPACE, "a")
         assert set(ownership.shards) == set(range(SHARDS))
-        await refused(store.own(SPACE, "b"))
-        assert set((await store.own(ELSEWHERE, "b")).shards) == set(range(SHARDS))
+        await refused(store.acquire(SPACE, "b"))
+        assert set((await store.acquire(ELSEWHERE, "b")).shards) == set(range(SHARDS))
 
     async def test_what_is_released_can_be_taken_at_once_with_a_higher_token(self, store: Store) -> None:
         tokens = []
         for owner in "abab":
-            ownership = await store.own(SPACE, owner)
+            ownership = await store.acquire(SPACE, owner)
             tokens.append((min(ownership.shards.values()), ownership.token))
             await store.release(ownership)
         for (_, earlier), (later, _) in pairwise(tokens):
             assert later > earlier
 
     async def test_of_racing_owners_one_wins(self, store: Store) -> None:
-        calls = [store.own(SPACE, f"owner {n}") for n in range(8)]
+        calls = [store.acquire(SPACE, f"owner {n}") for n in range(8)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(isinstance(answer, Ownership) for answer in answers) == 1
         assert sum(isinstance(answer, OwnedError) for answer in answers) == 7
 
     async def test_what_is_renewed_is_still_owned(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         (job,) = await stored(store, a_job())
         renewed = await store.renew(ownership)
         assert renewed == ownership
         assert await store.settle(renewed, [a_change(job)], now=NOW) == CLEAN
 
     async def test_a_release_that_comes_too_late_lets_go_of_nothing(self, store: Store) -> None:
-        earlier = await store.own(SPACE, "a")
+        earlier = await store.acquire(SPACE, "a")
         (job,) = await stored(store, a_job())
         await store.release(earlier)
-        later = await store.own(SPACE, "b")
+        later = await store.acquire(SPACE, "b")
         await store.release(earlier)
         assert await store.settle(later, [a_change(job)], now=NOW) == CLEAN
-        await refused(store.own(SPACE, "c"))
+        await refused(store.acquire(SPACE, "c"))
 
     async def test_a_store_may_be_closed_twice(self, store: Store) -> None:
-        await store.own(SPACE, "a")
+        await store.acquire(SPACE, "a")
         await store.close()
         await store.close()

@@ -1,8 +1,8 @@
 # ruff: noqa: D102 - the name of a test is its sentence
 """What goes in comes out."""
 
-from kron.core.outcome import Reason
-from kron.core.record import JobRecord, Kind, Result, RunRecord, Status, key_of
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import JobRecord, Result, RunKind, RunRecord, RunStatus, key_of
 from kron.ports import Store
 from kron.testing.contract.sample import (
     DEFINITION,
@@ -40,7 +40,7 @@ class RecordContract:
     """Every field of every record is kept, whatever it holds."""
 
     async def test_a_new_store_is_empty(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         loaded = await store.load(ownership, until=NOW, limit=10)
         assert (list(loaded.cases), loaded.next_at) == ([], None)
         assert await store.cases(SPACE) == []
@@ -89,7 +89,7 @@ class RecordContract:
         assert plain(found) == job
 
     async def test_identities_may_have_any_signs(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         jobs = await stored(store, *map(a_job, STRANGE))
         assert [job.identity for job in jobs] == list(STRANGE)
         await written(store, ownership, *map(a_run, STRANGE))
@@ -113,20 +113,20 @@ class RecordContract:
         assert plain(found) == job
 
     async def test_every_field_of_a_run_is_kept(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
         run = RunRecord(
             key=key_of("backup", NOON),
             identity="backup",
             nominal_time=NOON,
             fire_time=NOW + 1,
-            status=Status.FAILED,
+            status=RunStatus.FAILED,
             reason=Reason.RETRY,
             created_at=NOW + 2,
             epoch=3,
             due_at=NOW + 4,
             is_open=1,
-            kind=Kind.BACKFILL,
+            kind=RunKind.BACKFILL,
             attempt=5,
             token=6,
             started_at=NOW + 7,
@@ -139,18 +139,18 @@ class RecordContract:
         await written(store, ownership, run)
         (found,) = await store.runs(SPACE, "backup")
         assert found == run
-        assert isinstance(found.status, Status)
+        assert isinstance(found.status, RunStatus)
         assert isinstance(found.reason, Reason)
-        assert isinstance(found.kind, Kind)
+        assert isinstance(found.kind, RunKind)
         assert isinstance(found.result, Result)
 
     async def test_every_status_reason_kind_and_result_is_kept(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
         values: list[tuple[str, object]] = [
-            *(("status", status) for status in Status),
+            *(("status", status) for status in RunStatus),
             *(("reason", reason) for reason in Reason),
-            *(("kind", kind) for kind in Kind),
+            *(("kind", kind) for kind in RunKind),
             *(("result", result) for result in Result),
         ]
         runs = [
@@ -162,7 +162,7 @@ class RecordContract:
 
     async def test_errors_may_hold_what_no_text_should(self, store: Store) -> None:
         """A failing program says what it likes; that it failed must be written all the same."""
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
         await written(store, ownership, a_run(error="zero \0 and half \ud800 a sign", run_id="\0\udfff"))
         (found,) = await store.runs(SPACE, "backup")

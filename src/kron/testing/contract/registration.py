@@ -3,8 +3,8 @@
 
 import asyncio
 
-from kron.core.outcome import Reason
-from kron.core.record import Kind, Status, key_of, request_key_of
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import RunKind, RunStatus, key_of, request_key_of
 from kron.ports import Store
 from kron.testing.contract.sample import (
     CLEAN,
@@ -30,7 +30,7 @@ class RegistrationContract:
         (before,) = await stored(store, a_job("one"))
         again = a_job("one", definition='{"schedule":"0 0 * * *"}')
         settled = await store.put(SPACE, created=[a_job("two"), again], changed=[], now=NOW)
-        assert settled.changed == {"one"}
+        assert settled.stale_jobs == {"one"}
         assert [case.job for case in await store.cases(SPACE)] == [before]
 
     async def test_an_edit_of_what_somebody_else_changed_writes_nothing(self, store: Store) -> None:
@@ -38,35 +38,35 @@ class RegistrationContract:
         assert await store.put(SPACE, created=[], changed=[a_change(two, failures=1)], now=NOW) == CLEAN
         edits = [a_change(one, failures=9), a_change(two, failures=9)]
         settled = await store.put(SPACE, created=[a_job("three")], changed=edits, now=NOW)
-        assert settled.changed == {"two"}
+        assert settled.stale_jobs == {"two"}
         assert {case.job.identity: case.job.failures for case in await store.cases(SPACE)} == {
             "one": 0,
             "two": 1,
         }
 
     async def test_a_run_that_exists_is_not_asked_for_again(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
-        asked = a_run(kind=Kind.MANUAL, key=request_key_of("backup", Kind.MANUAL, "r1"))
+        asked = a_run(kind=RunKind.MANUAL, key=request_key_of("backup", RunKind.MANUAL, "r1"))
         await written(store, ownership, asked)
         (case,) = await store.cases(SPACE)
         again = a_change(case.job)
         again.inserts.append(asked._replace(nominal_time=NOON + 60))
         settled = await store.put(SPACE, created=[], changed=[again], now=NOW)
-        assert settled.handled == {asked.key}
+        assert settled.existing_runs == {asked.key}
         assert [after.job for after in await store.cases(SPACE)] == [case.job]
         assert await store.runs(SPACE, "backup") == [asked]
 
     async def test_an_edit_changes_a_job_and_its_runs_together(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
-        waiting = a_run(status=Status.PENDING, reason=Reason.PLANNED, due_at=NOW + 1)
+        waiting = a_run(status=RunStatus.PENDING, reason=Reason.PLANNED, due_at=NOW + 1)
         await written(store, ownership, waiting)
         (case,) = await store.cases(SPACE)
         edit = a_change(
             case.job, definition='{"schedule":"0 0 * * *"}', epoch=2, edited_at=NOW, launcher='{"a":1}'
         )
-        cancelled = waiting._replace(status=Status.CANCELLED, reason=Reason.EDITED, due_at=None, is_open=0)
+        cancelled = waiting._replace(status=RunStatus.CANCELLED, reason=Reason.EDITED, due_at=None, is_open=0)
         edit.updates.append(cancelled)
         assert await store.put(SPACE, created=[], changed=[edit], now=NOW) == CLEAN
         (after,) = await store.cases(SPACE)
@@ -91,7 +91,7 @@ class RegistrationContract:
         (job,) = await stored(store, a_job())
         assert await store.put(SPACE, created=[], changed=[a_change(job)], now=NOW) == CLEAN
         late = a_change(job, definition="{}", epoch=2)
-        assert (await store.put(SPACE, created=[], changed=[late], now=NOW)).changed == {"backup"}
+        assert (await store.put(SPACE, created=[], changed=[late], now=NOW)).stale_jobs == {"backup"}
         assert await store.epochs(SPACE, "backup") == []
 
     async def test_of_racing_registrations_one_wins(self, store: Store) -> None:
@@ -102,7 +102,7 @@ class RegistrationContract:
         assert case.job.failures == settled.index(CLEAN)
 
     async def test_what_is_forgotten_is_gone_with_everything_of_it(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         gone, kept = await stored(store, a_job("gone"), a_job("kept"))
         for job in (gone, kept):
             change = a_change(job)
@@ -125,7 +125,7 @@ class RegistrationContract:
         assert await store.attempts(SPACE, key_of("gone", NOON)) == []
 
     async def test_jobs_are_forgotten_created_and_changed_together(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         await stored(store, *map(a_job, ("gone", "anew", "kept")))
         await written(store, ownership, a_run("gone"), a_run("anew"))
         (kept,) = [case.job for case in await store.cases(SPACE, ["kept"])]
@@ -144,7 +144,7 @@ class RegistrationContract:
         await written(store, ownership, a_run("anew"))
 
     async def test_what_cannot_be_written_leaves_what_was_to_be_forgotten(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         _, two = await stored(store, a_job("one"), a_job("two"))
         await written(store, ownership, a_run("one"))
         assert await store.put(SPACE, created=[], changed=[a_change(two)], now=NOW) == CLEAN
@@ -152,27 +152,27 @@ class RegistrationContract:
         settled = await store.put(
             SPACE, created=[a_job("new")], changed=[late], forgotten=["one"], now=NOW + MINUTE
         )
-        assert settled.changed == {"two"}
+        assert settled.stale_jobs == {"two"}
         assert {case.job.identity for case in await store.cases(SPACE)} == {"one", "two"}
         assert await store.runs(SPACE, "one") == [a_run("one")]
         known = await store.put(SPACE, created=[a_job("two")], changed=[], forgotten=["one"], now=NOW)
-        assert known.changed == {"two"}
+        assert known.stale_jobs == {"two"}
         assert len(await store.runs(SPACE, "one")) == 1
 
     async def test_the_latest_instant_outlives_what_was_written_at_it(self, store: Store) -> None:
-        ownership = await store.own(SPACE, "a")
+        ownership = await store.acquire(SPACE, "a")
         assert ownership.high == 0
         await store.release(ownership)
         await stored(store, a_job())
         await store.put(SPACE, created=[], changed=[], forgotten=["backup"], now=NOW + 5)
         await store.put(SPACE, created=[], changed=[], now=NOW)
         await store.put(ELSEWHERE, created=[], changed=[], now=NOW + 99)
-        ownership = await store.own(SPACE, "b")
+        ownership = await store.acquire(SPACE, "b")
         assert ownership.high == NOW + 5
         await stored(store, a_job())
         await written(store, ownership, a_run(), now=NOW + 7)
         await store.release(ownership)
-        assert (await store.own(SPACE, "c")).high == NOW + 7
+        assert (await store.acquire(SPACE, "c")).high == NOW + 7
 
     async def test_cases_are_those_named_or_all(self, store: Store) -> None:
         await stored(store, *map(a_job, "abc"))

@@ -3,19 +3,19 @@
 from collections.abc import Awaitable, Sequence
 
 from kron.core.errors import OwnedError
-from kron.core.event import Happened, Report
-from kron.core.outcome import Outcome, Reason
-from kron.core.plan import plan
-from kron.core.record import JobRecord, RangeRecord, Result, RunRecord, Status, key_of
-from kron.core.turn import Case, Change, Snapshot
-from kron.ports import Ownership, Settled, Store
+from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.plan import plan
+from kron.core.plan.record import JobRecord, RangeRecord, Result, RunRecord, RunStatus, key_of
+from kron.core.plan.report import RunEvent, RunReport
+from kron.core.plan.step import Change, JobState, Snapshot
+from kron.ports import Ownership, Store, WriteResult
 
 # An instant in milliseconds, and the same in seconds.
 NOW, NOON = 1_800_000_000_000, 1_800_000_000
 MINUTE = 60_000
 SPACE, ELSEWHERE = "embed:main", "embed:other"
 DEFINITION = '{"schedule":"* * * * *","timezone":"UTC"}'
-CLEAN = Settled(frozenset(), frozenset())
+CLEAN = WriteResult(frozenset(), frozenset())
 
 
 def a_job(identity: str = "backup", *, plan_at: int | None = NOW, **fields: object) -> JobRecord:
@@ -33,7 +33,7 @@ def a_run(identity: str = "backup", nominal_time: int = NOON, **fields: object) 
         identity,
         nominal_time,
         1000 * nominal_time,
-        Status.STARTED,
+        RunStatus.STARTED,
         Reason.DUE,
         NOW,
         1,
@@ -48,7 +48,7 @@ def a_run(identity: str = "backup", nominal_time: int = NOON, **fields: object) 
 def an_end(run: RunRecord) -> RunRecord:
     """Return a run that has ended well."""
     return run._replace(
-        status=Status.SUCCESS, ended_at=NOW + 5, result=Result.SUCCESS, is_open=0, due_at=None, acked=1
+        status=RunStatus.SUCCESS, ended_at=NOW + 5, result=Result.SUCCESS, is_open=0, due_at=None, acked=1
     )
 
 
@@ -64,7 +64,7 @@ def a_change(job: JobRecord, **fields: object) -> Change:
 
 def cohort_of(jobs: Sequence[JobRecord]) -> list[Change]:
     """Return the starts of jobs that are due at once."""
-    changes, _ = plan(Snapshot([Case(job) for job in jobs], NOW, 1, {}), NOW)
+    changes, _ = plan(Snapshot([JobState(job) for job in jobs], NOW, 1, {}), NOW)
     assert all(change.cohort is changes[0].cohort is not None for change in changes)
     return changes
 
@@ -74,8 +74,8 @@ def ends_of(started: Sequence[Change], error: str | None = None, run_id: str | N
     cases = []
     for change in started:
         (run,) = change.starts
-        report = Report(run.identity, run.key, run.attempt, Happened.SUCCESS, NOW + 5, error, run_id)
-        cases.append(Case(change.job, [run], [report]))
+        report = RunReport(run.identity, run.key, run.attempt, RunEvent.SUCCESS, NOW + 5, error, run_id)
+        cases.append(JobState(change.job, [run], [report]))
     return plan(Snapshot(cases, NOW, 1, {}), NOW)[0]
 
 

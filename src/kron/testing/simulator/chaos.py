@@ -10,21 +10,21 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from kron.core.decision import Decision, decide_at
 from kron.core.errors import KronError
-from kron.core.instant import EPOCH
-from kron.core.job import Job
-from kron.core.outcome import Outcome, Reason
-from kron.core.policy import Overlap
-from kron.core.record import Kind, RangeRecord, RunRecord
-from kron.core.seed import jitter_of
+from kron.core.job.decision import Decision, decide_at
+from kron.core.job.job import Job
+from kron.core.job.outcome import Outcome, Reason
+from kron.core.job.policy import Overlap
+from kron.core.job.seed import jitter_of
+from kron.core.plan.record import RangeRecord, RunKind, RunRecord
+from kron.core.time.instant import EPOCH
 from kron.fronts.embed.runner import Runner
-from kron.testing.aftermath import Aftermath
+from kron.testing.chaos_report import Aftermath
 from kron.testing.clock import SimulatedClock
 from kron.testing.crash import kill
-from kron.testing.fault import Chance, Fault, FaultyStore
-from kron.testing.simulator.draw import Draw
-from kron.testing.simulator.trap import PromptStore
+from kron.testing.faulty_store import Chance, Fault, FaultyStore
+from kron.testing.simulator.crash_store import PromptStore
+from kron.testing.simulator.rng import Draw
 
 SPACE = "runner:main"
 YEAR = timedelta(days=365)
@@ -138,7 +138,7 @@ class _Chaos:
             since, until = self._judged[job.identity], self._until(job)
             periods = list(_periods(job, since, until))
             runs = await self._file.runs(SPACE, job.identity, limit=len(periods) + MORE_ROWS)
-            rows = {run.nominal_time: run for run in runs if run.kind is Kind.PERIOD}
+            rows = {run.nominal_time: run for run in runs if run.kind is RunKind.PERIOD}
             ranges = await self._file.ranges(SPACE, job.identity)
             for period in periods:
                 decision = decide_at(job, period)

@@ -3,21 +3,21 @@
 from collections.abc import Iterator
 from itertools import product
 
-from kron.testing.simulator.scenario import Act, Given, Scenario, Step
+from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask
 
 # One task fails and is tried again after a while, the other is still running when its next minute comes.
-FAILING = Given("a", "* * * * *", 30, ("fail",))
-SLOW = Given("b", "* * * * *", 0, ("90s",))
-EDITED = Given("a", "0-59 * * * *", 90)
-START = Step(Act.INIT, tasks=(FAILING, SLOW))
+FAILING = ScenarioTask("a", "* * * * *", 30, ("fail",))
+SLOW = ScenarioTask("b", "* * * * *", 0, ("90s",))
+EDITED = ScenarioTask("a", "0-59 * * * *", 90)
+START = ScenarioStep(Act.INIT, tasks=(FAILING, SLOW))
 ALPHABET = (
     START,
-    Step(Act.INIT, tasks=(EDITED,)),
-    Step(Act.STOP),
-    Step(Act.CRASH, turns=1),
-    Step(Act.WAIT, seconds=60),
-    Step(Act.TRAP, call="settle", how="after"),
-    Step(Act.FAULT, call="settle", how="after"),
+    ScenarioStep(Act.INIT, tasks=(EDITED,)),
+    ScenarioStep(Act.STOP),
+    ScenarioStep(Act.CRASH, turns=1),
+    ScenarioStep(Act.WAIT, seconds=60),
+    ScenarioStep(Act.TRAP, call="settle", how="after"),
+    ScenarioStep(Act.FAULT, call="settle", how="after"),
 )
 # Half a minute before noon.
 BEGIN = 1767268770

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kron.testing.simulator.computed import computed
+from kron.testing.simulator.compute import Weather
+from kron.testing.simulator.compute_trace import computed
 from kron.testing.simulator.ledger import faults_of
-from kron.testing.simulator.meter import POINT
 from kron.testing.simulator.scenario import Act, Scenario, drawn, sheltered
-from kron.testing.simulator.testimony import Line, lawful
-from kron.testing.simulator.weather import Weather
+from kron.testing.simulator.step_counter import POINT
+from kron.testing.simulator.trace_repair import Line, lawful
 from kron.testing.simulator.world import Seen, Story, play
 from kron.theory import Report, Trace, Witnesses, check
 from kron.theory.environment import EnvironmentClass

@@ -9,13 +9,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kron.core.outcome import Outcome
-from kron.core.record import Kind, RangeRecord, RunRecord, Status
-from kron.core.schedule import Schedule
-from kron.core.terms import terms_of
+from kron.core.cron.schedule import Schedule
+from kron.core.job.outcome import Outcome
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.record import RangeRecord, RunKind, RunRecord, RunStatus
 from kron.testing.simulator.scenario import Act
-from kron.testing.simulator.testimony import Line
-from kron.testing.simulator.world import Memory, Story
+from kron.testing.simulator.trace_repair import Line
+from kron.testing.simulator.world import Story, TaskMemory
 
 MINUTE_MS = 60_000
 # Older history may have been removed, so it is not asked for (in milliseconds).
@@ -24,11 +24,11 @@ KEPT_MS = 80 * 86_400_000
 MAX_PERIODS = 20_160
 # A period counts as missed if it came so long before the take-over; a store that is late moves that.
 LATE_MS, SLACK_MS = 60_000, 30_000
-OVER = frozenset({Status.SUCCESS, Status.SKIPPED, Status.MISSED, Status.CANCELLED})
+OVER = frozenset({RunStatus.SUCCESS, RunStatus.SKIPPED, RunStatus.MISSED, RunStatus.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LedgerRun:
     """One start in the trace, when it ended, and how."""
 
     start: int
@@ -44,7 +44,7 @@ def faults_of(story: Story, lines: Sequence[Line]) -> list[str]:
     ]
 
 
-def _faults(story: Story, memory: Memory, lines: Sequence[Line]) -> Iterator[str]:
+def _faults(story: Story, memory: TaskMemory, lines: Sequence[Line]) -> Iterator[str]:
     runs = runs_of(lines, memory.job.identity)
     periods = periods_of(story, memory)
     records = Records(memory)
@@ -73,24 +73,24 @@ def _faults(story: Story, memory: Memory, lines: Sequence[Line]) -> Iterator[str
         yield f"its definition changed {edits} times, but it is in epoch {memory.job.epoch} on record"
 
 
-def runs_of(lines: Sequence[Line], name: str) -> list[Run]:
+def runs_of(lines: Sequence[Line], name: str) -> list[LedgerRun]:
     """Return the runs of a task as the trace tells them, oldest first."""
-    found: list[Run] = []
+    found: list[LedgerRun] = []
     for line in lines:
         if line.get("event") == "UnexpectedShutdown" and found and found[-1].ended_as is None:
-            found[-1] = Run(found[-1].start, "Crash")
+            found[-1] = LedgerRun(found[-1].start, "Crash")
         if line.get("task") == name:
             if line["event"] == "RunStart":
-                found.append(Run(line["t"], None))
+                found.append(LedgerRun(line["t"], None))
             elif found:
-                found[-1] = Run(found[-1].start, line["event"])
+                found[-1] = LedgerRun(found[-1].start, line["event"])
     return found
 
 
-def periods_of(story: Story, memory: Memory) -> list[int]:
+def periods_of(story: Story, memory: TaskMemory) -> list[int]:
     """Return the periods of the present definition that must be on record, the newest ones."""
     job = memory.job
-    terms = terms_of(job.definition, job.identity)
+    terms = compiled_job(job.definition, job.identity)
     plan = Schedule(terms.job.schedule.text, story.scenario.zone, dialect="posix").plan
     # What came before a clock was set back has come, also where its time is to come once more.
     until = max(job.cursor, story.until // 1000) if story.is_running else job.cursor
@@ -107,10 +107,10 @@ def periods_of(story: Story, memory: Memory) -> list[int]:
 class Records:
     """All that is on record of one task, by period."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: TaskMemory) -> None:
         self._rows: dict[int, list[RunRecord | RangeRecord]] = {}
         for run in memory.runs:
-            if run.kind is Kind.PERIOD:
+            if run.kind is RunKind.PERIOD:
                 self._rows.setdefault(run.nominal_time, []).append(run)
         epoch = memory.job.epoch
         self._ranges = sorted((one for one in memory.ranges if one.epoch == epoch), key=lambda one: one.first)
@@ -169,7 +169,7 @@ def edits_of(lines: Sequence[Line], name: str) -> int:
 
 
 def _compare(
-    period: int, record: RunRecord | RangeRecord, own: Sequence[Run], later: int | None
+    period: int, record: RunRecord | RangeRecord, own: Sequence[LedgerRun], later: int | None
 ) -> Iterator[str]:
     """Compare a period with its starts: those before the next period came."""
     outcome = record.outcome
@@ -185,7 +185,7 @@ def _compare(
     if record.started_at is not None and record.attempt != len(own):
         yield f"the period {period} was started {len(own)} times, but {record.attempt} are on record"
     succeeded = own[-1].ended_as == "RunSuccess"
-    if succeeded != (record.status is Status.SUCCESS):
+    if succeeded != (record.status is RunStatus.SUCCESS):
         yield f"the period {period} ended as {own[-1].ended_as}, but is {record.status} on record"
 
 
@@ -201,15 +201,15 @@ def _compare_dropped(period: int, later: int, record: RunRecord | RangeRecord, l
         yield f"the period {period} came while nobody was there, but is {record.outcome} on record"
 
 
-def _left_open(memory: Memory) -> Iterator[str]:
+def _left_open(memory: TaskMemory) -> Iterator[str]:
     """Find runs that are over, and that something is still to come of."""
     for run in memory.runs:
         if run.status in OVER and (run.is_open or run.due_at is not None):
             yield f"the period {run.nominal_time} is {run.status} on record, and still open"
 
 
-def _doubles(memory: Memory) -> Iterator[str]:
+def _doubles(memory: TaskMemory) -> Iterator[str]:
     """Find periods that stand on record more than once, of whatever definition."""
-    nominal = [run.nominal_time for run in memory.runs if run.kind is Kind.PERIOD]
+    nominal = [run.nominal_time for run in memory.runs if run.kind is RunKind.PERIOD]
     if len(set(nominal)) != len(nominal):
         yield "a period has two rows"

@@ -3,9 +3,9 @@
 import asyncio
 from typing import NamedTuple
 
+from kron.testing.simulator.compute import Weather
 from kron.testing.simulator.judge import WITNESSES, judge, steps_of
-from kron.testing.simulator.scenario import Act, Given, Scenario, Step
-from kron.testing.simulator.weather import Weather
+from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask
 from kron.testing.simulator.world import play
 from kron.theory import Status, Witnesses, check, fit
 from kron.theory.checker import Cost, costs_of
@@ -30,11 +30,15 @@ class Progress(NamedTuple):
 
 def busy_life(tasks: int, down_s: int) -> Scenario:
     """Return a life in which every task fails once, is tried again, and outlives an absence and a crash."""
-    given = tuple(Given(f"task-{number:06}", "0 * * * *", 60, ("fail",)) for number in range(tasks))
-    begin = Step(Act.INIT, tasks=given)
+    given = tuple(ScenarioTask(f"task-{number:06}", "0 * * * *", 60, ("fail",)) for number in range(tasks))
+    begin, stop, crash = (
+        ScenarioStep(Act.INIT, tasks=given),
+        ScenarioStep(Act.STOP),
+        ScenarioStep(Act.CRASH),
+    )
     steps = (
-        begin, _wait(101), Step(Act.STOP), _wait(down_s), begin, _wait(60), Step(Act.CRASH), _wait(10),
-        begin, _wait(HOUR), Step(Act.STOP), _wait(1),
+        begin, _wait(101), stop, _wait(down_s), begin, _wait(60), crash, _wait(10),
+        begin, _wait(HOUR), stop, _wait(1),
     )  # fmt: skip
     return Scenario(ZONE, BEGIN, steps)
 
@@ -52,5 +56,5 @@ def measure(tasks: int, down_s: int = HOUR) -> Progress:
     return Progress(tasks, down_s, dearest, cheapest, fitted, judged and judge(story).lawful)
 
 
-def _wait(seconds: float) -> Step:
-    return Step(Act.WAIT, seconds=seconds)
+def _wait(seconds: float) -> ScenarioStep:
+    return ScenarioStep(Act.WAIT, seconds=seconds)

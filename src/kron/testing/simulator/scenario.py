@@ -5,16 +5,16 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from kron.core.instant import DAY, datetime_of
-from kron.testing.fault import Fault
-from kron.testing.simulator.draw import Draw
+from kron.core.time.instant import DAY, datetime_of
+from kron.testing.faulty_store import Fault
+from kron.testing.simulator.rng import Draw
 
 MINUTE, HOUR = 60, 3600
 MONTH, YEAR = 30 * DAY, 365 * DAY
 MAX_STEPS = 24
 
 
-class Given(NamedTuple):
+class ScenarioTask(NamedTuple):
     """A task as a scenario registers it; `does` says how its calls end, one after the other, then all well.
 
     `ok` and `fail` at once, `30s` and `fail 30s` after that while, `hang` never.
@@ -42,13 +42,13 @@ class Act(StrEnum):
     WAIT = "wait"
 
 
-class Step(NamedTuple):
+class ScenarioStep(NamedTuple):
     """One step: it comes so many turns of the event loop after the one before it."""
 
     act: Act
     turns: int = 0
     seconds: float = 0
-    tasks: tuple[Given, ...] = ()
+    tasks: tuple[ScenarioTask, ...] = ()
     call: str = ""
     how: str = ""
 
@@ -72,7 +72,7 @@ class Scenario(NamedTuple):
 
     zone: str
     start: float
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
 
     @property
     def faulty(self) -> bool:
@@ -124,7 +124,7 @@ OUTAGES = 0.2
 ENGINE_CALLS = ("load", "settle", "settle", "cases", "find_runs", "in_flight")
 # A list that was written although `initialize` failed is beyond what a caller can be told.
 CALL_FAULTS = {call: tuple(Fault) for call in ENGINE_CALLS} | dict.fromkeys(
-    ("own", "put", "release"), (Fault.BEFORE, Fault.DELAY, Fault.YIELD)
+    ("acquire", "put", "release"), (Fault.BEFORE, Fault.DELAY, Fault.YIELD)
 )
 ACTS = (
     *(Act.INIT,) * 24, *(Act.STOP,) * 13, *(Act.CRASH,) * 8, *(Act.TRAP,) * 8, *(Act.FAULT,) * 8,
@@ -141,7 +141,7 @@ def drawn(seed: int | str) -> Scenario:
     tame = draw.happens(0.4)
     acts = [act for act in ACTS if not (tame and act in (Act.FAULT, Act.JUMP))]
     tasks = _tasks(draw, rare)
-    steps = [Step(Act.INIT, tasks=tasks)]
+    steps = [ScenarioStep(Act.INIT, tasks=tasks)]
     is_up = True
     for _ in range(4 + draw.below(MAX_STEPS)):
         step = _step(draw, draw.one_of(acts), rare=rare, is_up=is_up)
@@ -162,41 +162,41 @@ def drawn(seed: int | str) -> Scenario:
     return Scenario(zone, start, tuple(steps))
 
 
-def _overrun(draw: Draw, now: float) -> list[Step]:
+def _overrun(draw: Draw, now: float) -> list[ScenarioStep]:
     """Return a run that outlasts its next minutes, and a stop that waits for it; then the same list again.
 
     What waited for that run is owed as soon as somebody is there again, not a quarter of an hour later.
     """
-    tasks = (Given("a", QUARTERLY, draw.one_of(RETRIES), (draw.one_of(("200s", "fail 200s")),)),)
+    tasks = (ScenarioTask("a", QUARTERLY, draw.one_of(RETRIES), (draw.one_of(("200s", "fail 200s")),)),)
     waits = (QUARTER - now % QUARTER - 10, draw.one_of((20, 80, 140, 200)), draw.one_of((80, 250, 400)), 70)
-    quarter, run, end, rest = (Step(Act.WAIT, seconds=seconds) for seconds in waits)
-    begin, again = Step(Act.INIT, tasks=tasks), Step(Act.INIT, tasks=_again(draw, tasks))
+    quarter, run, end, rest = (ScenarioStep(Act.WAIT, seconds=seconds) for seconds in waits)
+    begin, again = ScenarioStep(Act.INIT, tasks=tasks), ScenarioStep(Act.INIT, tasks=_again(draw, tasks))
     return [
-        Step(Act.STOP),
-        Step(Act.WAIT, seconds=QUARTER),
+        ScenarioStep(Act.STOP),
+        ScenarioStep(Act.WAIT, seconds=QUARTER),
         quarter,
         begin,
         run,
-        Step(Act.STOP),
+        ScenarioStep(Act.STOP),
         end,
         again,
         rest,
     ]
 
 
-def _outage(draw: Draw, now: float) -> list[Step]:
+def _outage(draw: Draw, now: float) -> list[ScenarioStep]:
     """Return a run of which a store that fails is told first; its end is not to be lost by that."""
-    tasks = (Given("a", "* * * * *", draw.one_of(RETRIES), (draw.one_of(("30s", "fail 30s")),) * 3),)
+    tasks = (ScenarioTask("a", "* * * * *", draw.one_of(RETRIES), (draw.one_of(("30s", "fail 30s")),) * 3),)
     # Whatever is owed before, something runs ten seconds after a minute has begun.
     run = MINUTE - now % MINUTE + 10
     how = str(draw.one_of((Fault.BEFORE, Fault.AFTER, Fault.LOSE)))
     return [
-        Step(Act.STOP),
-        Step(Act.WAIT, seconds=5 * MINUTE),
-        Step(Act.INIT, tasks=tasks),
-        Step(Act.WAIT, seconds=run),
-        Step(Act.FAULT, call=draw.one_of(("load", "settle")), how=how),
-        Step(Act.WAIT, seconds=2 * MINUTE),
+        ScenarioStep(Act.STOP),
+        ScenarioStep(Act.WAIT, seconds=5 * MINUTE),
+        ScenarioStep(Act.INIT, tasks=tasks),
+        ScenarioStep(Act.WAIT, seconds=run),
+        ScenarioStep(Act.FAULT, call=draw.one_of(("load", "settle")), how=how),
+        ScenarioStep(Act.WAIT, seconds=2 * MINUTE),
     ]
 
 
@@ -206,42 +206,42 @@ def sheltered(scenario: Scenario) -> Scenario:
     return scenario._replace(steps=tuple(step for step in steps if step.act is not Act.JUMP))
 
 
-def _step(draw: Draw, act: Act, *, rare: bool, is_up: bool) -> Step:
+def _step(draw: Draw, act: Act, *, rare: bool, is_up: bool) -> ScenarioStep:
     turns = draw.one_of((0, 0, 1, 2, 3, 5, 8, 13, 30))
     match act:
         case Act.INIT:
-            return Step(act, turns, tasks=_tasks(draw, rare))
+            return ScenarioStep(act, turns, tasks=_tasks(draw, rare))
         case Act.STOP | Act.CRASH:
-            return Step(act, turns)
+            return ScenarioStep(act, turns)
         case Act.TRAP:
-            call = draw.one_of((*ENGINE_CALLS, "put", "own", "release"))
-            return Step(act, turns, call=call, how=draw.one_of(("before", "after")))
+            call = draw.one_of((*ENGINE_CALLS, "put", "acquire", "release"))
+            return ScenarioStep(act, turns, call=call, how=draw.one_of(("before", "after")))
         case Act.FAULT:
             call = draw.one_of(tuple(CALL_FAULTS))
-            return Step(act, turns, call=call, how=str(draw.one_of(CALL_FAULTS[call])))
+            return ScenarioStep(act, turns, call=call, how=str(draw.one_of(CALL_FAULTS[call])))
         case Act.JUMP:
-            return Step(act, turns, draw.one_of((5, 61, 600, HOUR, DAY, 400 * DAY, -5, -90, -HOUR)))
+            return ScenarioStep(act, turns, draw.one_of((5, 61, 600, HOUR, DAY, 400 * DAY, -5, -90, -HOUR)))
         case Act.WAIT:
             return _pause(draw, rare=rare, is_up=is_up)
 
 
-def _pause(draw: Draw, *, rare: bool, is_up: bool) -> Step:
+def _pause(draw: Draw, *, rare: bool, is_up: bool) -> ScenarioStep:
     pauses: Sequence[float] = PAUSES
     if rare and draw.happens(0.5):
         pauses = RARE_PAUSES
     elif not is_up and draw.happens(0.3):
         pauses = LONG_PAUSES
-    return Step(Act.WAIT, seconds=draw.one_of(pauses))
+    return ScenarioStep(Act.WAIT, seconds=draw.one_of(pauses))
 
 
-def _again(draw: Draw, tasks: tuple[Given, ...]) -> tuple[Given, ...]:
+def _again(draw: Draw, tasks: tuple[ScenarioTask, ...]) -> tuple[ScenarioTask, ...]:
     return tuple(task._replace(does=draw.some_of(DOES, 5)) for task in tasks)
 
 
-def _tasks(draw: Draw, rare: bool) -> tuple[Given, ...]:
+def _tasks(draw: Draw, rare: bool) -> tuple[ScenarioTask, ...]:
     crons = RARE if rare else BUSY
     return tuple(
-        Given(name, draw.one_of(crons), draw.one_of(RETRIES), draw.some_of(DOES, 5))
+        ScenarioTask(name, draw.one_of(crons), draw.one_of(RETRIES), draw.some_of(DOES, 5))
         for name in "abc"
         if draw.happens(0.8)
     )

@@ -10,18 +10,18 @@ from datetime import timedelta
 from pathlib import Path
 
 from kron.core.errors import KronError
-from kron.core.instant import EPOCH
-from kron.core.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
-from kron.core.turn import MILLISECOND
+from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
+from kron.core.plan.step import MILLISECOND
+from kron.core.time.instant import EPOCH
 from kron.fronts.embed.scheduler import Scheduler
-from kron.stores.sqlite_file import MEMORY
+from kron.stores.sqlite.file import MEMORY
 from kron.testing.crash import kill, trace
-from kron.testing.fault import Fault
-from kron.testing.simulator.meter import Meter, MeteredClock, Stamped
-from kron.testing.simulator.scenario import Act, Given, Scenario, Step
-from kron.testing.simulator.testimony import complete, supernatural
-from kron.testing.simulator.trap import PromptStore, TrappedStore
-from kron.testing.simulator.weather import Weather
+from kron.testing.faulty_store import Fault
+from kron.testing.simulator.compute import Weather
+from kron.testing.simulator.crash_store import PromptStore, TrappedStore
+from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask
+from kron.testing.simulator.step_counter import Meter, MeteredClock, Stamped
+from kron.testing.simulator.trace_repair import complete, supernatural
 
 SPACE = "embed:main"
 FILE = "simulated.db"
@@ -37,7 +37,7 @@ Seen = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class TaskMemory:
     """All that is on record of one task at the end."""
 
     job: JobRecord
@@ -52,7 +52,7 @@ class Story:
 
     scenario: Scenario
     lines: list[str] = field(default_factory=list)
-    memories: list[Memory] = field(default_factory=list)
+    memories: list[TaskMemory] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     # What was seen of each task's calls in each life; all but the last life ended with a crash.
     lives: list[Counter[Seen]] = field(default_factory=lambda: [Counter()])
@@ -105,7 +105,7 @@ class World:
         except TimeoutError as endless:
             self.story.faults.append(str(endless) or "something works and never ends")
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: ScenarioStep) -> None:
         for _ in range(step.turns):
             await asyncio.sleep(0)
         if self._is_dead:
@@ -127,7 +127,7 @@ class World:
             case Act.WAIT:
                 await self.clock.advance_to(self.clock.now() + timedelta(seconds=step.seconds))
 
-    def _initialize(self, tasks: tuple[Given, ...]) -> None:
+    def _initialize(self, tasks: tuple[ScenarioTask, ...]) -> None:
         if self.scheduler.state in ("uninitialized", "stopped"):
             self.store.put_at = None
         self._begin(self.scheduler.initialize(self._listed(tasks)))
@@ -151,7 +151,7 @@ class World:
 
     # --- callbacks -------------------------------------------------------------------------------
 
-    def _listed(self, tasks: tuple[Given, ...]) -> list[tuple[str, str, Callback, timedelta]]:
+    def _listed(self, tasks: tuple[ScenarioTask, ...]) -> list[tuple[str, str, Callback, timedelta]]:
         self._scripts.update({task.name: list(task.does) for task in tasks})
         return [
             (task.name, task.cron, self._callback(task.name), timedelta(seconds=task.retry_s))
@@ -222,13 +222,13 @@ class World:
         if self._meter is not None:
             self._meter.is_counting = counts
 
-    async def _memories(self) -> list[Memory]:
+    async def _memories(self) -> list[TaskMemory]:
         store, found = self.store.inner, []
         for case in await store.cases(SPACE):
             name = case.job.identity
             runs = await store.runs(SPACE, name, limit=MAX_ROWS)
             attempts = {run.key: await store.attempts(SPACE, run.key) for run in runs if run.attempt > 1}
-            found.append(Memory(case.job, runs, await store.ranges(SPACE, name), attempts))
+            found.append(TaskMemory(case.job, runs, await store.ranges(SPACE, name), attempts))
         return found
 
     async def _close(self) -> None:

@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from kron.core.count import count_between
-from kron.core.instant import DAY, EpochSeconds
-from kron.core.job import MAX_OPEN_WINDOWS
-from kron.core.record import JobRecord
-from kron.core.registration import is_period
-from kron.core.terms import Terms, terms_of
+from kron.core.cron.count import count_between
+from kron.core.job.job import MAX_OPEN_WINDOWS
+from kron.core.plan.compiled import CompiledJob, compiled_job
+from kron.core.plan.record import JobRecord
+from kron.core.plan.registration import is_period
+from kron.core.time.instant import DAY, EpochSeconds
 
 # A day has so many parts, each of them so many seconds long.
 PARTS = 96
@@ -30,7 +30,7 @@ class Day(NamedTuple):
 
 def day_of(job: JobRecord, now: EpochSeconds) -> Day:
     """Return the coming day of a schedule, as it would be if it were not paused."""
-    terms = terms_of(job.definition, job.identity)
+    terms = compiled_job(job.definition, job.identity)
     end = now + DAY
     if job.deleted_at is not None or job.remaining == 0:
         return Day([], 0)
@@ -39,13 +39,13 @@ def day_of(job: JobRecord, now: EpochSeconds) -> Day:
     return Day(_bars(filled), count_between(terms.plan, first, last) if first < last else 0)
 
 
-def _bounds(terms: Terms, start: EpochSeconds, end: EpochSeconds) -> tuple[EpochSeconds, EpochSeconds]:
+def _bounds(terms: CompiledJob, start: EpochSeconds, end: EpochSeconds) -> tuple[EpochSeconds, EpochSeconds]:
     policy = terms.policy
     first = start if policy.start_at is None else max(start, policy.start_at)
     return first, end if policy.end_at is None else min(end, policy.end_at + 1)
 
 
-def _filled(terms: Terms, now: EpochSeconds, end: EpochSeconds) -> set[int]:
+def _filled(terms: CompiledJob, now: EpochSeconds, end: EpochSeconds) -> set[int]:
     """Return the parts of the day in which something may start; of each part one period is enough."""
     parts: set[int] = set()
     found = terms.plan.next_after(now - terms.late - 1)

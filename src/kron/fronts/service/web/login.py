@@ -7,9 +7,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from kron.fronts.service.guard.caller import Right, UnknownCallerError
-from kron.fronts.service.guard.sentry import COOKIE, Porter
-from kron.fronts.service.web.rendering import HEADERS, page, render
+from kron.fronts.service.auth.middleware import COOKIE, Authenticator
+from kron.fronts.service.auth.principal import TokenScope, UnknownCallerError
+from kron.fronts.service.web.render import HEADERS, page, render
 
 READ = ["GET", "HEAD"]
 NOT_ALLOWED = "the token does not have the scope read"
@@ -19,7 +19,7 @@ TOO_LONG = f"the token has more than {MAX_COOKIE} bytes, which browsers do not k
 FOREIGN = "the request comes from another site"
 
 
-def login_routes(porter: Porter) -> APIRouter:
+def login_routes(porter: Authenticator) -> APIRouter:
     """Return the routes by which a browser signs in and out."""
     router = APIRouter(include_in_schema=False)
 
@@ -39,7 +39,7 @@ def login_routes(porter: Porter) -> APIRouter:
             caller = await porter.caller_with(token)
         except UnknownCallerError as refusal:
             return page(render("login.html", is_open=False, error=refusal.reason), 401)
-        if not caller.may(Right.READ):
+        if not caller.may(TokenScope.READ):
             return page(render("login.html", is_open=False, error=NOT_ALLOWED), 403)
         response = _to("/")
         is_safe = request.url.scheme == "https"

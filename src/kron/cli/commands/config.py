@@ -1,0 +1,40 @@
+"""`kron config`: the settings of the service that hold here, and where each came from."""
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from kron.cli.main import GOOD, one_line
+from kron.cli.support.option import AsJson
+from kron.fronts.service.settings import read_settings
+from kron.fronts.service.settings_view import shown
+
+Config = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="A TOML file with settings (or KRON_CONFIG)."),
+]
+
+
+def config_command(config: Config = None, as_json: AsJson = False) -> int:
+    """Print the settings of the service, each with where it came from.
+
+    Settings come from a TOML file, from the environment (KRON_TICK_MS, ...), and from options of a command;
+    the later count.
+
+    \b
+    Examples:
+      kron config
+      KRON_TICK_MS=500 kron config --json
+      kron config --config kron.toml
+    """  # noqa: D301
+    lines = shown(read_settings(os.environ, {}, file=config))
+    if as_json:
+        print(json.dumps(lines, indent=2))
+        return GOOD
+    for line in lines:
+        value = json.dumps(line["value"], ensure_ascii=False)
+        place = line["place"] or line["source"]
+        print(one_line(f"{line['name']:24} {value:30} {place}"))
+    return GOOD

@@ -1,0 +1,191 @@
+"""`kron conform`: whether a recorded trace is that of a correct scheduler, and whose fault it is if not."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kron.cli.main import GOOD, NO, one_line
+from kron.cli.support.option import AsJson, offer, whole_number
+from kron.cli.support.read import STDIN
+from kron.core.errors import InvalidOptionError, InvalidTraceError, UnreadableFileError
+from kron.theory.bound import Witnesses
+from kron.theory.checker import check
+from kron.theory.event import Kind, Position
+from kron.theory.report import Report
+from kron.theory.trace import MAX_LINE, Trace
+from kron.theory.verdict import READINGS, Finding, Status
+
+# A bound this large is as good as none.
+MOST = 999_999_999
+MARKS = {Status.PASSED: " ", Status.FAILED: "!", Status.INCONCLUSIVE: "?", Status.OUT_OF_SCOPE: "-"}
+# What stands for an event in the picture; at most these many events of a position are named.
+SIGNS = {
+    Kind.INIT_START: "[", Kind.INIT_SUCCESS: "]", Kind.INIT_FAILURE: "x", Kind.STOP_START: "(",
+    Kind.STOP_END: ")", Kind.CRASH: "#", Kind.RUN_START: ">", Kind.RUN_SUCCESS: "<", Kind.RUN_FAILURE: "f",
+    Kind.DUE: "d", Kind.RETRY_DUE: "r", Kind.MINUTE_START: ".", Kind.COMPUTE: "c", Kind.SUPERNATURAL: "*",
+}  # fmt: skip
+MAX_NAMED = 4
+
+File = Annotated[str, typer.Argument(metavar="TRACE", help="A trace as JSON lines; - is the input.")]
+Reading = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="kron, or literal: by the letter of the formulas.",
+        autocompletion=offer(lambda: READINGS),
+    ),
+]
+Happy = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KIND", help="A kind of Supernatural event the scheduler must cope with; repeatable."
+    ),
+]
+Within = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Without Compute events: what is promised must come within N units of the trace's time.",
+        parser=whole_number("--within", 0, MOST),
+    ),
+]
+Bound = Annotated[
+    str | None,
+    typer.Option(
+        "--witnesses",
+        metavar="A,B,LAG",
+        help="With Compute events: what is promised may take A times the length of its list and time, "
+        "plus B, plus LAG compute.",
+    ),
+]
+
+
+def conform_command(
+    trace: File,
+    reading: Reading = "kron",
+    happy: Happy = None,
+    within: Within = None,
+    witnesses: Bound = None,
+    as_json: AsJson = False,
+) -> int:
+    """Judge a recorded trace by the axioms of correct scheduling, and say who broke one first.
+
+    A trace of any length is read line by line. Exit code 0: it conforms; 1: an axiom is violated; 2: the
+    trace cannot be read.
+
+    \b
+    Examples:
+      kron conform trace.jsonl
+      kron conform trace.jsonl --within 60000
+      kron conform - --happy clock --json
+    """  # noqa: D301
+    kinds = [kind for given in happy or () for kind in given.split(",")]
+    bound = None if witnesses is None else parse_witnesses(witnesses)
+    try:
+        subject = Trace.from_jsonl(read_lines(trace))
+        report = check(subject, bound, reading=reading, happy=kinds, within=within)
+    except InvalidTraceError as error:
+        raise UnreadableFileError(file=trace, reason=f"line {error.line}: {error.reason}") from error
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        for line in lines_of(report, trace):
+            print(line)
+    return GOOD if report.conforms else NO
+
+
+def parse_witnesses(text: str) -> Witnesses:
+    """Return the witnesses that a text such as 3,0,1 stands for."""
+    parts = text.split(",")
+    if len(parts) != 3:
+        raise InvalidOptionError(option="--witnesses", value=text, reason="use three numbers, as in 3,0,1")
+    a, b, t_lag = map(whole_number("--witnesses", 0, MOST), parts)
+    return Witnesses(a, b, t_lag)
+
+
+def read_lines(file: str) -> Iterator[str]:
+    """Yield the lines of a file one by one; none is held longer than a line of a trace may be."""
+    try:
+        with open(0 if file == STDIN else Path(file), encoding="utf-8-sig", closefd=file != STDIN) as stream:
+            yield from iter(lambda: stream.readline(MAX_LINE + 1), "")
+    except OSError as cause:
+        raise UnreadableFileError(file=file, reason=cause.strerror or str(cause)) from cause
+    except UnicodeDecodeError as cause:
+        raise UnreadableFileError(file=file, reason="it is not UTF-8 text") from cause
+    except ValueError as cause:
+        raise UnreadableFileError(file=file, reason=str(cause)) from cause
+
+
+def lines_of(report: Report, file: str) -> Iterator[str]:
+    """Yield the report for people."""
+    yield one_line(f"{file}: {report.verdict}{_blamed(report)}")
+    if report.scope_ends is not None:
+        yield f"  out of scope from position {report.scope_ends} on: the happy set has no such phenomenon"
+    if report.environment is not None:
+        environment = report.environment
+        yield (
+            f"  environment: {environment.kind}, compute at {environment.compute:,} of "
+            f"{environment.points:,} points, longest pause {environment.longest_pause:,}"
+        )
+    yield ""
+    for finding in report:
+        yield one_line(_row(finding)).rstrip()
+    if report.failed:
+        yield ""
+        yield from picture(report.around, report.failed[0])
+
+
+def _blamed(report: Report) -> str:
+    if report.blame is None:
+        return ""
+    first = report.failed[0]
+    return f"; {first.axiom} is broken first, at position {first.position}: the {report.blame} is to blame"
+
+
+def _row(finding: Finding) -> str:
+    place = "" if finding.position is None else f"at {finding.position}"
+    return f"  {MARKS[finding.status]} {finding.axiom:<4}{finding.status:<13} {place:<10} {finding.message}"
+
+
+def picture(positions: tuple[Position, ...], finding: Finding) -> Iterator[str]:
+    """Yield a timeline about a violation: one row for each position, a column for each task."""
+    tasks = sorted({event.task for position in positions for event in position.events if event.task})
+    shown = tasks[:8]
+    running: set[str] = set()
+    part = "" if finding.broken in (None, finding.formula) else f", where {finding.broken} is false"
+    yield one_line(f"  {finding.axiom}: {finding.formula}{part}")
+    yield one_line(f"    position          t  {'  '.join(shown)}")
+    for position in positions:
+        columns = "  ".join(_column(task, position, running) for task in shown)
+        mark = (
+            "  <-- here"
+            if position.i == finding.position and position is _last_at(positions, position.i)
+            else ""
+        )
+        yield one_line(f"  {position.i:>10} {position.t:>10}  {columns}  {_named(position)}{mark}").rstrip()
+
+
+def _last_at(positions: tuple[Position, ...], i: int) -> Position:
+    return [position for position in positions if position.i == i][-1]
+
+
+def _column(task: str, position: Position, running: set[str]) -> str:
+    """Return what a task does at a position, and whether it runs from there on."""
+    kinds = [event.kind for event in position.events if event.task == task]
+    crash = any(event.kind is Kind.CRASH for event in position.events)
+    if Kind.RUN_START in kinds:
+        running.add(task)
+    elif crash or Kind.RUN_SUCCESS in kinds or Kind.RUN_FAILURE in kinds:
+        running.discard(task)
+    sign = SIGNS[kinds[0]] if kinds else ("|" if task in running else " ")
+    return sign.ljust(len(one_line(task)))
+
+
+def _named(position: Position) -> str:
+    """Return the events of a position in words, Compute left out and many cut short."""
+    events = [str(event) for event in position.events if event.kind is not Kind.COMPUTE] or ["Compute"]
+    more = len(events) - MAX_NAMED
+    return ", ".join(events[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,221 @@
+"""`kron explain`: what an expression means, or how a job's time was chosen."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from kron.cli.commands.next import since_of
+from kron.cli.main import one_line
+from kron.cli.support.option import (
+    MAX_COUNT,
+    AsJson,
+    Dialect,
+    DstGap,
+    DstRepeat,
+    From,
+    Identity,
+    System,
+    Zone,
+    whole_number,
+)
+from kron.cli.support.source import Options, Source, check_crontab_only, crontab_schedules, read_source
+from kron.cli.support.table import preview_entry, preview_row
+from kron.core.cron.crontab import CrontabEntry
+from kron.core.cron.field import MONTH, WEEKDAY, Field
+from kron.core.cron.preview import Line, changes_ahead, preview
+from kron.core.cron.schedule import Schedule
+from kron.core.errors import InputError, InvalidOptionError
+from kron.core.lint.lint import strict_text
+from kron.core.time.instant import DAY, EpochSeconds
+
+# How far ahead changes of the clocks are shown: long enough for every zone's next two.
+AHEAD = 2 * 366 * DAY
+
+DEFAULT_COUNT = 3
+
+Subject = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXPR|FILE", help="A cron expression, a crontab or a job file; - is standard input."
+    ),
+]
+Count = Annotated[
+    int | None,
+    typer.Option(
+        "-n",
+        "--count",
+        metavar="N",
+        help=f"How many times to show; not for job files.  [default: {DEFAULT_COUNT}]",
+        parser=whole_number("-n", 1, MAX_COUNT),
+    ),
+]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="Job files: the period to explain.  [default: the next one]"),
+]
+Now = Annotated[
+    str | None, typer.Option("--now", metavar="TIME", help="Job files: when to judge it.  [default: now]")
+]
+JobName = Annotated[
+    str | None, typer.Option("--job", metavar="IDENTITY", help="Job files: which job.  [default: all]")
+]
+Active = Annotated[bool, typer.Option("--active", help="Job files: judge as if an execution were active.")]
+
+
+def explain_command(
+    subject: Subject,
+    tz: Zone = None,
+    start: From = None,
+    count: Count = None,
+    dialect: Dialect = "extended",
+    identity: Identity = None,
+    dst_gap: DstGap = "skip",
+    dst_repeat: DstRepeat = "both",
+    system: System = False,
+    at: At = None,
+    now: Now = None,
+    job: JobName = None,
+    active: Active = False,
+    as_json: AsJson = False,
+) -> None:
+    """Explain an expression in words, or how and why a job's time was chosen.
+
+    An expression is shown as a sentence, with its fields, its day rule, its next times, the changes of the
+    clocks that matter to it, and the strict POSIX expression that means the same. For a job file the whole
+    chain of one period is shown: nominal time, window, seed, every sample with the constraint that rejected
+    it, the chosen time, and the verdict.
+
+    \b
+    Examples:
+      kron explain "0 9 1,15 * mon"
+      kron explain "*/15 22-2 * * *" --tz America/New_York
+      kron explain /etc/crontab
+      kron explain jobs.yaml --job prod/backup --at 2026-03-29T00:00:00Z
+    """  # noqa: D301
+    options = Options(tz=tz, dialect=dialect, identity=identity, dst_gap=dst_gap, dst_repeat=dst_repeat)
+    source = read_source(subject)
+    check_crontab_only(source, system=system)
+    if source is not None and source.has_jobs:
+        from kron.cli.support.decision_steps import explain_jobs
+        from kron.cli.support.job_file import parse_jobs
+
+        options.check_unused(subject)
+        _refuse({"--from": start}, "for job files use --at or --now")
+        _refuse({"-n": count}, "one period of each job is explained; --at says which")
+        explain_jobs(parse_jobs(source), name=job, at=at, now=now, active=active, as_json=as_json)
+        return
+    _refuse({"--at": at, "--now": now, "--job": job}, "it is for job files only")
+    if active:
+        raise InputError("Invalid --active: it is for job files only")
+    entries: list[tuple[CrontabEntry | None, Schedule]] = (
+        [(None, options.schedule(subject))] if source is None else []
+    )
+    if source is not None:
+        entries += crontab_schedules(source, options, system=system)
+    _explain_schedules(source, entries, start, count or DEFAULT_COUNT, as_json=as_json)
+
+
+def _explain_schedules(
+    source: Source | None,
+    entries: list[tuple[CrontabEntry | None, Schedule]],
+    start: str | None,
+    count: int,
+    *,
+    as_json: bool,
+) -> None:
+    documents = []
+    for number, (entry, schedule) in enumerate(entries):
+        since = since_of(start, schedule.timezone)
+        if as_json:
+            place: dict[str, object] = {"line": entry.line, "command": entry.command} if entry else {}
+            documents.append(place | _document(schedule, since, count))
+        else:
+            print("\n" * (number > 0), end="")
+            if entry and source:
+                print(one_line(f"{source.name}:{entry.line}  {entry.command}".rstrip()))
+            _show(schedule, since, count)
+    if as_json:
+        print(json.dumps(documents if source else documents[0], indent=2, ensure_ascii=False))
+
+
+def _refuse(given: Mapping[str, object], reason: str) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise InvalidOptionError(option=option, value=value, reason=reason)
+
+
+def _show(schedule: Schedule, since: EpochSeconds, count: int) -> None:
+    expression = schedule.expression
+    print(one_line(f"{schedule.text}   {schedule.timezone}"))
+    print(f"{one_line(schedule.describe())}\n")
+    for field in expression.fields:
+        print(f"  {field.unit.name:9} {field!s:15} {_values(field)}".rstrip())
+    print(f"  {'day rule':9} {day_rule(schedule)}")
+    strict = strict_text(expression)
+    print(f"  {'strict':9} {strict or 'has no equivalent in the posix dialect'}")
+    zone = schedule.plan.zone
+    for title, lines in (("next", preview(schedule, since, count)), ("clocks", _clocks(schedule, since))):
+        seconds = any(line.wall.second for line in lines)
+        for number, line in enumerate(lines):
+            print(f"  {title if number == 0 else '':7} {preview_row(line, zone, seconds=seconds)}")
+        if not lines:
+            print(f"  {title:9} {'no change in two years matters' if title == 'clocks' else 'none'}")
+
+
+def _clocks(schedule: Schedule, since: EpochSeconds) -> list[Line]:
+    return changes_ahead(schedule, since, since + AHEAD)
+
+
+def _values(field: Field) -> str:
+    """Say what a field's numbers stand for, where they have names or are written as a range or step."""
+    if field.mask == field.unit.full:
+        # "Every weekday" would be Monday to Friday to most.
+        return "every day of the week" if field.unit is WEEKDAY else f"every {field.unit.name}"
+    if field.unit in (MONTH, WEEKDAY):
+        return ", ".join(field.unit.names[value - field.unit.low].capitalize() for value in field.values)
+    return ""
+
+
+def day_rule(schedule: Schedule) -> str:
+    """Say how the two day fields of a schedule work together."""
+    day, weekday = schedule.expression.day, schedule.expression.weekday
+    if schedule.expression.either:
+        return "day or weekday: one of them is enough, because neither begins with *"
+    if _is_any(day) and _is_any(weekday):
+        return "every day"
+    if _is_any(weekday):
+        return "the day alone counts, because weekday is *"
+    if _is_any(day):
+        return "the weekday alone counts, because day is *"
+    return "day and weekday: both must match, because one begins with *"
+
+
+def _is_any(field: Field) -> bool:
+    return field.star and field.mask == field.unit.full and not field.marks
+
+
+def _document(schedule: Schedule, since: EpochSeconds, count: int) -> dict[str, object]:
+    expression = schedule.expression
+    return {
+        "expression": schedule.text,
+        "canonical": str(expression),
+        "strict": strict_text(expression),
+        "timezone": schedule.timezone,
+        "dialect": schedule.dialect,
+        "dst_gap": schedule.dst_gap,
+        "dst_repeat": schedule.dst_repeat,
+        "sentence": schedule.describe(),
+        "fields": {
+            field.unit.name: {
+                "text": str(field),
+                "values": field.values,
+                "marks": list(map(str, field.marks)),
+            }
+            for field in expression.fields
+        },
+        "day_rule": day_rule(schedule),
+        "times": [preview_entry(line) for line in preview(schedule, since, count)],
+        "clock_changes": [preview_entry(line) for line in _clocks(schedule, since)],
+    }

@@ -1,0 +1,254 @@
+"""`kron lint`: what is wrong with schedules, and what will surprise the one who wrote them."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+import typer
+
+from kron.cli.main import GOOD, NO, brief
+from kron.cli.support.option import (
+    AsJson,
+    Dialect,
+    DstGap,
+    DstRepeat,
+    From,
+    Identity,
+    System,
+    Zone,
+    parse_instant,
+)
+from kron.cli.support.read import check_once
+from kron.cli.support.source import Options, Source, read_source, timed_entries
+from kron.clocks.system import SystemClock
+from kron.core.cron.crontab import CrontabEntry
+from kron.core.cron.dialect import DIALECTS
+from kron.core.cron.schedule import UTC
+from kron.core.cron.timeline import GAP_CHOICES, REPEAT_CHOICES
+from kron.core.errors import InputError, InvalidJobFileError
+from kron.core.lint.finding import RULES, Code, LintFinding, Remark, Severity, finding_of, in_order
+from kron.core.lint.lint import Setting, lint_entries, lint_job, lint_schedule
+from kron.core.time.instant import EpochSeconds, seconds_of
+from kron.core.time.zone import zone_of
+
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILE|EXPR", help="Crontabs, job files (- is standard input), or expressions."),
+]
+# Returns the line of a path in a file of jobs.
+LineOf: TypeAlias = Callable[[str], int]
+# What a job may say of its schedule, where it is one of a few words.
+CHOICES = {"dialect": DIALECTS, "dst_gap": GAP_CHOICES, "dst_repeat": REPEAT_CHOICES}
+
+Strict = Annotated[bool, typer.Option("--strict", help="Let info count: it too makes the exit code 1.")]
+Codes = Annotated[bool, typer.Option("--codes", help="List all codes and what they mean.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintReport:
+    """What was found in one argument: a file, or an expression without one."""
+
+    file: str | None
+    schedules: int
+    findings: list[LintFinding]
+
+
+def lint_command(
+    sources: Sources = None,
+    tz: Zone = None,
+    start: From = None,
+    dialect: Dialect = "extended",
+    identity: Identity = None,
+    dst_gap: DstGap = "skip",
+    dst_repeat: DstRepeat = "both",
+    system: System = False,
+    strict: Strict = False,
+    codes: Codes = False,
+    as_json: AsJson = False,
+) -> int:
+    """Check crontabs, job files or expressions for errors and surprises.
+
+    Changes of the clocks are looked at for two years from --from on. A file's CRON_TZ= comes before --tz.
+    Job files (.yaml, .yml, .json) say zone, dialect and DST options themselves. The exit code is 1 where
+    there are errors or warnings.
+
+    \b
+    Examples:
+      kron lint "0 0 13 * 5"
+      kron lint /etc/crontab --system --tz Europe/Berlin
+      crontab -l | kron lint -
+      kron lint jobs.cron --dialect posix --json
+      kron lint jobs.yaml
+      kron lint --codes
+    """  # noqa: D301
+    if codes and sources:
+        raise InputError(f'Invalid --codes: it checks nothing, so it cannot stand beside "{sources[0]}"')
+    if codes:
+        _show_codes(as_json=as_json)
+        return GOOD
+    if not sources:
+        raise InputError("Nothing to check: give a FILE or an EXPR (see kron lint --help)")
+    setting = Setting(
+        now=_since(start, tz),
+        timezone=tz,
+        dialect=dialect,
+        identity=identity,
+        dst_gap=dst_gap,
+        dst_repeat=dst_repeat,
+    )
+    check_once(sources)
+    reports = [_examine(source, setting, system=system) for source in sources]
+    if as_json:
+        print(json.dumps(_document(reports), indent=2, ensure_ascii=False))
+    else:
+        _show(reports)
+    found = {finding.severity for report in reports for finding in report.findings}
+    return NO if found - (set() if strict else {Severity.INFO}) else GOOD
+
+
+def _since(start: str | None, tz: str | None) -> EpochSeconds:
+    """Return the first second to look at; a wrong zone is an error also where no time is read in it."""
+    zone = zone_of(UTC if tz is None else tz)
+    return seconds_of(SystemClock().now()) if start is None else parse_instant("--from", start, zone.key)
+
+
+def _examine(argument: str, setting: Setting, *, system: bool) -> LintReport:
+    source = read_source(argument)
+    if source is None:
+        return LintReport(file=None, schedules=1, findings=lint_schedule(argument, setting))
+    if source.has_jobs:
+        return _examine_jobs(source, setting)
+    entries = timed_entries(source, system=system)
+    return LintReport(file=source.name, schedules=len(entries), findings=lint_entries(entries, setting))
+
+
+def _examine_jobs(source: Source, setting: Setting) -> LintReport:
+    """Say everything about a file of jobs: what defines no job, and each schedule that can be read."""
+    from kron.cli.support.job_file import parse_jobs
+
+    _options_of(setting).check_unused(source.name)
+    text = parse_jobs(source)
+    problems: tuple[object, ...] = ()
+    try:
+        text.jobs()
+    except InvalidJobFileError as error:
+        problems = error.problems
+    entries = dict(_schedules(text.content, text.line_of))
+    findings = [
+        finding
+        for entry, fields in entries.values()
+        for finding in lint_job(entry, _setting_of(fields, setting))
+    ]
+    findings += _faults(problems, text.line_of, read=set(entries))
+    return LintReport(file=source.name, schedules=len(entries), findings=in_order(findings))
+
+
+def _schedules(
+    content: object, line_of: LineOf
+) -> Iterator[tuple[str, tuple[CrontabEntry, Mapping[str, object]]]]:
+    """Yield the path of every job whose schedule is a text, its schedule with its place, and its fields."""
+    for path, job in _definitions(content):
+        written, zone = job.get("schedule"), job.get("timezone")
+        if not isinstance(written, str) or not isinstance(zone, str | None):
+            continue
+        zone_line = None if zone is None else line_of(f"{path}.timezone".removeprefix("."))
+        line = line_of(f"{path}.schedule".removeprefix("."))
+        entry = CrontabEntry(line=line, expression=written, timezone=zone, zone_line=zone_line, raw=written)
+        yield path, (entry, job)
+
+
+def _definitions(content: object) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the jobs of a file with their paths: one job, a list of jobs, or `jobs` with a list."""
+    prefix = ""
+    if isinstance(content, Mapping) and "identity" not in content and "jobs" in content:
+        content, prefix = content["jobs"], "jobs"
+    if isinstance(content, Mapping) and not prefix:
+        yield "", content
+    elif isinstance(content, list):
+        for number, job in enumerate(content):
+            if isinstance(job, Mapping):
+                yield f"{prefix}[{number}]", job
+
+
+def _setting_of(fields: Mapping[str, object], setting: Setting) -> Setting:
+    """Return what one job's schedule is judged under; an unknown choice is the definition's fault."""
+    said = {name: value for name, value in fields.items() if isinstance(value, str)}
+    chosen = {name: said[name] for name, choices in CHOICES.items() if said.get(name) in choices}
+    return Setting(
+        now=setting.now,
+        timezone=said.get("timezone"),
+        dialect=chosen.get("dialect", setting.dialect),
+        identity=said.get("identity"),
+        dst_gap=chosen.get("dst_gap", setting.dst_gap),
+        dst_repeat=chosen.get("dst_repeat", setting.dst_repeat),
+    )
+
+
+def _options_of(setting: Setting) -> Options:
+    return Options(
+        tz=setting.timezone,
+        dialect=setting.dialect,
+        identity=setting.identity,
+        dst_gap=setting.dst_gap,
+        dst_repeat=setting.dst_repeat,
+    )
+
+
+def _faults(problems: Iterable[object], line_of: LineOf, *, read: set[str]) -> Iterator[LintFinding]:
+    """Yield what is wrong with definitions, without what was said about their schedules already."""
+    for problem in problems:
+        place = getattr(problem, "path", "")
+        job, _, name = place.rpartition(".")
+        if job in read and name in ("schedule", "timezone"):
+            continue
+        remark = Remark(Code.DEFINITION, str(problem), "kron schema shows what a job may say")
+        yield finding_of(remark, place, line_of(place))
+
+
+def _show(reports: list[LintReport]) -> None:
+    for report in reports:
+        for finding in report.findings:
+            place = finding.expression if report.file is None else f"{report.file}:{finding.line}"
+            text = f"{place}: {finding.code} {finding.severity}: {finding.message}; {finding.remedy}"
+            print(brief(text))
+    print(_summary(reports))
+
+
+def _summary(reports: list[LintReport]) -> str:
+    counts = Counter(finding.severity for report in reports for finding in report.findings)
+    parts = [_counted(counts[severity], severity) for severity in Severity if counts[severity]]
+    schedules = _counted(sum(report.schedules for report in reports), "schedule")
+    return f"{', '.join(parts) or 'nothing found'} in {schedules}"
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}" if count == 1 or name == Severity.INFO else f"{count} {name}s"
+
+
+def _document(reports: list[LintReport]) -> list[dict[str, object]]:
+    return [
+        {
+            "file": report.file,
+            "line": finding.line,
+            "code": finding.code,
+            "severity": finding.severity,
+            "expression": finding.expression,
+            "message": finding.message,
+            "remedy": finding.remedy,
+        }
+        for report in reports
+        for finding in report.findings
+    ]
+
+
+def _show_codes(*, as_json: bool) -> None:
+    if as_json:
+        listed = [
+            {"code": code, "severity": rule.severity, "meaning": rule.meaning} for code, rule in RULES.items()
+        ]
+        print(json.dumps(listed, indent=2))
+        return
+    for code, rule in RULES.items():
+        print(f"{code}  {rule.severity:7}  {rule.meaning}")

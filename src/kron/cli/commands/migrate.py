@@ -1,0 +1,93 @@
+"""`kron migrate`: brings a database's tables to what this program expects, or says how they stand."""
+
+import asyncio
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from kron.cli.commands.config import Config
+from kron.cli.main import GOOD, NO
+from kron.cli.support.option import AsJson
+from kron.core.errors import InvalidOptionError
+from kron.fronts.service.settings import read_settings
+from kron.stores.migration import Applied, Migration, Schema, pending
+from kron.stores.url import schema_of
+
+Url = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[URL]",
+        help="The database, e.g. sqlite:///kron.db or postgresql://host/kron (or KRON_STORE).",
+    ),
+]
+Status = Annotated[
+    bool, typer.Option("--status", help="Show which steps are applied; exit with 1 if not all.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be applied, and apply nothing.")]
+
+
+def migrate_command(
+    url: Url = None,
+    config: Config = None,
+    status: Status = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Bring the tables of a database to what this version of Kron expects.
+
+    Without a URL it is the store of the settings, which is also where a password may stand.
+
+    Steps only go forward. A database that is newer than this program, or that lacks a step, is refused.
+    Workers of the last version go on while the new ones start.
+
+    \b
+    Examples:
+      kron migrate sqlite:///kron.db
+      kron migrate postgresql://kron@db.example/kron --status
+      KRON_STORE_FILE=store.txt kron migrate --dry-run
+    """  # noqa: D301
+    if status and dry_run:
+        raise InvalidOptionError(option="--dry-run", value=True, reason="--status changes nothing anyway")
+    schema = schema_of(read_settings(os.environ, {"store": url}, file=config).settings.store_url)
+    if status:
+        return asyncio.run(_show_status(schema, as_json=as_json))
+    return asyncio.run(_go_forward(schema, dry_run=dry_run, as_json=as_json))
+
+
+async def _show_status(schema: Schema, *, as_json: bool) -> int:
+    applied = await schema.applied()
+    missing = pending(schema.steps, applied)
+    if as_json:
+        steps = [_entry(step, applied) for step in schema.steps]
+        print(json.dumps({"at": len(applied), "newest": len(schema.steps), "steps": steps}, indent=2))
+    else:
+        for step in schema.steps:
+            entry = _entry(step, applied)
+            print(f"{step.number:4}  {step.name:20}  {entry['applied_at'] or 'not applied'}")
+    return NO if missing else GOOD
+
+
+async def _go_forward(schema: Schema, *, dry_run: bool, as_json: bool) -> int:
+    steps = pending(schema.steps, await schema.applied()) if dry_run else await schema.forward()
+    if as_json:
+        entries = [{"number": step.number, "name": step.name} for step in steps]
+        document = {"newest": len(schema.steps), "dry_run": dry_run, "steps": entries}
+        print(json.dumps(document, indent=2))
+        return GOOD
+    verb = "would apply" if dry_run else "applied"
+    for step in steps:
+        print(f"{verb} {step.number} {step.name}")
+    if not steps:
+        print(f"nothing to do: the tables are at step {len(schema.steps)}")
+    return GOOD
+
+
+def _entry(step: Migration, applied: list[Applied]) -> dict[str, object]:
+    done = applied[step.number - 1] if step.number <= len(applied) else None
+    return {
+        "number": step.number,
+        "name": step.name,
+        "applied_at": None if done is None else done.applied_at,
+    }

@@ -1,0 +1,175 @@
+"""`kron next`: the coming times of a schedule, of a crontab, or of a file of jobs."""
+
+import heapq
+import json
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from kron.cli.main import one_line
+from kron.cli.support.option import (
+    AsJson,
+    Count,
+    Dialect,
+    DstGap,
+    DstRepeat,
+    From,
+    Identity,
+    System,
+    Zone,
+    parse_instant,
+)
+from kron.cli.support.source import Options, Source, check_crontab_only, crontab_schedules, read_source
+from kron.cli.support.table import NOWHERE, both_times, counted, preview_entry, preview_row
+from kron.clocks.system import SystemClock
+from kron.core.cron.crontab import CrontabEntry
+from kron.core.cron.preview import Line, preview
+from kron.core.cron.schedule import Schedule
+from kron.core.time.instant import EpochSeconds, seconds_of
+
+Subject = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXPR|FILE",
+        help='A cron expression, e.g. "0 9 * * 1-5", a crontab or a job file; - is standard input.',
+    ),
+]
+
+
+def next_command(
+    subject: Subject,
+    tz: Zone = None,
+    start: From = None,
+    count: Count = 5,
+    dialect: Dialect = "extended",
+    identity: Identity = None,
+    dst_gap: DstGap = "skip",
+    dst_repeat: DstRepeat = "both",
+    system: System = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the coming times of a schedule, in its zone and in UTC.
+
+    Of a crontab or a job file (.yaml, .yml, .json) the next starts of all entries are shown in order. A mark
+    stands where a change of the clocks matters: - drops a time, > moves one, 1 and 2 are the two showings of
+    a repeated one.
+
+    \b
+    Examples:
+      kron next "0 9 * * 1-5" --tz Europe/Berlin
+      kron next "30 2 * * *" --tz Europe/Berlin --from 2026-03-27
+      kron next "30 2 * * *" --tz Europe/Berlin --from 2026-03-27 --dst-gap next
+      kron next "*/15 * * * *" -n 20 --json
+      kron next "0 3 1 * *" --dialect posix
+      kron next jobs.yaml -n 20
+      kron next /etc/crontab --system
+      crontab -l | kron next -
+    """  # noqa: D301
+    options = Options(tz=tz, dialect=dialect, identity=identity, dst_gap=dst_gap, dst_repeat=dst_repeat)
+    source = read_source(subject)
+    check_crontab_only(source, system=system)
+    if source is None:
+        _next_expression(options.schedule(subject), start, count, as_json=as_json)
+    elif source.has_jobs:
+        _next_jobs(source, options, start, count, as_json=as_json)
+    else:
+        entries = crontab_schedules(source, options, system=system)
+        _next_crontab(source.name, entries, start, count, as_json=as_json)
+
+
+def since_of(start: str | None, timezone: str) -> EpochSeconds:
+    """Return the first second to look at: the one asked for, or the next one."""
+    if start is not None:
+        return parse_instant("--from", start, timezone)
+    return seconds_of(SystemClock().now()) + 1
+
+
+def _next_expression(schedule: Schedule, start: str | None, count: int, *, as_json: bool) -> None:
+    lines = preview(schedule, since_of(start, schedule.timezone), count)
+    if as_json:
+        return print(json.dumps(_document(schedule, lines), indent=2, ensure_ascii=False))
+    print(one_line(f"{schedule.text}   {schedule.timezone}"))
+    if not lines:
+        print("  no time is left: the clocks skip every one, or the calendar ends (year 9999)")
+    seconds = any(line.wall.second for line in lines)
+    for line in lines:
+        print(preview_row(line, schedule.plan.zone, seconds=seconds))
+    return None
+
+
+def _document(schedule: Schedule, lines: list[Line]) -> dict[str, object]:
+    return {
+        "expression": schedule.text,
+        "canonical": str(schedule.expression),
+        "timezone": schedule.timezone,
+        "dialect": schedule.dialect,
+        "dst_gap": schedule.dst_gap,
+        "dst_repeat": schedule.dst_repeat,
+        "times": [preview_entry(line) for line in lines],
+    }
+
+
+def _next_crontab(
+    file: str, entries: list[tuple[CrontabEntry, Schedule]], start: str | None, count: int, *, as_json: bool
+) -> None:
+    rows: list[tuple[CrontabEntry, Schedule, Line]] = []
+    for entry, schedule in entries:
+        lines = preview(schedule, since_of(start, schedule.timezone), count)
+        rows += [(entry, schedule, line) for line in lines]
+    rows.sort(key=lambda row: (row[2].at, row[2].instant is not None, row[0].line))
+    rows = rows[: _end_of(count, [line for _, _, line in rows])]
+    if as_json:
+        documents = [
+            {"line": entry.line, "command": entry.command, **_document(schedule, [line])}
+            for entry, schedule, line in rows
+        ]
+        return print(json.dumps(documents, indent=2, ensure_ascii=False))
+    print(one_line(f"{file}   {counted(len(entries), 'entry', 'entries')}"))
+    seconds = any(line.wall.second for _, _, line in rows)
+    for entry, schedule, line in rows:
+        name = entry.command or entry.expression
+        row = preview_row(line, schedule.plan.zone, seconds=seconds)
+        print(one_line(f"{row}  {file}:{entry.line}  {name}"))
+    return None
+
+
+def _end_of(count: int, lines: list[Line]) -> int:
+    """Return how many lines show so many occurrences; what the clocks take away is shown beside them."""
+    running = (number for number, line in enumerate(lines, 1) if line.instant is not None)
+    return next(islice(running, count - 1, None), len(lines))
+
+
+def _next_jobs(source: Source, options: Options, start: str | None, count: int, *, as_json: bool) -> None:
+    from kron.cli.support.job_file import parse_jobs
+    from kron.core.job.decision import Decision, upcoming_from
+
+    def place(decision: Decision) -> EpochSeconds:
+        return decision.bounds.end if decision.chosen_time is None else decision.chosen_time
+
+    options.check_unused(source.name)
+    jobs = parse_jobs(source).jobs()
+    streams = [
+        upcoming_from(job, since_of(start, job.schedule.timezone), unschedulable=True)
+        for job in jobs
+        if not job.policy.suspend
+    ]
+    coming = list(islice(heapq.merge(*streams, key=place), count))
+    if as_json:
+        documents = [decision.to_dict() for decision in coming]
+        return print(json.dumps(documents, indent=2, ensure_ascii=False))
+    suspended = len(jobs) - len(streams)
+    asleep = f", {suspended} of them suspended" if suspended else ""
+    print(one_line(f"{source.name}   {counted(len(jobs), 'job')}{asleep}"))
+    width = max((len(decision.job.identity) for decision in coming), default=0)
+    for decision in coming:
+        zone = decision.job.schedule.plan.zone
+        identity = f"{decision.job.identity:{width}}"
+        nominal = both_times(decision.nominal_time, zone, seconds=False)[:27].rstrip()
+        if decision.chosen_time is None:
+            row = f"! {'':31} {NOWHERE}  {identity}  for {nominal}: unschedulable"
+        else:
+            chosen = both_times(decision.chosen_time, zone, seconds=True)
+            row = f"  {chosen}  {identity}  for {nominal}"
+        print(one_line(row))
+    return None

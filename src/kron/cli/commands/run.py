@@ -1,0 +1,92 @@
+"""`kron run` and `kron schedules backfill`: runs that somebody asks for."""
+
+from typing import Annotated
+
+import typer
+
+from kron.cli.main import GOOD, one_line
+from kron.cli.support.client import (
+    Name,
+    RequestId,
+    Server,
+    StoreUrl,
+    Where,
+    ask,
+    objects_in,
+    show_json,
+    show_rows,
+)
+from kron.cli.support.option import AsJson, offer
+from kron.core.errors import check_choice
+from kron.fronts.service.backfill import Only
+from kron.fronts.service.client import BackfillRange
+
+From = Annotated[
+    str, typer.Option("--from", metavar="TIME", help="The first nominal time, e.g. 2026-05-01T00:00Z.")
+]
+To = Annotated[str, typer.Option("--to", metavar="TIME", help="The end; this time is not included.")]
+Which = Annotated[
+    str,
+    typer.Option(
+        "--only",
+        metavar="WHICH",
+        help="missing (never ran), failed or all.",
+        autocompletion=offer(lambda: list(Only)),
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")]
+
+
+def run_command(
+    name: Name,
+    request_id: RequestId = None,
+    server: Server = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run a schedule now, beside its periods; a worker starts it.
+
+    \b
+    Examples:
+      kron run daily-report
+      kron run daily-report --request-id deploy-17
+    """  # noqa: D301
+    run = ask(Where(server, store), lambda desk: desk.run(name, request_id))
+    if as_json:
+        show_json(run)
+    else:
+        print(one_line(f"{name}: {run['status']}, key {run['idempotency_key']}"))
+    return GOOD
+
+
+def backfill_command(
+    name: Name,
+    start: From,
+    end: To,
+    only: Which = Only.MISSING.value,
+    dry_run: DryRun = False,
+    request_id: RequestId = None,
+    server: Server = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run past periods of a schedule: those that never ran, those that failed, or all.
+
+    \b
+    Examples:
+      kron schedules backfill daily-report --from 2026-05-01T00:00Z --to 2026-06-01T00:00Z --dry-run
+      kron schedules backfill daily-report --from 2026-05-01T00:00Z --to 2026-06-01T00:00Z --only failed
+    """  # noqa: D301
+    check_choice("--only", only, tuple(Only))
+    span = BackfillRange(start, end, only, dry_run, request_id)
+    answer = ask(Where(server, store), lambda desk: desk.backfill(name, span))
+    if as_json:
+        show_json(answer)
+        return GOOD
+    verb = "would run" if dry_run else "asked for"
+    print(one_line(f"{name}: {verb} {answer['count']} of its periods, request {answer['request_id']}"))
+    show_rows([(f"  {each['run_at']}", str(each["idempotency_key"])) for each in objects_in(answer, "runs")])
+    for field, said in (("already_asked", "asked for before"), ("still_to_be_judged", "still to be judged")):
+        if answer[field]:
+            print(f"  {answer[field]} {said}")
+    return GOOD

@@ -1,0 +1,160 @@
+"""`kron runs`: what ran, what did not, and what executors say of it."""
+
+from typing import Annotated
+
+import typer
+
+from kron.cli.commands.schedules import Limit, show_more
+from kron.cli.main import GOOD, one_line
+from kron.cli.support.client import (
+    Cursor,
+    Name,
+    Server,
+    StoreUrl,
+    Where,
+    ask,
+    objects_in,
+    show_fields,
+    show_json,
+    show_rows,
+    text,
+)
+from kron.cli.support.group import WordGroup, group_of
+from kron.cli.support.option import AsJson, offer, whole_number
+from kron.core.errors import InvalidOptionError, check_choice
+from kron.core.plan.record import RunStatus
+from kron.fronts.service.client import PageRequest, ServiceClient
+from kron.fronts.service.documents import Document
+from kron.fronts.service.runs import HAPPENED, Feedback
+
+OneSchedule = Annotated[
+    str | None, typer.Argument(metavar="[SCHEDULE]", help="Only of this schedule; without it, of all.")
+]
+OneStatus = Annotated[
+    str | None,
+    typer.Option(
+        "--status",
+        metavar="STATUS",
+        help="Only those with this status, of all schedules.",
+        autocompletion=offer(lambda: list(RunStatus)),
+    ),
+]
+Period = Annotated[str, typer.Argument(metavar="TIME", help="The period, e.g. 2026-06-01T06:30:00Z.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The run's idempotency key.")]
+Said = Annotated[
+    str,
+    typer.Argument(
+        metavar="STATUS", help="STARTED, SUCCESS or FAILED.", autocompletion=offer(lambda: HAPPENED)
+    ),
+]
+RunId = Annotated[str | None, typer.Option("--run-id", metavar="TEXT", help="The executor's name for it.")]
+Error = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="What went wrong.")]
+Attempt = Annotated[
+    int | None,
+    typer.Option(
+        "--attempt",
+        metavar="N",
+        help="Which attempt.  [default: latest]",
+        parser=whole_number("--attempt", 1, 10**9 - 1),
+    ),
+]
+
+
+def list_command(
+    name: OneSchedule = None,
+    status: OneStatus = None,
+    limit: Limit = None,
+    cursor: Cursor = None,
+    server: Server = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """List runs: of one schedule, newest first, or of all, the latest first.
+
+    \b
+    Examples:
+      kron runs
+      kron runs daily-report --limit 10
+      kron runs --status FAILED --json
+    """  # noqa: D301
+    if status is not None:
+        check_choice("--status", status, tuple(RunStatus))
+    if name is not None and status is not None:
+        raise InvalidOptionError(
+            option="--status", value=status, reason="it is for the runs of all schedules"
+        )
+    sheet = PageRequest(limit, cursor)
+
+    async def listed(desk: ServiceClient) -> Document:
+        return await (desk.latest(status, sheet) if name is None else desk.runs(name, sheet))
+
+    page = ask(Where(server, store), listed)
+    if as_json:
+        show_json(page)
+        return GOOD
+    show_rows([_row(run) for run in objects_in(page, "runs")])
+    for each in objects_in(page, "dropped"):
+        times = f"{each['first_run_at']} to {each['last_run_at']}"
+        print(f"dropped together: {each['periods']} periods, {times}: {each['sentence']}")
+    show_more(page)
+    return GOOD
+
+
+def _row(run: Document) -> tuple[str, ...]:
+    return tuple(text(run[name]) for name in ("run_at", "schedule_id", "status", "kind", "sentence"))
+
+
+def show_command(
+    name: Name, period: Period, server: Server = None, store: StoreUrl = None, as_json: AsJson = False
+) -> int:
+    """Show the runs of one period, its own and those asked for, with their earlier attempts.
+
+    \b
+    Examples:
+      kron runs show daily-report 2026-06-01T06:30:00Z
+    """  # noqa: D301
+    found = ask(Where(server, store), lambda desk: desk.period(name, period))
+    if as_json:
+        show_json(found)
+        return GOOD
+    runs = objects_in(found, "runs")
+    for number, run in enumerate(runs):
+        print("\n" * (number > 0), end="")
+        show_fields(run)
+    if not runs:
+        print(one_line(f"{name} {found['period_id']}: no run; kron why says the reason"))
+    return GOOD
+
+
+def report_command(
+    key: Key,
+    status: Said,
+    run_id: RunId = None,
+    error: Error = None,
+    attempt: Attempt = None,
+    server: Server = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say what became of a run, as its executor; what is late or repeated changes nothing.
+
+    \b
+    Examples:
+      kron runs report 5b0d0a... STARTED --run-id exec-4711
+      kron runs report 5b0d0a... FAILED --error 'no space left'
+    """  # noqa: D301
+    check_choice("STATUS", status, tuple(HAPPENED))
+    feedback = Feedback(status, run_id, error, attempt)
+    run = ask(Where(server, store), lambda desk: desk.report(key, feedback))
+    if as_json:
+        show_json(run)
+    else:
+        print(one_line(f"{run['schedule_id']} {run['run_at']}: {run['status']}"))
+    return GOOD
+
+
+app = group_of(
+    "List runs, show those of one period, and report what became of one.",
+    {"list": list_command, "show": show_command, "report": report_command},
+    kind=WordGroup,
+)

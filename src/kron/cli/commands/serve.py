@@ -1,0 +1,128 @@
+"""`kron serve`: the service, its API and a worker in one process."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from kron.cli.commands.config import Config
+from kron.cli.commands.worker import INSTALL, StoreUrl
+from kron.cli.main import GOOD
+from kron.core.errors import InvalidOptionError
+from kron.fronts.service.settings import Effective, Settings, read_settings
+from kron.launchers.callback import Callback
+from kron.ports import Clock, Store
+
+Host = Annotated[
+    str | None, typer.Option("--host", metavar="ADDRESS", help="Where to listen (127.0.0.1, or KRON_HOST).")
+]
+Port = Annotated[
+    int | None, typer.Option("--port", metavar="N", help="The port; 0 takes a free one (8080, or KRON_PORT).")
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen on an address others can reach, without authentication.")
+]
+
+Demo = Annotated[
+    bool,
+    typer.Option("--demo", help="Serve a few schedules with a past, to look around (in .kron/demo)."),
+]
+
+# What shells add to a signal's number.
+SIGNALLED = 128
+
+
+def serve_command(
+    host: Host = None,
+    port: Port = None,
+    store: StoreUrl = None,
+    config: Config = None,
+    insecure: Insecure = False,
+    demo: Demo = False,
+) -> int:
+    """Serve the API over the schedules of a store and look after them, until SIGTERM or Ctrl-C.
+
+    \b
+    Examples:
+      kron serve
+      kron serve --port 0 --store sqlite:///kron.db
+      kron serve --store postgresql://kron@db.example/kron
+      kron serve --demo
+    """  # noqa: D301
+    options = {"host": host, "port": port, "store": store, "insecure": insecure or None}
+
+    def read() -> Settings:
+        effective = read_settings(os.environ, options, file=config)
+        return _for_demo(effective) if demo else effective.settings
+
+    settings = read()
+    try:
+        from kron.fronts.service.serve import serve
+        from kron.fronts.service.telemetry.log_format import begin_logging
+    except ModuleNotFoundError as cause:
+        raise InvalidOptionError(option="installation", value=cause.name, reason=INSTALL) from cause
+    begin_logging(settings)
+    serve(settings, _Guide(settings) if demo else None, reread=read)
+    return GOOD
+
+
+def _for_demo(effective: Effective) -> Settings:
+    """Return the settings of a demo, where nobody said otherwise: it is small, harmless, and gone at once."""
+    from kron.fronts.service.demo import COMMANDS, STORE
+
+    usual = {"store": STORE, "allowed_commands": COMMANDS, "drain_ms": 500, "log_level": "warning"}
+    unsaid = {name: value for name, value in usual.items() if name not in effective.found}
+    return replace(effective.settings, **unsaid)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _at_once() -> Iterator[None]:
+    """End the process at once when it is asked to: the past is on record as far as it goes, and goes on."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, os._exit, SIGNALLED + number)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+class _Guide:
+    """Prepares the demo, and tells whoever started it where to look."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def prepare(self, store: Store, clock: Clock) -> None:
+        from kron.fronts.service.demo import Demo
+        from kron.testing import SimulatedClock
+
+        # The demo fails on purpose, in the past and from now on; its pages show that better than a log.
+        for name in ("kron.launchers", "kron.engine"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        with _at_once():
+            is_new = await Demo(SimulatedClock).prepare(store, clock)
+        if is_new:
+            print("The demo's schedules have lived through their past, in virtual time.")
+        else:
+            print("The demo goes on where it stopped.")
+
+    def callbacks(self, clock: Clock) -> Mapping[str, Callback]:
+        from kron.fronts.service.demo import callbacks
+
+        return callbacks(clock)
+
+    def announce(self, url: str) -> None:
+        scheme, _, place = self._settings.store_url.partition(":///")
+        print(f"\n  Kron is running:  {url}\n")
+        print(f"    the API         {url}/docs")
+        if scheme == "sqlite":
+            print(f"    the data        {place} (remove it to begin anew)")
+        print("    Ctrl-C          stops it; started again, it goes on from there\n", flush=True)

@@ -1,0 +1,223 @@
+"""`kron token`: makes keys and tokens, and says what a token is good for."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kron.cli.commands.config import Config
+from kron.cli.main import GOOD, NO, one_line
+from kron.cli.support.option import AsJson
+from kron.clocks.system import SystemClock
+from kron.core.errors import InputError, InvalidOptionError, UnreadableFileError
+from kron.core.time.duration import parse_duration
+from kron.fronts.service.auth.keygen import Pair, new_pair, read_pair
+from kron.fronts.service.auth.principal import MAX_USER, TokenScope, UnknownCallerError, user_of
+from kron.fronts.service.auth.setup import reader_of
+from kron.fronts.service.auth.token import MAX_TOKEN, make_token, unverified
+from kron.fronts.service.settings import Settings, read_settings
+
+app = typer.Typer(
+    help="Make keys and tokens, and look at them.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+LONGEST_DAYS = 366
+PRIVATE, PUBLIC = "private.pem", "jwks.json"
+User = Annotated[str, typer.Option("--user", metavar="NAME", help="Whom the token speaks for.")]
+Scopes = Annotated[
+    list[str], typer.Option("--scope", metavar="SCOPE", help="read, write, run or admin; may be repeated.")
+]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", metavar="NAME", help="A group of theirs; may be repeated.")
+]
+Ttl = Annotated[str, typer.Option("--ttl", metavar="DURATION", help="How long it is good for, e.g. 1h.")]
+KeyFile = Annotated[
+    str | None,
+    typer.Option(
+        "--key", metavar="FILE", help="A private key as PEM; without it, the secret of the settings."
+    ),
+]
+TokenFile = Annotated[str, typer.Argument(metavar="FILE", help="Where the token is; - reads standard input.")]
+Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Where the two files are written.")]
+Algorithm = Annotated[str, typer.Option("--algorithm", metavar="NAME", help="EdDSA, ES256 or RS256.")]
+
+
+@app.callback()
+def token_group(context: typer.Context) -> None:
+    """Make keys and tokens, and look at them."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command("keys")
+def keys_command(folder: Folder, algorithm: Algorithm = "EdDSA", as_json: AsJson = False) -> int:
+    """Make a pair of keys: private.pem to sign tokens with, jwks.json for the service to check them by.
+
+    \b
+    Examples:
+      kron token keys keys/
+      KRON_JWT_KEYS=keys/jwks.json kron serve
+    """  # noqa: D301
+    pair = new_pair(algorithm)
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    _write_new(place / PRIVATE, pair.pem, mode=0o600)
+    _write_new(place / PUBLIC, json.dumps(pair.jwks, indent=2) + "\n", mode=0o644)
+    made = {"kid": pair.name, "private": str(place / PRIVATE), "public": str(place / PUBLIC)}
+    if as_json:
+        print(json.dumps(made))
+    else:
+        print(one_line(f"wrote {made['private']} (keep it secret) and {made['public']} (key {pair.name})"))
+    return GOOD
+
+
+@app.command("make")
+def make_command(
+    user: User,
+    scope: Scopes,
+    group: Groups = None,
+    ttl: Ttl = "1h",
+    key: KeyFile = None,
+    config: Config = None,
+) -> int:
+    """Print a token for a user, signed with a private key or with the secret of the settings.
+
+    Audience and issuer are those of the settings. Secrets are read from files and from the environment,
+    never from the command line.
+
+    \b
+    Examples:
+      kron token make --user ann --scope read --scope write --key keys/private.pem
+      KRON_JWT_SECRET_FILE=secret.txt kron token make --user ops --scope admin --ttl 15m
+    """  # noqa: D301
+    settings = read_settings(os.environ, {}, file=config).settings
+    now = int(SystemClock().now().timestamp())
+    claims: dict[str, object] = {
+        "sub": _name("--user", user),
+        "scope": " ".join(_rights(scope)),
+        "aud": settings.jwt_audience,
+        "iat": now,
+        "exp": now + _seconds(ttl),
+        **({} if settings.jwt_issuer is None else {"iss": settings.jwt_issuer}),
+        **({"groups": [_name("--group", name) for name in group]} if group else {}),
+    }
+    if key is not None:
+        pair = _pair_in(key)
+        print(make_token(claims, pair.pem, pair.algorithm, name=pair.name))
+        return GOOD
+    secret = settings.secret_of("jwt_secret")
+    if secret is None:
+        raise InputError("There is no key to sign with: name one with --key, or set KRON_JWT_SECRET_FILE")
+    print(make_token(claims, secret, "HS256"))
+    return GOOD
+
+
+@app.command("show")
+def show_command(file: TokenFile = "-", config: Config = None, as_json: AsJson = False) -> int:
+    """Say what a token says, and whether a service with these settings would accept it.
+
+    \b
+    Examples:
+      kron token show < token.txt
+      echo "$TOKEN" | kron token show --json
+    """  # noqa: D301
+    settings = read_settings(os.environ, {}, file=config).settings
+    text = _read(file).decode(errors="replace").strip()
+    if not text:
+        raise InvalidOptionError(option="FILE", value=file, reason="there is no token in it")
+    header, claims = unverified(text)
+    refusal = asyncio.run(_refusal(text, settings))
+    if as_json:
+        accepted = refusal is None
+        print(json.dumps({"accepted": accepted, "reason": refusal, "header": header, "claims": claims}))
+    else:
+        _show(header, claims, refusal)
+    return GOOD if refusal is None else NO
+
+
+async def _refusal(text: str, settings: Settings) -> str | None:
+    reader = reader_of(settings, SystemClock())
+    if reader is None:
+        return "no key is set to check it with (jwt_keys, jwt_secret)"
+    await reader.keyring.load()
+    try:
+        await reader.caller_of(text)
+    except UnknownCallerError as error:
+        return error.reason
+    return None
+
+
+def _show(header: Mapping[str, object], claims: Mapping[str, object], refusal: str | None) -> None:
+    print("accepted" if refusal is None else one_line(f"refused: {refusal}"))
+    for name, value in (*header.items(), *claims.items()):
+        shown = json.dumps(value, ensure_ascii=False)
+        if name in ("exp", "nbf", "iat") and isinstance(value, int) and 0 <= value < 1 << 37:
+            shown = f"{shown}  {datetime.fromtimestamp(value, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        print(one_line(f"  {name:8} {shown}"))
+
+
+def _name(option: str, name: str) -> str:
+    """Return a name that services accept; a token with any other would be refused for ever."""
+    try:
+        return user_of(name)
+    except UnknownCallerError as cause:
+        reason = f"must have 1 to {MAX_USER} bytes, and no line break"
+        raise InvalidOptionError(option=option, value=name, reason=reason) from cause
+
+
+def _rights(named: list[str]) -> list[str]:
+    words = [word for text in named for word in text.replace(",", " ").split()]
+    for word in words:
+        if word not in {right.value for right in TokenScope}:
+            raise InvalidOptionError(option="--scope", value=word, reason=f"use {', '.join(TokenScope)}")
+    return list(dict.fromkeys(words))
+
+
+def _seconds(ttl: str) -> int:
+    try:
+        seconds = int(parse_duration(ttl).total_seconds())
+    except InputError as cause:
+        reason = "write 90s, 8h, 30d or a number of seconds"
+        raise InvalidOptionError(option="--ttl", value=ttl, reason=reason) from cause
+    if not 1 <= seconds <= LONGEST_DAYS * 86_400:
+        raise InvalidOptionError(option="--ttl", value=ttl, reason=f"use 1s to {LONGEST_DAYS}d")
+    return seconds
+
+
+def _pair_in(path: str) -> Pair:
+    try:
+        return read_pair(Path(path).read_bytes())
+    except OSError as cause:
+        raise UnreadableFileError(file=path, reason=cause.strerror or str(cause)) from cause
+    except InvalidOptionError as cause:
+        raise InvalidOptionError(option="--key", value=path, reason=str(cause.details["reason"])) from None
+
+
+def _read(path: str) -> bytes:
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read(4 * MAX_TOKEN)
+        with Path(path).open("rb") as file:
+            return file.read(4 * MAX_TOKEN)
+    except OSError as cause:
+        raise UnreadableFileError(file=path, reason=cause.strerror or str(cause)) from cause
+
+
+def _write_new(path: Path, text: str, *, mode: int) -> None:
+    """Write a file that does not exist yet: keys are never written over."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError as cause:
+        raise InvalidOptionError(
+            option="folder", value=str(path), reason="exists already; name another folder"
+        ) from cause
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

@@ -1,0 +1,162 @@
+"""`kron schedules upsert` and `preview`: a schedule from a file or from options, stored or only looked at."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from kron.cli.main import GOOD
+from kron.cli.support.client import Server, StoreUrl, Where, ask, objects_in, show_json, show_rows, text
+from kron.cli.support.job_file import parse_jobs
+from kron.cli.support.option import AsJson, Count, Zone, whole_number
+from kron.cli.support.read import MAX_CALENDAR, read_text
+from kron.cli.support.source import Source
+from kron.core.errors import InputError, InvalidOptionError
+from kron.fronts.service.documents import Document
+
+# One schedule has no more than a calendar file.
+MAX_SCHEDULE = MAX_CALENDAR
+
+File = Annotated[
+    str | None,
+    typer.Argument(metavar="[FILE|-]", help="A schedule as JSON or YAML; options go before what it says."),
+]
+Id = Annotated[
+    str | None, typer.Option("--id", metavar="NAME", help="Its name; without one it gets a new one.")
+]
+Cron = Annotated[str | None, typer.Option("--cron", metavar="EXPR", help="When, e.g. '30 8 * * mon-fri'.")]
+Workflow = Annotated[str | None, typer.Option("--workflow", metavar="ID", help="What is run.")]
+Version = Annotated[
+    int | None,
+    typer.Option(
+        "--workflow-version",
+        metavar="N",
+        help="Its version.",
+        parser=whole_number("--workflow-version", 0, 10**9 - 1),
+    ),
+]
+User = Annotated[str | None, typer.Option("--user", metavar="ID", help="For whom it is run.")]
+Url = Annotated[
+    str | None, typer.Option("--url", metavar="URL", help="Where starts are sent to, as POST requests.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Any other field, as JSON or plain text; may stand many times."
+    ),
+]
+CreateOnly = Annotated[
+    bool, typer.Option("--create-only", help="Change nothing if the schedule exists; exit with 1.")
+]
+
+
+def upsert_command(
+    file: File = None,
+    id_: Id = None,
+    cron: Cron = None,
+    tz: Zone = None,
+    workflow: Workflow = None,
+    version: Version = None,
+    user: User = None,
+    url: Url = None,
+    fields: Set = None,
+    create_only: CreateOnly = False,
+    server: Server = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Create a schedule, or change the one with this name; it keeps its pause and its history.
+
+    \b
+    Examples:
+      kron schedules upsert report.yaml
+      kron schedules upsert --id report --cron '30 8 * * mon-fri' --tz Europe/Berlin \\
+          --workflow report --workflow-version 3 --user ann
+      kron schedules upsert --id ping --cron '* * * * *' --url http://127.0.0.1:9000/ping --set jitter_ms=500
+    """  # noqa: D301
+    said = {
+        "schedule_id": id_,
+        "cron_expr": cron,
+        "timezone": tz,
+        "workflow_id": workflow,
+        "version": version,
+    }
+    document = document_of(file, {**said, "user_id": user}, url, fields)
+    state = "" if create_only else None
+    receipt = ask(Where(server, store), lambda desk: desk.upsert(document, if_match=state), makes=True)
+    if as_json:
+        show_json(receipt)
+    else:
+        print(f"{receipt['schedule_id']}: next run {text(receipt['next_run_at'])}")
+    return GOOD
+
+
+def preview_command(
+    file: File = None,
+    cron: Cron = None,
+    tz: Zone = None,
+    fields: Set = None,
+    count: Count = 5,
+    server: Server = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say when a schedule would run, by the settings of the service, without storing it.
+
+    \b
+    Examples:
+      kron schedules preview report.yaml
+      kron schedules preview --cron '30 2 * * *' --tz Europe/Berlin -n 10 --set jitter_ms=500
+    """  # noqa: D301
+    document = document_of(file, {"cron_expr": cron, "timezone": tz}, None, fields)
+    found = ask(Where(server, store), lambda desk: desk.preview(document, count), makes=True)
+    if as_json:
+        show_json(found)
+        return GOOD
+    print(f"{found['sentence']}   {found['timezone']}")
+    rows = [(text(each["run_at"]), _fires(each)) for each in objects_in(found, "times")]
+    show_rows(rows)
+    for change in objects_in(found, "clock_changes"):
+        print(f"{change['at']}  {change['note']}")
+    return GOOD
+
+
+def _fires(entry: Document) -> str:
+    if entry["fire_at"] is None:
+        return "unschedulable"
+    return "" if entry["fire_at"] == entry["run_at"] else f"fires {entry['fire_at']}"
+
+
+def document_of(
+    file: str | None, options: Mapping[str, object], url: str | None, fields: list[str] | None
+) -> Document:
+    """Return a schedule: what a file says, and above it what options say."""
+    document = {} if file is None else _read(file)
+    document |= {name: value for name, value in options.items() if value is not None}
+    if url is not None:
+        document["launcher"] = {"kind": "http", "url": url}
+    for field in fields or []:
+        name, equals, value = field.partition("=")
+        if not equals:
+            raise InvalidOptionError(option="--set", value=field, reason="write FIELD=VALUE")
+        document[name] = _value(value)
+    if file is None:
+        document.setdefault("timezone", "UTC")
+    return document
+
+
+def _read(file: str) -> Document:
+    source = Source(name=file, text=read_text(file, MAX_SCHEDULE), has_jobs=True)
+    content = parse_jobs(source).content
+    if not isinstance(content, dict):
+        raise InputError(f"{file}: one schedule is an object; for many use kron schedules bulk")
+    return {str(name): value for name, value in content.items()}
+
+
+def _value(value: str) -> object:
+    try:
+        found: object = json.loads(value)
+    except ValueError:
+        return value
+    return found

@@ -1,0 +1,47 @@
+"""`kron worker`: looks after the schedules of a store, without the API."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from kron.cli.commands.config import Config
+from kron.cli.main import GOOD
+from kron.core.errors import InvalidOptionError
+from kron.fronts.service.settings import Settings, read_settings
+
+INSTALL = "the service needs a few packages more: pip install 'kron-scheduler[service]'"
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="Where schedules are kept, e.g. sqlite:///kron.db (or KRON_STORE).",
+    ),
+]
+
+
+def worker_command(store: StoreUrl = None, config: Config = None) -> int:
+    """Look after the schedules of a store until SIGTERM or Ctrl-C.
+
+    Of several workers on one store one works; the others wait and take over when it stops or dies.
+    With KRON_WORKERS=shared, on PostgreSQL, all of them work.
+
+    \b
+    Examples:
+      kron worker --store sqlite:///kron.db
+      kron worker --store postgresql://kron@db.example/kron
+    """  # noqa: D301
+
+    def read() -> Settings:
+        return read_settings(os.environ, {"store": store}, file=config).settings
+
+    settings = read()
+    try:
+        from kron.fronts.service.run_worker import run_worker
+        from kron.fronts.service.telemetry.log_format import begin_logging
+    except ModuleNotFoundError as cause:
+        raise InvalidOptionError(option="installation", value=cause.name, reason=INSTALL) from cause
+    begin_logging(settings)
+    run_worker(settings, reread=read)
+    return GOOD

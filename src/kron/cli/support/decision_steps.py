@@ -1,0 +1,177 @@
+"""How one period of a job was decided, step by step, in words and in a picture."""
+
+import json
+
+from kron.cli.main import one_line
+from kron.cli.support.job_file import JobFile
+from kron.cli.support.option import parse_instant
+from kron.cli.support.table import both_times, counted
+from kron.clocks.system import SystemClock
+from kron.core.errors import InvalidOptionError
+from kron.core.job.decision import Decision, Sample, attempts_of, decide_at, upcoming_from
+from kron.core.job.job import Job
+from kron.core.job.verdict import Settle, Start, Verdict, Wait, judge
+from kron.core.time.duration import format_duration
+from kron.core.time.instant import EpochSeconds, rfc3339, seconds_of
+
+WIDTH = 60
+# How finely the picture samples a distribution: enough for smooth bars, few enough to be instant.
+SAMPLES = 64 * WIDTH
+BARS = " ▁▂▃▄▅▆▇█"
+# How many rejected samples are listed; the rest is counted.
+MAX_SHOWN = 6
+
+
+def explain_jobs(
+    file: JobFile, *, name: str | None, at: str | None, now: str | None, active: bool, as_json: bool
+) -> None:
+    """Explain one period of each job of a file, or of the one named."""
+    jobs = file.jobs()
+    chosen = [job for job in jobs if name in (None, job.identity)]
+    if not chosen:
+        known = ", ".join(job.identity for job in jobs[:5]) + ("" if len(jobs) <= 5 else ", ...")
+        raise InvalidOptionError(option="--job", value=name, reason=f"{file.file} has {known}")
+    documents = []
+    for number, job in enumerate(chosen):
+        moment = _moment(now, job)
+        decision = _decision_at(job, at, moment)
+        verdict = judge(decision, job.policy, active=active, now=moment)
+        if as_json:
+            documents.append(_document(decision, verdict, moment))
+        else:
+            print("\n" * (number > 0), end="")
+            _show(decision, verdict, moment)
+    if as_json:
+        print(json.dumps(documents, indent=2, ensure_ascii=False))
+
+
+def _moment(now: str | None, job: Job) -> int:
+    if now is not None:
+        return 1000 * parse_instant("--now", now, job.schedule.timezone)
+    return 1000 * seconds_of(SystemClock().now())
+
+
+def _decision_at(job: Job, at: str | None, moment: int) -> Decision:
+    """Return the decision of the period asked for: the last one at or before a time, or the next one."""
+    if at is None:
+        return next(upcoming_from(job, moment // 1000, unschedulable=True))
+    instant = parse_instant("--at", at, job.schedule.timezone)
+    nominal = job.schedule.plan.prev_at_or_before(instant)
+    if nominal is None:
+        raise InvalidOptionError(option="--at", value=at, reason="the schedule has no period at or before it")
+    return decide_at(job, nominal)
+
+
+def _attempts(decision: Decision) -> list[Sample]:
+    return list(attempts_of(decision.job, decision.nominal_time, decision.bounds, decision.seed_hash))
+
+
+def _show(decision: Decision, verdict: Verdict, moment: int) -> None:
+    job, zone = decision.job, decision.job.schedule.plan.zone
+    print(one_line(f"{job.identity}   {job.schedule.text}   {job.schedule.timezone}"))
+    print(f"{one_line(job.schedule.describe())}\n")
+    start, end = decision.bounds
+    width = counted(end - start + 1, "second")
+    distribution = job.distribution.to_dict()
+    parameters = "".join(f", {name} {value}" for name, value in distribution.items() if name != "name")
+    rows = [
+        ("nominal time", both_times(decision.nominal_time, zone, seconds=True)),
+        ("window", f"{job.window.mode} {format_duration(job.window.duration)}, {width}"),
+        ("  from", both_times(start, zone, seconds=True)),
+        ("  to", both_times(end, zone, seconds=True)),
+        ("seed", f'{job.seed_strategy}: key {decision.period_key}, salt "{job.salt}"'),
+        ("  hash", decision.seed_hash),
+        ("distribution", f"{distribution['name']}{parameters}"),
+        ("constraints", ", ".join(job.constraints.applied) or "none"),
+        *_sample_rows(decision),
+    ]
+    if decision.chosen_time is None:
+        rows.append(("chosen time", f"none: unschedulable after {decision.attempts} samples"))
+    else:
+        rows.append(("chosen time", both_times(decision.chosen_time, zone, seconds=True)))
+    rows.append(("verdict", f"at {rfc3339(moment // 1000)}: {verdict_text(verdict)}"))
+    for name, text in rows:
+        print(f"  {name:13} {one_line(text)}")
+    if end > start:
+        print("\n".join(f"  {'':13} {line}" for line in picture(decision)))
+
+
+def _sample_rows(decision: Decision) -> list[tuple[str, str]]:
+    zone = decision.job.schedule.plan.zone
+    rows: list[tuple[str, str]] = []
+    attempts = _attempts(decision)
+    for number, attempt in enumerate(attempts, 1):
+        if MAX_SHOWN < number < len(attempts):
+            continue
+        if number == len(attempts) > MAX_SHOWN + 1:
+            rows.append(("", f"... {len(attempts) - MAX_SHOWN - 1} more rejected"))
+        fate = f"rejected by {attempt.rejected_by}" if attempt.rejected_by else "chosen"
+        drawn = f"u {attempt.u:.6f}  " if decision.attempts else ""
+        when = both_times(attempt.candidate, zone, seconds=True)
+        rows.append(("samples" if number == 1 else "", f"{number:2}  {drawn}{when}  {fate}"))
+    return rows
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Say what is to be done."""
+    match verdict:
+        case Wait(until=None):
+            return "wait, the job is suspended"
+        case Wait(until=until):
+            assert until is not None
+            return f"wait until {rfc3339(until // 1000)}"
+        case Start(replace=replace):
+            return "start, and end the active execution first" if replace else "start"
+        case Settle(outcome=outcome, reason=reason):
+            return f"{outcome}, because {reason.sentence}"
+
+
+def picture(decision: Decision) -> list[str]:
+    """Draw the window: how likely each part of it is, which parts are forbidden, and the time chosen."""
+    start, end = decision.bounds
+    shades = _density(decision)
+    highest = max(shades) or 1
+    bars = "".join(BARS[-(-shade * (len(BARS) - 1) // highest)] for shade in shades)
+    lines = [f"|{bars}|"]
+    forbidden = "".join("x" if _is_forbidden(decision, column) else " " for column in range(WIDTH))
+    if forbidden.strip():
+        lines.append(f"|{forbidden}|  x not allowed")
+    if decision.chosen_time is not None:
+        column = min((decision.chosen_time - start) * WIDTH // (end - start + 1), WIDTH - 1)
+        lines.append(f" {' ' * column}^ chosen")
+    zone = decision.job.schedule.plan.zone
+    first, last = (both_times(bound, zone, seconds=True)[15:23] for bound in (start, end))
+    lines.append(f" {first}{last:>{WIDTH - len(first)}}")
+    return lines
+
+
+def _density(decision: Decision) -> list[int]:
+    shades = [0] * WIDTH
+    for sample in range(SAMPLES):
+        u = (sample + 0.5) / SAMPLES
+        x = decision.job.distribution.place(u, decision.bounds, decision.nominal_time)
+        shades[min(max(int(x * WIDTH), 0), WIDTH - 1)] += 1
+    return shades
+
+
+def _is_forbidden(decision: Decision, column: int) -> bool:
+    """Say whether the middle of one column of the picture may not be chosen."""
+    start, end = decision.bounds
+    middle: EpochSeconds = start + (2 * column + 1) * (end - start) // (2 * WIDTH)
+    return decision.job.constraints.rejected_by(middle, decision.job.schedule.plan.zone) is not None
+
+
+def _document(decision: Decision, verdict: Verdict, moment: int) -> dict[str, object]:
+    said: dict[str, object] = {"kind": type(verdict).__name__.lower(), "at": rfc3339(moment // 1000)}
+    match verdict:
+        case Wait(until=until):
+            said["until"] = None if until is None else rfc3339(until // 1000)
+        case Start(replace=replace):
+            said["replace"] = replace
+        case Settle(outcome=outcome, reason=reason):
+            said |= {"outcome": outcome, "reason": reason, "sentence": reason.sentence}
+    samples = [
+        {"u": attempt.u, "candidate": rfc3339(attempt.candidate), "rejected_by": attempt.rejected_by}
+        for attempt in _attempts(decision)
+    ]
+    return {"decision": decision.to_dict(), "samples": samples, "verdict": said}

@@ -1,0 +1,80 @@
+"""The interval a command looks at: `--from`, and `--to` or `--days`."""
+
+import sys
+from shutil import get_terminal_size
+from typing import Annotated, NamedTuple
+
+import typer
+
+from kron.cli.support.option import parse_instant, whole_number
+from kron.clocks.system import SystemClock
+from kron.core.cron.schedule import UTC
+from kron.core.errors import InvalidOptionError
+from kron.core.time.instant import DAY, LAST_SECOND, EpochSeconds, rfc3339, seconds_of
+
+DEFAULT_DAYS = 7
+# A leap year; what happens only later will not be seen in a chart.
+MAX_DAYS = 366
+# What goes to a file or a pipe is as wide as a narrow terminal; a very wide one is not filled.
+NARROW, WIDE = 80, 120
+
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="TIME", help="Begin here (included); read in UTC unless it says.  [default: now]"
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option("--to", metavar="TIME", help="End here (not included); read in UTC unless it says."),
+]
+Days = Annotated[
+    int | None,
+    typer.Option(
+        "--days",
+        metavar="N",
+        help=f"End after so many days.  [default: {DEFAULT_DAYS}]",
+        parser=whole_number("--days", 1, MAX_DAYS),
+    ),
+]
+
+
+class Interval(NamedTuple):
+    """The seconds `[start, end)`."""
+
+    start: EpochSeconds
+    end: EpochSeconds
+
+    def __str__(self) -> str:
+        return f"{rfc3339(self.start)} to {rfc3339(self.end)}"
+
+
+def parse_interval(start: str | None, end: str | None, days: int | None) -> Interval:
+    """Return the interval asked for, or refuse one that is empty, reversed or too long."""
+    if end is not None and days is not None:
+        raise InvalidOptionError(option="--days", value=days, reason="give --to or --days, not both")
+    first = _next_minute() if start is None else parse_instant("--from", start, UTC)
+    last = first + (days or DEFAULT_DAYS) * DAY if end is None else parse_instant("--to", end, UTC)
+    if last <= first:
+        raise InvalidOptionError(option="--to", value=end, reason=f"must be later than {rfc3339(first)}")
+    if last - first > MAX_DAYS * DAY:
+        raise InvalidOptionError(option="--to", value=end, reason=f"use at most {MAX_DAYS} days")
+    if last > LAST_SECOND:
+        raise InvalidOptionError(option="--from", value=start, reason="the calendar ends with the year 9999")
+    return Interval(first, last)
+
+
+def _next_minute() -> EpochSeconds:
+    return -(-seconds_of(SystemClock().now()) // 60) * 60
+
+
+def columns() -> int:
+    """Return how wide to print: as wide as the terminal within reason, and always the same without one."""
+    if not sys.stdout.isatty():
+        return NARROW
+    return min(max(get_terminal_size().columns, NARROW), WIDE)
+
+
+def counted(count: int, name: str) -> str:
+    """Write a number and what it counts, e.g. ``1 job`` or ``1,200 jobs``."""
+    return f"{count:,} {name}" + ("" if count == 1 else "s")

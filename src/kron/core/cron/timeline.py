@@ -1,0 +1,110 @@
+"""A zone as one schedule sees it: its spans, changed by the schedule's DST options.
+
+Whatever the options are, what remains is a list of stretches of constant offset, so the search that
+walks it knows nothing of daylight saving time.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from kron.core.time.instant import DAY, FIRST_SECOND, LAST_SECOND, EpochSeconds
+from kron.core.time.zone import Transition, Zone, year_bounds, year_of
+
+SKIP, NEXT = "skip", "next"
+GAP_CHOICES = (SKIP, NEXT)
+BOTH, FIRST, LAST = "both", "first", "last"
+REPEAT_CHOICES = (BOTH, FIRST, LAST)
+
+
+class Stretch(NamedTuple):
+    """The instants `[start, end)` with one offset.
+
+    With `walls`, it is the single instant at a gap's end, which matches if any wall time in the
+    half-open `walls` does.
+    """
+
+    start: EpochSeconds
+    end: EpochSeconds
+    offset: int
+    walls: tuple[int, int] | None = None
+
+
+class Timeline:
+    """The stretches of one zone under two DST options; make it with `timeline_of`, which shares them.
+
+    `mirrored`, time runs backwards: instant t is known as `~t`, so that what came before comes next.
+    """
+
+    __slots__ = ("_gap", "_mirrored", "_repeat", "_years", "latest", "zone")
+
+    def __init__(self, zone: Zone, gap: str, repeat: str, mirrored: bool) -> None:
+        self.zone = zone
+        self._gap = gap
+        self._repeat = repeat
+        self._mirrored = mirrored
+        self._years: dict[int, tuple[Stretch, ...]] = {}
+        # The last answer, where a new schedule begins to look: those of one zone mostly ask about one moment.
+        # Replaced as a whole; start, end and offset.
+        self.latest = (0, 0, 0)
+
+    def stretch_from(self, instant: int) -> Stretch | None:
+        """Return the stretch an instant lies in or, if it lies in none, the next one."""
+        while True:
+            real = ~instant if self._mirrored else instant
+            if not FIRST_SECOND <= real <= LAST_SECOND:
+                return None
+            year = year_of(real)
+            stretches = self._years.get(year)
+            if stretches is None:
+                stretches = self._years[year] = self._stretches_of(year)
+            for stretch in stretches:
+                if instant < stretch.end:
+                    if stretch.walls is None:
+                        self.latest = stretch[:3]
+                    return stretch
+            # Only a hole at the very end of a year leads here.
+            start, end = year_bounds(year)
+            instant = ~start + 1 if self._mirrored else end
+
+    def _stretches_of(self, year: int) -> tuple[Stretch, ...]:
+        stretches = tuple(self._cut(year))
+        return tuple(map(_mirror, reversed(stretches))) if self._mirrored else stretches
+
+    def _cut(self, year: int) -> Iterator[Stretch]:
+        start, end = year_bounds(year)
+        changes = tuple(self.zone.changes(start - DAY, end + DAY))
+        holes = [_hole_of(change, self._repeat) for change in changes if change.size < 0]
+        gaps = {change.at: change for change in changes if change.size > 0 and self._gap == NEXT}
+        for span in self.zone.spans_of(year):
+            since = span.start
+            if gap := gaps.get(since):
+                yield Stretch(since, since + 1, span.offset, (since + gap.before, since + gap.after + 1))
+                since += 1
+            for hole_start, hole_end in holes:
+                if since < hole_end and hole_start < span.end:
+                    if since < hole_start:
+                        yield Stretch(since, hole_start, span.offset)
+                    since = hole_end
+            if since < span.end:
+                yield Stretch(since, span.end, span.offset)
+
+
+@lru_cache(maxsize=4096)
+def timeline_of(zone: Zone, gap: str, repeat: str, *, backwards: bool = False) -> Timeline:
+    """Return the shared timeline of a zone under two valid options."""
+    return Timeline(zone, gap, repeat, backwards)
+
+
+def _mirror(stretch: Stretch) -> Stretch:
+    start, end, offset, walls = stretch
+    return Stretch(-end, -start, -offset, walls and (-walls[1], -walls[0]))
+
+
+def _hole_of(fold: Transition, repeat: str) -> tuple[EpochSeconds, EpochSeconds]:
+    """Return the instants `[start, end)` around a fold that do not count."""
+    if repeat == FIRST:
+        return fold.at, fold.at - fold.size
+    if repeat == LAST:
+        return fold.at + fold.size, fold.at
+    return fold.at, fold.at

@@ -1,0 +1,150 @@
+"""Walking time: the first matching instant after another, in either direction.
+
+There is one search, and it goes forward. To go back, the world is mirrored: instant `t` becomes
+`~t`, so days, hours and stretches run the other way and the same code finds the previous match.
+"""
+
+from bisect import bisect_left
+from functools import lru_cache
+
+from kron.core.cron.expression import Expression
+from kron.core.cron.field import bits_of, mirrored
+from kron.core.cron.timeline import Timeline
+from kron.core.cron.year import MatchingDays
+from kron.core.time.instant import DAY
+
+HOUR = 3600
+# Later than every instant in both directions: what a search answers that found nothing.
+NEVER = 1 << 62
+# Offsets are less than a day, so two days after a search's start no fold can show an earlier wall time again.
+SETTLED = 2 * DAY
+# A time that its zone skips every year (02:30 on each last Sunday of March in Berlin) costs three steps a
+# year. Calendar and zone rules repeat after 400 years, so what these steps do not find never comes.
+MAX_STEPS = 3_000
+STEPS = range(MAX_STEPS)
+# The entry of an hour table that says: no matching hour is left today.
+NO_HOUR = 24
+
+
+class Walk:
+    """One direction of one schedule: finds the next match, and remembers where it stood.
+
+    `hours[h]` is the first matching hour from h on, or NO_HOUR; `inside` are the matching seconds of
+    such an hour, ascending.
+    """
+
+    __slots__ = ("_count", "_days", "_first", "_hours", "_inside", "_stretch", "_timeline", "_year")
+
+    def __init__(self, hours: bytes, inside: tuple[int, ...], days: MatchingDays, timeline: Timeline) -> None:
+        self._hours = hours
+        self._inside = inside
+        self._count = len(inside)
+        self._first = hours[0] * HOUR + inside[0]
+        self._days = days
+        self._timeline = timeline
+        # Where the last answer lay, at first that of others; most questions are asked close to it. Each is
+        # replaced as a whole, so threads that share a walk see either the old one or the new one.
+        self._year = days.latest
+        self._stretch = timeline.latest
+
+    def next_after(self, instant: int) -> int | None:
+        """Return the first match later than an instant, or None where the calendar ends before it."""
+        instant += 1
+        start, end, offset = self._stretch
+        if not start <= instant < end:
+            return self._search(instant, NEVER, NEVER)
+        wall = self._wall_from(instant + offset)
+        found = wall - offset
+        return found if found < end else self._search(_beyond(end, instant, wall), instant + offset, wall)
+
+    def _wall_from(self, wall: int) -> int:
+        """Return the first matching wall time at or after another, as local seconds, or NEVER."""
+        start, end, mask = self._year
+        day = wall // DAY
+        if not start <= day < end:
+            return self._other_year(day, wall)
+        rest = mask >> day - start
+        if rest & 1:
+            midnight = day * DAY
+            second = wall - midnight
+            hour = second // HOUR
+            found = self._hours[hour]
+            if found == hour:
+                begin = hour * HOUR
+                index = bisect_left(self._inside, second - begin)
+                if index < self._count:
+                    return midnight + begin + self._inside[index]
+                found = self._hours[hour + 1]
+            if found != NO_HOUR:
+                return midnight + found * HOUR + self._inside[0]
+            rest ^= 1
+        if rest:
+            return (day + (rest & -rest).bit_length() - 1) * DAY + self._first
+        return self._other_year(end, end * DAY)
+
+    def _other_year(self, day: int, wall: int) -> int:
+        """Go on in the first year with a match from a day's year on, never back into an earlier one."""
+        year = self._days.year_from(day)
+        if year is None:
+            return NEVER
+        start, end, mask = year
+        self._year = (start, end, mask)
+        return self._wall_from(max(wall, start * DAY))
+
+    def _search(self, instant: int, wall_from: int, wall: int) -> int | None:
+        """Look through the stretches from an instant on; no wall time in `[wall_from, wall)` matches."""
+        for _ in STEPS:
+            stretch = self._timeline.stretch_from(instant)
+            if stretch is None:
+                return None
+            start, end, offset, walls = stretch
+            if instant < start:
+                instant = start
+            if walls is not None:
+                if self._wall_from(walls[0]) < walls[1]:
+                    return instant
+                instant = end
+                continue
+            if not wall_from <= instant + offset <= wall:
+                wall_from = instant + offset
+                wall = self._wall_from(wall_from)
+            if wall - offset < end:
+                self._stretch = (start, end, offset)
+                return wall - offset
+            instant = _beyond(end, instant, wall)
+        return None
+
+
+def _beyond(end: int, instant: int, wall: int) -> int:
+    """Return where to look next when nothing from `instant` to the stretch's `end` matched before `wall`.
+
+    Only a fold close by can show earlier wall times again; later on, nothing matches before `wall`,
+    however many stretches lie between.
+    """
+    return end if end < instant + SETTLED else max(end, wall - DAY)
+
+
+def walk_back(expression: Expression, timeline: Timeline) -> Walk:
+    """Return the walk that finds the previous match, over a mirrored timeline."""
+    return Walk(
+        hour_table(mirrored(expression.hour.mask, 24)),
+        seconds_inside(mirrored(expression.minute.mask, 60), mirrored(expression.second.mask, 60)),
+        expression.days.mirror(),
+        timeline,
+    )
+
+
+@lru_cache(maxsize=4096)
+def hour_table(hours: int) -> bytes:
+    """Return the first matching hour from each hour on."""
+    table = b""
+    for hour in bits_of(hours):
+        table = table.ljust(hour + 1, bytes((hour,)))
+    return table.ljust(NO_HOUR + 1, bytes((NO_HOUR,)))
+
+
+@lru_cache(maxsize=4096)
+def seconds_inside(minutes: int, seconds: int) -> tuple[int, ...]:
+    """Return the matching seconds of a matching hour."""
+    inside = tuple(bits_of(seconds))
+    return tuple([60 * minute + second for minute in bits_of(minutes) for second in inside])

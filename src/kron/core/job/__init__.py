@@ -1,0 +1,1 @@
+"""Job definitions: their fields, policies, windows, seeds, decisions and verdicts."""

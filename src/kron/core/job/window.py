@@ -1,0 +1,60 @@
+"""A window: the closed interval around a nominal time in which an execution may be chosen."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from kron.core.time.duration import MICROSECOND
+from kron.core.time.instant import EpochSeconds
+
+MICROS = 1_000_000
+
+
+class WindowMode(StrEnum):
+    """Where a window lies."""
+
+    AFTER = "after"
+    BEFORE = "before"
+    AROUND = "around"
+
+
+# `center` is an older word for the same.
+MODE_NAMES = {mode.value: mode for mode in WindowMode} | {"center": WindowMode.AROUND}
+
+
+class Bounds(NamedTuple):
+    """The seconds `[start, end]` of one window; closed, as SPEC 4 says."""
+
+    start: EpochSeconds
+    end: EpochSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How far from its nominal time an execution may be chosen (SPEC 4: Window Semantics)."""
+
+    mode: WindowMode = WindowMode.AFTER
+    duration: timedelta = timedelta(0)
+    # How far the bounds lie from a nominal time; counted once, because every decision asks.
+    _reach: Bounds = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Count the reach in whole seconds, each bound floored."""
+        object.__setattr__(self, "_reach", _reach_of(self.mode, self.duration // MICROSECOND))
+
+    def bounds(self, nominal_time: EpochSeconds) -> Bounds:
+        """Return the window of one nominal time, its bounds floored to whole seconds."""
+        start, end = self._reach
+        return Bounds(nominal_time + start, nominal_time + end)
+
+
+def _reach_of(mode: WindowMode, micros: int) -> Bounds:
+    match mode:
+        case WindowMode.AFTER:
+            return Bounds(0, micros // MICROS)
+        case WindowMode.BEFORE:
+            return Bounds(-micros // MICROS, 0)
+        case WindowMode.AROUND:
+            # Half a duration may end in half a microsecond, so both bounds are counted in halves.
+            return Bounds(-micros // (2 * MICROS), micros // (2 * MICROS))

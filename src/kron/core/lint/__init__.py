@@ -1,0 +1,1 @@
+"""Lint: findings about cron expressions and job definitions."""

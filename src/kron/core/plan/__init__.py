@@ -1,0 +1,1 @@
+"""The planning step: records and an instant in, changes out."""

@@ -1,0 +1,1 @@
+"""Tasks: jobs as the embedded scheduler's specification sees them."""

@@ -1,0 +1,194 @@
+"""Civil time: a zone is a list of spans in which local time is UTC plus a constant.
+
+A gap has no instants and a fold has each wall time twice, by construction: nothing here or above
+asks whether daylight saving time is in force.
+"""
+
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple
+from zoneinfo import TZPATH, ZoneInfo, available_timezones
+
+from kron.core.errors import UnknownTimezoneError
+from kron.core.time.instant import DAY, EPOCH, FIRST_SECOND, LAST_SECOND, EpochSeconds
+
+# Offsets are compared once a day. The shortest span any zone ever had is four days (Freetown,
+# September 1939), so no change can hide between two looks; a test watches this over all zones.
+PROBE = DAY
+
+# Close to its ends the calendar cannot name the local time, so the offset a day further in is used.
+FIRST_PROBE = FIRST_SECOND + DAY
+LAST_PROBE = LAST_SECOND - DAY
+
+# Files of a zone database that are no IANA zones: what they say depends on the host, or on leap seconds.
+HOST_KEYS = frozenset({"localtime", "posixrules"})
+FOREIGN_FOLDERS = ("posix/", "right/")
+
+UNIX_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+
+
+class Span(NamedTuple):
+    """The instants `[start, end)` in which local time is UTC plus `offset` seconds."""
+
+    start: EpochSeconds
+    end: EpochSeconds
+    offset: int
+
+
+class Transition(NamedTuple):
+    """The instant at which a zone's offset changes, and the offsets around it."""
+
+    at: EpochSeconds
+    before: int
+    after: int
+
+    @property
+    def size(self) -> int:
+        """Return the seconds skipped (positive, a gap) or repeated (negative, a fold)."""
+        return self.after - self.before
+
+
+class Zone:
+    """One IANA zone; make it with `zone_of`, which shares them."""
+
+    __slots__ = ("_years", "key", "tzinfo")
+
+    def __init__(self, key: str, tzinfo: ZoneInfo) -> None:
+        self.key = key
+        self.tzinfo = tzinfo
+        self._years: dict[int, tuple[Span, ...]] = {}
+
+    def offset_at(self, instant: EpochSeconds) -> int:
+        """Return local time minus UTC, in seconds."""
+        near = min(max(instant, FIRST_PROBE), LAST_PROBE)
+        local = self.tzinfo.fromutc((EPOCH + timedelta(0, near)).replace(tzinfo=self.tzinfo))
+        offset = local.utcoffset()
+        assert offset is not None
+        return offset.days * DAY + offset.seconds
+
+    def name_at(self, instant: EpochSeconds) -> str:
+        """Return what local time is called there and then, e.g. ``CEST``."""
+        near = min(max(instant, FIRST_PROBE), LAST_PROBE)
+        return (EPOCH + timedelta(0, near)).astimezone(self.tzinfo).tzname() or ""
+
+    def spans_of(self, year: int) -> tuple[Span, ...]:
+        """Return the spans that make up one UTC year, cut at its ends."""
+        spans = self._years.get(year)
+        if spans is None:
+            spans = self._years[year] = tuple(self._probe(year))
+        return spans
+
+    def span_at(self, instant: EpochSeconds) -> Span:
+        """Return the span an instant lies in, cut at the ends of its UTC year."""
+        for span in self.spans_of(year_of(instant)):
+            if instant < span.end:
+                return span
+        raise AssertionError("the spans of a year cover it")
+
+    def changes(self, start: EpochSeconds, end: EpochSeconds) -> Iterator[Transition]:
+        """Yield the changes of offset in `[start, end)`, oldest first."""
+        start, end = max(start, FIRST_SECOND + 1), min(end, LAST_SECOND + 1)
+        if start >= end:
+            return
+        before = self.offset_at(start - 1)
+        for year in range(year_of(start), year_of(end - 1) + 1):
+            for span in self.spans_of(year):
+                if span.offset != before and start <= span.start < end:
+                    yield Transition(span.start, before, span.offset)
+                if span.end > start:
+                    before = span.offset
+
+    def _probe(self, year: int) -> Iterator[Span]:
+        start, end = year_bounds(year)
+        since, offset = start, self.offset_at(start)
+        for look in range(start + PROBE, end + PROBE, PROBE):
+            look = min(look, end - 1)
+            if (now := self.offset_at(look)) != offset:
+                change = self._first_with(now, max(since, look - PROBE), look)
+                yield Span(since, change, offset)
+                since, offset = change, now
+        yield Span(since, end, offset)
+
+    def _first_with(self, offset: int, before: EpochSeconds, after: EpochSeconds) -> EpochSeconds:
+        """Return the first instant in `(before, after]` with the offset found at `after`."""
+        while after - before > 1:
+            middle = (before + after) // 2
+            if self.offset_at(middle) == offset:
+                after = middle
+            else:
+                before = middle
+        return after
+
+
+@lru_cache(maxsize=1024)
+def zone_of(key: str) -> Zone:
+    """Return the shared zone of an IANA key, or raise UnknownTimezoneError."""
+    try:
+        if key in HOST_KEYS or key.startswith(FOREIGN_FOLDERS):
+            raise LookupError(key)
+        return Zone(key, ZoneInfo(key))
+    except (ValueError, TypeError, AttributeError, OSError, LookupError) as cause:
+        raise UnknownTimezoneError(timezone=key, suggestions=_close_to(key)) from cause
+
+
+@lru_cache(maxsize=1024)
+def tzdata_version(key: str) -> str | None:
+    """Return the release of the zone database a zone was read from, or None where it does not say."""
+    for folder in TZPATH:
+        if _reads(f"{folder}/{key}"):
+            return _release_of(folder)
+    from tzdata import IANA_VERSION
+
+    return str(IANA_VERSION)
+
+
+def _reads(path: str) -> bool:
+    try:
+        with open(path, "rb"):
+            return True
+    except OSError:
+        return False
+
+
+@lru_cache(maxsize=16)
+def _release_of(folder: str) -> str | None:
+    """Return what a compiled zone database says of itself, in one of the ways its packagers use."""
+    for name, begins in (("tzdata.zi", "# version "), ("+VERSION", ""), ("version", "")):
+        try:
+            with open(f"{folder}/{name}", encoding="ascii") as file:
+                line = file.readline().strip()
+        except (OSError, ValueError):
+            continue
+        if line.startswith(begins):
+            return line.removeprefix(begins)
+    return None
+
+
+def year_of(instant: EpochSeconds) -> int:
+    """Return the UTC year of an instant inside the calendar."""
+    return date.fromordinal(instant // DAY + UNIX_EPOCH_ORDINAL).year
+
+
+@lru_cache(maxsize=1024)
+def year_bounds(year: int) -> tuple[EpochSeconds, EpochSeconds]:
+    """Return the instants `[start, end)` of a UTC year."""
+    start = (date(year, 1, 1).toordinal() - UNIX_EPOCH_ORDINAL) * DAY
+    days = 366 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 365
+    return start, start + days * DAY
+
+
+def wall_time(instant: EpochSeconds, offset: int) -> datetime:
+    """Return the naive local datetime an instant has under an offset."""
+    return (EPOCH + timedelta(0, instant + offset)).replace(tzinfo=None)
+
+
+def _close_to(key: object) -> list[str]:
+    if not isinstance(key, str):
+        return []
+    from difflib import get_close_matches
+
+    keys = {known.casefold(): known for known in available_timezones() - HOST_KEYS - {key}}
+    if exact := keys.get(key.casefold()):
+        return [exact]
+    return [keys[known] for known in get_close_matches(key.casefold(), keys, n=2, cutoff=0.75)]

@@ -1,0 +1,56 @@
+"""Where a program keeps its state: a URL, a store of its own, or a file beside the program."""
+
+import logging
+import sys
+from pathlib import Path
+
+from kron.ports import Store
+from kron.stores.sqlite.store import SqliteStore
+from kron.stores.url import open_store
+
+MEMORY_URL = "memory://"
+FILE = "kron.db"
+_log = logging.getLogger("kron.scheduler")
+
+
+def default_state() -> str:
+    """Return the URL of the file beside the program, or in the current folder where there is no program."""
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    folder = Path(program).resolve().parent if program else Path.cwd()
+    return f"sqlite:///{str(folder / FILE).replace('%', '%25').replace('?', '%3F').replace('#', '%23')}"
+
+
+class State:
+    """The store behind a scheduler; one in memory, or the caller's own, stays open between uses."""
+
+    def __init__(self, state: str | Store | None) -> None:
+        if isinstance(state, str) or state is None:
+            self._url: str | None = default_state() if state is None else state
+            self._store: Store | None = open_store(self._url)
+            if self._url == MEMORY_URL:
+                _log.warning("state is kept in memory: nothing of it survives the end of this program")
+        else:
+            self._url, self._store = None, state
+
+    def open(self) -> Store:
+        """Return the store; nothing is opened before its first use."""
+        if self._store is None:
+            assert self._url is not None
+            self._store = open_store(self._url)
+        return self._store
+
+    async def close(self) -> None:
+        """Let go of files and connections; what is in memory would be lost, so it stays."""
+        if self._store is not None and self._url not in (None, MEMORY_URL):
+            store, self._store = self._store, None
+            await store.close()
+
+    def abandon(self) -> None:
+        """Drop everything without writing, as a crash would; what was in memory is gone."""
+        if isinstance(self._store, SqliteStore):
+            if self._url is None:
+                self._store.drop_locks()
+                return
+            self._store.abandon()
+        if self._url is not None:
+            self._store = None

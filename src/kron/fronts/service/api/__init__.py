@@ -1,0 +1,1 @@
+"""The HTTP API: application, middleware, error responses, and one module per resource."""

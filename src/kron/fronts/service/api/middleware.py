@@ -1,0 +1,105 @@
+"""The edge of the API: every request gets an id and a bound, and names in its path stay as they were sent."""
+
+import asyncio
+from urllib.parse import unquote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kron.core.errors import InvalidOptionError
+from kron.fronts.service.api import problem
+from kron.fronts.service.registrar import new_name
+
+REQUEST_ID = b"x-request-id"
+MAX_REQUEST_ID = 128
+# How large the headers of a request may be, in bytes.
+MAX_HEAD = 32_768
+# What is read line by line has a bound for each line instead.
+STREAMED = "/schedules/bulk"
+
+
+class RequestMiddleware:
+    """Wraps the API."""
+
+    def __init__(self, app: ASGIApp, *, max_body: int, patience_s: float) -> None:
+        self._app = app
+        self._patience_s = patience_s
+        self._max_body = max_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with an id that the answer repeats."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        scope["request_id"] = request_id
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        # A name may hold a slash: as %2F it is part of the name.
+        scope["path"] = raw.decode("latin-1")
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (REQUEST_ID, request_id.encode())]
+            await send(message)
+
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD:
+            error = HTTPException(431, f"the headers of a request have {MAX_HEAD} bytes at most")
+            await problem.of_http(Request(scope), error)(scope, receive, answer)
+            return
+        prompt = self._prompt(receive)
+        bounded = prompt if scope["path"] == STREAMED else self._bounded(prompt)
+        await self._app(scope, bounded, answer)
+
+    def _bounded(self, receive: Receive) -> Receive:
+        seen = 0
+
+        async def take() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._max_body:
+                raise HTTPException(413, f"a request has {self._max_body} bytes at most")
+            return message
+
+        return take
+
+    def _prompt(self, receive: Receive) -> Receive:
+        """Return what receives a request's body and does not wait for ever for its next part."""
+        is_whole = False
+
+        async def take() -> Message:
+            nonlocal is_whole
+            if is_whole:
+                # All that can come is that the caller goes away, which may take as long as it likes.
+                return await receive()
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    message = await receive()
+            except TimeoutError as cause:
+                raise HTTPException(
+                    408, f"no more of the request came for {self._patience_s:g} seconds"
+                ) from cause
+            is_whole = not message.get("more_body", False)
+            return message
+
+        return take
+
+
+def _request_id(scope: Scope) -> str:
+    """Return the id a caller gave, if it can be one, or a new one."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    for name, value in headers:
+        if name == REQUEST_ID:
+            text = value.decode("latin-1")
+            if 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable():
+                return text
+    return new_name()
+
+
+def name_of(part: str) -> str:
+    """Return the name in a part of a path."""
+    try:
+        return unquote(part, errors="strict")
+    except UnicodeDecodeError as cause:
+        raise InvalidOptionError(option="path", value=ascii(part), reason="must be UTF-8") from cause

@@ -1,0 +1,176 @@
+"""Errors as problem documents (RFC 9457): a status, the error's code, and everything that is wrong."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from kron.core.errors import ConflictError, InputError, KronError, Problem, quoted
+from kron.fronts.service.auth.principal import ForbiddenError, TooManyError, UnknownCallerError
+from kron.fronts.service.documents import Document
+from kron.fronts.service.errors import (
+    MAX_LINES,
+    ChangedError,
+    InvalidLinesError,
+    LaunchFailedError,
+    NoRunnerError,
+    UnknownRunError,
+    UnknownScheduleError,
+)
+from kron.launchers.workflow import UnknownWorkflowError
+
+MEDIA_TYPE = "application/problem+json"
+# The first kind that fits an error says its status (STYLE 2).
+STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
+    (UnknownCallerError, HTTPStatus.UNAUTHORIZED),
+    (ForbiddenError, HTTPStatus.FORBIDDEN),
+    (TooManyError, HTTPStatus.TOO_MANY_REQUESTS),
+    (UnknownScheduleError, HTTPStatus.NOT_FOUND),
+    (UnknownRunError, HTTPStatus.NOT_FOUND),
+    (UnknownWorkflowError, HTTPStatus.NOT_FOUND),
+    (NoRunnerError, HTTPStatus.CONFLICT),
+    (LaunchFailedError, HTTPStatus.BAD_GATEWAY),
+    (ChangedError, HTTPStatus.PRECONDITION_FAILED),
+    (InputError, HTTPStatus.BAD_REQUEST),
+    (ConflictError, HTTPStatus.CONFLICT),
+)
+# What the framework says of a body that it cannot read at all, and what we say.
+UNPARSED = "There was an error parsing the body"
+UNREADABLE = "cannot be read: it must be JSON in UTF-8, not compressed, neither deep nor with endless numbers"
+# How many of the things that are wrong are written out.
+MAX_PROBLEMS = 100
+EXAMPLE: Document = {
+    "type": "urn:kron:error:invalid_schedule",
+    "title": "Bad Request",
+    "status": 400,
+    "detail": 'Invalid schedule "report": timezone "Mars": Unknown timezone "Mars"',
+    "code": "invalid_schedule",
+    "problems": [{"path": "timezone", "value": "Mars", "reason": 'Unknown timezone "Mars"'}],
+    "instance": "/schedules/upsert",
+    "request_id": "3f0c9a52-6c5f-4f0e-9d0b-0d7f7a1f6f1e",
+}
+
+
+def of_error(request: Request, error: Exception) -> JSONResponse:
+    """Return what is answered to a request that failed with one of Kron's own errors."""
+    assert isinstance(error, KronError)
+    status = next(
+        (status for kind, status in STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+    further: Document = {}
+    if isinstance(error, InvalidLinesError):
+        further["stored"] = error.stored
+        further["wrong"] = error.count
+        further["lines"] = [
+            {"line": line, "detail": _written(str(fault))} for line, fault in error.errors[:MAX_LINES]
+        ]
+        further["problems"] = [
+            {"line": line, **_shown(problem)}
+            for line, fault in error.errors[:MAX_PROBLEMS]
+            for problem in _problems_of(fault)
+        ]
+    elif problems := _problems_of(error):
+        further["problems"] = [_shown(problem) for problem in problems[:MAX_PROBLEMS]]
+    headers = _headers_of(error)
+    return answer(request, status, code=error.code, detail=str(error), further=further, headers=headers)
+
+
+def _headers_of(error: KronError) -> Mapping[str, str] | None:
+    """Return what tells a program how to do better."""
+    if isinstance(error, UnknownCallerError):
+        return {"WWW-Authenticate": 'Bearer realm="kron"'}
+    if isinstance(error, TooManyError) and error.wait_s is not None:
+        return {"Retry-After": str(error.wait_s)}
+    return None
+
+
+def of_validation(request: Request, error: Exception) -> JSONResponse:
+    """Return what is answered to a request whose body or parameters have the wrong shape."""
+    assert isinstance(error, RequestValidationError)
+    problems = [_problem_of(fault) for fault in error.errors()[:MAX_PROBLEMS]]
+    detail = "; ".join(map(str, problems))
+    further: Document = {"problems": [_shown(problem) for problem in problems]}
+    return answer(request, HTTPStatus.BAD_REQUEST, code="invalid_request", detail=detail, further=further)
+
+
+def _problem_of(fault: Mapping[str, object]) -> Problem:
+    """Return what the framework found, in words that say what to do."""
+    place = fault["loc"]
+    path = ".".join(map(str, place)) if isinstance(place, Sequence) else str(place)
+    match fault["type"], fault.get("ctx"):
+        case "json_invalid", {"error": reason}:
+            return Problem("body", None, f"is not JSON at sign {path.removeprefix('body.')}: {reason}")
+        case "dict_type" | "model_attributes_type", _ if path == "body":
+            reason = "must be a JSON object, sent with the header content-type: application/json"
+            return Problem(path, None, reason)
+        case "missing", _ if path == "body":
+            return Problem(path, None, "is missing; send a JSON object")
+    given = fault.get("input")
+    return Problem(path, given if isinstance(given, str | int | float) else None, str(fault["msg"]))
+
+
+def of_http(request: Request, error: Exception) -> JSONResponse:
+    """Return what is answered where the framework itself refuses."""
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    if error.detail == UNPARSED:
+        further: Document = {"problems": [_shown(Problem("body", None, UNREADABLE))]}
+        detail = f"body: {UNREADABLE}"
+        return answer(request, status, code="invalid_request", detail=detail, further=further)
+    code = status.name.lower()
+    return answer(request, status, code=code, detail=str(error.detail), headers=error.headers)
+
+
+def of_refusal(request: Request, error: Exception) -> JSONResponse:
+    """Return what is answered to a request that is not let through to the API."""
+    return of_error(request, error) if isinstance(error, KronError) else of_http(request, error)
+
+
+def of_mistake(request: Request, _error: Exception) -> JSONResponse:
+    """Return what is answered when Kron made a mistake; the log has the rest."""
+    detail = "Kron made a mistake; its log says which"
+    return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, code="internal", detail=detail)
+
+
+def answer(
+    request: Request,
+    status: HTTPStatus,
+    *,
+    code: str,
+    detail: str,
+    further: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """Return a problem document."""
+    document = {
+        "type": f"urn:kron:error:{code}",
+        "title": status.phrase,
+        "status": status.value,
+        "detail": _written(detail),
+        "code": code,
+        **(further or {}),
+        "instance": _written(request.url.path),
+        "request_id": request.scope.get("request_id"),
+    }
+    return JSONResponse(document, status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def _problems_of(error: KronError) -> Sequence[Problem]:
+    problems: Sequence[Problem] = getattr(error, "problems", ())
+    if problems or not isinstance(error, InputError):
+        return problems
+    option = error.details.get("option")
+    return [Problem(str(option or ""), error.details.get("value"), str(error.details.get("reason", error)))]
+
+
+def _shown(problem: Problem) -> Document:
+    value = None if problem.value is None else _written(quoted(problem.value))
+    return {"path": _written(problem.path), "value": value, "reason": _written(problem.reason)}
+
+
+def _written(text: str) -> str:
+    """Return a text that can be sent, whatever somebody sent us."""
+    return text.encode("utf-8", "replace").decode("utf-8")

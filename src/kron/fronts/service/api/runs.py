@@ -1,0 +1,92 @@
+"""What the API does with runs; each handler translates, and the desk does the work."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+
+from kron.core.plan.record import RunStatus
+from kron.fronts.service.api.middleware import name_of
+from kron.fronts.service.api.models import (
+    AskedRun,
+    Backfilled,
+    BackfillRequest,
+    PeriodRuns,
+    Run,
+    RunPage,
+    RunRequest,
+    StatusRequest,
+    Why,
+    up_to,
+)
+from kron.fronts.service.client import USUAL_PAGE, BackfillRange, LocalClient, PageRequest
+from kron.fronts.service.documents import Document
+from kron.fronts.service.runs import Feedback
+
+IdempotencyKey = Annotated[str | None, Header(description="names the request, if the body does not")]
+
+
+def run_routes(desk: LocalClient, most: int) -> APIRouter:
+    """Return the routes of runs; a page has at most so many."""
+    router = APIRouter(tags=["runs"])
+    _add_writes(router, desk)
+    _add_reads(router, desk, most)
+    return router
+
+
+def _add_writes(router: APIRouter, desk: LocalClient) -> None:
+    @router.post("/schedules/{schedule_id}/run", status_code=HTTPStatus.ACCEPTED, response_model=AskedRun)
+    async def run(
+        schedule_id: str, document: RunRequest | None = None, idempotency_key: IdempotencyKey = None
+    ) -> Document:
+        """Run a schedule now, beside its periods; the same request is run once, however often it comes."""
+        named = None if document is None else document.request_id
+        request = idempotency_key if named is None else named
+        return await desk.run(name_of(schedule_id), request)
+
+    @router.post(
+        "/schedules/{schedule_id}/backfill", status_code=HTTPStatus.ACCEPTED, response_model=Backfilled
+    )
+    async def backfill(
+        schedule_id: str, document: BackfillRequest, idempotency_key: IdempotencyKey = None
+    ) -> Document:
+        """Run past periods: those that never ran, those that failed, or all; a dry run only counts them."""
+        request = idempotency_key if document.request_id is None else document.request_id
+        span = BackfillRange(document.start, document.end, document.only, document.dry_run, request)
+        return await desk.backfill(name_of(schedule_id), span)
+
+    @router.post("/runs/{idempotency_key}/status", response_model=Run)
+    async def status(idempotency_key: str, document: StatusRequest) -> Document:
+        """Note what the executor says of a run; what is late, repeated or contradictory changes nothing."""
+        feedback = Feedback(document.status, document.run_id, document.error, document.attempt)
+        return await desk.report(name_of(idempotency_key), feedback)
+
+
+def _add_reads(router: APIRouter, desk: LocalClient, most: int) -> None:
+    @router.get("/schedules/{schedule_id}/runs", response_model=RunPage)
+    async def runs(
+        schedule_id: str,
+        limit: Annotated[int, up_to(most)] = min(USUAL_PAGE, most),
+        cursor: str | None = None,
+    ) -> Document:
+        """List the runs of a schedule, newest first."""
+        return await desk.runs(name_of(schedule_id), PageRequest(limit, cursor))
+
+    @router.get("/runs", response_model=RunPage)
+    async def all_runs(
+        status: Annotated[str | None, Query(json_schema_extra={"enum": [*RunStatus, None]})] = None,
+        limit: Annotated[int, up_to(most)] = min(USUAL_PAGE, most),
+        cursor: str | None = None,
+    ) -> Document:
+        """List the runs of all schedules, the latest first."""
+        return await desk.latest(status, PageRequest(limit, cursor))
+
+    @router.get("/schedules/{schedule_id}/periods/{period_id}/runs", response_model=PeriodRuns)
+    async def of_period(schedule_id: str, period_id: str) -> Document:
+        """List the runs of one period, its own and those asked for, with their earlier attempts."""
+        return await desk.period(name_of(schedule_id), name_of(period_id))
+
+    @router.get("/schedules/{schedule_id}/periods/{period_id}/why", response_model=Why)
+    async def explain(schedule_id: str, period_id: str) -> Document:
+        """Say why a period ended as it did, or where it stands."""
+        return await desk.why(name_of(schedule_id), name_of(period_id))

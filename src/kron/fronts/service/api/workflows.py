@@ -1,0 +1,107 @@
+"""What the API does with workflows: deploy a version, look at it, start it."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Query, Response
+
+from kron.core.errors import ConflictError, Problem
+from kron.core.job.fields import parse_instant
+from kron.core.workflow import InvalidWorkflowError
+from kron.fronts.service.api.middleware import name_of
+from kron.fronts.service.api.workflow_models import (
+    EXAMPLE,
+    Accepted,
+    Deployed,
+    StartRequest,
+    WorkflowVersions,
+    WorkflowView,
+)
+from kron.fronts.service.auth.principal import own_user
+from kron.fronts.service.documents import Document, time_text
+from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.run_launcher import RunLauncher, Wanted
+from kron.fronts.service.settings import Settings
+from kron.launchers.workflow import UnknownWorkflowError, find_workflow
+
+Dag = Annotated[dict[str, Any], Body(openapi_examples={"report": {"value": EXAMPLE}})]
+UserId = Annotated[str | None, Query(description="whose it is, unless `user_id` in the DAG says so")]
+DryRun = Annotated[bool, Query(description="only say what would be written")]
+Key = Annotated[str | None, Header(description="names the start, if the body does not")]
+VERSION = "/workflows/{workflow_id}/versions/{version}"
+
+
+def workflow_routes(registrar: Registrar, settings: Settings, launcher: RunLauncher | None) -> APIRouter:
+    """Return the routes of workflows."""
+    router = APIRouter(tags=["workflows"])
+    _add_deployment(router, registrar)
+    _add_reads(router, registrar, settings.max_page)
+    _add_start(router, launcher)
+    return router
+
+
+def _add_deployment(router: APIRouter, registrar: Registrar) -> None:
+    @router.put(VERSION, response_model=Deployed, responses={201: {"model": Deployed}})
+    async def deploy(
+        workflow_id: str,
+        version: int,
+        dag: Dag,
+        response: Response,
+        user_id: UserId = None,
+        dry_run: DryRun = False,
+    ) -> Document:
+        """Keep a version of a workflow, which never changes, and have its triggers' schedules follow it."""
+        name = name_of(workflow_id)
+        owner = _owner_of(name, dag, user_id) or own_user()
+        answer = await registrar.deploy_workflow(name, version, dag, user_id=owner, dry_run=dry_run)
+        if answer["new"] and not dry_run:
+            response.status_code = HTTPStatus.CREATED
+        return answer
+
+
+def _owner_of(name: str, dag: dict[str, Any], user_id: str | None) -> object:
+    said: object = dag.get("user_id")
+    if said is not None and user_id not in (None, said):
+        problem = Problem("user_id", said, "is not the parameter of the request; use one of the two")
+        raise InvalidWorkflowError(workflow_id=name, problems=[problem])
+    return user_id if said is None else said
+
+
+def _add_reads(router: APIRouter, registrar: Registrar, most: int) -> None:
+    @router.get(VERSION, response_model=WorkflowView)
+    async def get(workflow_id: str, version: int) -> Document:
+        """Get a version of a workflow with its DAG."""
+        record = await find_workflow(registrar.workflows, name_of(workflow_id), version)
+        return {**record._asdict(), "dag": record.document(), "created_at": time_text(record.created_at)}
+
+    @router.get("/workflows/{workflow_id}", response_model=WorkflowVersions)
+    async def versions(
+        workflow_id: str, limit: Annotated[int, Query(ge=1, le=most)] = min(100, most)
+    ) -> Document:
+        """List the versions of a workflow, newest first."""
+        name = name_of(workflow_id)
+        found = await registrar.workflow_versions(name, limit=limit)
+        if not found:
+            raise UnknownWorkflowError(workflow_id=name)
+        listed = [{**each._asdict(), "created_at": time_text(each.created_at)} for each in found]
+        return {"workflow_id": name, "versions": listed}
+
+
+def _add_start(router: APIRouter, launcher: RunLauncher | None) -> None:
+    @router.post("/run-launcher/start", status_code=HTTPStatus.ACCEPTED, response_model=Accepted)
+    async def start(document: StartRequest, idempotency_key: Key = None) -> Document:
+        """Hand a version's DAG to the executor, once for each key; any answer but 2xx started nothing."""
+        if launcher is None:
+            raise ConflictError("Nothing here starts workflows")
+        wanted = Wanted(
+            document.workflow_id,
+            document.version,
+            document.user_id,
+            parse_instant(document.scheduled_for),
+            document.idempotency_key or idempotency_key or "",
+            document.identity,
+            document.attempt,
+            document.fencing_token,
+        )
+        launched = await launcher.launch(wanted)
+        return {"accepted": True, "run_id": launched.run_id, "repeated": launched.repeated}

@@ -1,0 +1,1 @@
+"""Authentication, permissions, tenancy, rate limits and the audit log."""

@@ -1,0 +1,147 @@
+"""The keyring: keys from a secret, a file or an address, read again when they may have changed."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+
+from kron.fronts.service.auth.key import InvalidKeysError, Key, keys_of
+from kron.ports import Clock
+
+_log = logging.getLogger("kron.service")
+# How long keys are believed without a look, how soon an unknown name is looked up again, and how long keys
+# whose source cannot be read are still used, in seconds.
+FRESH_S, SOON_S, STALE_S = 300.0, 10.0, 3_600.0
+MAX_BYTES = 262_144
+TIMEOUT_S = 5.0
+Read = Callable[[], Awaitable[bytes]]
+
+
+class Keyring:
+    """Finds the keys that a token may be signed with."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        fixed: tuple[Key, ...] = (),
+        source: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._clock = clock
+        self._fixed = fixed
+        self._source = source
+        self._read: Read | None = None if source is None else _reader_of(source, timeout_s)
+        self._keys: tuple[Key, ...] = ()
+        self._good_at = self._tried_at = float("-inf")
+        self._reading = asyncio.Lock()
+
+    async def find(self, name: str | None, algorithm: str) -> list[Key]:
+        """Return the keys that may have signed a token with this header."""
+        if self._read is not None and self._is_due(FRESH_S):
+            await self._refresh()
+        found = self._matching(name, algorithm)
+        if not found and self._read is not None and self._is_due(SOON_S):
+            # Perhaps the key is newer than what we know.
+            await self._refresh()
+            found = self._matching(name, algorithm)
+        return found
+
+    async def load(self) -> None:
+        """Read the keys now, and raise if they cannot be used."""
+        if self._read is not None:
+            await self._take(await self._read())
+
+    async def begin(self) -> None:
+        """Read the keys before anybody asks; a file must be there, an address may answer later."""
+        try:
+            await self.load()
+        except InvalidKeysError as error:
+            if not _is_address(str(self._source)):
+                raise
+            _log.warning("keys of tokens cannot be read yet: %s", error)
+
+    def _matching(self, name: str | None, algorithm: str) -> list[Key]:
+        known = (*self._fixed, *self._keys)
+        return [
+            key
+            for key in known
+            if key.algorithm == algorithm and (name is None or key.name is None or key.name == name)
+        ]
+
+    def _is_due(self, after_s: float) -> bool:
+        return self._clock.monotonic() - self._tried_at >= min(after_s, FRESH_S)
+
+    async def _refresh(self) -> None:
+        """Read the keys again; if that fails the old ones count a while longer."""
+        before = self._tried_at
+        async with self._reading:
+            if self._tried_at != before or self._read is None:
+                # Somebody else did while we waited.
+                return
+            self._tried_at = self._clock.monotonic()
+            try:
+                await self._take(await self._read())
+            except InvalidKeysError as error:
+                _log.warning("keys of tokens cannot be read again: %s", error)
+                if self._clock.monotonic() - self._good_at > STALE_S:
+                    self._keys = ()
+
+    async def _take(self, text: bytes) -> None:
+        self._keys = keys_of(text, source=str(self._source))
+        self._good_at = self._tried_at = self._clock.monotonic()
+
+
+def _is_address(source: str) -> bool:
+    return "://" in source
+
+
+def _reader_of(source: str, timeout_s: float) -> Read:
+    if not _is_address(source):
+        return lambda: _read_file(source)
+    try:
+        url = httpx.URL(source)
+    except httpx.InvalidURL as cause:
+        raise InvalidKeysError(source=source, reason=f"it is not an address: {cause}") from cause
+    if not url.host:
+        raise InvalidKeysError(source=source, reason="it is not an address: it has no host")
+    if url.scheme != "https" and not (url.scheme == "http" and url.host in ("127.0.0.1", "::1", "localhost")):
+        raise InvalidKeysError(source=source, reason="its address must begin with https://")
+    return lambda: _fetch(source, timeout_s)
+
+
+async def _read_file(path: str) -> bytes:
+    try:
+        text = await asyncio.to_thread(Path(path).read_bytes)
+    except OSError as cause:
+        raise InvalidKeysError(source=path, reason=cause.strerror or "it cannot be read") from cause
+    return text
+
+
+async def _fetch(url: str, timeout_s: float) -> bytes:
+    """Return what an address answers, within a time that counts for all of it."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _answer_of(url)
+    except TimeoutError as cause:
+        raise InvalidKeysError(source=url, reason=f"it took longer than {timeout_s:g} seconds") from cause
+    except (httpx.HTTPError, OSError) as cause:
+        raise InvalidKeysError(source=url, reason=str(cause) or type(cause).__name__) from cause
+
+
+async def _answer_of(url: str) -> bytes:
+    """Return what an address answers, up to a bound, without following it elsewhere."""
+    async with (
+        httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,
+        client.stream("GET", url) as response,
+    ):
+        if response.status_code != httpx.codes.OK:
+            raise InvalidKeysError(source=url, reason=f"it answered {response.status_code}")
+        text = b""
+        async for part in response.aiter_bytes():
+            text += part
+            if len(text) > MAX_BYTES:
+                raise InvalidKeysError(source=url, reason=f"it is larger than {MAX_BYTES} bytes")
+    return text

@@ -1,0 +1,130 @@
+"""The one table of what each route asks of its caller; a route that is not in it is refused to everybody."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from starlette.routing import BaseRoute, Mount, Route, Router, compile_path
+
+from kron.core.errors import KronError
+from kron.fronts.service.auth.principal import TokenScope
+
+
+class Need(NamedTuple):
+    """What a route needs: a right, or none at all; an executor may come with the token of its run instead.
+
+    A page is looked at in a browser, which shows who calls by a cookie.
+    """
+
+    right: TokenScope | None
+    run_token: bool = False
+    page: bool = False
+
+
+READ, WRITE, RUN, ADMIN = (Need(right) for right in TokenScope)
+OPEN = Need(None)
+PAGE = Need(TokenScope.READ, page=True)
+NEEDS: dict[tuple[str, str], Need] = {
+    ("GET", "/healthz"): OPEN,
+    ("GET", "/readyz"): OPEN,
+    ("GET", "/openapi.json"): OPEN,
+    ("GET", "/docs"): OPEN,
+    ("GET", "/static/{name}"): OPEN,
+    ("GET", "/favicon.ico"): OPEN,
+    ("GET", "/login"): OPEN,
+    ("POST", "/login"): OPEN,
+    ("POST", "/logout"): OPEN,
+    ("GET", "/"): PAGE,
+    ("GET", "/ui/schedule"): PAGE,
+    ("GET", "/ui/period"): PAGE,
+    ("GET", "/ui/runs"): PAGE,
+    ("GET", "/metrics"): ADMIN,
+    ("GET", "/admin/log-level"): ADMIN,
+    ("PUT", "/admin/log-level"): ADMIN,
+    ("POST", "/schedules/upsert"): WRITE,
+    ("POST", "/schedules/bulk"): WRITE,
+    ("POST", "/schedules/pause"): WRITE,
+    ("DELETE", "/schedules/{schedule_id}"): WRITE,
+    ("GET", "/schedules"): READ,
+    ("GET", "/schedules/{schedule_id}"): READ,
+    ("GET", "/schedules/{schedule_id}/runs"): READ,
+    ("GET", "/runs"): READ,
+    ("GET", "/schedules/{schedule_id}/periods/{period_id}/why"): READ,
+    ("GET", "/schedules/{schedule_id}/periods/{period_id}/runs"): READ,
+    ("POST", "/preview"): READ,
+    ("POST", "/schedules/{schedule_id}/resume-preview"): READ,
+    ("GET", "/audit"): READ,
+    ("PUT", "/workflows/{workflow_id}/versions/{version}"): WRITE,
+    ("GET", "/workflows/{workflow_id}/versions/{version}"): READ,
+    ("GET", "/workflows/{workflow_id}"): READ,
+    # What workers elsewhere ask for; whoever knew another's key could take its run.
+    ("POST", "/run-launcher/start"): ADMIN,
+    ("POST", "/schedules/{schedule_id}/run"): RUN,
+    ("POST", "/schedules/{schedule_id}/backfill"): RUN,
+    ("POST", "/runs/{idempotency_key}/status"): Need(TokenScope.RUN, run_token=True),
+}
+
+
+class UnguardedRouteError(KronError):
+    """A route exists of which nobody has said who may call it."""
+
+    code = "unguarded_route"
+
+    def __init__(self, routes: Sequence[str]) -> None:
+        super().__init__(f"Nobody has said who may call {', '.join(routes)}", routes=list(routes))
+
+
+def check_routes(routes: Sequence[BaseRoute]) -> None:
+    """Refuse to begin with a route that is not in the table; the sentry would refuse it to everybody."""
+    missing = sorted(" ".join(route) for route in methods_of(routes) if route not in NEEDS)
+    if missing:
+        raise UnguardedRouteError(missing)
+
+
+def methods_of(routes: Sequence[BaseRoute]) -> list[tuple[str, str]]:
+    """Return every method and path there is, of routers inside routers too; HEAD is as good as GET."""
+    found: list[tuple[str, str]] = []
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        if isinstance(inner, Router):
+            found += methods_of(inner.routes)
+        elif isinstance(route, Route):
+            found += [(method, route.path) for method in sorted(route.methods or ()) if method != "HEAD"]
+        elif isinstance(route, Mount):
+            found.append(("GET", f"{route.path}/{{path:path}}"))
+        else:
+            raise UnguardedRouteError([f"a {type(route).__name__}"])
+    return found
+
+
+class RouteAccess(NamedTuple):
+    """What is known of a request's path: what its method needs, and which methods there are at all."""
+
+    need: Need | None
+    methods: frozenset[str]
+
+
+def find(method: str, path: str) -> RouteAccess:
+    """Return what a request needs; a path without parameters goes before one that fits by them.
+
+    The methods of a path that has not this one are those of the first that fits.
+    """
+    method = "GET" if method == "HEAD" else method
+    methods: frozenset[str] = frozenset()
+    for pattern, needs in _PATTERNS:
+        if pattern.match(path):
+            if method in needs:
+                return RouteAccess(needs[method], frozenset(needs))
+            methods = methods or frozenset(needs)
+    return RouteAccess(None, methods)
+
+
+def _patterns() -> list[tuple[re.Pattern[str], dict[str, Need]]]:
+    paths = sorted({path for _, path in NEEDS}, key=lambda path: (path.count("{"), path))
+    return [
+        (compile_path(path)[0], {method: need for (method, other), need in NEEDS.items() if other == path})
+        for path in paths
+    ]
+
+
+_PATTERNS = _patterns()

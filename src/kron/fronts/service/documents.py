@@ -1,0 +1,178 @@
+"""Records as documents in the words of SPEC 3: what callers see of schedules and runs."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from hashlib import sha256
+
+from kron.core.job.policy import FURTHER, USUAL, Catchup
+from kron.core.plan.compiled import CompiledJob, compiled_job
+from kron.core.plan.query import FoundJob
+from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
+from kron.core.plan.registration import is_period
+from kron.core.time.duration import format_duration
+from kron.core.time.instant import EpochSeconds, rfc3339
+from kron.launchers.http.request import target_of
+from kron.launchers.spec import HttpSettings, InvalidLauncherError, ProcessSettings, settings_of
+
+Document = dict[str, object]
+# How many coming times are shown, and how many periods are looked at for them.
+PREVIEW, MAX_LOOKED_AT = 5, 1_000
+HIDDEN = "***"
+
+
+def time_text(milliseconds: int | None) -> str | None:
+    """Write an instant in UTC, with milliseconds where there are any."""
+    if milliseconds is None:
+        return None
+    text, rest = rfc3339(milliseconds // 1000), milliseconds % 1000
+    return f"{text[:-1]}.{rest:03}Z" if rest else text
+
+
+def etag_of(job: JobRecord) -> str:
+    """Return the name of a schedule's present state: its definition, launcher and pause, not its progress."""
+    state = (job.epoch, job.definition, job.launcher, job.paused, job.deleted_at)
+    return f'"{sha256(json.dumps(state).encode()).hexdigest()[:20]}"'
+
+
+def schedule_view(found: FoundJob, *, now: int) -> Document:
+    """Return a schedule with all its fields."""
+    job = found.job
+    terms = compiled_job(job.definition, job.identity)
+    definition, policy = terms.for_job(job.identity).to_dict(), terms.policy
+    launcher = json.loads(job.launcher)
+    # An edit may have left periods before it to be judged; they do not come any more.
+    following = next(coming(job, now), None) if job.paused else job.next_time
+    further = {name: _plain(getattr(policy, name)) for name in FURTHER if name not in _SAID}
+    return {
+        "schedule_id": job.identity,
+        **{name: launcher.get(name) for name in ("workflow_id", "version", "user_id")},
+        "cron_expr": definition["schedule"],
+        "timezone": definition["timezone"],
+        "start_at": None if policy.start_at is None else rfc3339(policy.start_at),
+        "end_at": None if policy.end_at is None else rfc3339(policy.end_at),
+        "next_run_at": None if following is None else rfc3339(following),
+        "paused": bool(job.paused),
+        "paused_because": job.paused_because,
+        "jitter_ms": policy.jitter_ms,
+        "overlap_policy": policy.overlap.value,
+        "catchup_policy": "fire_immediately" if policy.catchup is Catchup.ALL else policy.catchup.value,
+        "deadline": _plain(policy.deadline),
+        **further,
+        **{name: definition[name] for name in _DEFINED},
+        "launcher": launcher_view(job.launcher),
+        "sentence": terms.job.schedule.expression.describe(),
+        "failures": job.failures,
+        "last_start_at": time_text(job.last_start_at),
+        "last_success_at": time_text(job.last_success_at),
+        "last_failure_at": time_text(job.last_failure_at),
+        "created_at": time_text(job.born_at),
+        "updated_at": time_text(found.changed_at),
+    }
+
+
+_SAID = ("catchup", "jitter_ms", "start_at", "end_at")
+_DEFINED = ("dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed", "constraints")
+assert set(_SAID) <= set(FURTHER), "SPEC 3's own fields are written by hand"
+assert USUAL.deadline is not None, "the service's default differs, so a deadline is always written"
+
+
+def _plain(value: object) -> object:
+    return format_duration(value) if isinstance(value, timedelta) else value
+
+
+def launcher_view(text: str) -> Document:
+    """Return a launcher object without what may be secret: passwords, queries, headers, variables."""
+    try:
+        settings = settings_of(text)
+    except InvalidLauncherError:
+        return {"kind": "callback"}
+    shown = settings.to_dict()
+    match settings:
+        case HttpSettings():
+            target = target_of(settings)
+            shown["url"] = f"{target.shown}?{HIDDEN}" if target.query else target.shown
+            shown["headers"] = dict.fromkeys(dict(settings.headers), HIDDEN)
+        case ProcessSettings():
+            shown["env"] = dict.fromkeys(dict(settings.env), HIDDEN)
+        case _:
+            pass
+    return shown
+
+
+def coming(job: JobRecord, now: int) -> Iterator[EpochSeconds]:
+    """Yield the nominal times of a job's present definition from now on, as long as it has any."""
+    terms = compiled_job(job.definition, job.identity)
+    first = max(now // 1000 - terms.late - terms.jitter_ms // 1000 - 1, _before_start(terms))
+    found = terms.plan.next_after(first)
+    while found is not None and is_period(terms, found) and job.remaining != 0:
+        fire_time = terms.fire_time(job.identity, found)
+        if (1000 * found if fire_time is None else fire_time) > now:
+            yield found
+        found = terms.plan.next_after(found)
+
+
+def _before_start(terms: CompiledJob) -> EpochSeconds:
+    start_at = terms.policy.start_at
+    return -(1 << 62) if start_at is None else start_at - 1
+
+
+def preview_of(job: JobRecord, now: int) -> list[str]:
+    """Return the next times at which a schedule fires, at most five."""
+    terms = compiled_job(job.definition, job.identity)
+    most = PREVIEW if job.remaining is None else min(PREVIEW, job.remaining)
+    times: list[int] = []
+    for _, nominal_time in zip(range(MAX_LOOKED_AT), coming(job, now), strict=False):
+        if len(times) >= most:
+            break
+        fire_time = terms.fire_time(job.identity, nominal_time)
+        if fire_time is not None:
+            times.append(fire_time)
+    return [str(time_text(time)) for time in sorted(times)]
+
+
+def run_view(run: RunRecord) -> Document:
+    """Return a run with its status, and why it has it."""
+    return {
+        "idempotency_key": run.key,
+        "schedule_id": run.identity,
+        "run_at": rfc3339(run.nominal_time),
+        "fire_at": time_text(run.fire_time),
+        "status": run.status.value,
+        "outcome": None if run.outcome is None else run.outcome.value,
+        "reason": run.reason.value,
+        "sentence": run.reason.sentence,
+        "kind": run.kind.value,
+        "attempt": run.attempt,
+        "run_id": run.run_id,
+        "started_at": time_text(run.started_at),
+        "ended_at": time_text(run.ended_at),
+        "result": None if run.result is None else run.result.value,
+        "error": run.error,
+        "created_at": time_text(run.created_at),
+    }
+
+
+def attempt_view(attempt: AttemptRecord) -> Document:
+    """Return an earlier attempt of a run."""
+    return {
+        "attempt": attempt.attempt,
+        "run_id": attempt.run_id,
+        "started_at": time_text(attempt.started_at),
+        "ended_at": time_text(attempt.ended_at),
+        "result": None if attempt.result is None else attempt.result.value,
+        "error": attempt.error,
+    }
+
+
+def range_view(dropped: RangeRecord) -> Document:
+    """Return periods that were dropped together."""
+    return {
+        "first_run_at": rfc3339(dropped.first),
+        "last_run_at": rfc3339(dropped.last),
+        "periods": dropped.periods,
+        "outcome": dropped.outcome.value,
+        "reason": dropped.reason.value,
+        "sentence": dropped.reason.sentence,
+        "created_at": time_text(dropped.created_at),
+    }

@@ -1,0 +1,268 @@
+"""The desk of a service elsewhere, asked over HTTP: the same verbs, answers and errors."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+from kron.core.errors import (
+    ConflictError,
+    InputError,
+    InvalidInstantError,
+    InvalidOptionError,
+    KronError,
+    Problem,
+    StoreError,
+    revived,
+)
+from kron.core.plan.query import AuditFilter, JobFilter
+from kron.fronts.service.client import BackfillRange, PageRequest
+from kron.fronts.service.documents import Document
+from kron.fronts.service.errors import (
+    BusyError,
+    ChangedError,
+    InvalidLinesError,
+    InvalidScheduleError,
+    UnknownRunError,
+    UnknownScheduleError,
+)
+from kron.fronts.service.runs import Feedback
+
+# How long one answer may take; a batch of a bulk request is the longest of them.
+PATIENCE_S = 120
+MAX_ANSWER = 256 << 20
+# The errors a service answers with, by their codes.
+KINDS: Mapping[str, type[KronError]] = {
+    kind.code: kind
+    for kind in (
+        BusyError, ChangedError, ConflictError, InvalidInstantError, InvalidOptionError, InvalidScheduleError,
+        StoreError, UnknownRunError, UnknownScheduleError,
+    )
+}  # fmt: skip
+
+
+class ServerError(KronError):
+    """A service cannot be reached, or does not answer as one."""
+
+    code = "server_error"
+
+    def __init__(self, *, server: str, reason: str) -> None:
+        super().__init__(f"The service at {server} cannot be used: {reason}", server=server, reason=reason)
+
+
+class _Answer(NamedTuple):
+    status: int
+    content: bytes
+
+
+class HttpClient:
+    """The desk of the service at a URL; a token says who asks."""
+
+    def __init__(self, server: str, *, token: str | None = None) -> None:
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            reason = "write http://HOST:PORT or https://HOST"
+            raise InvalidOptionError(option="server", value=_shown(server), reason=reason)
+        if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+            raise InvalidOptionError(option="KRON_TOKEN", value="...", reason="it is no token")
+        try:
+            self._port = parts.port
+        except ValueError as cause:
+            raise InvalidOptionError(option="server", value=_shown(server), reason=str(cause)) from cause
+        self._server = _shown(server)
+        self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._host = parts.hostname
+        self._path = parts.path.rstrip("/")
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    # --- the verbs -------------------------------------------------------------------------------
+
+    async def upsert(self, document: Mapping[str, object], *, if_match: str | None = None) -> Document:
+        """Create a schedule or change it; with `if_match` "" only create."""
+        headers = {"If-None-Match": "*"} if if_match == "" else _matching(if_match)
+        return await self._post("/schedules/upsert", document, headers=headers)
+
+    async def bulk(self, lines: bytes) -> Document:
+        """Create or change a schedule for each JSON line, 1,000 at a time, whole batches only."""
+        return await self._asked("POST", "/schedules/bulk", lines, {"Content-Type": "application/x-ndjson"})
+
+    async def pause(self, schedule_id: str, paused: bool, *, if_match: str | None = None) -> Document:
+        """Pause a schedule, or let it go on."""
+        document = {"schedule_id": schedule_id, "paused": paused}
+        return await self._post("/schedules/pause", document, headers=_matching(if_match))
+
+    async def delete(self, schedule_id: str, *, if_match: str | None = None) -> None:
+        """Delete a schedule."""
+        await self._asked("DELETE", _place(schedule_id), None, _matching(if_match))
+
+    async def schedule(self, schedule_id: str) -> Document:
+        """Return a schedule with its next fire times."""
+        return await self._get(_place(schedule_id))
+
+    async def schedules(self, wanted: JobFilter, sheet: PageRequest) -> Document:
+        """Return schedules in the order of their names."""
+        some = {name: getattr(wanted, name) for name in ("search", "paused", "workflow_id", "user_id")}
+        return await self._get("/schedules", some | sheet._asdict())
+
+    async def foresee(self, schedule_id: str) -> Document:
+        """Return what would start if a schedule went on now."""
+        return await self._post(f"{_place(schedule_id)}/resume-preview")
+
+    async def preview(self, document: Mapping[str, object], count: int) -> Document:
+        """Return when a schedule would run that is not stored."""
+        return await self._post(f"/preview?count={count}", document)
+
+    async def run(self, schedule_id: str, request_id: str | None = None) -> Document:
+        """Run a schedule now."""
+        return await self._post(f"{_place(schedule_id)}/run", {"request_id": request_id})
+
+    async def backfill(self, schedule_id: str, span: BackfillRange) -> Document:
+        """Run past periods."""
+        fields = span._asdict()
+        document = {"from": fields.pop("start"), "to": fields.pop("end"), **fields}
+        return await self._post(f"{_place(schedule_id)}/backfill", document)
+
+    async def report(self, key: str, feedback: Feedback) -> Document:
+        """Note what an executor says of a run."""
+        return await self._post(f"/runs/{_part(key)}/status", asdict(feedback))
+
+    async def runs(self, schedule_id: str, sheet: PageRequest) -> Document:
+        """Return the runs of a schedule, newest first."""
+        return await self._get(f"{_place(schedule_id)}/runs", sheet._asdict())
+
+    async def latest(self, status: str | None, sheet: PageRequest) -> Document:
+        """Return the runs of all schedules, the latest first."""
+        return await self._get("/runs", {"status": status, **sheet._asdict()})
+
+    async def period(self, schedule_id: str, period_id: str) -> Document:
+        """Return the runs of one period with their earlier attempts."""
+        return await self._get(f"{_place(schedule_id)}/periods/{_part(period_id)}/runs")
+
+    async def why(self, schedule_id: str, period_id: str) -> Document:
+        """Return the chain of facts behind a period."""
+        return await self._get(f"{_place(schedule_id)}/periods/{_part(period_id)}/why")
+
+    async def audit(self, wanted: AuditFilter, sheet: PageRequest) -> Document:
+        """Return the changes that somebody made, the latest first."""
+        return await self._get("/audit", {"name": wanted.identity, "who": wanted.who, **sheet._asdict()})
+
+    async def health(self) -> Document:
+        """Return whether the store can be used, and how the worker is doing."""
+        answer = await asyncio.to_thread(self._exchange, "GET", "/readyz", None, {})
+        return self._document(answer)
+
+    # --- HTTP ------------------------------------------------------------------------------------
+
+    async def _get(self, path: str, query: Mapping[str, object] | None = None) -> Document:
+        said = {name: _written(value) for name, value in (query or {}).items() if value is not None}
+        return await self._asked("GET", f"{path}?{urlencode(said)}" if said else path, None, {})
+
+    async def _post(
+        self,
+        path: str,
+        document: Mapping[str, object] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> Document:
+        body = b"" if document is None else json.dumps(document).encode()
+        kind = {} if document is None else {"Content-Type": "application/json"}
+        return await self._asked("POST", path, body, {**kind, **(headers or {})})
+
+    async def _asked(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Document:
+        answer = await asyncio.to_thread(self._exchange, method, path, body, headers)
+        if answer.status >= 300:
+            raise self._error(answer)
+        return {} if answer.status == HTTPStatus.NO_CONTENT else self._document(answer)
+
+    def _exchange(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> _Answer:
+        connection = self._kind(self._host, self._port, timeout=PATIENCE_S)
+        try:
+            connection.request(method, self._path + path, body, {**self._headers, **headers})
+            response = connection.getresponse()
+            content = response.read(MAX_ANSWER + 1)
+        except (OSError, HTTPException) as cause:
+            raise ServerError(server=self._server, reason=str(cause) or type(cause).__name__) from cause
+        finally:
+            connection.close()
+        if len(content) > MAX_ANSWER:
+            raise ServerError(server=self._server, reason="its answer is too long")
+        return _Answer(response.status, content)
+
+    def _document(self, answer: _Answer) -> Document:
+        try:
+            document = json.loads(answer.content)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise ServerError(server=self._server, reason=f"it answers {answer.status} and no JSON object")
+        return document
+
+    def _error(self, answer: _Answer) -> KronError:
+        """Return the error that a problem document tells of."""
+        document = self._document(answer)
+        code, detail = str(document.get("code")), str(document.get("detail"))
+        if code == InvalidLinesError.code:
+            return _invalid_lines(document)
+        kind = KINDS.get(code)
+        if kind is not None:
+            further = {"problems": _problems(document)} if kind is InvalidScheduleError else {}
+            return revived(kind, (detail,), {"details": document, **further})
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            detail = f"{detail} (the command line takes a token from KRON_TOKEN)"
+        if 400 <= answer.status < 500 and "code" in document:
+            return InputError(detail, **document)
+        return ServerError(server=self._server, reason=f"it answers {answer.status}: {detail}")
+
+
+def _invalid_lines(document: Document) -> InvalidLinesError:
+    errors = [
+        (_number(each.get("line")), InputError(str(each.get("detail"))))
+        for each in _objects(document, "lines")
+    ]
+    stored, count = _number(document.get("stored")), _number(document.get("wrong"))
+    return InvalidLinesError(errors=errors, stored=stored, count=count)
+
+
+def _problems(document: Document) -> tuple[Problem, ...]:
+    return tuple(
+        Problem(str(each.get("path")), each.get("value"), str(each.get("reason")))
+        for each in _objects(document, "problems")
+    )
+
+
+def _objects(document: Document, name: str) -> list[Document]:
+    found = document.get(name)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _matching(if_match: str | None) -> dict[str, str]:
+    return {} if if_match is None else {"If-Match": if_match}
+
+
+def _place(schedule_id: str) -> str:
+    return f"/schedules/{_part(schedule_id)}"
+
+
+def _part(name: str) -> str:
+    """Write a name as one part of a path; dots are written out, for some take them for steps."""
+    return quote(name, safe="", errors="replace").replace(".", "%2E")
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(server: str) -> str:
+    """Return an address without what may be secret in it."""
+    scheme, mark, rest = server.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"

@@ -1,0 +1,74 @@
+"""Moments: an instant as people read it, in a zone of theirs, in UTC, and seen from now."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from kron.core.time.instant import datetime_of
+from kron.core.time.zone import Zone, zone_of
+from kron.fronts.service.documents import time_text
+
+# How a distance is told, from this many seconds on.
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+# Beyond this many of one unit the next smaller one says nothing any more.
+COARSE = 10
+
+
+class PageTime(NamedTuple):
+    """An instant on a page: for machines, in the schedule's zone, in UTC, and how far away it is."""
+
+    iso: str
+    local: str
+    utc: str
+    away: str
+
+
+def moment_of(milliseconds: int, zone: Zone, now: int) -> PageTime:
+    """Return an instant as a page shows it."""
+    seconds = milliseconds // 1000
+    utc = datetime_of(seconds)
+    try:
+        local, name = utc.astimezone(zone.tzinfo), zone.name_at(seconds)
+    except OverflowError:
+        # Around the ends of the calendar some zones have no date for it.
+        local, name = utc, "UTC"
+    iso = str(time_text(milliseconds))
+    year = datetime_of(now // 1000).year
+    return PageTime(
+        iso,
+        f"{_written(local, year)} {name}",
+        f"{utc:%a} {utc.day} {utc:%b %Y %H:%M:%S} UTC",
+        away(milliseconds - now),
+    )
+
+
+def _written(wall: datetime, year: int) -> str:
+    """Write a wall time: its seconds only if it has any, its year only if it is another one."""
+    clock = f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
+    day = f"{wall:%a} {wall.day} {wall:%b}"
+    return f"{day} {clock}" if wall.year == year else f"{day} {wall.year} {clock}"
+
+
+def away(milliseconds: int) -> str:
+    """Tell how far away something is: `in 5 min`, `2 h 10 min ago`, `now`."""
+    text = span(abs(milliseconds))
+    if text == "0 s":
+        return "now"
+    return f"in {text}" if milliseconds > 0 else f"{text} ago"
+
+
+def span(milliseconds: int) -> str:
+    """Tell how long something takes, in the two largest units that matter."""
+    seconds = milliseconds // 1000
+    if milliseconds < 1000:
+        return f"{milliseconds} ms" if milliseconds >= COARSE else "0 s"
+    for index, (size, name) in enumerate(UNITS):
+        if seconds >= size:
+            count, rest = divmod(seconds, size)
+            smaller = UNITS[index + 1] if index + 1 < len(UNITS) else None
+            if smaller is None or count >= COARSE or rest < smaller[0]:
+                return f"{count} {name}"
+            return f"{count} {name} {rest // smaller[0]} {smaller[1]}"
+    raise AssertionError("a second is the smallest unit")
+
+
+UTC_ZONE = zone_of("UTC")

@@ -1,0 +1,1 @@
+"""The celery launcher: runs are published to a Celery queue."""

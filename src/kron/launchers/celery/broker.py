@@ -1,0 +1,149 @@
+"""A broker for Celery's tasks: where it is, what may be shown of it, and what may not."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from kron.core.job.fields import refuse
+
+# What Celery's own workers consume when nobody says otherwise.
+QUEUE = "celery"
+HIDDEN = "***"
+# Shorter secrets are not looked for in errors: they would be found everywhere.
+LEAST_SECRET = 4
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# How options and parameters are called that nobody may see; all else is too plain to be looked for.
+_IS_SECRET = re.compile(r"pass|secret|token|key|credential", re.IGNORECASE)
+
+
+class CeleryTask(NamedTuple):
+    """One task as it is published; `headers` go along with it."""
+
+    name: str
+    task_id: str
+    queue: str
+    args: list[object]
+    kwargs: dict[str, object]
+    headers: dict[str, object]
+
+
+class BrokerError(Exception):
+    """A task was not published; with `again` that may pass."""
+
+    def __init__(self, message: str, *, again: bool = False) -> None:
+        super().__init__(message)
+        self.again = again
+
+
+class Publishes(Protocol):
+    """Publishes tasks, from any thread."""
+
+    def publish(self, task: CeleryTask) -> None:
+        """Publish a task, or raise BrokerError."""
+        ...
+
+    def leave(self) -> None:
+        """Let go of what belongs to the thread that calls."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """Where tasks are published: an address, the usual queue, and options for whatever carries them.
+
+    Address and options may hold passwords, so neither is in its `repr`; `shown` is for people.
+    """
+
+    url: str = field(repr=False)
+    queue: str = QUEUE
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+    @property
+    def urls(self) -> list[str]:
+        """Return its addresses, in the order in which they are tried."""
+        return self.url.split(";")
+
+    @property
+    def shown(self) -> str:
+        """Return the address without user, password and query."""
+        return shown_broker(self.url)
+
+    def hide(self, text: str) -> str:
+        """Return a text without the secrets of the broker, should it contain any."""
+        for secret in broker_secrets(self.url, self.options):
+            text = text.replace(secret, HIDDEN)
+        return text
+
+
+def parse_broker(value: object) -> str:
+    """Return the address of a broker, or of several between semicolons; a wrong one is not quoted."""
+    if not isinstance(value, str) or not all(map(_is_address, value.split(";"))):
+        raise refuse("...", "must be an address such as amqp://user:password@broker.example:5672/name")
+    return value
+
+
+def parse_options(value: object) -> Mapping[str, object]:
+    """Return options for a broker, in the environment as JSON; they are not quoted."""
+    try:
+        document = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, Mapping):
+        raise refuse("...", "must be a JSON object")
+    return document
+
+
+def scheme_of(url: str) -> str:
+    """Return what carries tasks to an address."""
+    return url.partition("://")[0].partition("+")[0].lower()
+
+
+def shown_broker(url: str) -> str:
+    """Return the address of a broker as people may see it."""
+    return ";".join(map(_shown, url.split(";")))
+
+
+def broker_secrets(url: str, options: Mapping[str, object]) -> list[str]:
+    """Return what nobody may read in an error or a log, the longest first."""
+    found = {text for each in url.split(";") for text in _secrets_in(each)} | set(_secrets_below(options))
+    return sorted((text for text in found if len(text) >= LEAST_SECRET), key=len, reverse=True)
+
+
+def _is_address(text: str) -> bool:
+    if not _SCHEME.match(text) or not text.isprintable() or " " in text:
+        return False
+    try:
+        url = urlsplit(text)
+        # What is written wrongly in a password ends up in the port, or behind it.
+        return url.port != 0 and "@" not in f"{url.path}{url.query}{url.fragment}"
+    except ValueError:
+        return False
+
+
+def _shown(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    place = rest.rpartition("@")[2]
+    plain, query, _ = place.partition("?")
+    return f"{scheme}{mark}{plain}{query and '?' + HIDDEN}"
+
+
+def _secrets_in(url: str) -> Iterator[str]:
+    login, _, place = url.partition("://")[2].rpartition("@")
+    password = login.partition(":")[2]
+    yield from (password, unquote(password))
+    yield from _secrets_below(dict(parse_qsl(place.partition("?")[2])))
+
+
+def _secrets_below(value: object, name: str = "") -> Iterator[str]:
+    """Yield the texts in options, however deep, whose name says that they are secret."""
+    if isinstance(value, str) and _IS_SECRET.search(name):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner, each in value.items():
+            yield from _secrets_below(each, str(inner))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _secrets_below(each, name)

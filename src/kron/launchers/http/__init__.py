@@ -1,0 +1,1 @@
+"""The http launcher: runs are POSTed to a URL."""

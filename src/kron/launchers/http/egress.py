@@ -1,0 +1,112 @@
+"""Where requests may go: hosts somebody allowed, and of all others only addresses of the public internet."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from kron.core.job.fields import refuse
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+# Addresses that carry an older one at their end (RFC 6052, RFC 4291).
+TRANSLATED, COMPATIBLE = ip_network("64:ff9b::/96"), ip_network("::/96")
+NOT_LISTED = "is not among the hosts the settings allow (allowed_hosts)"
+NOT_PUBLIC = "is an address inside a network; allowed_hosts has to name it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressPolicy:
+    """Which hosts a request may go to.
+
+    `names` None allows every name. An address that is not public has to lie in one of `networks`, however
+    it is called. `urls` are the operator's own and are never refused.
+    """
+
+    names: frozenset[str] | None = None
+    networks: tuple[Network, ...] = ()
+    urls: frozenset[str] = frozenset()
+
+    def fault_of(self, url: str) -> str | None:
+        """Return why an address may not be asked, as far as it says so itself."""
+        if url in self.urls:
+            return None
+        host = host_of(url)
+        address = _literal(host)
+        if address is not None:
+            return self._fault_of_address(address, host)
+        # Addresses and networks alone say nothing of names; what one means is seen when it is asked.
+        by_address = not self.names and bool(self.networks)
+        is_listed = self.names is None or host in self.names or by_address
+        return None if is_listed else NOT_LISTED
+
+    def fault_of_found(self, url: str, addresses: Iterable[str]) -> str | None:
+        """Return why none of the addresses of a host may be asked."""
+        if url in self.urls:
+            return None
+        host = host_of(url)
+        for text in addresses:
+            fault = self._fault_of_address(_plain(ip_address(text.partition("%")[0])), host)
+            if fault is not None:
+                return fault
+        return None
+
+    def _fault_of_address(self, address: Address, host: str) -> str | None:
+        if any(address.version == network.version and address in network for network in self.networks):
+            return None
+        if self.names is not None and host not in self.names:
+            return NOT_LISTED
+        return None if address.is_global and not address.is_multicast else NOT_PUBLIC
+
+
+def egress_policy_of(words: Iterable[str] | None, *, urls: Iterable[str] = ()) -> EgressPolicy:
+    """Return the gate for a list of names, addresses and networks such as 10.0.0.0/8; None lists nothing."""
+    if words is None:
+        return EgressPolicy(urls=frozenset(urls))
+    networks = {word: network for word in words if (network := _network(word)) is not None}
+    names = frozenset(word.lower() for word in words if word not in networks)
+    return EgressPolicy(names=names, networks=tuple(networks.values()), urls=frozenset(urls))
+
+
+def check_host(word: str) -> str:
+    """Return an entry of a list of hosts, or refuse it: a URL or a port is a misunderstanding."""
+    if _network(word) is None and ("/" in word or ":" in word or "*" in word):
+        raise refuse(word, "must be a host's name, an address, or a network such as 10.0.0.0/8")
+    return word
+
+
+def host_of(url: str) -> str:
+    """Return the host of a URL in lower case."""
+    return (urlsplit(url).hostname or "").lower()
+
+
+def is_address(host: str) -> bool:
+    """Say whether a host is written as an address, which means itself and nothing else."""
+    return "%" not in host and _literal(host) is not None
+
+
+def _network(word: str) -> Network | None:
+    try:
+        return ip_network(word.strip("[]"))
+    except ValueError:
+        return None
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return _plain(ip_address(host.partition("%")[0]))
+    except ValueError:
+        return None
+
+
+def _plain(address: Address) -> Address:
+    """Return the address that is meant: one of IPv4 may be written as one of IPv6."""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return address.ipv4_mapped
+        if address.sixtofour is not None:
+            return address.sixtofour
+        if address in TRANSLATED or (address in COMPATIBLE and int(address) > 1):
+            return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address

@@ -1,0 +1,1 @@
+"""Launchers provided by installed packages."""

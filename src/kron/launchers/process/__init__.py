@@ -1,0 +1,1 @@
+"""The process launcher: runs are processes of this host."""

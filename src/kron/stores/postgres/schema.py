@@ -1,0 +1,127 @@
+"""Where a PostgreSQL database is, and the steps its tables have gone through."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg import AsyncConnection, Error, ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from kron.core.errors import InvalidOptionError, StoreError
+from kron.stores.migration import MAX_AHEAD, Applied, Migration, pending, steps_of
+
+Connection = AsyncConnection[tuple[Any, ...]]
+
+# How long a call waits for a connection before it fails.
+CONNECT_S = 5
+# A dead network is noticed within seconds, not after the hours an operating system would wait.
+CONNECTION: dict[str, str | int] = {
+    "application_name": "kron",
+    "connect_timeout": CONNECT_S,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+_HAS_LIST = "SELECT to_regclass('kron_migrations') IS NOT NULL"
+_MAKE_LIST = """CREATE TABLE IF NOT EXISTS kron_migrations (number integer PRIMARY KEY, name text NOT NULL,
+    checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"""
+_READ_LIST = """SELECT number, name, checksum,
+    to_char(applied_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+    FROM kron_migrations ORDER BY number"""
+_NOTE_STEP = "INSERT INTO kron_migrations (number, name, checksum) VALUES (%s, %s, %s)"
+_LOCK_LIST, _UNLOCK_LIST = (f"SELECT pg_advisory_{verb}(1802661742, 0)" for verb in ("lock", "unlock"))
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a database is, and how to speak of it: without its password."""
+
+    name: str
+    conninfo: str = field(repr=False)
+    password: str = field(repr=False)
+
+    @asynccontextmanager
+    async def translated(self) -> AsyncIterator[None]:
+        """Turn whatever the database or the way to it does wrong into a StoreError without secrets."""
+        try:
+            yield
+        except (Error, UnicodeEncodeError) as cause:
+            said = " ".join(str(cause).split()) or type(cause).__name__
+            if self.password and self.password in said:
+                said = said.replace(self.password, "...")
+                raise StoreError(f"The store cannot be used: {said}", cause=said) from None
+            raise StoreError(f"The store cannot be used: {said}", cause=said) from cause
+
+
+def address_of(url: str) -> Address:
+    """Return the address a URL means; a wrong one is not repeated, for it may hold a password."""
+    try:
+        given = conninfo_to_dict(url)
+        conninfo = make_conninfo(url, **{name: CONNECTION[name] for name in CONNECTION.keys() - given.keys()})
+    except ProgrammingError:
+        reason = "write postgresql://user@host:port/database, with special signs as %XX"
+        raise InvalidOptionError(option="store", value="postgresql://...", reason=reason) from None
+    return Address(f'the database "{given.get("dbname", "")}"', conninfo, str(given.get("password") or ""))
+
+
+class PostgresSchema:
+    """The tables of a PostgreSQL database."""
+
+    def __init__(self, url: str, steps: Sequence[Migration] | None = None) -> None:
+        self._address = address_of(url)
+        self.steps = steps_of("postgres") if steps is None else steps
+
+    async def applied(self) -> list[Applied]:
+        """Return the steps the database has gone through; none if it is new."""
+        async with self._connected() as connection:
+            return await _read_applied(connection)
+
+    async def forward(self) -> list[Migration]:
+        """Apply what is missing, all or nothing, one process at a time; return what was applied."""
+        async with self._connected() as connection:
+            return await self._forward(connection, ahead=0)
+
+    async def prepare(self) -> None:
+        """Make the tables of a new database; one that others use is not changed without being asked."""
+        async with self._connected() as connection:
+            applied = await _read_applied(connection)
+            missing = pending(self.steps, applied, ahead=MAX_AHEAD)
+            if not applied:
+                await self._forward(connection, ahead=MAX_AHEAD)
+            elif missing:
+                raise StoreError(
+                    f"The database is at migration {len(applied)} and this program needs {len(self.steps)}: "
+                    "run kron migrate",
+                    at=len(applied),
+                    needed=len(self.steps),
+                )
+
+    async def _forward(self, connection: Connection, *, ahead: int) -> list[Migration]:
+        # Locked before the transaction begins, which would go on believing that there is no such table yet.
+        await connection.execute(_LOCK_LIST.encode())
+        async with connection.transaction():
+            missing = pending(self.steps, await _read_applied(connection), ahead=ahead)
+            await connection.execute(_MAKE_LIST)
+            for step in missing:
+                await connection.execute(step.text.encode())
+                await connection.execute(_NOTE_STEP, (step.number, step.name, step.checksum))
+        await connection.execute(_UNLOCK_LIST.encode())
+        return missing
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Connection]:
+        async with (
+            self._address.translated(),
+            await AsyncConnection.connect(self._address.conninfo, autocommit=True) as connection,
+        ):
+            yield connection
+
+
+async def _read_applied(connection: Connection) -> list[Applied]:
+    known = await (await connection.execute(_HAS_LIST)).fetchone()
+    if known != (True,):
+        return []
+    return [Applied(*row) for row in await (await connection.execute(_READ_LIST)).fetchall()]

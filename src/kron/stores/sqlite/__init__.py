@@ -1,0 +1,1 @@
+"""The SQLite store, in a file or in memory."""

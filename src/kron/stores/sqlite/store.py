@@ -1,0 +1,380 @@
+"""The SQLite store: one file, one writer, one owner per namespace. In memory it is the same, fileless."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from kron.core.errors import OwnedError
+from kron.core.plan.record import (
+    AttemptRecord,
+    AuditRecord,
+    EpochRecord,
+    JobRecord,
+    RunRecord,
+)
+from kron.core.plan.step import Change, JobState
+from kron.core.shard import SHARDS
+from kron.ports import LoadResult, Ownership, Watch, WriteResult
+from kron.stores.row import attempt_of, readable, run_of, runs_of
+from kron.stores.sqlite.file import BUSY_MS, MAX_STEPS, MEMORY, STEPS_PER_LOOK, Patience, connect, translated
+from kron.stores.sqlite.listing import SqliteListing
+from kron.stores.sqlite.lock import Lock
+from kron.stores.sqlite.read import job_of, rows_at_once
+from kron.stores.sqlite.watch import SqliteWatch
+from kron.stores.sqlite.write import CLEAN, Writing, key_number, refused, remove, write, write_or_refuse
+from kron.stores.statement import statements
+
+SQL = statements("sqlite")
+FOR_EVER = 1 << 62
+# So many changes take the database long enough for others to use the time.
+MANY = 500
+
+T = TypeVar("T")
+
+
+class SqliteStore(SqliteListing):
+    """A store in one SQLite file, or in memory. Every call is one transaction in the store's own thread."""
+
+    def __init__(self, path: str = MEMORY, *, busy_ms: int = BUSY_MS) -> None:
+        self._path = path
+        self._busy_ms = busy_ms
+        self._thread = ThreadPoolExecutor(1, "kron-store")
+        # What the thread was last given to do; until it is done, all else comes after it.
+        self._latest: Future[Any] | None = None
+        self._lock = Lock(path, in_memory=path == MEMORY)
+        self._numbers: dict[str, int] = {}
+        self._connection: sqlite3.Connection | None = None
+        self._is_closed, self._puts = False, 0
+        # The same file once more, to read from.
+        self._beside: SqliteStore | None = None
+        # For those who only look: when a question is given up, and after how many steps.
+        self.patience: Patience | None = None
+        self.max_steps = MAX_STEPS
+
+    # --- ownership -------------------------------------------------------------------------------
+
+    async def acquire(
+        self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        """Become the one who looks after a namespace, or raise OwnedError; there is nothing to share."""
+        return await self._do(self._own, namespace, owner)
+
+    def _own(self, namespace: str, owner: str) -> Ownership:
+        self._lock.take(namespace)
+        try:
+            values = {"namespace": self._number_of(namespace), "owner": owner}
+            with self._writing() as connection:
+                (token,) = connection.execute(SQL["take_over"], values).fetchone()
+                (high,) = connection.execute(SQL["high"], values).fetchone()
+        except BaseException:
+            self._lock.let_go(namespace)
+            raise
+        return Ownership(namespace, owner, dict.fromkeys(range(SHARDS), token), high=high)
+
+    async def renew(
+        self, ownership: Ownership, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        """Return the same: the operating system's lock lasts as long as the process."""
+        return ownership
+
+    async def release(self, ownership: Ownership) -> None:
+        """Let another owner take over at once."""
+        await self._do(self._release, ownership)
+
+    def _release(self, ownership: Ownership) -> None:
+        values = {"namespace": self._number_of(ownership.namespace), "token": ownership.token}
+        with self._writing() as connection:
+            is_mine = connection.execute(SQL["let_go"], values).rowcount == 1
+        if is_mine:
+            self._lock.let_go(ownership.namespace)
+
+    def abandon(self) -> None:
+        """Let go of the file and every lock at once, without writing, as the death of the process would."""
+        self._lock.end()
+        self._is_closed = True
+        if self._beside is not None:
+            self._beside.abandon()
+        if self._thread is None:
+            self._close()
+        else:
+            self._thread.submit(self._close)
+            self._thread.shutdown(wait=False)
+
+    def drop_locks(self) -> None:
+        """Let go of every lock without writing anything, as the death of the process would."""
+        self._lock.let_go_all()
+
+    # --- a wake ----------------------------------------------------------------------------------
+
+    async def load(
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
+    ) -> LoadResult:
+        """Return the jobs with something to do up to an instant, oldest first, and those named."""
+        arguments = (ownership.namespace, until, limit, named, without)
+        return await self._do(self._load, *arguments, many=limit >= MANY)
+
+    def _load(
+        self, namespace: str, until: int, limit: int, named: Sequence[str], without: Sequence[JobRecord]
+    ) -> LoadResult:
+        connection = self._open()
+        number = self._number_of(namespace)
+        in_hand = json.dumps([job.number for job in without])
+        values = {"namespace": number, "until": until, "limit": limit, "without": in_hand}
+        jobs = {job.number: job for job in map(job_of, self._at_once("due_jobs", values))}
+        further = {job for (job,) in connection.execute(SQL["due_runs"], values)}
+        further |= {job for (job,) in connection.execute(SQL["odd"], values)}
+        further -= jobs.keys()
+        if further:
+            numbers = {"numbers": json.dumps(list(further))}
+            rows = self._at_once("numbered_jobs", numbers)
+            jobs.update((job.number, job) for job in map(job_of, rows))
+        if named:
+            jobs.update((job.number, job) for job in self._jobs(namespace, named))
+        (next_at,) = connection.execute(SQL["next_at"], values).fetchone()
+        return LoadResult(self._with_runs(list(jobs.values())), next_at if isinstance(next_at, int) else None)
+
+    def _with_runs(self, jobs: list[JobRecord]) -> list[JobState]:
+        """Return jobs with their open runs and the earlier definitions these still follow."""
+        numbers = json.dumps([job.number for job in jobs])
+        runs, faults = runs_of(self._at_once("open_runs", {"numbers": numbers}) if jobs else ())
+        if not runs:
+            return [JobState(job) for job in jobs]
+        earlier = self._earlier([job for job in jobs if job.identity in runs], runs)
+        return [
+            JobState(
+                job,
+                runs.get(job.identity, ()),
+                (),
+                earlier.get(job.identity, {}),
+                fault=faults.get(job.identity),
+            )
+            for job in jobs
+        ]
+
+    def _earlier(self, jobs: list[JobRecord], runs: dict[str, list[RunRecord]]) -> dict[str, dict[int, str]]:
+        numbers = [job.number for job in jobs if any(run.epoch != job.epoch for run in runs[job.identity])]
+        found: dict[str, dict[int, str]] = {}
+        if numbers:
+            for name, epoch, _, definition in self._epochs(numbers):
+                found.setdefault(name, {})[epoch] = definition
+        return found
+
+    def _epochs(self, numbers: list[int]) -> list[tuple[Any, ...]]:
+        return self._all(SQL["epochs"], {"numbers": json.dumps(numbers)})
+
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
+        """Write changes in one transaction that is fenced by ownership and by each job's revision."""
+        return await self._do(self._settle, ownership, changes, now, many=len(changes) >= MANY)
+
+    def _settle(self, ownership: Ownership, changes: Sequence[Change], now: int) -> WriteResult:
+        number = self._number_of(ownership.namespace)
+        with self._writing() as connection:
+            (token,) = connection.execute(SQL["token"], {"namespace": number}).fetchone() or (0,)
+            if token != ownership.token:
+                raise OwnedError(namespace=ownership.namespace, owner="another owner")
+            return write_or_refuse(connection, number, changes, now)
+
+    async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
+        """Return every execution that may be under way."""
+        return await self._do(self._in_flight, ownership.namespace)
+
+    def _in_flight(self, namespace: str) -> list[RunRecord]:
+        rows = self._open().execute(SQL["all_open_runs"], {"namespace": self._number_of(namespace)})
+        runs, _ = runs_of(rows)
+        return [run for theirs in runs.values() for run in theirs if run.in_flight]
+
+    # --- registration ----------------------------------------------------------------------------
+
+    async def put(
+        self,
+        namespace: str,
+        *,
+        created: Sequence[JobRecord],
+        changed: Sequence[Change],
+        forgotten: Sequence[str] = (),
+        audit: Sequence[AuditRecord] = (),
+        now: int,
+    ) -> WriteResult:
+        """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it."""
+        self._puts += 1
+        many = len(created) + len(changed) + len(forgotten) >= MANY
+        return await self._do(self._put, namespace, created, changed, forgotten, audit, now, many=many)
+
+    def _put(
+        self,
+        namespace: str,
+        created: Sequence[JobRecord],
+        changed: Sequence[Change],
+        forgotten: Sequence[str],
+        audit: Sequence[AuditRecord],
+        now: int,
+    ) -> WriteResult:
+        number = self._number_of(namespace)
+        gone = [job.number for job in self._jobs(namespace, forgotten)] if forgotten else []
+        with self._writing() as connection:
+            connection.execute("SAVEPOINT put")
+            connection.execute(SQL["note_high"], {"namespace": number, "now": now})
+            remove(connection, gone)
+            edits = json.dumps([(change.job.number, change.job.epoch) for change in changed])
+            connection.execute(SQL["keep_epochs"], {"edits": edits})
+            jobs = [(*job[:-1], number, now) for job in created]
+            new = connection.executemany(SQL["insert_job"], jobs).rowcount if jobs else 0
+            if new == len(jobs) and write(connection, number, changed, now):
+                connection.executemany(SQL["insert_audit"], [(number, *record) for record in audit])
+                return CLEAN
+            connection.execute("ROLLBACK TO put")
+            names = {"namespace": number, "names": json.dumps([job.identity for job in created])}
+            known = frozenset(name for (name,) in connection.execute(SQL["known_names"], names))
+            settled = refused(connection, number, changed)
+            return WriteResult(settled.stale_jobs | known, settled.existing_runs)
+
+    async def forget(self, namespace: str, identities: Sequence[str]) -> None:
+        """Remove jobs and everything remembered of them."""
+        await self._do(self._forget, namespace, identities)
+
+    def _forget(self, namespace: str, identities: Sequence[str]) -> None:
+        gone = [job.number for job in self._jobs(namespace, identities)]
+        with self._writing() as connection:
+            remove(connection, gone)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
+        """Return jobs with their open runs: those named, or all."""
+        return await self._do(self._cases, namespace, identities, many=identities is None)
+
+    def _cases(self, namespace: str, identities: Sequence[str] | None) -> list[JobState]:
+        return self._with_runs(self._jobs(namespace, identities))
+
+    def _jobs(self, namespace: str, identities: Sequence[str] | None) -> list[JobRecord]:
+        names = None if identities is None else json.dumps(list(identities))
+        values = {"namespace": self._number_of(namespace), "names": names}
+        rows = (
+            self._open().execute(SQL["all_jobs"], values)
+            if identities is None
+            else self._at_once("named_jobs", values)
+        )
+        return list(map(job_of, rows))
+
+    async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
+        """Return the runs with these keys, open or over."""
+        return await self._do(self._find_runs, namespace, keys)
+
+    def _find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
+        pairs = json.dumps([(key_number(key), key) for key in dict.fromkeys(keys)])
+        values = {"namespace": self._number_of(namespace), "keys": pairs}
+        return readable(self._all(SQL["runs_by_key"], values), run_of)
+
+    def _of_namespace(
+        self, statement: str, namespace: str, values: dict[str, object]
+    ) -> list[tuple[Any, ...]]:
+        return self._all(statement, {**values, "namespace": self._number_of(namespace)})
+
+    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
+        """Return the earlier definitions of a job and when each began to hold, oldest first."""
+        jobs = await self._do(self._jobs, namespace, [identity])
+        rows = await self._do(self._epochs, [job.number for job in jobs])
+        return list(map(EpochRecord._make, rows))
+
+    async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
+        """Return the earlier attempts of a run that was started again, oldest first."""
+        values = {"namespace": await self._do(self._number_of, namespace), "key": key}
+        rows = await self._do(self._all, SQL["attempts"], values)
+        return readable(rows, attempt_of)
+
+    def _of_job(
+        self, statement: str, namespace: str, identity: str, values: dict[str, int]
+    ) -> list[tuple[Any, ...]]:
+        jobs = self._jobs(namespace, [identity])
+        return self._all(statement, {**values, "job": jobs[0].number}) if jobs else []
+
+    def _all(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
+        if self.patience is not None:
+            self.patience.renew()
+        return self._open().execute(statement, values).fetchall()
+
+    def _at_once(self, name: str, values: dict[str, Any]) -> Iterable[Sequence[Any]]:
+        return rows_at_once(self._open(), name, values)
+
+    async def prune(self, namespace: str, *, before: int, limit: int) -> int:
+        """Remove old history, at most so many records; return how many were removed."""
+        return await self._do(self._prune, namespace, before, limit)
+
+    def _prune(self, namespace: str, before: int, limit: int) -> int:
+        values = {"namespace": self._number_of(namespace), "before": before, "limit": limit}
+        with self._writing() as connection:
+            runs = connection.execute(SQL["prune_runs"], values).fetchall()
+            connection.executemany(SQL["prune_attempts"], runs)
+            removed = len(runs)
+            for what in ("prune_ranges", "prune_epochs"):
+                if removed < limit:
+                    values["limit"] = limit - removed
+                    removed += connection.execute(SQL[what], values).rowcount
+            return removed
+
+    # --- the connection --------------------------------------------------------------------------
+
+    def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
+        """Watch what others write; this store cannot call."""
+        return SqliteWatch(lambda: self._do(lambda: (self._all("PRAGMA data_version", {}), self._puts)))
+
+    async def close(self) -> None:
+        """Let go of the file, for good."""
+        if self._beside is not None:
+            await self._beside.close()
+        if not self._is_closed:
+            await self._do(self._close)
+        self._is_closed = True
+        self._thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        self.drop_locks()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = connect(self._path, self._busy_ms)
+            if self.patience is not None:
+                self._connection.set_progress_handler(self.patience, STEPS_PER_LOOK)
+        return self._connection
+
+    def _number_of(self, namespace: str) -> int:
+        """Return the number of a namespace; the first question makes it."""
+        if namespace not in self._numbers:
+            connection, values = self._open(), {"name": namespace}
+            found = connection.execute(SQL["namespace"], values).fetchone()
+            (number,) = found or connection.execute(SQL["new_namespace"], values).fetchone()
+            self._numbers[namespace] = number
+        return self._numbers[namespace]
+
+    def _writing(self) -> "Writing":
+        return Writing(self._open())
+
+    def _reader(self) -> "SqliteStore":
+        """Return the store of those who only look: they do not wait for what is being written."""
+        if self._path == MEMORY or self._is_closed:
+            return self
+        if self._beside is None:
+            self._beside = SqliteStore(self._path, busy_ms=self._busy_ms)
+            self._beside.patience = Patience(self.max_steps)
+        return self._beside
+
+    async def _do(self, work: Callable[..., T], *arguments: object, many: bool = False) -> T:
+        """Do blocking work in the store's thread; in memory nothing blocks, so only much is done there."""
+        is_free = self._latest is None or self._latest.done()
+        if self._path == MEMORY and is_free and not many:
+            return translated(work, arguments)
+        begun = self._thread.submit(translated, work, arguments)
+        self._latest = begun
+        return await asyncio.wrap_future(begun)

@@ -1,0 +1,97 @@
+"""Workflows and starts in the SQLite file of the service, over a connection of their own."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
+
+from kron.core.errors import StoreError
+from kron.core.workflow import WorkflowRecord
+from kron.ports import RecordedStart, StartRequest, WorkflowVersion
+from kron.stores.sqlite.file import MEMORY, connect
+from kron.stores.sqlite.write import Writing
+from kron.stores.statement import statements
+
+SQL = statements("sqlite", "workflow")
+T = TypeVar("T")
+
+
+class SqliteWorkflows:
+    """Versions of workflows, and a memory of starts."""
+
+    def __init__(self, path: str = MEMORY) -> None:
+        self._path = path
+        self._turn = asyncio.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    async def put(self, record: WorkflowRecord) -> WorkflowRecord:
+        """Keep a version unless there is one already; return what is kept."""
+
+        def work(connection: sqlite3.Connection) -> WorkflowRecord:
+            with Writing(connection):
+                connection.execute(SQL["insert_workflow"], record._asdict())
+                return WorkflowRecord._make(connection.execute(SQL["workflow"], record._asdict()).fetchone())
+
+        return await self._do(work)
+
+    async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
+        """Return a version, or None where there is none."""
+        values = {"workflow_id": workflow_id, "version": version}
+        row = await self._do(lambda connection: connection.execute(SQL["workflow"], values).fetchone())
+        return None if row is None else WorkflowRecord._make(row)
+
+    async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
+        """Return the versions of a workflow, newest first."""
+        values = {"workflow_id": workflow_id, "limit": limit}
+        rows = await self._do(
+            lambda connection: connection.execute(SQL["workflow_versions"], values).fetchall()
+        )
+        return list(map(WorkflowVersion._make, rows))
+
+    async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
+        """Note a start before it is made, or return what is on record of it."""
+        values = _values_of(start)
+
+        def work(connection: sqlite3.Connection) -> RecordedStart | None:
+            with Writing(connection):
+                connection.execute(SQL["forget_starts"], {"old": old})
+                if connection.execute(SQL["begin_start"], values).rowcount == 1:
+                    return None
+                workflow_id, version, accepted = connection.execute(SQL["known_start"], values).fetchone()
+            return RecordedStart(workflow_id, version, bool(accepted))
+
+        return await self._do(work)
+
+    async def end(self, start: StartRequest, *, accepted: bool) -> None:
+        """Note that a start was accepted; one that was not is forgotten."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            with Writing(connection):
+                connection.execute(SQL["accept_start" if accepted else "drop_start"], _values_of(start))
+
+        await self._do(work)
+
+    async def close(self) -> None:
+        """Let go of the file."""
+        async with self._turn:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await asyncio.to_thread(connection.close)
+
+    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        async with self._turn:
+            return await asyncio.to_thread(self._translated, work)
+
+    def _translated(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            if self._connection is None:
+                self._connection = connect(self._path)
+            return work(self._connection)
+        except (sqlite3.Error, OSError) as cause:
+            raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
+
+
+def _values_of(start: StartRequest) -> dict[str, object]:
+    values = start._asdict()
+    values["idempotency_key"] = values.pop("key")
+    return values

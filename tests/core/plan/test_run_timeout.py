@@ -1,0 +1,66 @@
+"""How long an execution may take: as long as its policy says, and a day where only others can see it."""
+
+from datetime import timedelta
+
+import pytest
+
+from kron.core.job.policy import Overlap
+from kron.core.plan.record import Result
+from kron.core.plan.report import RunEvent, Traits
+from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth
+from tests.engine_world import World, with_policy
+
+HOUR, DAY = 60 * MINUTE, 24 * 60 * MINUTE
+HERE, ELSEWHERE = Traits(), Traits(idempotent=True, remote=True)
+UNWAITED = Traits(reports=False, idempotent=True, remote=True)
+
+
+def world_of(traits: Traits, **policy: object) -> World:
+    job = with_policy(EVERY_MINUTE, deadline=None, **policy)
+    world = World(job, 1000 * NOON + 1, traits={"callback": traits})
+    world.wake()
+    world.advance(MINUTE)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("traits", "timeout_h", "lost_after"),
+    [
+        pytest.param(HERE, None, None, id="watched, no timeout"),
+        pytest.param(HERE, 1, HOUR, id="watched, an hour"),
+        pytest.param(ELSEWHERE, None, DAY, id="elsewhere, no timeout"),
+        pytest.param(ELSEWHERE, 1, HOUR, id="elsewhere, an hour"),
+        pytest.param(ELSEWHERE, 48, 2 * DAY, id="elsewhere, two days"),
+        pytest.param(UNWAITED, None, None, id="elsewhere, and nobody waits for it"),
+    ],
+)
+def test_an_execution_that_never_ends_is_lost(
+    traits: Traits, timeout_h: int | None, lost_after: int | None
+) -> None:
+    timeout = None if timeout_h is None else timedelta(hours=timeout_h)
+    world = world_of(traits, run_timeout=timeout)
+    run = world.rows()[nth(1)]
+    assert run.due_at == (None if lost_after is None else 1000 * nth(1) + lost_after)
+    if lost_after is not None:
+        world.pause()
+        world.advance(lost_after - 2)
+        assert world.rows()[nth(1)].in_flight
+        world.advance(1)
+        run = world.rows()[nth(1)]
+        assert (run.status, run.result, run.is_open) == ("FAILED", Result.LOST, 0)
+
+
+def test_what_never_reports_does_not_block_its_job_for_ever() -> None:
+    world = world_of(ELSEWHERE)
+    world.advance(DAY + MINUTE)
+    rows = world.rows()
+    assert (rows[nth(1)].result, rows[nth(2)].reason) == (Result.LOST, "active")
+    assert [nominal for _, nominal, _ in world.starts] == [nth(1), nth(1 + 24 * 60)]
+
+
+def test_the_next_attempt_has_its_own_day() -> None:
+    world = world_of(ELSEWHERE, retry_delay=timedelta(seconds=10), overlap=Overlap.ALLOW)
+    world.end_period(nth(1), RunEvent.FAILED)
+    world.advance(10_000)
+    run = world.rows()[nth(1)]
+    assert (run.attempt, run.due_at) == (2, 1000 * nth(1) + 1 + 10_000 + DAY)

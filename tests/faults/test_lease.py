@@ -1,0 +1,377 @@
+"""Leases that end, come back and are shared: only the owner starts anything, and nothing is left lying."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
+
+import pytest
+
+from kron.clocks.system import SystemClock
+from kron.core.errors import OwnedError, StoreError
+from kron.core.job.policy import Catchup, Overlap
+from kron.core.plan.record import JobRecord, Result, RunRecord, RunStatus
+from kron.core.plan.step import Change
+from kron.core.shard import SHARDS, shard_of
+from kron.ports import Launch, LoadResult, Ownership, WriteResult
+from kron.stores.postgres.store import PostgresStore
+from kron.testing.clock import SimulatedClock
+from tests.faults.rig import MILLISECOND, MINUTE, NOON, SECOND, SPACE, Rig, job_of, rig_of, until
+
+FAR = 1 << 50
+TTL_MS = 30_000
+
+
+class WatchedStore(PostgresStore):
+    """A store that does something more after a commit, and whose list of executions can fail."""
+
+    after_settle: Callable[[], Awaitable[None]] | None = None
+    after_load: Callable[[], Awaitable[None]] | None = None
+    failing = 0
+
+    async def load(
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
+    ) -> LoadResult:
+        loaded = await super().load(ownership, until=until, limit=limit, named=named, without=without)
+        if loaded.cases and self.after_load is not None:
+            hook, self.after_load = self.after_load, None
+            await hook()
+        return loaded
+
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
+        settled = await super().settle(ownership, changes, now=now)
+        hook, self.after_settle = self.after_settle, None
+        if hook is not None:
+            await hook()
+        return settled
+
+    async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
+        if self.failing:
+            self.failing -= 1
+            raise StoreError("it fails")
+        return await super().in_flight(ownership)
+
+
+class LateClock(SimulatedClock):
+    """A clock whose monotonic time can be moved on its own, as a frozen process finds it."""
+
+    frozen_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.frozen_s
+
+
+@pytest.fixture
+async def rig(postgres_url: str) -> AsyncIterator[Rig]:
+    async with rig_of(WatchedStore(postgres_url, ttl_ms=TTL_MS), LateClock(NOON + MILLISECOND)) as made:
+        yield made
+
+
+@pytest.fixture
+async def other(postgres_url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(postgres_url, ttl_ms=TTL_MS)
+    yield store
+    await store.close()
+
+
+def watched(rig: Rig) -> WatchedStore:
+    assert isinstance(rig.store, WatchedStore)
+    return rig.store
+
+
+def one_of_each_shard() -> list[str]:
+    found: dict[int, str] = {}
+    for number in range(50 * SHARDS):
+        found.setdefault(shard_of(f"job-{number}"), f"job-{number}")
+    assert len(found) == SHARDS
+    return list(found.values())
+
+
+async def advance(rig: Rig, by: timedelta) -> None:
+    assert isinstance(rig.clock, SimulatedClock)
+    await rig.clock.advance_to(NOON + by)
+
+
+async def hangs(launch: Launch) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_a_start_that_was_withheld_is_not_made_up_for_under_somebody_elses_lease(
+    rig: Rig, other: PostgresStore
+) -> None:
+    async def freezes() -> None:
+        assert isinstance(rig.clock, LateClock)
+        rig.clock.frozen_s += 2 * TTL_MS
+        await other.acquire(SPACE, "other", now=FAR)
+
+    await rig.add(job_of())
+    await rig.run()
+    watched(rig).after_settle = freezes
+    await advance(rig, 5 * MINUTE)
+    assert "start_withheld" in rig.journal.events()
+    assert rig.calls == []
+    assert await rig.seen() == ["STARTED due"]
+
+
+async def test_whoever_was_taken_over_from_waits_and_goes_on_when_it_may(
+    rig: Rig, other: PostgresStore
+) -> None:
+    """Its next commit fails; the end of what it still runs is nobody's; later it takes over again."""
+    gate = asyncio.Event()
+
+    async def waits(launch: Launch) -> None:
+        await gate.wait()
+
+    await rig.add(job_of(on_orphan="restart", overlap=Overlap.SKIP), callback=waits)
+    await rig.run()
+    await advance(rig, MINUTE)
+    later = await other.acquire(SPACE, "other", now=FAR)
+    gate.set()
+    await advance(rig, 3 * MINUTE)
+    assert rig.starts() == [60]
+    assert await rig.seen() == ["STARTED due"]
+    assert rig.engine.health.state == "running"
+    await other.release(later)
+    await advance(rig, 4 * MINUTE + 30 * SECOND)
+    assert rig.starts()[-1] == 240
+    assert {token for _, _, attempt, token in rig.calls if attempt == 1} != {later.token}
+    (first, *_) = await rig.runs()
+    assert (first.status, first.result) == (RunStatus.FAILED, Result.ORPHANED)
+
+
+async def test_a_take_over_that_follows_a_renewal_within_one_wake_is_survived_too(
+    postgres_url: str, other: PostgresStore
+) -> None:
+    """In real time: what a wake believes to own was renewed meanwhile, and then lost."""
+    store = WatchedStore(postgres_url, ttl_ms=300, margin_ms=100)
+    async with rig_of(store, SystemClock()) as rig:
+
+        async def renews_and_loses() -> None:
+            await asyncio.sleep(0.3)
+            taken.append(await other.acquire(SPACE, "other", now=FAR))
+
+        taken: list[Ownership] = []
+        await rig.add(job_of(text="* * * * * *"))
+        await rig.run()
+        store.after_load = renews_and_loses
+        await until(lambda: "ownership_lost" in rig.journal.events())
+        assert rig.engine.health.state == "running"
+        assert rig.calls == []
+        await other.release(taken[0])
+        await until(lambda: len(rig.calls) > 0)
+        assert rig.calls[0][3] > taken[0].token
+
+
+async def test_what_could_not_be_recovered_at_once_is_recovered_with_the_next_renewal(
+    rig: Rig, other: PostgresStore
+) -> None:
+    await rig.add(job_of(), callback=hangs)
+    await rig.run()
+    await advance(rig, MINUTE)
+    later = await other.acquire(SPACE, "other", now=FAR)
+    await advance(rig, MINUTE + 10 * SECOND)
+    watched(rig).failing = 2
+    await other.release(later)
+    await advance(rig, MINUTE + 50 * SECOND)
+    assert watched(rig).failing == 0
+    (run,) = await rig.runs()
+    assert (run.status, run.result) == (RunStatus.FAILED, Result.ORPHANED)
+
+
+async def test_a_shard_is_not_given_back_while_something_of_it_runs_here(postgres_url: str) -> None:
+    names = one_of_each_shard()
+    gate = asyncio.Event()
+
+    async def waits(launch: Launch) -> None:
+        await gate.wait()
+
+    clock = LateClock(NOON + MILLISECOND)
+    async with (
+        rig_of(PostgresStore(postgres_url), clock, owner="a", balance=True) as first,
+        rig_of(PostgresStore(postgres_url), clock, owner="b", balance=True) as second,
+    ):
+        for one in (first, second):
+            one.serve(*names, callback=waits)
+        await first.add(*(job_of(name, "*/5 * * * *", on_orphan="restart") for name in names), callback=waits)
+        await first.run()
+        await advance(first, 5 * MINUTE)
+        with pytest.raises(OwnedError):
+            await second.run()
+        await advance(first, 6 * MINUTE)
+        with pytest.raises(OwnedError):
+            await second.run()
+        gate.set()
+        await advance(first, 7 * MINUTE)
+        await second.run()
+        await advance(first, 10 * MINUTE)
+        called = [call[:3] for call in (*first.calls, *second.calls)]
+        assert len(called) == len(set(called)) == 2 * SHARDS
+        assert len(second.calls) == SHARDS // 2
+        for name in names[:10]:
+            assert await first.seen(name) == ["SUCCESS due"] * 2
+
+
+async def test_a_take_over_recovers_its_own_shards_and_no_others(postgres_url: str) -> None:
+    """What runs in the shards that were owned all the while is no orphan when more are taken over."""
+    names = one_of_each_shard()
+    clock = LateClock(NOON + MILLISECOND)
+    async with (
+        rig_of(PostgresStore(postgres_url), clock, owner="a", balance=True) as first,
+        rig_of(PostgresStore(postgres_url), clock, owner="b", balance=True) as second,
+    ):
+        await first.add(*(job_of(name, "*/5 * * * *") for name in names), callback=hangs)
+        second.serve(*names, callback=hangs)
+        await first.run()
+        with pytest.raises(OwnedError):
+            await second.engine.acquire()
+        await advance(first, MINUTE)
+        await second.run()
+        await advance(first, 5 * MINUTE)
+        theirs = {name for name, *_ in second.calls}
+        assert len(theirs) == SHARDS // 2
+        second.engine.kill()
+        await free(second.store, "b")
+        await advance(first, 6 * MINUTE)
+        for name in names:
+            (run,) = await first.runs(name)
+            assert run.result is (Result.ORPHANED if name in theirs else None)
+
+
+async def free(store: object, owner: str) -> None:
+    """End a worker's leases at once, as time would."""
+    assert isinstance(store, PostgresStore)
+    async with store._reading() as connection:
+        await connection.execute("UPDATE leases SET expires_at = 0 WHERE owner = %s", [owner])
+        await connection.execute("UPDATE workers SET expires_at = 0 WHERE owner = %s", [owner])
+
+
+async def test_each_shard_is_judged_by_its_own_take_over(postgres_url: str) -> None:
+    """What passed before some shards were taken over was missed there; in the others it was merely late."""
+    names = one_of_each_shard()
+    clock = LateClock(NOON + MILLISECOND)
+    async with (
+        rig_of(PostgresStore(postgres_url), clock, owner="a", balance=True) as first,
+        rig_of(PostgresStore(postgres_url), clock, owner="b", balance=True) as second,
+    ):
+        await first.add(*(job_of(name, catchup=Catchup.NONE) for name in names))
+        await first.run()
+        with pytest.raises(OwnedError):
+            await second.engine.acquire()
+        await advance(first, SECOND * 30)
+        await second.engine.acquire()
+        owned = {name for name in names if shard_of(name) in await shards_of(second.store, "b")}
+        await advance(first, 5 * MINUTE + 30 * SECOND)
+        second.engine.kill()
+        await free(second.store, "b")
+        await advance(first, 6 * MINUTE)
+        for name in names:
+            missed = [dropped.periods for dropped in await first.store.ranges(SPACE, name)]
+            # The fifth is within the minute of grace.
+            assert (missed, len(await first.runs(name))) == (([4], 2) if name in owned else ([], 6))
+
+
+async def shards_of(store: object, owner: str) -> set[int]:
+    assert isinstance(store, PostgresStore)
+    async with store._reading() as connection:
+        rows = await (
+            await connection.execute("SELECT shard FROM leases WHERE owner = %s", [owner])
+        ).fetchall()
+    return {shard for (shard,) in rows}
+
+
+async def test_a_token_never_goes_back_when_shards_come_and_go(postgres_url: str) -> None:
+    """Starts of a shard that was kept all the while are fenced by the newest token there ever was."""
+    names = one_of_each_shard()
+    clock = LateClock(NOON + MILLISECOND)
+    async with (
+        rig_of(PostgresStore(postgres_url), clock, owner="a", balance=True) as first,
+        rig_of(PostgresStore(postgres_url), clock, owner="b", balance=True) as second,
+    ):
+        await first.add(*(job_of(name) for name in names))
+        second.serve(*names)
+        await first.run()
+        with pytest.raises(OwnedError):
+            await second.engine.acquire()
+        await advance(first, MINUTE)
+        await second.run()
+        await advance(first, 2 * MINUTE)
+        # The first has all again, half of them by a new token, and then has to give that half away.
+        await second.engine.stop()
+        await advance(first, 4 * MINUTE)
+        with pytest.raises(OwnedError):
+            await second.engine.acquire()
+        await advance(first, 5 * MINUTE)
+        await second.run()
+        await advance(first, 7 * MINUTE)
+    assert len({token for *_, token in first.calls}) > 1
+    for name in names:
+        calls = sorted(call for call in (*first.calls, *second.calls) if call[0] == name)
+        tokens = [token for *_, token in calls]
+        assert tokens == sorted(tokens)
+
+
+class CrossedStore(PostgresStore):
+    """A store on which a wake begins while a take-over reads what was left behind, and ends after it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, ttl_ms=TTL_MS)
+        self.crosses = False
+        self.left, self.gate, self.loading, self.is_over = (asyncio.Event() for _ in range(4))
+
+    async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
+        found = await super().in_flight(ownership)
+        if self.crosses:
+            self.gate.set()
+            await self.loading.wait()
+            self.crosses = False
+        return found
+
+    async def load(
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
+    ) -> LoadResult:
+        loaded = await super().load(ownership, until=until, limit=limit, named=named, without=without)
+        if self.gate.is_set() and not self.is_over.is_set():
+            self.loading.set()
+            await self.is_over.wait()
+        return loaded
+
+
+async def test_a_wake_that_began_before_a_take_over_does_not_lose_what_was_left_behind(
+    postgres_url: str, other: PostgresStore
+) -> None:
+    store = CrossedStore(postgres_url)
+    async with rig_of(store, LateClock(NOON + MILLISECOND)) as rig:
+        await rig.add(job_of("left"), callback=lambda launch: store.left.wait())
+        await rig.add(job_of("crossed"), callback=lambda launch: store.gate.wait())
+        await rig.run()
+        await advance(rig, MINUTE)
+        theirs = await other.acquire(SPACE, "other", now=FAR)
+        await advance(rig, MINUTE + 15 * SECOND)
+        # It ends while somebody else looks after it: nobody takes note.
+        store.left.set()
+        await advance(rig, MINUTE + 16 * SECOND)
+        await other.release(theirs)
+        store.crosses = True
+        watching = asyncio.create_task(_say_when_owned(rig, store))
+        await advance(rig, MINUTE + 50 * SECOND)
+        await watching
+        assert await rig.seen("left") == ["FAILED due"]
+        # What ended meanwhile was heard early, and kept.
+        assert await rig.seen("crossed") == ["SUCCESS due"]
+
+
+async def _say_when_owned(rig: Rig, store: CrossedStore) -> None:
+    await store.loading.wait()
+    await until(lambda: len(rig.engine._tenure.owned.shards) == SHARDS)
+    store.is_over.set()

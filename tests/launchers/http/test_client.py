@@ -1,0 +1,350 @@
+"""Requests over connections that are kept: used again, closed by the other side, and over TLS."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kron.clocks.system import SystemClock
+from kron.core.plan.report import RunEvent
+from kron.launchers.http.client import Sender
+from kron.launchers.http.connection import Origin, connect
+from kron.launchers.http.egress import EgressPolicy, egress_policy_of
+from kron.launchers.http.launcher import HttpLauncher
+from kron.launchers.http.pool import Pool
+from kron.launchers.http.request import DeliveryResult, target_of, written
+from kron.launchers.spec import HttpSettings, settings_of
+from tests.launchers.ear import Ear, a_launch, until
+from tests.launchers.http.test_launcher import QUICK, a_request
+from tests.service.auth.authority import Authority
+
+ACCEPTED = b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Keeper:
+    """A server that keeps its connections, until its script says that it does not.
+
+    A line of the script is what it answers; None ends the connection instead.
+    """
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.heads: list[str] = []
+        self.script: list[bytes | None] = []
+        self.writers: list[asyncio.StreamWriter] = []
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.writers.append(writer)
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = head.lower().partition("content-length: ")[2].partition("\r\n")[0]
+                await reader.readexactly(int(length))
+                self.heads.append(head)
+                answer = self.script.pop(0) if self.script else ACCEPTED
+                if answer is None:
+                    return
+                writer.write(answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def keeping(tls: ssl.SSLContext | None = None) -> AsyncIterator[Keeper]:
+    keeper = Keeper()
+    server = await asyncio.start_server(keeper.serve, "127.0.0.1", 0, ssl=tls)
+    keeper.port = server.sockets[0].getsockname()[1]
+    yield keeper
+    server.close()
+    await server.wait_closed()
+    for writer in keeper.writers:
+        writer.transport.abort()
+    await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def sending(
+    gate: EgressPolicy | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Sender]:
+    sender = Sender(SystemClock(), gate=gate, tls=tls)
+    yield sender
+    await sender.close()
+    await asyncio.sleep(0)
+
+
+async def sent(sender: Sender, url: str, **fields: object) -> DeliveryResult:
+    launch = a_request(url, **fields)
+    settings = settings_of(launch.job.launcher)
+    assert isinstance(settings, HttpSettings)
+    return await sender.send(launch, settings)
+
+
+async def test_one_connection_carries_one_request_after_the_other() -> None:
+    async with keeping() as keeper, sending() as sender:
+        for _ in range(5):
+            assert (await sent(sender, f"http://127.0.0.1:{keeper.port}/")).error is None
+        assert (keeper.connections, len(keeper.heads)) == (1, 5)
+
+
+async def test_as_many_connections_are_made_as_requests_are_under_way() -> None:
+    async with keeping() as keeper, sending() as sender:
+        for _ in range(3):
+            answers = [sent(sender, f"http://127.0.0.1:{keeper.port}/") for _ in range(7)]
+            assert [answer.error for answer in await asyncio.gather(*answers)] == [None] * 7
+        assert (keeper.connections, len(keeper.heads)) == (7, 21)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", id="it says close"
+        ),
+        pytest.param(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", id="an old server"),
+        pytest.param(ACCEPTED + b"and more", id="more than was asked for"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 90000\r\n\r\n" + b"x" * 70_000, id="too much text"),
+    ],
+)
+async def test_a_connection_is_not_used_again_when_its_answer_says_so(answer: bytes) -> None:
+    async with keeping() as keeper, sending() as sender:
+        keeper.script = [answer]
+        for _ in range(2):
+            assert (await sent(sender, f"http://127.0.0.1:{keeper.port}/")).error is None
+        assert keeper.connections == 2
+
+
+async def test_a_request_over_a_kept_connection_that_has_ended_is_sent_once_more_over_a_new_one() -> None:
+    async with keeping() as keeper, sending() as sender:
+        keeper.script = [ACCEPTED, None]
+        for _ in range(2):
+            assert await sent(sender, f"http://127.0.0.1:{keeper.port}/") == DeliveryResult()
+        assert (keeper.connections, len(keeper.heads)) == (2, 3)
+        assert len({head.partition("Idempotency-Key")[2] for head in keeper.heads}) == 1
+
+
+async def test_a_new_connection_that_ends_without_an_answer_is_not_tried_again_here() -> None:
+    async with keeping() as keeper, sending() as sender:
+        keeper.script = [ACCEPTED, None, None]
+        await sent(sender, f"http://127.0.0.1:{keeper.port}/")
+        answer = await sent(sender, f"http://127.0.0.1:{keeper.port}/")
+        assert answer.again
+        assert "cannot be reached: LostError" in str(answer.error)
+        assert len(keeper.heads) == 3
+
+
+async def test_what_breaks_off_after_its_first_bytes_is_not_sent_again_here() -> None:
+    async with keeping() as keeper, sending() as sender:
+        await sent(sender, f"http://127.0.0.1:{keeper.port}/")
+        keeper.script = [b"HTTP/1.1 20"]
+        task = asyncio.create_task(sent(sender, f"http://127.0.0.1:{keeper.port}/"))
+        await until(lambda: len(keeper.heads) == 2)
+        keeper.writers[0].close()
+        answer = await task
+        assert answer.again
+        assert answer.error is not None
+        assert len(keeper.heads) == 2
+
+
+async def test_a_connection_the_other_side_closed_is_forgotten() -> None:
+    async with keeping() as keeper, sending() as sender:
+        await sent(sender, f"http://127.0.0.1:{keeper.port}/")
+        assert len(sender._pool) == 1
+        keeper.writers[0].close()
+        await until(lambda: len(sender._pool) == 0)
+
+
+async def test_what_is_said_without_a_question_ends_the_connection() -> None:
+    async with keeping() as keeper, sending() as sender:
+        await sent(sender, f"http://127.0.0.1:{keeper.port}/")
+        keeper.writers[0].write(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+        await until(lambda: len(sender._pool) == 0)
+        assert (await sent(sender, f"http://127.0.0.1:{keeper.port}/")).error is None
+
+
+async def test_a_request_that_was_given_up_leaves_no_connection_behind() -> None:
+    async with keeping() as keeper:
+        launcher, ear = HttpLauncher(SystemClock(), backoff=QUICK), Ear()
+        keeper.script = [b""]
+        launch = a_request(f"http://127.0.0.1:{keeper.port}/")
+        launcher.start(launch, ear)
+        await until(lambda: keeper.heads)
+        launcher.end(launch.run)
+        other = a_launch({"kind": "http", "url": f"http://127.0.0.1:{keeper.port}/"}, identity="other")
+        launcher.start(other, ear)
+        assert (await ear.accepted(other)).happened is RunEvent.ACCEPTED
+        assert keeper.connections == 2
+        await launcher.close()
+
+
+async def test_those_in_line_are_given_up_and_broken_off_without_a_request() -> None:
+    async with keeping() as keeper:
+        launcher, ear = HttpLauncher(SystemClock(), max_requests=1), Ear()
+        keeper.script = [b""]
+        launches = [
+            a_launch({"kind": "http", "url": f"http://127.0.0.1:{keeper.port}/"}, identity=f"job {number}")
+            for number in range(4)
+        ]
+        for launch in launches:
+            launcher.start(launch, ear)
+        await until(lambda: keeper.heads)
+        launcher.end(launches[1].run)
+        assert ear.said(launches[1]) == [RunEvent.CANCELLED]
+        launcher.end(launches[0].run)
+        assert (await ear.accepted(launches[2])).happened is RunEvent.ACCEPTED
+        await launcher.close(wait=False)
+        assert not launcher.busy
+        assert len(keeper.heads) <= 3
+
+
+async def test_only_so_many_connections_are_kept_and_not_for_long() -> None:
+    kept = Pool(max_kept=3, kept_s=0.05)
+    async with keeping() as keeper:
+        origins = [Origin("http", name, keeper.port) for name in "aabbcc"]
+        connections = [await connect("127.0.0.1", origin, tls=None, seconds=5) for origin in origins]
+        for connection in connections:
+            kept.put(connection)
+        assert [connection.is_open for connection in connections] == [False] * 3 + [True] * 3
+        assert kept.take(origins[0]) is None
+        assert kept.take(origins[4]) is connections[5], "the one that was used last"
+        await until(lambda: len(kept) == 0)
+        assert [connection.is_open for connection in connections] == [False] * 5 + [True]
+        kept.put(connections[5])
+        await until(lambda: len(kept) == 0)
+        assert not connections[5].is_open
+        kept.close()
+        await asyncio.sleep(0)
+
+
+# --- whom a connection is for --------------------------------------------------------------------
+
+
+async def test_a_connection_of_the_operators_own_address_is_for_nobody_else() -> None:
+    """What may be asked wherever it is opens nothing for others who know its name."""
+    async with keeping() as keeper:
+        own = f"http://localhost:{keeper.port}/own"
+        async with sending(egress_policy_of(None, urls=[own])) as sender:
+            assert (await sent(sender, own)).error is None
+            answer = await sent(sender, f"http://localhost:{keeper.port}/other")
+            assert "may not be asked" in str(answer.error)
+            assert not answer.again
+        assert len(keeper.heads) == 1
+
+
+class Resolving(asyncio.SelectorEventLoop):
+    """A loop that finds every name at two addresses of this host."""
+
+    async def getaddrinfo(self, *_: Any, **__: Any) -> Any:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))
+            for address in ("127.0.0.2", "127.0.0.1")
+        ]
+
+
+def resolving(work: Coroutine[Any, Any, DeliveryResult]) -> DeliveryResult:
+    with asyncio.Runner(loop_factory=Resolving) as runner:
+        return runner.run(work)
+
+
+def test_a_host_of_several_addresses_is_asked_where_somebody_listens() -> None:
+    async def ask() -> DeliveryResult:
+        # Nobody listens at the first of them.
+        async with keeping() as keeper, sending(egress_policy_of(["127.0.0.0/8"])) as sender:
+            return await sent(sender, f"http://several.example:{keeper.port}/")
+
+    assert resolving(ask()) == DeliveryResult()
+
+
+# --- TLS -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def served(authority: Authority) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.certificate("server"))
+    return context
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+@pytest.mark.parametrize("gate", [None, egress_policy_of(["127.0.0.0/8", "::1"])], ids=["no gate", "a gate"])
+async def test_a_server_that_proves_who_it_is_is_asked_over_tls(
+    served: ssl.SSLContext, authority: Authority, host: str, gate: EgressPolicy | None
+) -> None:
+    trusting = ssl.create_default_context(cafile=str(authority.path))
+    async with keeping(served) as keeper, sending(gate, trusting) as sender:
+        for _ in range(3):
+            assert await sent(sender, f"https://{host}:{keeper.port}/") == DeliveryResult()
+        assert (keeper.connections, len(keeper.heads)) == (1, 3)
+
+
+def test_a_server_that_is_somebody_else_is_told_nothing(served: ssl.SSLContext, authority: Authority) -> None:
+    heads = []
+
+    async def ask() -> DeliveryResult:
+        trusting = ssl.create_default_context(cafile=str(authority.path))
+        async with keeping(served) as keeper, sending(egress_policy_of(["127.0.0.0/8"]), trusting) as sender:
+            answer = await sent(sender, f"https://other.example:{keeper.port}/")
+            heads.extend(keeper.heads)
+            return answer
+
+    answer = resolving(ask())
+    assert "certificate is not valid for 'other.example'" in str(answer.error)
+    assert heads == []
+
+
+async def test_a_server_nobody_vouches_for_is_told_nothing(served: ssl.SSLContext) -> None:
+    async with keeping(served) as keeper, sending() as sender:
+        answer = await sent(sender, f"https://localhost:{keeper.port}/")
+        assert "CERTIFICATE_VERIFY_FAILED" in str(answer.error)
+        assert keeper.heads == []
+
+
+# --- what is written -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "line", "host"),
+    [
+        pytest.param("http://a.example", "POST / HTTP/1.1", "a.example", id="no path"),
+        pytest.param("https://A.example:443/x", "POST /x HTTP/1.1", "a.example", id="the usual port"),
+        pytest.param("https://a.example:80/x", "POST /x HTTP/1.1", "a.example:80", id="another port"),
+        pytest.param("http://[::1]:8080/", "POST / HTTP/1.1", "[::1]:8080", id="an address of IPv6"),
+        pytest.param("http://a/x%20y?q=%zz&r", "POST /x%20y?q=%zz&r HTTP/1.1", "a", id="encoded already"),
+        pytest.param(
+            'http://a/x"{y}?{q}', "POST /x%22%7By%7D?{q} HTTP/1.1", "a", id="what a path cannot have"
+        ),
+        pytest.param("http://u:p@a/x", "POST /x HTTP/1.1", "a", id="a login"),
+    ],
+)
+def test_the_first_lines_say_where_a_request_goes(url: str, line: str, host: str) -> None:
+    lines = written(target_of(HttpSettings(url=url)), {}, b"{}").decode().split("\r\n")
+    assert lines[:2] == [line, f"Host: {host}"]
+    assert lines[-3:] == ["Content-Length: 2", "", "{}"]
+
+
+def test_no_header_is_sent_twice() -> None:
+    pairs = (("authorization", "Bearer x"), ("kron-run-token", "forged"), ("user-agent", "mine"))
+    settings = HttpSettings(url="http://ann:secret@a/", headers=(*pairs, ("x-request-id", "mine")))
+    ours = {"Kron-Run-Token": "real", "X-Request-Id": "asked"}
+    lines = written(target_of(settings), ours, b"").decode().split("\r\n")
+    sent_headers = sorted(line.lower() for line in lines[2:-2])
+    assert sent_headers == [
+        "authorization: basic yw5uonnly3jldA==".lower(),
+        "content-length: 0",
+        "kron-run-token: real",
+        "user-agent: mine",
+        "x-request-id: asked",
+    ]
+    assert "x-request-id: mine" in written(target_of(settings), {}, b"").decode().lower()

@@ -1,0 +1,126 @@
+"""Answers of HTTP/1.1, read from bytes however they are cut."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kron.launchers.http.response import MAX_ANSWER, MAX_HEAD, BadAnswerError, Response
+
+OK = b"HTTP/1.1 200 OK\r\n"
+# What came; then status, text, whether it is over, and whether the connection can be used again.
+WHOLE = {
+    "a size": (OK + b"Content-Length: 5\r\n\r\nhello", (200, b"hello", True, True)),
+    "no text": (OK + b"Content-Length: 0\r\n\r\n", (200, b"", True, True)),
+    "a size twice": (OK + b"content-length: 2\r\nContent-Length: 2\r\n\r\nhi", (200, b"hi", True, True)),
+    "204 has none": (b"HTTP/1.1 204 No Content\r\nX: y\r\n\r\n", (204, b"", True, True)),
+    "no phrase": (b"HTTP/1.1 202\r\nContent-Length: 0\r\n\r\n", (202, b"", True, True)),
+    "lines end in any way": (b"HTTP/1.1 200 OK\nContent-Length: 2\n\nhi", (200, b"hi", True, True)),
+    "chunks": (
+        OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nA;x=1\r\n0123456789\r\n0\r\n\r\n",
+        (200, b"hello0123456789", True, True),
+    ),
+    "told to go on": (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+        + OK
+        + b"Content-Length: 2\r\n\r\nhi",
+        (200, b"hi", True, True),
+    ),
+    "it will be closed": (
+        OK + b"Content-Length: 2\r\nConnection: Keep-Alive, Close\r\n\r\nhi",
+        (200, b"hi", True, False),
+    ),
+    "an old server": (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", (200, b"hi", True, False)),
+    "two sizes, in two ways": (
+        OK + b"Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        (200, b"hi", True, False),
+    ),
+    "not all has come": (OK + b"Content-Length: 5\r\n\r\nhel", (200, b"hel", False, True)),
+    "a chunk has not come": (OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhel", (200, b"hel", False, True)),
+    "until it is closed": (OK + b"X: y\r\n\r\nhello", (200, b"hello", False, False)),
+    "packed": (OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\nhi", (200, b"2\r\nhi", False, False)),
+    "megabytes": (
+        OK + b"Content-Length: 9000000\r\n\r\n" + b"x" * 70_000,
+        (200, b"x" * MAX_ANSWER, True, False),
+    ),
+    "a chunk of megabytes": (
+        OK + b"Transfer-Encoding: chunked\r\n\r\nfffff\r\n" + b"x" * 70_000,
+        (200, b"x" * MAX_ANSWER, True, False),
+    ),
+    "the head has not come": (OK + b"Content-Length: 5\r\n", (0, b"", False, False)),
+}
+
+
+def seen(response: Response) -> tuple[int, bytes, bool, bool]:
+    return response.status, bytes(response.body), response.is_over, response.is_kept
+
+
+@pytest.mark.parametrize(("data", "expected"), WHOLE.values(), ids=WHOLE.keys())
+def test_an_answer_is_read(data: bytes, expected: tuple[int, bytes, bool, bool]) -> None:
+    response = Response()
+    response.feed(data)
+    assert seen(response) == expected
+
+
+@given(name=st.sampled_from(sorted(name for name in WHOLE if "megabytes" not in name)), cuts=st.data())
+def test_it_does_not_matter_how_an_answer_is_cut(name: str, cuts: st.DataObject) -> None:
+    data, expected = WHOLE[name]
+    places = cuts.draw(st.lists(st.integers(0, len(data)), max_size=6).map(sorted))
+    response = Response()
+    for begin, end in zip([0, *places], [*places, len(data)], strict=True):
+        if not response.is_over:
+            response.feed(data[begin:end])
+    status, body, is_over, is_kept = seen(response)
+    assert (status, body, is_over) == expected[:3]
+    # The last bytes of the last chunk may come too late for the connection to be kept.
+    assert is_kept == expected[3] or (name == "chunks" and not is_kept)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\x00\xffno HTTP at all\r\n\r\n", id="nothing known"),
+        pytest.param(b"HTTP/2 200\r\n\r\n", id="another version"),
+        pytest.param(b"HTTP/1.1 20 OK\r\n\r\n", id="a short status"),
+        pytest.param(b"HTTP/1.1 099 OK\r\n\r\n", id="a status below all"),
+        pytest.param(OK + b"no colon\r\n\r\n", id="a header without a value"),
+        pytest.param(OK + b"X : y\r\n\r\n", id="a name with a space"),
+        pytest.param(OK + b"A: b\r\n folded\r\n\r\n", id="a header over two lines"),
+        pytest.param(OK + b"Content-Length: -1\r\n\r\n", id="a negative size"),
+        pytest.param(OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", id="two sizes"),
+        pytest.param(OK + b"Content-Length: " + b"9" * 400 + b"\r\n\r\n", id="a size beyond all"),
+        pytest.param(OK + b"Transfer-Encoding: chunked\r\n\r\n-5\r\nhello", id="a negative chunk"),
+        pytest.param(OK + b"Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello", id="no digits"),
+        pytest.param(OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1" * 99_999, id="a chunk without a size"),
+        pytest.param(OK + b"X: " + b"y" * MAX_HEAD, id="a head without an end"),
+        pytest.param(OK + b"X: " + b"y" * MAX_HEAD + b"\r\n\r\n", id="a long head"),
+    ],
+)
+def test_what_is_no_answer_is_refused(data: bytes) -> None:
+    with pytest.raises(BadAnswerError):
+        Response().feed(data)
+
+
+@given(st.lists(st.binary(max_size=40) | st.sampled_from([OK, b"\r\n", b"Content-Length: 3\r\n\r\n", b"0"])))
+def test_whatever_comes_is_read_or_refused_and_never_grows(pieces: list[bytes]) -> None:
+    response = Response()
+    try:
+        for piece in pieces:
+            response.feed(piece)
+    except BadAnswerError:
+        return
+    assert len(response.body) <= MAX_ANSWER
+    assert not response.is_over or response.status
+
+
+def test_what_comes_beside_an_answer_ends_the_connection() -> None:
+    response = Response()
+    response.feed(OK + b"Content-Length: 2\r\n\r\nhi" + OK)
+    assert seen(response) == (200, b"hi", True, False)
+
+
+@pytest.mark.parametrize(("name", "is_whole"), [("until it is closed", True), ("not all has come", False)])
+def test_only_a_text_of_no_known_size_ends_with_its_connection(name: str, is_whole: bool) -> None:
+    response = Response()
+    response.feed(WHOLE[name][0])
+    assert response.close() == is_whole
+    assert response.is_over == is_whole

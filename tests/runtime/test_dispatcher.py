@@ -1,0 +1,83 @@
+"""What was written is started, unless somebody else may have it by now."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from kron.core.plan.report import LeaseStatus, RunReport
+from kron.core.shard import shard_of
+from kron.launchers.callback import CallbackLauncher
+from kron.ports import Launch
+from kron.runtime.dispatcher import Dispatcher
+from kron.runtime.journal import LogJournal
+from kron.runtime.local_runs import LocalRuns
+from kron.testing import ScriptedLauncher, SimulatedClock, Step
+from kron.testing.contract.sample import CLEAN, a_job, cohort_of
+from tests.engine_stage import NOON
+
+SHARD = shard_of("backup")
+
+
+def ignore(report: RunReport) -> None:
+    """Take no note of what happens."""
+
+
+@pytest.mark.parametrize(
+    ("owned", "begun"),
+    [
+        pytest.param({SHARD: 7}, 1, id="renewed"),
+        pytest.param({}, 0, id="lost"),
+        pytest.param({SHARD: 8}, 0, id="lost and taken over again"),
+        pytest.param({SHARD: 7, SHARD + 1: 8}, 1, id="more than before"),
+    ],
+)
+async def test_what_was_written_before_a_shard_was_lost_does_not_start(
+    owned: Mapping[int, int], begun: int
+) -> None:
+    clock = SimulatedClock(NOON)
+    launcher = ScriptedLauncher(clock, {"backup": [Step.HANG]})
+    carrier = Dispatcher(clock, {"callback": launcher}, LogJournal(), ignore, LocalRuns(), owned=owned)
+    await carrier.carry_out(cohort_of([a_job()]), CLEAN, {SHARD: 7})
+    assert len(launcher.started) == begun
+
+
+async def test_what_is_written_keeps_its_shard_from_being_given_away() -> None:
+    clock = SimulatedClock(NOON)
+    carrier = Dispatcher(clock, {}, LogJournal(), ignore, LocalRuns())
+    changes = cohort_of([a_job()])
+    carrier.take_note(changes, CLEAN)
+    assert carrier.busy_shards() == {SHARD}
+    carrier.take_note(changes, CLEAN._replace(stale_jobs=frozenset({"backup"})))
+    assert carrier.busy_shards() == {SHARD}
+
+
+async def test_a_shard_that_was_lost_is_no_longer_kept_from_others() -> None:
+    carrier = Dispatcher(SimulatedClock(NOON), {}, LogJournal(), ignore, LocalRuns())
+    carrier.take_note(cohort_of([a_job("a"), a_job("b")]), CLEAN)
+    carrier.keep_only(lambda identity: identity == "a")
+    assert carrier.busy_shards() == {shard_of("a")}
+
+
+async def test_what_is_begun_later_asks_whether_it_is_still_this_owners() -> None:
+    clock = SimulatedClock(NOON)
+    launcher, begun = CallbackLauncher(clock), []
+
+    async def call(launch: Launch) -> None:
+        begun.append(launch.hold)
+
+    launcher.callbacks["backup"] = call
+    owned = {SHARD: 7}
+    carrier = Dispatcher(clock, {"callback": launcher}, LogJournal(), ignore, owned=owned)
+    carrier.lease_ends = clock.monotonic() + 5
+    await carrier.carry_out(cohort_of([a_job()]), CLEAN, owned)
+    await launcher.close()
+    (hold,) = begun
+    assert hold is not None
+    assert hold() is LeaseStatus.HELD
+    carrier.lease_ends = clock.monotonic()
+    assert hold() is LeaseStatus.LAPSED
+    carrier.lease_ends, carrier.owned = clock.monotonic() + 5, {SHARD: 7, SHARD + 1: 8}
+    assert hold() is LeaseStatus.HELD
+    for others in ({}, {SHARD: 9}):
+        carrier.owned = others
+        assert hold() is LeaseStatus.LOST

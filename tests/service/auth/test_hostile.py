@@ -1,0 +1,252 @@
+"""Hostile callers: slow, oversized, deeply nested and garbled requests get a clear answer and cost little."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.service.auth import forge
+
+from kron.core.errors import KronError
+from kron.fronts.service.api.middleware import MAX_HEAD
+from kron.fronts.service.auth.principal import TooManyError
+from kron.fronts.service.auth.rate_limit import MAX_CALLERS, Rate
+from kron.testing import SimulatedClock
+from tests.service.server import Process, serving
+
+MIB = 1 << 20
+# What a server may grow by under attack: less than what is sent to it.
+MOST_GROWTH = 64 * MIB
+JSON = {"content-type": "application/json"}
+SCHEDULE = (
+    b'{"schedule_id": "x", "cron_expr": "* * * * *", "timezone": "UTC", "launcher": {"kind": "callback"}'
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Client, Process]]:
+    with serving(tmp_path_factory.mktemp("hostile"), KRON_PATIENCE_S="1") as started:
+        yield started
+
+
+def raw(client: httpx.Client) -> socket.socket:
+    """Return a connection of one's own."""
+    return socket.create_connection((client.base_url.host, client.base_url.port or 80), timeout=30)
+
+
+def everything(connection: socket.socket) -> bytes:
+    """Return what comes until the other side hangs up."""
+    heard = b""
+    try:
+        while part := connection.recv(65_536):
+            heard += part
+    except ConnectionResetError:
+        pass
+    return heard
+
+
+def memory_of(process: Process) -> int:
+    """Return what a process keeps in memory, in bytes."""
+    pages = Path(f"/proc/{process.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def is_well(client: httpx.Client) -> bool:
+    return client.get("/healthz").status_code == 200
+
+
+def test_a_head_that_comes_drop_by_drop_is_given_up(server: tuple[httpx.Client, Process]) -> None:
+    client, _ = server
+    with raw(client) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+        assert everything(connection).startswith(b"HTTP/1.1 408")
+
+
+def test_silent_and_slow_connections_keep_nobody_waiting(server: tuple[httpx.Client, Process]) -> None:
+    client, _ = server
+    connections = [raw(client) for _ in range(100)]
+    try:
+        for connection in connections[:50]:
+            connection.sendall(b"POST /schedules/upsert HTTP/1.1\r\nHost: x\r\n")
+        assert is_well(client)
+        for connection in connections:
+            assert everything(connection).startswith(b"HTTP/1.1 408")
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def test_the_next_request_of_a_connection_is_waited_for_as_briefly(
+    server: tuple[httpx.Client, Process],
+) -> None:
+    client, _ = server
+    with raw(client) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        heard = connection.recv(65_536)
+        assert heard.startswith(b"HTTP/1.1 200")
+        connection.sendall(b"GET /hea")
+        assert everything(connection).endswith(b"Content-Length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("request_text", "heard"),
+    [
+        (b"GET /schedules HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (b"POST /preview HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", b"HTTP/1.1 400 Bad Request"),
+        (b"POST /preview HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{}", b""),
+        (b"", b""),
+    ],
+)
+def test_a_caller_who_closes_their_side_hears_the_answer_to_a_whole_request(
+    request_text: bytes, heard: bytes, server: tuple[httpx.Client, Process]
+) -> None:
+    with raw(server[0]) as connection:
+        connection.sendall(request_text)
+        connection.shutdown(socket.SHUT_WR)
+        assert everything(connection).partition(b"\r\n")[0] == heard
+    assert is_well(server[0])
+
+
+def test_a_body_that_stops_coming_is_given_up(server: tuple[httpx.Client, Process]) -> None:
+    client, _ = server
+    for path in (b"/schedules/upsert", b"/schedules/bulk"):
+        head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n"
+        with raw(client) as connection:
+            connection.sendall(head % path + SCHEDULE)
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"X-Long: " + b"x" * 100_000, id="one long header"),
+        pytest.param(b"\r\n".join(b"X-%d: y" % n for n in range(20_000)), id="many headers"),
+        pytest.param(b"Cookie: " + b"a=b; " * 20_000, id="many cookies"),
+    ],
+)
+def test_a_flood_of_headers_is_refused(head: bytes, server: tuple[httpx.Client, Process]) -> None:
+    client, process = server
+    before = memory_of(process)
+    for _ in range(20):
+        with raw(client) as connection:
+            try:
+                connection.sendall(b"GET /schedules HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n\r\n")
+            except ConnectionError:
+                continue
+            with suppress(ConnectionResetError):
+                heard = connection.recv(65_536)
+                assert not heard or heard.startswith(b"HTTP/1.1 4")
+    assert is_well(client)
+    assert memory_of(process) - before < MOST_GROWTH
+
+
+@pytest.mark.parametrize(
+    ("size", "status"),
+    [pytest.param(-500, 200, id="just small enough"), pytest.param(1, 431, id="too large")],
+)
+def test_headers_are_bounded_by_the_sum_of_all(
+    size: int, status: int, server: tuple[httpx.Client, Process]
+) -> None:
+    """Half of it in one of them, a quarter in many."""
+    client, _ = server
+    few = {"X-Long": "x" * (MAX_HEAD // 2), **{f"X-{n:04}": "y" * 94 for n in range(MAX_HEAD // 400)}}
+    used = sum(len(name) + len(value) for name, value in few.items())
+    answer = client.get("/schedules", headers={**few, "X-Rest": "z" * (MAX_HEAD - used - 6 + size)})
+    assert answer.status_code == status
+
+
+def test_a_body_too_large_is_refused_without_being_kept(server: tuple[httpx.Client, Process]) -> None:
+    client, process = server
+    before = memory_of(process)
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(256):
+            yield b"x" * MIB
+
+    # Whoever goes on sending may be cut off before the answer is heard.
+    with suppress(httpx.TransportError):
+        assert client.post("/schedules/upsert", content=endless(), headers=JSON).status_code == 413
+    with suppress(httpx.TransportError):
+        assert client.post("/schedules/bulk", content=endless()).status_code in (400, 413)
+    assert is_well(client)
+    assert memory_of(process) - before < MOST_GROWTH
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"[" * 100_000, id="deep list"),
+        pytest.param(b'{"a":' * 100_000, id="deep object"),
+        pytest.param(SCHEDULE + b', "calendars": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", id="deep value"),
+        pytest.param(SCHEDULE + b', "remaining": ' + b"9" * 100_000 + b"}", id="long number"),
+        pytest.param(SCHEDULE + b', "cron_expr": "' + b"*," * 50_000 + b'*"}', id="long expression"),
+        pytest.param(b'{"schedule_id": "\xff\xfe"}', id="not UTF-8"),
+        pytest.param(b'{"schedule_id": "\\ud800"}', id="half a sign"),
+        pytest.param("{}".encode("utf-16"), id="UTF-16"),
+        pytest.param(b"\x00" * 1000, id="zeros"),
+        pytest.param(b"NaN", id="not a number"),
+        pytest.param(b"", id="nothing"),
+    ],
+)
+def test_a_body_that_is_no_schedule_is_refused(body: bytes, server: tuple[httpx.Client, Process]) -> None:
+    client, _ = server
+    for path in ("/schedules/upsert", "/preview", "/schedules/pause", "/schedules/x/backfill"):
+        answer = client.post(path, content=body, headers=JSON)
+        assert answer.status_code in (400, 404), (path, answer.text)
+        assert answer.headers["content-type"].startswith("application/problem+json")
+        assert "Traceback" not in answer.text
+    if body:
+        assert client.post("/schedules/bulk", content=body).status_code == 400
+    assert client.get("/schedules").json()["schedules"] == []
+
+
+def test_a_caller_who_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
+    with serving(tmp_path, KRON_JWT_SECRET=forge.SECRET, KRON_REQUESTS_PER_S="5") as (client, _):
+        now = int(time.time())
+        ann, bob = (
+            {"Authorization": f"Bearer {forge.token(sub=name, iat=now, exp=now + 600)}"}
+            for name in ("ann", "bob")
+        )
+        answers = [client.get("/schedules", headers=ann) for _ in range(40)]
+        refused = [answer for answer in answers if answer.status_code == 429]
+        assert answers[0].status_code == 200
+        assert refused
+        assert int(refused[0].headers["retry-after"]) >= 1
+        assert json.loads(refused[0].text)["code"] == "too_many"
+        assert client.get("/schedules", headers=bob).status_code == 200
+        assert is_well(client)
+
+
+async def test_a_bucket_never_holds_more_than_a_burst() -> None:
+    clock = SimulatedClock(forge.NOW)
+    rate = Rate(2, clock)
+    rate.take("ann")
+    await clock.advance_to(clock.now() + timedelta(hours=1))
+    for _ in range(4):
+        rate.take("ann")
+    with pytest.raises(TooManyError):
+        rate.take("ann")
+
+
+async def test_a_bucket_fills_again_and_forgotten_callers_cost_nothing() -> None:
+    clock = SimulatedClock(forge.NOW)
+    rate = Rate(2, clock)
+    for _ in range(4):
+        rate.take("ann")
+    with pytest.raises(TooManyError) as refusal:
+        rate.take("ann")
+    assert refusal.value.wait_s == 1
+    await clock.advance_to(clock.now().replace(second=1))
+    rate.take("ann")
+    rate.take("ann")
+    with pytest.raises(KronError):
+        rate.take("ann")
+    for number in range(2 * MAX_CALLERS):
+        rate.take(str(number))
+    assert rate.remembered <= MAX_CALLERS

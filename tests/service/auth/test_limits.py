@@ -1,0 +1,272 @@
+"""Limits for tenants: how many schedules, how close their times, and how their workflows are called."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from tests.service.auth import forge
+
+from kron.core.errors import ConflictError
+from kron.core.plan.query import AuditFilter, JobFilter
+from kron.core.workflow import InvalidWorkflowError
+from kron.fronts.service.auth.middleware import Authenticator
+from kron.fronts.service.auth.permissions import Need
+from kron.fronts.service.auth.principal import Caller, TokenScope, TooManyError, calling, slug_of
+from kron.fronts.service.auth.rate_limit import Rate
+from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
+from kron.fronts.service.launchers import launchers_of, workflow_launcher
+from kron.fronts.service.registrar import NAMESPACE, Registrar
+from kron.fronts.service.run_launcher import Wanted, launch_of
+from kron.fronts.service.schedule_spec import Rules
+from kron.fronts.service.settings import Settings, read_settings
+from kron.launchers.callback import CallbackLauncher
+from kron.launchers.process.launcher import ProcessLauncher
+from kron.launchers.run_token import run_token_of
+from kron.launchers.spec import ProcessSettings, read_launcher
+from kron.launchers.workflow import UnknownWorkflowError, find_workflow
+from kron.ports import Launch
+from kron.stores.sqlite.store import SqliteStore
+from kron.stores.sqlite.workflow import SqliteWorkflows
+from kron.testing import SimulatedClock
+
+RIGHTS = frozenset({TokenScope.READ, TokenScope.WRITE, TokenScope.RUN})
+ANN, BOB = Caller("ann", RIGHTS, ("ann",)), Caller("bob@example.com", RIGHTS, ("bob@example.com",))
+NODES: dict[str, object] = {"nodes": [{"id": "one", "type": "task", "dependsOn": []}]}
+DAILY = {"id": "daily", "type": "schedule_based", "schedule": {"cron_expr": "0 9 * * *"}}
+DAG = {**NODES, "triggers": [DAILY]}
+
+
+@pytest.fixture
+async def registrar() -> AsyncIterator[Registrar]:
+    store, workflows = SqliteStore(), SqliteWorkflows(":memory:")
+    rules = Rules(max_schedules=3, min_interval_s=300)
+    yield Registrar(store, SimulatedClock(forge.NOW), rules=rules, workflows=workflows)
+    await workflows.close()
+    await store.close()
+
+
+def a_schedule(name: str, cron_expr: str = "0 9 * * *") -> dict[str, object]:
+    launcher = {"kind": "callback"}
+    return {"schedule_id": name, "cron_expr": cron_expr, "timezone": "UTC", "launcher": launcher}
+
+
+async def test_a_user_has_at_most_so_many_schedules(registrar: Registrar) -> None:
+    with calling(ANN):
+        for number in range(3):
+            await registrar.upsert_schedule(a_schedule(f"ann/{number}"))
+        await registrar.upsert_schedule(a_schedule("ann/2", "0 10 * * *"))
+        with pytest.raises(TooManyError, match='"ann" has 3 schedules'):
+            await registrar.upsert_schedule(a_schedule("ann/3"))
+        await registrar.delete_schedule("ann/0")
+        await registrar.upsert_schedule(a_schedule("ann/3"))
+    with calling(BOB):
+        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
+        assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 1
+    assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 4
+
+
+async def test_neither_what_was_deleted_nor_what_changes_hands_makes_room_for_more(
+    registrar: Registrar,
+) -> None:
+    with calling(Caller("ann", RIGHTS, ("ann", "team"))):
+        for number in range(3):
+            await registrar.upsert_schedule(a_schedule(f"ann/{number}"))
+        await registrar.delete_schedule("ann/0")
+        await registrar.upsert_schedule(a_schedule("ann/3"))
+        with pytest.raises(TooManyError, match='"ann" has 3 schedules'):
+            await registrar.upsert_schedule(a_schedule("ann/0"))
+        await registrar.upsert_schedule({**a_schedule("team/0"), "user_id": "team"})
+        with pytest.raises(TooManyError, match='"ann" has 3 schedules'):
+            await registrar.upsert_schedule({**a_schedule("team/0"), "user_id": "ann"})
+        await registrar.upsert_schedule({**a_schedule("ann/3"), "user_id": "team"})
+        await registrar.upsert_schedule(a_schedule("ann/0"))
+
+
+async def test_a_batch_that_would_be_too_many_is_not_stored_at_all(registrar: Registrar) -> None:
+    lines = [(number, a_schedule(f"ann/{number}")) for number in range(4)]
+    with calling(ANN), pytest.raises(TooManyError):
+        await registrar.upsert_schedules(lines)
+    assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"schedule_id": "bob/1"}, 'must begin with "ann/"'),
+        ({"user_id": "bob"}, "must be one of yours: ann"),
+        ({"launcher": None, "workflow_id": "bob.x", "version": 1}, 'must begin with "ann."'),
+    ],
+)
+async def test_a_line_that_is_not_the_callers_is_named(
+    wrong: dict[str, object], said: str, registrar: Registrar
+) -> None:
+    lines = [(7, a_schedule("ann/0")), (8, {**a_schedule("ann/1"), **wrong})]
+    with calling(ANN), pytest.raises(InvalidLinesError) as refusal:
+        await registrar.upsert_schedules(lines, stored=6)
+    assert refusal.value.stored == 6
+    assert refusal.value.lines()[0].startswith("line 8: Invalid schedule")
+    assert said in refusal.value.lines()[0]
+
+
+@pytest.mark.parametrize(
+    ("cron_expr", "gap"), [("* * * * *", 60), ("*/2 * * * *", 120), ("*/7 * * * *", 240)]
+)
+async def test_times_too_close_are_refused(cron_expr: str, gap: int, registrar: Registrar) -> None:
+    with pytest.raises(InvalidScheduleError, match=f"again after {gap} s"):
+        await registrar.upsert_schedule(a_schedule("x", cron_expr))
+    await registrar.upsert_schedule(a_schedule("x", "*/5 * * * *"))
+
+
+async def test_a_tenants_workflows_begin_with_their_name_and_are_theirs_alone(registrar: Registrar) -> None:
+    with calling(ANN):
+        with pytest.raises(InvalidWorkflowError, match=r'must begin with "ann\."'):
+            await registrar.deploy_workflow("report", 1, DAG, user_id="ann")
+        with pytest.raises(InvalidWorkflowError, match="must be one of yours"):
+            await registrar.deploy_workflow("ann.report", 1, DAG, user_id="bob@example.com")
+        deployed = await registrar.deploy_workflow("ann.report", 1, DAG, user_id="ann")
+        assert [one["schedule_id"] for one in _upserted(deployed)] == ["ann/ann.report/daily"]
+        assert [one.version for one in await registrar.workflow_versions("ann.report")] == [1]
+    with calling(BOB):
+        assert await registrar.workflow_versions("ann.report") == []
+        with pytest.raises(UnknownWorkflowError):
+            await find_workflow(registrar.workflows, "ann.report", 1)
+        with pytest.raises(InvalidWorkflowError, match="must begin with"):
+            await registrar.deploy_workflow("ann.report", 1, DAG, user_id="bob@example.com")
+        await registrar.deploy_workflow(f"{slug_of('bob@example.com')}x", 1, DAG, user_id="bob@example.com")
+        mine = await registrar.list_schedules(JobFilter())
+        assert [one["schedule_id"] for one in mine] == ["bob@example.com/bob_40_example_2e_com.x/daily"]
+
+
+async def test_a_deployment_is_on_record_with_who_and_by_which_request(registrar: Registrar) -> None:
+    with calling(ANN, "request-9"):
+        await registrar.deploy_workflow("ann.report", 1, DAG, user_id="ann")
+        audits = await registrar.store.audits(NAMESPACE, AuditFilter(identity="ann.report"))
+    ((_, record),) = audits
+    assert (record.action, record.who, record.request_id) == ("deploy", "ann", "request-9")
+    assert json.loads(str(record.after)) == {"workflow_id": "ann.report", "version": 1}
+
+
+async def test_deploying_a_newer_version_retires_what_it_no_longer_has(registrar: Registrar) -> None:
+    with calling(ANN, "request-1"):
+        await registrar.deploy_workflow("ann.report", 1, DAG, user_id="ann")
+        answer = await registrar.deploy_workflow("ann.report", 2, {**NODES, "triggers": []}, user_id="ann")
+        assert answer["retired"] == ["ann/ann.report/daily"]
+        audits = await registrar.store.audits(NAMESPACE, AuditFilter())
+    actions = [(one.record.action, one.record.identity) for one in reversed(audits)]
+    assert actions == [
+        ("deploy", "ann.report"),
+        ("create", "ann/ann.report/daily"),
+        ("deploy", "ann.report"),
+        ("delete", "ann/ann.report/daily"),
+    ]
+
+
+def _upserted(answer: dict[str, object]) -> list[dict[str, object]]:
+    upserted = answer["upserted"]
+    assert isinstance(upserted, list)
+    return upserted
+
+
+def test_the_limits_are_settings() -> None:
+    environment = {"KRON_MAX_SCHEDULES": "7", "KRON_MIN_INTERVAL_S": "60"}
+    rules = read_settings(environment, {}).settings.rules
+    assert (rules.max_schedules, rules.min_interval_s) == (7, 60)
+
+
+async def test_a_name_that_was_given_away_is_said_to_be_so(registrar: Registrar) -> None:
+    with calling(BOB):
+        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
+    await registrar.upsert_schedule({**a_schedule("bob@example.com/0"), "user_id": "ann"})
+    with calling(BOB), pytest.raises(ConflictError, match="belongs to somebody else: use another"):
+        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
+
+
+def a_use(workflow_id: str, owner: str = "ann") -> dict[str, object]:
+    return {
+        "schedule_id": f"{owner}/use", "workflow_id": workflow_id, "version": 1, "user_id": owner,
+        "cron_expr": "0 9 * * *", "timezone": "UTC",
+    }  # fmt: skip
+
+
+async def test_nobody_schedules_a_workflow_of_others_nor_learns_that_there_is_one(
+    registrar: Registrar,
+) -> None:
+    with calling(Caller("bob", RIGHTS, ("bob", "team"))):
+        for owner in ("bob", "team"):
+            await registrar.deploy_workflow(f"{owner}.report", 1, NODES, user_id=owner)
+    # From before there were tenants, or an admin's own choice.
+    await registrar.deploy_workflow("old", 1, NODES, user_id="ann")
+    with calling(Caller("ann", RIGHTS, ("ann", "team"))):
+        for stranger in ("bob.report", "bob.nothing", "team.report", "what is this?"):
+            with pytest.raises(InvalidScheduleError, match=r'workflow_id ".*": must begin with "ann\."'):
+                await registrar.upsert_schedule(a_use(stranger))
+        await registrar.upsert_schedule(a_use("ann.later"))
+        await registrar.upsert_schedule(a_use("old"))
+        await registrar.upsert_schedule(a_use("team.report", "team"))
+    await registrar.upsert_schedule(a_use("bob.report"))
+
+
+async def test_where_callers_say_who_they_are_no_schedule_starts_a_workflow_of_others(
+    registrar: Registrar,
+) -> None:
+    await registrar.deploy_workflow("bob.report", 1, NODES, user_id="bob")
+    for settings, starts in ((Settings(jwt_secret=forge.SECRET), False), (Settings(), True)):
+        settings = replace(settings, executor={"kind": "callback", "name": "work"})
+        launcher = workflow_launcher(registrar.clock, settings, registrar.workflows, {})
+        for owner in ("bob", "ann"):
+            job = launch_for(a_use("bob.report", owner))
+            if starts or owner == "bob":
+                assert (await launcher.ready(job)).given is not None
+            else:
+                with pytest.raises(UnknownWorkflowError, match=r'no version 1 of "bob\.report"'):
+                    await launcher.ready(job)
+
+
+def launch_for(document: dict[str, object]) -> Launch:
+    wanted = Wanted(str(document["workflow_id"]), 1, str(document["user_id"]), 0, "key")
+    return launch_of(wanted, 0)
+
+
+async def test_no_run_can_use_up_what_the_executors_of_others_may_ask(registrar: Registrar) -> None:
+    secret = b"s" * 32
+    porter, rate = Authenticator(None, run_secret=secret), Rate(1, registrar.clock)
+
+    async def report(key: str) -> None:
+        proof = f"Bearer {run_token_of(secret, key)}".encode()
+        scope = {"path": f"/runs/{key}/status", "headers": [(b"authorization", proof)]}
+        caller = await porter.caller_of(scope, Need(TokenScope.RUN, run_token=True))
+        assert caller.rights == {TokenScope.RUN}
+        rate.admit(caller)
+
+    await report("one")
+    await report("one")
+    with pytest.raises(TooManyError):
+        await report("one")
+    await report("other")
+
+
+STEERING = ["LD_PRELOAD", "PATH", "BASH_ENV", "PYTHONPATH", "PERL5OPT", "NODE_OPTIONS", "BASH_FUNC_ls%%"]
+
+
+@pytest.mark.parametrize("name", STEERING)
+async def test_a_program_that_is_allowed_cannot_be_made_to_run_other_code(
+    name: str, registrar: Registrar
+) -> None:
+    settings = Settings(allowed_commands=frozenset({"backup"}))
+    registrar.rules = settings.rules
+    launcher = {"kind": "process", "command": ["backup"], "env": {"MODE": "full"}}
+    await registrar.upsert_schedule({**a_schedule("x"), "launcher": launcher})
+    launcher["env"] = {"MODE": "full", name: "/tmp"}
+    with pytest.raises(InvalidScheduleError, match=r"launcher\.env.* decides which code runs"):
+        await registrar.upsert_schedule({**a_schedule("x"), "launcher": launcher})
+    launchers = launchers_of(
+        registrar.clock, settings, calls=CallbackLauncher(registrar.clock), workflows=None, functions={}
+    )
+    processes = launchers["process"]
+    assert isinstance(processes, ProcessLauncher)
+    assert processes.allow is not None
+    asked = read_launcher(launcher)
+    assert isinstance(asked, ProcessSettings)
+    assert not processes.allow(asked)
+    assert processes.allow(replace(asked, env=()))

@@ -1,0 +1,166 @@
+"""Mistakes of whoever runs the service: each is said before it serves, with the setting and what to do."""
+
+import json
+import os
+import ssl
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from tests.service.auth import forge
+
+from tests.service.auth.authority import Authority
+from tests.service.server import KRON, PATIENCE_S, process
+
+SUBJECTS = json.dumps({"CN=ci": {"user_id": "ci", "scopes": ["read"]}})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    authority = Authority(tmp_path)
+    for name in ("server", "other"):
+        authority.certificate(name)
+    key = load_pem_private_key((tmp_path / "server.key").read_bytes(), None)
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+    (tmp_path / "locked.key").write_bytes(locked)
+    (tmp_path / "junk").write_text("junk")
+    (tmp_path / "secret").write_text("s" * 40)
+    (tmp_path / "jwks.json").write_text(forge.jwks(forge.jwk("EdDSA")))
+    return tmp_path
+
+
+def tls(certificate: str = "server.crt", key: str = "server.key", **further: str) -> dict[str, str]:
+    return {"KRON_TLS_CERTIFICATE": certificate, "KRON_TLS_KEY": key, **further}
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"KRON_JWT_KEYS": "none.json"}, 'The keys of "none.json" cannot be used: No such file'),
+        ({"KRON_JWT_KEYS": "junk"}, 'The keys of "junk" cannot be used: it is not JSON'),
+        ({"KRON_JWT_KEYS": "http://[::/keys"}, "it is not an address"),
+        ({"KRON_JWT_KEYS": "https://"}, "it is not an address"),
+        ({"KRON_JWT_KEYS": "http://example.test/keys"}, "must begin with https://"),
+        ({"KRON_JWT_ISSUER": "https://issuer.test"}, "needs jwt_keys or jwt_secret_file too"),
+        ({"KRON_JWT_AUDIENCE": "us"}, "needs jwt_keys or jwt_secret_file too"),
+        ({"KRON_JWT_SECRET": "s" * 32, "KRON_JWT_SECRET_FILE": "secret"}, "jwt_secret is set too"),
+        ({"KRON_SIGNING_SECRET": "s" * 32, "KRON_SIGNING_SECRET_FILE": "secret"}, "signing_secret is set"),
+        (tls("none.crt"), 'Invalid tls_certificate "none.crt": No such file'),
+        (tls(key="none.key"), 'Invalid tls_key "none.key": No such file'),
+        (tls("junk"), 'Invalid tls_certificate "junk": it and tls_key must be'),
+        (tls(key="other.key"), 'Invalid tls_certificate "server.crt": it and tls_key must be'),
+        (tls(key="locked.key"), "without a password"),
+        (
+            tls(KRON_TLS_CLIENT_AUTHORITIES="none.pem", KRON_CLIENT_SUBJECTS=SUBJECTS),
+            'Invalid tls_client_authorities "none.pem": No such file',
+        ),
+        (
+            tls(KRON_TLS_CLIENT_AUTHORITIES="junk", KRON_CLIENT_SUBJECTS=SUBJECTS),
+            'Invalid tls_client_authorities "junk": must be certificates as PEM',
+        ),
+        # Otherwise whoever has a certificate could do everything.
+        (tls(KRON_TLS_CLIENT_AUTHORITIES="authority.pem"), "needs client_subjects too"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_served(
+    settings: dict[str, str], complaint: str, folder: Path
+) -> None:
+    with process("serve", "--port", "0", folder=folder, **settings) as server:
+        assert server.ended() == 2
+        said = "".join(server.log)
+    assert complaint in said
+    assert "Traceback" not in said
+    assert "serving on" not in said
+
+
+def test_an_identity_provider_that_is_down_keeps_nothing_from_running(folder: Path) -> None:
+    settings = {"KRON_JWT_KEYS": "http://127.0.0.1:9/keys"}
+    with process("serve", "--port", "0", folder=folder, **settings) as server:
+        url = server.logged(r"serving on (http://\S+)")[1]
+        server.logged("keys of tokens cannot be read")
+        token = {"Authorization": f"Bearer {forge.token('EdDSA', exp=4_000_000_000)}"}
+        with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
+            assert client.get("/readyz").status_code == 200
+            assert client.get("/schedules", headers=token).status_code == 401
+
+
+def test_a_shared_secret_beside_certificates_lets_those_with_a_token_in(folder: Path) -> None:
+    settings = tls(
+        KRON_TLS_CLIENT_AUTHORITIES="authority.pem",
+        KRON_CLIENT_SUBJECTS=SUBJECTS,
+        KRON_JWT_SECRET=forge.SECRET,
+    )
+    trusted = ssl.create_default_context(cafile=str(folder / "authority.pem"))
+    with process("serve", "--port", "0", folder=folder, **settings) as server:
+        url = server.logged(r"serving on (https://\S+)")[1]
+        token = {"Authorization": f"Bearer {forge.token(exp=4_000_000_000, iat=None)}"}
+        with httpx.Client(base_url=url, verify=trusted, timeout=PATIENCE_S, trust_env=False) as client:
+            assert client.get("/schedules", headers=token).status_code == 200
+            assert client.get("/schedules").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "complaint"),
+    [
+        ("none.json", forge.token("EdDSA"), 'The keys of "none.json" cannot be used: No such file'),
+        ("jwks.json", "", "there is no token in it"),
+        ("jwks.json", "junk", "the token is malformed"),
+    ],
+)
+def test_a_token_that_cannot_be_judged_is_not_blamed(
+    keys: str, text: str, complaint: str, folder: Path
+) -> None:
+    environment = {**os.environ, "KRON_JWT_KEYS": keys}
+    done = subprocess.run(
+        [*KRON, "token", "show"],
+        input=text, cwd=folder, env=environment, text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+
+
+def test_a_command_without_a_token_is_told_where_it_comes_from(folder: Path) -> None:
+    with process("serve", "--port", "0", folder=folder, KRON_JWT_KEYS="jwks.json") as server:
+        url = server.logged(r"serving on (http://\S+)")[1]
+        done = subprocess.run(
+            [*KRON, "schedules", "list", "--server", url], text=True, capture_output=True, check=False
+        )
+    assert done.returncode == 2
+    assert "a token is missing" in done.stderr
+    assert "KRON_TOKEN" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://me:hunter2@[::/keys", "http://me:hunter2@example.test/", "https://me:hunter2@127.0.0.1:9/"],
+)
+def test_a_password_in_the_address_of_the_keys_is_never_shown(address: str, folder: Path) -> None:
+    environment = {
+        **os.environ, "KRON_JWT_KEYS": address, "KRON_STORE": "postgresql://db/kron?user=me&password=hunter2",
+    }  # fmt: skip
+    for words in (["config"], ["config", "--json"], ["token", "show"]):
+        done = subprocess.run(
+            [*KRON, *words],
+            input=forge.token("EdDSA"),
+            cwd=folder,
+            env=environment,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+        assert "hunter2" not in done.stdout + done.stderr
+        assert "***@" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("words", "warns"), [(["--host", "0.0.0.0", "--insecure"], True), ([], False)])
+def test_whoever_opens_it_to_everybody_is_warned(words: list[str], warns: bool, tmp_path: Path) -> None:
+    with process("serve", "--port", "0", *words, folder=tmp_path) as server:
+        server.logged("looking after the schedules")
+        assert ("everybody may do everything" in "".join(server.log)) is warns

@@ -1,0 +1,103 @@
+"""Browsers sign in with a token, and executors report with that of their run."""
+
+import html
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from tests.service.auth import forge
+
+from tests.service.executor import executing
+from tests.service.server import PATIENCE_S, serving, wait_for
+
+SIGNING = "another secret that is long enough to be one"
+
+
+def token(**further: object) -> str:
+    now = int(time.time())
+    return forge.token(**{"iat": now, "exp": now + 600, **further})
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    folder = tmp_path_factory.mktemp("login")
+    with serving(folder, KRON_JWT_SECRET=forge.SECRET, KRON_SIGNING_SECRET=SIGNING) as (client, _):
+        yield client
+
+
+def test_a_browser_signs_in_and_out(client: httpx.Client) -> None:
+    with httpx.Client(base_url=client.base_url, timeout=PATIENCE_S, trust_env=False) as browser:
+        turned = browser.get("/")
+        assert (turned.status_code, turned.headers["location"]) == (303, "/login")
+        assert 'name="token"' in browser.get("/login").text
+        answer = browser.post("/login", data={"token": token()})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        said = answer.headers["set-cookie"].lower()
+        assert "httponly" in said
+        assert "samesite=strict" in said
+        for page in ("/", "/ui/runs"):
+            assert browser.get(page).status_code == 200
+        page = html.unescape(browser.get("/").text)
+        # A cookie is for looking only: what changes something needs the header, so no other site can do it.
+        assert browser.get("/schedules").status_code == 401
+        assert browser.post("/schedules/pause", json={"schedule_id": "x", "paused": True}).status_code == 401
+        assert '<form class="caller" method="post" action="/logout"><bdi title="ann">ann</bdi>' in page
+        assert '"schedule_id": "ann/daily-report"' in page
+        assert '"workflow_id": "ann.report"' in page
+        assert "Authorization: Bearer $KRON_TOKEN" in page
+        browser.post("/logout")
+        assert browser.get("/").status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        ("", 401, "malformed"),
+        ("<script>alert(1)</script>", 401, "malformed"),
+        (token(exp=1), 401, "expired"),
+        (token(scope="write"), 403, "scope read"),
+        (token(groups=["g" * 190 + str(number) for number in range(20)]), 401, "browsers do not keep"),
+    ],
+)
+def test_a_token_that_is_not_good_enough_is_not_kept(
+    text: str, status: int, said: str, client: httpx.Client
+) -> None:
+    answer = client.post("/login", data={"token": text})
+    assert answer.status_code == status
+    assert said in answer.text
+    assert "<script>alert" not in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 303)])
+def test_no_other_site_signs_anybody_in_or_out(site: str, status: int, client: httpx.Client) -> None:
+    headers = {"Sec-Fetch-Site": site}
+    for path, form in (("/login", {"token": token()}), ("/logout", {})):
+        answer = client.post(path, data=form, headers=headers)
+        assert (answer.status_code, "set-cookie" in answer.headers) == (status, status == 303)
+
+
+def test_an_executor_reports_on_its_own_run_and_on_no_other(client: httpx.Client) -> None:
+    ann = {"Authorization": f"Bearer {token()}"}
+    with executing() as executor:
+        launcher = {"kind": "http", "url": executor.url, "reports": True}
+        schedule = {"schedule_id": "ann/x", "cron_expr": "0 9 * * *", "timezone": "UTC", "launcher": launcher}
+        assert client.post("/schedules/upsert", json=schedule, headers=ann).status_code == 200
+        keys = [
+            client.post("/schedules/ann%2Fx/run", headers=ann).json()["idempotency_key"] for _ in range(2)
+        ]
+        wait_for(lambda: len(executor.sent) >= 2, lambda: executor.sent)
+    tokens = {sent.headers["idempotency-key"]: sent.headers["kron-run-token"] for sent in executor.sent}
+    one, other = keys
+
+    def report(key: str, text: str) -> int:
+        headers = {"Authorization": f"Bearer {text}"}
+        return client.post(f"/runs/{key}/status", json={"status": "SUCCESS"}, headers=headers).status_code
+
+    assert report(other, tokens[one]) == 401
+    assert report(one, tokens[one]) == 200
+    assert report(other, tokens[other]) == 200
+    assert client.get("/schedules", headers={"Authorization": f"Bearer {tokens[one]}"}).status_code == 401
+    runs = client.get("/schedules/ann%2Fx/runs", headers=ann).json()["runs"]
+    assert {run["status"] for run in runs} == {"SUCCESS"}

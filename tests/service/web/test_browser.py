@@ -1,0 +1,147 @@
+"""The pages in a real browser: no complaint on its console, any width, and both schemes."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import httpx
+import pytest
+
+from kron.fronts.service.web.render import assets
+from tests.service.browser import CHROMIUM, DARK, MISSING, look, picture, size_of
+from tests.service.server import serving
+from tests.service.web.test_pages import HOSTILE, YEARLY
+
+# Frames of several widths; the title says how wide the page inside each of them is.
+WIDTHS = (360, 700, 970, 1200)
+FRAMES = "".join(f'<iframe src="page.html" width="{width}" height="800"></iframe>' for width in WIDTHS)
+FRAME = f"""<!doctype html><title></title>{FRAMES}
+<script>
+const widthOf = (frame) => frame.contentDocument.documentElement.scrollWidth;
+addEventListener("load", () => {{ document.title = [...document.querySelectorAll("iframe")].map(widthOf); }});
+</script>"""
+# What a strict policy forbids.
+FORBIDDEN = """<!doctype html>
+<meta http-equiv="content-security-policy" content="default-src 'none'">
+<style>p { color: red }</style>"""
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=MISSING)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with serving(tmp_path_factory.mktemp("demo"), "--demo", KRON_LOG_LEVEL="info") as (client, _):
+        for name in HOSTILE:
+            answer = client.post("/schedules/upsert", json={**YEARLY, "schedule_id": name})
+            assert answer.status_code == 200
+        yield client
+
+
+def address(client: httpx.Client, path: str) -> str:
+    return f"{str(client.base_url).rstrip('/')}{path}"
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        pytest.param("/", "demo/heartbeat", id="overview"),
+        pytest.param("/ui/schedule?id=demo%2Foffice-hours", "Every 30 minutes", id="schedule"),
+        pytest.param("/ui/schedule?id=%3Cscript%3Ealert(1)%3C%2Fscript%3E", "&lt;script&gt;", id="hostile"),
+        pytest.param("/ui/period?id=demo%2Fnightly-literal&at=2027-03-28T02:30", "dst_gap", id="period"),
+        pytest.param("/ui/runs", "demo/heartbeat", id="runs"),
+        pytest.param("/docs", "/schedules/upsert", id="the API"),
+        pytest.param("/nowhere", "Not Found", id="no page"),
+    ],
+)
+def test_a_page_is_shown_without_a_complaint(
+    demo: httpx.Client, tmp_path: Path, path: str, shown: str
+) -> None:
+    seen = look(address(demo, path), tmp_path)
+    assert shown in seen.dom
+    # That a page was not found is all a browser may say.
+    assert [line for line in seen.console if "404 (Not Found)" not in line] == []
+
+
+def test_a_complaint_would_be_heard(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(FORBIDDEN)
+    assert any("Content Security Policy" in line for line in look(page.as_uri(), tmp_path).console)
+
+
+def test_a_live_page_renews_its_parts_and_has_a_switch(demo: httpx.Client, tmp_path: Path) -> None:
+    dom = look(address(demo, "/"), tmp_path).dom
+    assert 'data-refreshed="2"' in dom
+    assert '<button class="live" type="button" aria-pressed="true"' in dom
+    assert dom.count("data-live") == 2
+    still = look(address(demo, "/docs"), tmp_path).dom
+    assert 'class="live"' not in still
+
+
+@pytest.mark.parametrize("size", [(1280, 900), (390, 844)], ids=["wide", "phone"])
+def test_a_page_has_a_light_and_a_dark_face(
+    demo: httpx.Client, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    url = address(demo, "/docs")
+    light = picture(url, tmp_path, "light.png", size)
+    dark = picture(url, tmp_path, "dark.png", size, DARK)
+    assert size_of(light) == size_of(dark) == size
+    assert light != dark
+
+
+@pytest.mark.parametrize("path", ["/", "/ui/runs", "/ui/schedule?id=" + "x" * 490])
+def test_no_page_is_wider_than_its_window(demo: httpx.Client, tmp_path: Path, path: str) -> None:
+    text = demo.get(path, headers={"accept": "text/html"}).text
+    style = re.search(r'rel="stylesheet" href="([^"]+)"', text)
+    assert style is not None
+    (tmp_path / "style.css").write_text(demo.get(style[1]).text)
+    (tmp_path / "page.html").write_text(text.replace(style[1], "style.css"))
+    frame = tmp_path / "frame.html"
+    frame.write_text(FRAME)
+    dom = look(frame.as_uri(), tmp_path, "--allow-file-access-from-files").dom
+    assert f"<title>{','.join(map(str, WIDTHS))}</title>" in dom, dom
+
+
+PAGE = b"""<!doctype html><html lang="en"><body data-refresh="1"><header class="top"></header>
+<main><p id="clock" data-live>old</p></main><script src="/static/live.js"></script></body></html>"""
+
+
+@contextmanager
+def turning(status: int) -> Iterator[str]:
+    """Serve a page once, and then answer otherwise."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            is_script = self.path.startswith("/static/")
+            is_first = asked.count("/") == 1 and self.path == "/"
+            body = assets()["live.js"].body if is_script else PAGE if is_first else b"<h1>Sign in</h1>"
+            self.send_response(200 if is_script or is_first or self.path == "/login" else status)
+            self.send_header("Content-Type", "text/javascript" if is_script else "text/html")
+            self.send_header("Location", "/login")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(("status", "seen"), [(503, ">No answer</button>"), (303, ">Signed out</button>")])
+def test_a_page_that_cannot_be_renewed_does_not_pretend_to_be_live(
+    status: int, seen: str, tmp_path: Path
+) -> None:
+    with turning(status) as url:
+        assert seen in look(url, tmp_path).dom

@@ -1,0 +1,77 @@
+"""Workers of the service in this process, on a clock that moves only when told to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.runs import run_now
+from kron.fronts.service.settings import Settings
+from kron.fronts.service.worker import Worker
+from kron.ports import Launch, Store
+from kron.testing.clock import SimulatedClock
+
+NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+YEARLY = {
+    "schedule_id": "job",
+    "cron_expr": "0 0 1 1 *",
+    "timezone": "UTC",
+    "launcher": {"kind": "callback"},
+}
+
+
+class Member:
+    """One worker, and what it was called for."""
+
+    def __init__(self, store: Store, clock: SimulatedClock, **settings: object) -> None:
+        self.store = store
+        self.worker = Worker(store, clock, Settings(**settings))  # type: ignore[arg-type]
+        self.calls: list[str] = []
+        self.task = asyncio.create_task(self.worker.run())
+
+    def serve(self, *names: str) -> None:
+        """Have the worker do some schedules."""
+
+        async def call(launch: Launch) -> None:
+            self.calls.append(launch.run.key)
+
+        for name in names:
+            self.worker.callbacks[name] = call
+
+    @property
+    def shards(self) -> int:
+        """Return how much it looks after."""
+        return len(self.worker._engine._tenure.owned.shards)
+
+    async def leave(self) -> None:
+        """Stop in order."""
+        self.worker.leave()
+        await self.task
+
+
+@asynccontextmanager
+async def working(store: Store, clock: SimulatedClock, **settings: object) -> AsyncIterator[Member]:
+    """Run a worker, and stop it."""
+    member = Member(store, clock, **settings)
+    member.serve("job")
+    try:
+        yield member
+    finally:
+        if not member.task.done():
+            await member.leave()
+        await store.close()
+
+
+async def ask(store: Store, clock: SimulatedClock, name: str = "job") -> None:
+    """Register a schedule and run it, as another process would."""
+    registrar = Registrar(store, clock)
+    await registrar.upsert_schedule({**YEARLY, "schedule_id": name})
+    await run_now(registrar, name)
+
+
+async def until(is_so: Callable[[], bool], *, patience_s: float = 60.0) -> None:
+    """Wait, in real time, until something is so."""
+    async with asyncio.timeout(patience_s):
+        while not is_so():  # noqa: ASYNC110 - whatever it is, nobody says when
+            await asyncio.sleep(0.005)
