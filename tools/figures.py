@@ -2,7 +2,7 @@
 
     python tools/figures.py [--json] [--source src/kron] [--no-trace]
 
-The goals are those of the layout: `make figures` prints each figure beside its goal and fails when one is missed.
+`make figures` prints each figure beside its goal and fails when one is missed.
 """
 
 import argparse
@@ -25,8 +25,8 @@ VAGUE = re.compile(
     re.IGNORECASE,
 )
 FIELD = re.compile(
-    r"\b(lease|commit|retr(?:y|ies)|middleware|dispatch\w*|tenants?|workers?|transactions?|queues?|shards?|batch(?:es)?"
-    r"|redact\w*|timeouts?|backoff|idempoten\w*|fenc\w+|namespaces?|cursors?|revisions?|heartbeats?|rate limits?)\b",
+    r"\b(lease|commit|retr(?:y|ies)|middleware|dispatch\w*|tenants?|workers?|transactions?|queues?|shards?"
+    r"|batch(?:es)?|redact\w*|timeouts?|backoff|idempoten\w*|fenc\w+|namespaces?|cursors?|revisions?|heartbeats?|rate limits?)\b",
     re.IGNORECASE,
 )
 WORD = re.compile(r"\w+")
