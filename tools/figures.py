@@ -26,7 +26,8 @@ VAGUE = re.compile(
 )
 FIELD = re.compile(
     r"\b(lease|commit|retr(?:y|ies)|middleware|dispatch\w*|tenants?|workers?|transactions?|queues?|shards?"
-    r"|batch(?:es)?|redact\w*|timeouts?|backoff|idempoten\w*|fenc\w+|namespaces?|cursors?|revisions?|heartbeats?|rate limits?)\b",
+    r"|batch(?:es)?|redact\w*|timeouts?|backoff|idempoten\w*|fenc\w+|namespaces?|cursors?|revisions?"
+    r"|heartbeats?|rate limits?)\b",
     re.IGNORECASE,
 )
 WORD = re.compile(r"\w+")
@@ -164,9 +165,8 @@ def main() -> int:
     else:
         for figure in figures:
             goal = "" if figure.most is None else f"at most {figure.most:g}"
-            print(
-                f"{figure.name:45} {figure.value:>10g}  {goal:12} {'MISSED' if figure.missed else ''}".rstrip()
-            )
+            missed = "MISSED" if figure.missed else ""
+            print(f"{figure.name:45} {figure.value:>10g}  {goal:12} {missed}".rstrip())
     return int(any(figure.missed for figure in figures))
 
 
