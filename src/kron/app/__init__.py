@@ -1,0 +1,1 @@
+"""The operations every front shares: fronts translate words, app acts."""
