@@ -7,8 +7,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.service.auth import forge
 
+from tests.service.auth import forge
 from tests.service.auth.authority import Authority
 from tests.service.server import PATIENCE_S, process
 

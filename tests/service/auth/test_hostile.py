@@ -11,13 +11,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.service.auth import forge
 
 from kron.core.errors import KronError
 from kron.fronts.service.api.middleware import MAX_HEAD
 from kron.fronts.service.auth.principal import TooManyError
 from kron.fronts.service.auth.rate_limit import MAX_CALLERS, Rate
 from kron.testing import SimulatedClock
+from tests.service.auth import forge
 from tests.service.server import Process, serving
 
 MIB = 1 << 20

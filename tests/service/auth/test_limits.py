@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from tests.service.auth import forge
 
 from kron.core.errors import ConflictError
 from kron.core.plan.query import AuditFilter, JobFilter
@@ -29,6 +28,7 @@ from kron.ports import Launch
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
 from kron.testing import SimulatedClock
+from tests.service.auth import forge
 
 RIGHTS = frozenset({TokenScope.READ, TokenScope.WRITE, TokenScope.RUN})
 ANN, BOB = Caller("ann", RIGHTS, ("ann",)), Caller("bob@example.com", RIGHTS, ("bob@example.com",))

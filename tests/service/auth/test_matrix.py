@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import httpx
 import pytest
-from tests.service.auth import forge
 
 from kron.fronts.service.api.app import api_of
 from kron.fronts.service.auth.permissions import (
@@ -27,6 +26,7 @@ from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.settings import Settings
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock
+from tests.service.auth import forge
 from tests.service.server import serving
 
 HOUR = 3600

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from tests.service.auth import forge
 
+from tests.service.auth import forge
 from tests.service.auth.authority import Authority
 from tests.service.server import KRON, PATIENCE_S, process
 

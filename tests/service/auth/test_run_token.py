@@ -8,13 +8,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.service.auth import forge
 
 from kron.core.plan.record import RunKind, request_key_of
 from kron.fronts.service.auth.middleware import EXECUTOR
 from kron.fronts.service.auth.permissions import NEEDS
 from kron.fronts.service.auth.principal import TokenScope
 from kron.launchers.run_token import is_run_token_of, run_token_of, without_tokens
+from tests.service.auth import forge
 from tests.service.executor import executing
 from tests.service.server import Process, serving, wait_for
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from tests.service.auth import forge
 
+from tests.service.auth import forge
 from tests.service.executor import executing
 from tests.service.server import PATIENCE_S, serving, wait_for
 

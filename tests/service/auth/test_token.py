@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given
 from hypothesis import strategies as st
 from jwt.algorithms import RSAAlgorithm
-from tests.service.auth import forge
 
 from kron.fronts.service.auth.key import InvalidKeysError, Key, keys_of, secret_key
 from kron.fronts.service.auth.keyring import FRESH_S, SOON_S, STALE_S, Keyring
@@ -24,6 +23,7 @@ from kron.fronts.service.auth.token import MAX_TOKEN, TokenReader, TokenRules, m
 from kron.fronts.service.settings import Settings
 from kron.launchers.run_token import is_run_token_of, run_token_of
 from kron.testing import SimulatedClock
+from tests.service.auth import forge
 
 AT = int(forge.NOW.timestamp())
 RULES = TokenRules(audience=forge.AUDIENCE, issuer=forge.ISSUER)
