@@ -26,9 +26,9 @@ from kron.testing.clock import SimulatedClock
 from kron.testing.simulator.compute import Weather
 
 ROOT = Path(__file__).resolve().parents[2]
-COUNTED = tuple(str(ROOT / part) for part in ("core", "runtime", "fronts", "launchers"))
+COUNTED = tuple(str(ROOT / part) for part in ("core", "runtime", "app", "fronts", "launchers"))
 # One reads the time zone database, which is input too; the other writes traces, which nobody does in earnest.
-APART = tuple(str(ROOT / part) for part in ("core/zone.py", "fronts/embed/trace.py"))
+APART = tuple(str(ROOT / part) for part in ("core/time/zone.py", "fronts/embed/trace.py"))
 WRITING = "TraceJournal."
 # Functions are optimized code; the bodies of modules and classes, which run once, are not.
 IS_FUNCTION = 0x1
