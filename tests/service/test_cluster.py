@@ -124,7 +124,7 @@ async def test_an_idle_worker_only_renews_its_lease(postgres_url: str, workers: 
     store = FaultyStore(PostgresStore(postgres_url), clock)
     async with working(store, clock, workers=workers) as member:
         await until(lambda: member.worker.state == "running" and watch_of(member).hears)
-        await Registrar(store, clock).upsert_schedule(YEARLY)
+        await Registrar(store, clock).upsert_schedule(Registrar(store, clock).read_spec(YEARLY))
         await clock.advance_to(NOON + MINUTE)
         before = store.calls.copy()
         await clock.advance_to(NOON + 2 * MINUTE)

@@ -13,6 +13,7 @@ from kron.fronts.service.auth.middleware import Authenticator
 from kron.fronts.service.auth.permissions import Need
 from kron.fronts.service.auth.principal import Caller, TokenScope, TooManyError, calling, slug_of
 from kron.fronts.service.auth.rate_limit import Rate
+from kron.fronts.service.bulk import upsert_batch
 from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.launchers import launchers_of, workflow_launcher
 from kron.fronts.service.registrar import NAMESPACE, Registrar
@@ -54,14 +55,14 @@ def a_schedule(name: str, cron_expr: str = "0 9 * * *") -> dict[str, object]:
 async def test_a_user_has_at_most_so_many_schedules(registrar: Registrar) -> None:
     with calling(ANN):
         for number in range(3):
-            await registrar.upsert_schedule(a_schedule(f"ann/{number}"))
-        await registrar.upsert_schedule(a_schedule("ann/2", "0 10 * * *"))
+            await registrar.upsert_schedule(registrar.read_spec(a_schedule(f"ann/{number}")))
+        await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/2", "0 10 * * *")))
         with pytest.raises(TooManyError, match='"ann" has 3 schedules'):
-            await registrar.upsert_schedule(a_schedule("ann/3"))
+            await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/3")))
         await registrar.delete_schedule("ann/0")
-        await registrar.upsert_schedule(a_schedule("ann/3"))
+        await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/3")))
     with calling(BOB):
-        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
+        await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob@example.com/0")))
         assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 1
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 4
 
@@ -71,22 +72,22 @@ async def test_neither_what_was_deleted_nor_what_changes_hands_makes_room_for_mo
 ) -> None:
     with calling(Caller("ann", RIGHTS, ("ann", "team"))):
         for number in range(3):
-            await registrar.upsert_schedule(a_schedule(f"ann/{number}"))
+            await registrar.upsert_schedule(registrar.read_spec(a_schedule(f"ann/{number}")))
         await registrar.delete_schedule("ann/0")
-        await registrar.upsert_schedule(a_schedule("ann/3"))
+        await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/3")))
         with pytest.raises(TooManyError, match='"ann" has 3 schedules'):
-            await registrar.upsert_schedule(a_schedule("ann/0"))
-        await registrar.upsert_schedule({**a_schedule("team/0"), "user_id": "team"})
+            await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/0")))
+        await registrar.upsert_schedule(registrar.read_spec({**a_schedule("team/0"), "user_id": "team"}))
         with pytest.raises(TooManyError, match='"ann" has 3 schedules'):
-            await registrar.upsert_schedule({**a_schedule("team/0"), "user_id": "ann"})
-        await registrar.upsert_schedule({**a_schedule("ann/3"), "user_id": "team"})
-        await registrar.upsert_schedule(a_schedule("ann/0"))
+            await registrar.upsert_schedule(registrar.read_spec({**a_schedule("team/0"), "user_id": "ann"}))
+        await registrar.upsert_schedule(registrar.read_spec({**a_schedule("ann/3"), "user_id": "team"}))
+        await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/0")))
 
 
 async def test_a_batch_that_would_be_too_many_is_not_stored_at_all(registrar: Registrar) -> None:
     lines = [(number, a_schedule(f"ann/{number}")) for number in range(4)]
     with calling(ANN), pytest.raises(TooManyError):
-        await registrar.upsert_schedules(lines)
+        await upsert_batch(registrar, lines)
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 0
 
 
@@ -103,7 +104,7 @@ async def test_a_line_that_is_not_the_callers_is_named(
 ) -> None:
     lines = [(7, a_schedule("ann/0")), (8, {**a_schedule("ann/1"), **wrong})]
     with calling(ANN), pytest.raises(InvalidLinesError) as refusal:
-        await registrar.upsert_schedules(lines, stored=6)
+        await upsert_batch(registrar, lines, stored=6)
     assert refusal.value.stored == 6
     assert refusal.value.lines()[0].startswith("line 8: Invalid schedule")
     assert said in refusal.value.lines()[0]
@@ -114,8 +115,8 @@ async def test_a_line_that_is_not_the_callers_is_named(
 )
 async def test_times_too_close_are_refused(cron_expr: str, gap: int, registrar: Registrar) -> None:
     with pytest.raises(InvalidScheduleError, match=f"again after {gap} s"):
-        await registrar.upsert_schedule(a_schedule("x", cron_expr))
-    await registrar.upsert_schedule(a_schedule("x", "*/5 * * * *"))
+        await registrar.upsert_schedule(registrar.read_spec(a_schedule("x", cron_expr)))
+    await registrar.upsert_schedule(registrar.read_spec(a_schedule("x", "*/5 * * * *")))
 
 
 async def test_a_tenants_workflows_begin_with_their_name_and_are_theirs_alone(registrar: Registrar) -> None:
@@ -176,10 +177,12 @@ def test_the_limits_are_settings() -> None:
 
 async def test_a_name_that_was_given_away_is_said_to_be_so(registrar: Registrar) -> None:
     with calling(BOB):
-        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
-    await registrar.upsert_schedule({**a_schedule("bob@example.com/0"), "user_id": "ann"})
+        await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob@example.com/0")))
+    await registrar.upsert_schedule(
+        registrar.read_spec({**a_schedule("bob@example.com/0"), "user_id": "ann"})
+    )
     with calling(BOB), pytest.raises(ConflictError, match="belongs to somebody else: use another"):
-        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
+        await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob@example.com/0")))
 
 
 def a_use(workflow_id: str, owner: str = "ann") -> dict[str, object]:
@@ -200,11 +203,11 @@ async def test_nobody_schedules_a_workflow_of_others_nor_learns_that_there_is_on
     with calling(Caller("ann", RIGHTS, ("ann", "team"))):
         for stranger in ("bob.report", "bob.nothing", "team.report", "what is this?"):
             with pytest.raises(InvalidScheduleError, match=r'workflow_id ".*": must begin with "ann\."'):
-                await registrar.upsert_schedule(a_use(stranger))
-        await registrar.upsert_schedule(a_use("ann.later"))
-        await registrar.upsert_schedule(a_use("old"))
-        await registrar.upsert_schedule(a_use("team.report", "team"))
-    await registrar.upsert_schedule(a_use("bob.report"))
+                await registrar.upsert_schedule(registrar.read_spec(a_use(stranger)))
+        await registrar.upsert_schedule(registrar.read_spec(a_use("ann.later")))
+        await registrar.upsert_schedule(registrar.read_spec(a_use("old")))
+        await registrar.upsert_schedule(registrar.read_spec(a_use("team.report", "team")))
+    await registrar.upsert_schedule(registrar.read_spec(a_use("bob.report")))
 
 
 async def test_where_callers_say_who_they_are_no_schedule_starts_a_workflow_of_others(
@@ -256,10 +259,10 @@ async def test_a_program_that_is_allowed_cannot_be_made_to_run_other_code(
     settings = Settings(allowed_commands=frozenset({"backup"}))
     registrar.rules = settings.rules
     launcher = {"kind": "process", "command": ["backup"], "env": {"MODE": "full"}}
-    await registrar.upsert_schedule({**a_schedule("x"), "launcher": launcher})
+    await registrar.upsert_schedule(registrar.read_spec({**a_schedule("x"), "launcher": launcher}))
     launcher["env"] = {"MODE": "full", name: "/tmp"}
     with pytest.raises(InvalidScheduleError, match=r"launcher\.env.* decides which code runs"):
-        await registrar.upsert_schedule({**a_schedule("x"), "launcher": launcher})
+        await registrar.upsert_schedule(registrar.read_spec({**a_schedule("x"), "launcher": launcher}))
     launchers = launchers_of(
         registrar.clock, settings, calls=CallbackLauncher(registrar.clock), workflows=None, functions={}
     )

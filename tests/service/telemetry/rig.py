@@ -91,7 +91,7 @@ class Rig:
     async def begin(self, schedules: Mapping[str, Mapping[str, object]]) -> None:
         """Register schedules and look after them."""
         for name, document in schedules.items():
-            await self.registrar.upsert_schedule({"schedule_id": name, **document})
+            await self.registrar.upsert_schedule(self.registrar.read_spec({"schedule_id": name, **document}))
             self.scripted["callback"].then(name, *SCRIPT.get(name, []))
         await self.engine.acquire()
         self.engine.run()
@@ -109,7 +109,9 @@ class Rig:
         await run_now(self.registrar, "plain", "by hand")
         await self.until(21.25)
         await self.registrar.upsert_schedule(
-            {"schedule_id": "edited", **SCHEDULES["edited"], "window": {"duration": "2m"}}
+            self.registrar.read_spec(
+                {"schedule_id": "edited", **SCHEDULES["edited"], "window": {"duration": "2m"}}
+            )
         )
         await self.until(30.5)
         for run in list(self.scripted["callback"].running):

@@ -1,10 +1,12 @@
-"""Bulk upserts: a schedule in each line, read as they come and stored a batch at a time."""
+"""Bulk upserts: one schedule per JSON line, read as a stream and stored in batches."""
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
-from kron.core.errors import InvalidOptionError
+from kron.core.errors import InputError, InvalidOptionError, Problem
+from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.schedule_spec import ScheduleSpec
 
 # How many lines are stored together, or not at all.
 BATCH = 1_000
@@ -19,13 +21,44 @@ async def upsert_lines(
     async for line in _lines(chunks, max_line):
         batch.append(line)
         if len(batch) == BATCH:
-            stored += await registrar.upsert_schedules(batch, stored=stored)
+            stored += await upsert_batch(registrar, batch, stored=stored)
             batches += 1
             batch = []
     if batch:
-        stored += await registrar.upsert_schedules(batch, stored=stored)
+        stored += await upsert_batch(registrar, batch, stored=stored)
         batches += 1
     return stored, batches
+
+
+async def upsert_batch(
+    registrar: Registrar, documents: Sequence[tuple[int, object]], *, stored: int = 0
+) -> int:
+    """Create or change schedules, each given with its line number, all or none; return how many.
+
+    `stored` is how many earlier lines of the request are stored already.
+    """
+    specs: dict[str, ScheduleSpec] = {}
+    lines: dict[str, int] = {}
+    errors: list[tuple[int, InputError]] = []
+    for line, document in documents:
+        try:
+            if isinstance(document, InputError):
+                raise document
+            spec = registrar.read_spec(document)
+            if spec.job.identity in specs:
+                problem = Problem("schedule_id", spec.job.identity, "stands in the same batch twice")
+                raise InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem])
+            specs[spec.job.identity], lines[spec.job.identity] = spec, line
+        except InputError as error:
+            errors.append((line, error))
+    if errors:
+        raise InvalidLinesError(errors=errors, stored=stored)
+    try:
+        return await registrar.upsert_schedules(list(specs.values()))
+    except InvalidScheduleError as error:
+        # Some problems show only against stored schedules, such as a name that another tenant owns.
+        line = lines[str(error.details["schedule_id"])]
+        raise InvalidLinesError(errors=[(line, error)], stored=stored) from error
 
 
 async def _lines(chunks: AsyncIterable[bytes], max_line: int) -> AsyncIterator[tuple[int, object]]:

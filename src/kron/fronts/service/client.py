@@ -135,11 +135,15 @@ class LocalClient:
         self._registrar = registrar
         self._settings = settings
         self._ask_worker = ask_worker
-        self.upsert = registrar.upsert_schedule
         self.pause = registrar.pause_schedule
         self.delete = registrar.delete_schedule
         self.schedule = registrar.get_schedule
         self.foresee = registrar.preview_resume
+
+    async def upsert(self, document: Mapping[str, object], *, if_match: str | None = None) -> Document:
+        """Create a schedule or change it; with `if_match` "" only create."""
+        spec = self._registrar.read_spec(document)
+        return await self._registrar.upsert_schedule(spec, if_match=if_match)
 
     async def bulk(self, lines: bytes) -> Document:
         """Create or change a schedule for each JSON line, 1,000 at a time, whole batches only."""

@@ -156,7 +156,7 @@ class Demo:
             registrar = Registrar(store, clock, rules=Rules())
             for part in PARTS:
                 if part.name not in there:
-                    await registrar.upsert_schedule(part.document)
+                    await registrar.upsert_schedule(registrar.read_spec(part.document))
             return False
         if await store.find_jobs(NAMESPACE, everything, limit=1):
             raise NotDemoError
@@ -186,7 +186,7 @@ async def _tenure(
     engine.run()
     for part in parts:
         await clock.advance_to(now - part.age)
-        await registrar.upsert_schedule(part.document)
+        await registrar.upsert_schedule(registrar.read_spec(part.document))
     await clock.advance_to(until)
     while calls.busy and until < now:
         until += LOOK

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import timedelta
 from uuid import uuid4
 
-from kron.core.errors import ConflictError, InputError, Problem
+from kron.core.errors import ConflictError
 from kron.core.identity import identity_fault
 from kron.core.plan.query import FoundJob, JobFilter
 from kron.core.plan.record import JobRecord
@@ -20,8 +20,6 @@ from kron.fronts.service.edit import edited, paused_or_resumed
 from kron.fronts.service.errors import (
     BusyError,
     ChangedError,
-    InvalidLinesError,
-    InvalidScheduleError,
     UnknownScheduleError,
 )
 from kron.fronts.service.resume_preview import resumption_of, traits_for
@@ -73,40 +71,24 @@ class Registrar:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    async def upsert_schedule(
-        self, document: Mapping[str, object], *, if_match: str | None = None
-    ) -> Document:
+    def read_spec(self, document: object) -> ScheduleSpec:
+        """Return the schedule a document describes, or raise InvalidScheduleError with every problem.
+
+        Its `user_id` is by default the caller's, its `schedule_id` a new one.
+        """
+        return parse_schedule_spec(signed(document), self.rules, schedule_id=_name_for(document))
+
+    async def upsert_schedule(self, spec: ScheduleSpec, *, if_match: str | None = None) -> Document:
         """Create a schedule or change it; return its name and when it runs next.
 
         With `if_match` only a schedule in that state is changed; "" stands for one that does not exist.
         """
-        wish = parse_schedule_spec(signed(document), self.rules, schedule_id=own_name())
-        (job,) = await self._put([wish], if_match=if_match)
+        (job,) = await self._put([spec], if_match=if_match)
         return _receipt(job, self.now())
 
-    async def upsert_schedules(self, documents: Sequence[tuple[int, object]], *, stored: int = 0) -> int:
-        """Create or change many schedules, all or none; return how many. Each comes with its line."""
-        wishes: list[ScheduleSpec] = []
-        errors: list[tuple[int, InputError]] = []
-        seen: dict[str, int] = {}
-        for line, document in documents:
-            try:
-                if isinstance(document, InputError):
-                    raise document
-                wish = parse_schedule_spec(signed(document), self.rules, schedule_id=_name_for(document))
-                _check_new(wish.job.identity, seen)
-                seen[wish.job.identity] = line
-                wishes.append(wish)
-            except InputError as error:
-                errors.append((line, error))
-        if errors:
-            raise InvalidLinesError(errors=errors, stored=stored)
-        try:
-            return len(await self._put(wishes))
-        except InvalidScheduleError as error:
-            # What only shows beside what is stored, such as whose a name is, has its line too.
-            line = seen[str(error.details["schedule_id"])]
-            raise InvalidLinesError(errors=[(line, error)], stored=stored) from error
+    async def upsert_schedules(self, specs: Sequence[ScheduleSpec]) -> int:
+        """Create or change schedules in one transaction, all or none; return how many."""
+        return len(await self._put(specs))
 
     async def pause_schedule(
         self, schedule_id: str, paused: bool, *, if_match: str | None = None
@@ -327,12 +309,6 @@ def _check_visible(taken: Set[str], known: Mapping[str, JobState]) -> None:
     hidden = sorted(taken - known.keys())
     if hidden:
         raise ConflictError(f'The name "{hidden[0]}" belongs to somebody else: use another', names=hidden)
-
-
-def _check_new(schedule_id: str, seen: Mapping[str, int]) -> None:
-    if schedule_id in seen:
-        problem = Problem("schedule_id", schedule_id, "stands in the same batch twice")
-        raise InvalidScheduleError(schedule_id=schedule_id, problems=[problem])
 
 
 def _check_upsert(schedule_id: str, case: JobState | None, if_match: str) -> None:
