@@ -1,0 +1,117 @@
+"""Print, as JSON, the files of Kron that run for an upsert over HTTP and for a due process.
+
+A file counts when one of its functions is called between the request and its response, or between the
+instant a period is due and the commit of its success. Module and class bodies run once and do not count.
+"""
+
+import asyncio
+import json
+import sqlite3
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import httpx
+
+import kron
+from kron.clocks.system import SystemClock
+from kron.fronts.service.api.app import api_of
+from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.settings import Settings
+from kron.fronts.service.worker import Worker
+from kron.stores.sqlite.store import SqliteStore
+
+SOURCE = str(Path(kron.__file__).parent)
+SCHEDULE = {
+    "schedule_id": "traced",
+    "cron_expr": "* * * * * *",
+    "timezone": "UTC",
+    "overlap_policy": "allow",
+    "launcher": {"kind": "process", "command": ["true"]},
+}
+LOOK_S, MAX_LOOKS = 0.05, 1_000
+SUCCESSES = "SELECT count(*) FROM schedule_runs WHERE status = 'SUCCESS'"
+
+
+class Recorder:
+    """The files whose functions were called while it was recording."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.is_on = False
+        threading.setprofile(self._note)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record in this thread and in those that were started since the recorder was made."""
+        self.files = set()
+        self.is_on = True
+        sys.setprofile(self._note)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            self.is_on = False
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if self.is_on and event == "call" and code.co_filename.startswith(SOURCE) and code.co_name != "<module>":
+            self.files.add(code.co_filename[len(SOURCE) + 1 :])
+
+
+async def trace_upsert(recorder: Recorder, registrar: Registrar, settings: Settings) -> set[str]:
+    """Return the files that run from the request to the response, once the store is open."""
+    transport = httpx.ASGITransport(api_of(registrar, settings))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        (await client.get("/schedules")).raise_for_status()
+        with recorder.recording():
+            (await client.post("/schedules/upsert", json=SCHEDULE)).raise_for_status()
+    return recorder.files
+
+
+async def trace_process(recorder: Recorder, worker: Worker, path: Path) -> set[str]:
+    """Return the files that run while periods come due, start processes and are recorded as successes."""
+    working = asyncio.create_task(worker.run())
+    await _successes(path, 1)
+    with recorder.recording():
+        await _successes(path, 3)
+    worker.leave()
+    await working
+    return recorder.files
+
+
+async def _successes(path: Path, count: int) -> None:
+    for _ in range(MAX_LOOKS):
+        connection = sqlite3.connect(path)
+        ((done,),) = connection.execute(SUCCESSES)
+        connection.close()
+        if done >= count:
+            return
+        await asyncio.sleep(LOOK_S)
+    raise TimeoutError(f"{count} successes were expected")
+
+
+async def main() -> None:
+    """Trace both operations over one SQLite file."""
+    recorder = Recorder()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kron.db")
+        settings = Settings(
+            store=f"sqlite:///{path}",
+            process_folder=f"{folder}/processes",
+            allowed_commands=frozenset({"true"}),
+        )
+        store = SqliteStore(str(path))
+        registrar = Registrar(store, SystemClock(), rules=settings.rules)
+        upsert = await trace_upsert(recorder, registrar, settings)
+        process = await trace_process(recorder, Worker(store, SystemClock(), settings), path)
+        await store.close()
+    print(json.dumps([sorted(upsert), sorted(process)], indent=1))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
