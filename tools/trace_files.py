@@ -27,8 +27,6 @@ from kron.stores.sqlite.store import SqliteStore
 
 SOURCE = str(Path(kron.__file__).parent)
 SCHEDULE = {
-    "schedule_id": "traced",
-    "cron_expr": "* * * * * *",
     "timezone": "UTC",
     "overlap_policy": "allow",
     "launcher": {"kind": "process", "command": ["true"]},
@@ -59,18 +57,26 @@ class Recorder:
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if self.is_on and event == "call" and code.co_filename.startswith(SOURCE) and code.co_name != "<module>":
+        if (
+            self.is_on
+            and event == "call"
+            and code.co_filename.startswith(SOURCE)
+            and code.co_name != "<module>"
+        ):
             self.files.add(code.co_filename[len(SOURCE) + 1 :])
 
 
-async def trace_upsert(recorder: Recorder, registrar: Registrar, settings: Settings) -> set[str]:
-    """Return the files that run from the request to the response, once the store is open."""
+async def trace_upsert(recorder: Recorder, registrar: Registrar, settings: Settings) -> list[set[str]]:
+    """Return the files that run for a request whose expression was used before, and for a new one."""
     transport = httpx.ASGITransport(api_of(registrar, settings))
+    found = []
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-        (await client.get("/schedules")).raise_for_status()
-        with recorder.recording():
-            (await client.post("/schedules/upsert", json=SCHEDULE)).raise_for_status()
-    return recorder.files
+        for name, expression in (("warm", "0 1 * * *"), ("known", "0 1 * * *"), ("traced", "* * * * * *")):
+            schedule = {**SCHEDULE, "schedule_id": name, "cron_expr": expression}
+            with recorder.recording():
+                (await client.post("/schedules/upsert", json=schedule)).raise_for_status()
+            found.append(recorder.files)
+    return found[1:]
 
 
 async def trace_process(recorder: Recorder, worker: Worker, path: Path) -> set[str]:
@@ -107,10 +113,10 @@ async def main() -> None:
         )
         store = SqliteStore(str(path))
         registrar = Registrar(store, SystemClock(), rules=settings.rules)
-        upsert = await trace_upsert(recorder, registrar, settings)
+        known, new = await trace_upsert(recorder, registrar, settings)
         process = await trace_process(recorder, Worker(store, SystemClock(), settings), path)
         await store.close()
-    print(json.dumps([sorted(upsert), sorted(process)], indent=1))
+    print(json.dumps([sorted(known), sorted(new), sorted(process)], indent=1))
 
 
 if __name__ == "__main__":
