@@ -5,18 +5,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import kron
 from tests.faults.worker import Setting, text_of
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(kron.__file__).resolve().parents[1]
-# How long anything may take that takes a moment; only a hopeless test waits so long.
-PATIENCE_S = 60.0
-LOOK_S = 0.005
 
 
 class Nursery:
@@ -70,15 +67,6 @@ def is_there(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def wait_for(is_so: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> None:
-    """Wait until something is so."""
-    until = time.monotonic() + patience_s
-    while not is_so():
-        if time.monotonic() > until:
-            raise AssertionError("it never came to be")
-        time.sleep(LOOK_S)
 
 
 def seed_of(name: str) -> str:

@@ -157,10 +157,3 @@ async def evidence_of(
         attempts={row.key: await store.attempts(SPACE, row.key) for row in rows if row.attempt > 1},
         lines=list(lines),
     )
-
-
-async def until(is_so: Callable[[], bool], *, patience_s: float = 60.0) -> None:
-    """Wait, in real time, until something is so."""
-    async with asyncio.timeout(patience_s):
-        while not is_so():  # noqa: ASYNC110 - whatever it is, nobody says when
-            await asyncio.sleep(0.005)

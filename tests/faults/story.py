@@ -19,8 +19,9 @@ from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
 from tests.faults.comparison import Evidence, Life
 from tests.faults.ledger import Ledger
-from tests.faults.nursery import Nursery, wait_for
+from tests.faults.nursery import Nursery
 from tests.faults.worker import Setting
+from tests.waiting import wait_for
 
 SPACE = "runner:story"
 

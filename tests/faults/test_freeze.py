@@ -12,8 +12,9 @@ from kron.core.errors import OwnedError
 from kron.stores.sqlite.store import SqliteStore
 from tests.faults.comparison import Life, faults_of, fenced
 from tests.faults.ledger import Line
-from tests.faults.nursery import Nursery, seed_of, wait_for
+from tests.faults.nursery import Nursery, seed_of
 from tests.faults.story import SPACE, Part, Story, policy_of
+from tests.waiting import wait_for
 
 ROUNDS = int(os.environ.get("KRON_FAULT_FREEZES", "1"))
 PARTS = [

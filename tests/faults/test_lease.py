@@ -15,7 +15,8 @@ from kron.core.shard import SHARDS, shard_of
 from kron.ports import Launch, LoadResult, Ownership, WriteResult
 from kron.stores.postgres.store import PostgresStore
 from kron.testing.clock import SimulatedClock
-from tests.faults.rig import MILLISECOND, MINUTE, NOON, SECOND, SPACE, Rig, job_of, rig_of, until
+from tests.faults.rig import MILLISECOND, MINUTE, NOON, SECOND, SPACE, Rig, job_of, rig_of
+from tests.waiting import until
 
 FAR = 1 << 50
 TTL_MS = 30_000

@@ -16,8 +16,9 @@ from kron.stores.postgres.schema import CONNECT_S
 from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
 from tests.faults.comparison import faults_of
-from tests.faults.rig import SPACE, Rig, evidence_of, job_of, rig_of, until
+from tests.faults.rig import SPACE, Rig, evidence_of, job_of, rig_of
 from tests.postgres import Server
+from tests.waiting import until
 
 EVERY_SECOND = "* * * * * *"
 SHORT_TTL_MS = 600

@@ -8,10 +8,9 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus, key_of
 from kron.core.plan.report import RunEvent, RunReport
 from kron.ports import Launch
+from tests.waiting import PATIENCE_S
 
 NOON = 1_772_366_400  # 2026-03-01T12:00:00Z
-# Longer than anything here takes on a busy machine; whoever waits so long waits for nothing.
-MAX_WAIT_S = 30.0
 ENDS = frozenset(RunEvent) - {RunEvent.ACCEPTED, RunEvent.STARTED}
 
 
@@ -71,7 +70,7 @@ class Ear:
         return [report for report in self.reports if report.happened in ENDS]
 
     async def until(self, enough: Callable[[], object]) -> None:
-        async with asyncio.timeout(MAX_WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not enough():
                 self._heard.clear()
                 await self._heard.wait()
@@ -84,10 +83,3 @@ class Ear:
         await self.until(lambda: any(report.happened in ENDS for report in self.of(launch)))
         (end,) = (report for report in self.of(launch) if report.happened in ENDS)
         return end
-
-
-async def until(true: Callable[[], object]) -> None:
-    """Wait for something nobody reports."""
-    async with asyncio.timeout(MAX_WAIT_S):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)

@@ -16,7 +16,8 @@ from kron.launchers.spec import read_launcher
 from kron.launchers.workflow import WorkflowLauncher
 from kron.ports import Launch, WorkflowVersion
 from kron.stores.sqlite.workflow import SqliteWorkflows
-from tests.launchers.ear import Ear, a_launch, on_record, until
+from tests.launchers.ear import Ear, a_launch, on_record
+from tests.waiting import until
 
 DAG = '{"nodes":[]}'
 

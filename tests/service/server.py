@@ -6,15 +6,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 
+from tests.waiting import PATIENCE_S, wait_for
+
 KRON = [sys.executable, "-c", "import sys; from kron.cli.main import run; sys.exit(run())"]
-PATIENCE_S, LOOK_S = 60.0, 0.02
 
 
 class Process:
@@ -86,12 +86,3 @@ def serving(folder: Path, *words: str, **variables: str) -> Iterator[tuple[httpx
         url = server.logged(r"serving on (http://[\w.:\[\]]+)")[1]
         with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
             yield client, server
-
-
-def wait_for(ask: Callable[[], object], say: Callable[[], object] = lambda: "") -> "re.Match[str]":
-    """Wait until there is an answer, and return it."""
-    until = time.monotonic() + PATIENCE_S
-    while not (found := ask()):
-        assert time.monotonic() < until, f"it never came to be: {say()}"
-        time.sleep(LOOK_S)
-    return found  # type: ignore[return-value]

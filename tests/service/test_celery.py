@@ -22,9 +22,10 @@ from kron.fronts.service.auth.token import make_token
 from kron.fronts.service.runs import run_now
 from tests.docs.page import ROOT, blocks_of
 from tests.launchers.celery.folder_broker import FolderBroker
-from tests.service.server import Process, process, serving, wait_for
+from tests.service.server import Process, process, serving
 from tests.service.test_http import problem_of
 from tests.service.test_worker import asked, runs_of, upsert
+from tests.waiting import wait_for
 
 PAGE = (ROOT / "docs" / "how-to" / "launch-through-celery.md").read_text(encoding="utf-8")
 FILES = {block.file: block.text for block in blocks_of(PAGE) if block.file}

@@ -23,8 +23,8 @@ from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock
 from tests.service.executor import executing
 from tests.service.registrar_rig import HOURLY, NOON
-from tests.service.server import wait_for
 from tests.service.test_registrar import WRONG
+from tests.waiting import wait_for
 
 SETTINGS = Settings(max_page=50, max_body=2_000)
 ELEVEN = "2026-01-01T11:00:00Z"

@@ -24,9 +24,10 @@ from kron.testing.faulty_store import ENGINE_CALLS, Chance, Fault, FaultyStore
 from tests.faults.rig import job_of
 from tests.postgres import Server
 from tests.service.executor import executing
-from tests.service.server import Process, process, wait_for
+from tests.service.server import Process, process
 from tests.service.test_worker import SECONDLY, runs_of, upsert
-from tests.service.workers import NOON, YEARLY, Member, ask, until, working
+from tests.service.workers import NOON, YEARLY, Member, ask, working
+from tests.waiting import until, wait_for
 
 CUT = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

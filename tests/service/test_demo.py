@@ -18,7 +18,8 @@ from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock
-from tests.service.server import KRON, PATIENCE_S, Process, process, serving, wait_for
+from tests.service.server import KRON, Process, process, serving
+from tests.waiting import PATIENCE_S, wait_for
 
 NOW = datetime(2026, 11, 15, 16, 30, 7, tzinfo=UTC)
 

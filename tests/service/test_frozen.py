@@ -6,8 +6,9 @@ from pathlib import Path
 
 from kron.fronts.service.runs import run_now
 from tests.service.executor import executing
-from tests.service.server import process, wait_for
+from tests.service.server import process
 from tests.service.test_worker import YEARLY, asked, runs_of, upsert
+from tests.waiting import wait_for
 
 FAST = {"KRON_TICK_MS": "50", "KRON_LEASE_MS": "1000"}
 

@@ -14,8 +14,9 @@ from jsonschema import Draft202012Validator
 
 from kron.fronts.service.api.cursor import cursor_of
 from tests.service.executor import executing
-from tests.service.server import serving, wait_for
+from tests.service.server import serving
 from tests.service.test_registrar import WRONG
+from tests.waiting import wait_for
 
 WORK = {"workflow_id": "wf", "version": 3, "user_id": "ann"}
 YEARLY = {**WORK, "cron_expr": "0 0 1 1 *", "timezone": "UTC"}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.service.server import Process, serving, wait_for
+from tests.service.server import Process, serving
+from tests.waiting import wait_for
 
 # How often each server is started and interrupted; every time something else is under way.
 ROUNDS = 3

@@ -13,7 +13,8 @@ from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Step
 from tests.service.executor import executing
 from tests.service.registrar_rig import HOURLY, MINUTE, NOON, WORK, Office, office_on
-from tests.service.server import serving, wait_for
+from tests.service.server import serving
+from tests.waiting import wait_for
 
 HOUR = timedelta(hours=1)
 # A day with a change of the clocks, and what is skipped or repeated on it.

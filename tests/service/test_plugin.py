@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.page import ROOT, blocks_of
-from tests.service.server import serving, wait_for
+from tests.service.server import serving
 from tests.service.test_http import problem_of
+from tests.waiting import wait_for
 
 PAGE = (ROOT / "docs" / "how-to" / "write-a-launcher.md").read_text(encoding="utf-8")
 BROKEN = "import nothing_of_that_name"

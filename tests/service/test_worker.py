@@ -24,7 +24,8 @@ from kron.stores.url import open_store
 from kron.testing import SimulatedClock
 from tests.service.executor import executing
 from tests.service.registrar_rig import NOON, WORK
-from tests.service.server import process, serving, wait_for
+from tests.service.server import process, serving
+from tests.waiting import wait_for
 
 SECONDLY = {
     "schedule_id": "fast",

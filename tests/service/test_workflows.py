@@ -12,8 +12,9 @@ import pytest
 
 from kron.launchers.http.signature import is_signed
 from tests.service.flaky import Flaky, Sent, flaky
-from tests.service.server import process, serving, wait_for
+from tests.service.server import process, serving
 from tests.service.test_http import problem_of
+from tests.waiting import wait_for
 
 NODES = [{"id": "fetch", "type": "http", "url": "x"}, {"id": "mail", "type": "mail", "dependsOn": ["fetch"]}]
 SECRET = "only both sides know this long secret"

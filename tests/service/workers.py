@@ -1,7 +1,7 @@
 """Workers of the service in this process, on a clock that moves only when told to."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -68,10 +68,3 @@ async def ask(store: Store, clock: SimulatedClock, name: str = "job") -> None:
     registrar = Registrar(store, clock)
     await registrar.upsert_schedule(registrar.read_spec({**YEARLY, "schedule_id": name}))
     await run_now(registrar, name)
-
-
-async def until(is_so: Callable[[], bool], *, patience_s: float = 60.0) -> None:
-    """Wait, in real time, until something is so."""
-    async with asyncio.timeout(patience_s):
-        while not is_so():  # noqa: ASYNC110 - whatever it is, nobody says when
-            await asyncio.sleep(0.005)

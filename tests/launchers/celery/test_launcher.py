@@ -42,8 +42,9 @@ from kron.launchers.workflow import given_of
 from kron.ports import Launch
 from tests.launchers.celery.folder_broker import FolderBroker
 from tests.launchers.celery.rabbit import rabbit
-from tests.launchers.ear import MAX_WAIT_S, Ear, a_launch, until
+from tests.launchers.ear import Ear, a_launch
 from tests.service.auth.authority import Authority
+from tests.waiting import PATIENCE_S, until
 
 QUICK = Backoff(tries=3, first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
 PASSWORD = "open sesame"
@@ -61,7 +62,7 @@ async def launching(
 ) -> AsyncIterator[CeleryLauncher]:
     launcher = CeleryLauncher(SystemClock(), broker, secret=secret, backoff=QUICK, seconds=seconds)
     yield launcher
-    async with asyncio.timeout(MAX_WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         await launcher.close()
 
 

@@ -18,9 +18,10 @@ from kron.launchers.http.launcher import HttpLauncher
 from kron.launchers.http.pool import Pool
 from kron.launchers.http.request import DeliveryResult, target_of, written
 from kron.launchers.spec import HttpSettings, settings_of
-from tests.launchers.ear import Ear, a_launch, until
+from tests.launchers.ear import Ear, a_launch
 from tests.launchers.http.test_launcher import QUICK, a_request
 from tests.service.auth.authority import Authority
+from tests.waiting import until
 
 ACCEPTED = b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}"
 

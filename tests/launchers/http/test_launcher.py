@@ -18,7 +18,8 @@ from kron.launchers.backoff import Backoff
 from kron.launchers.http.launcher import HttpLauncher
 from kron.ports import Launch
 from kron.testing.clock import SimulatedClock
-from tests.launchers.ear import MAX_WAIT_S, Ear, a_launch, on_record, until
+from tests.launchers.ear import Ear, a_launch, on_record
+from tests.waiting import PATIENCE_S, until
 
 QUICK = Backoff(tries=3, first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
 
@@ -134,7 +135,7 @@ async def server() -> AsyncIterator[Server]:
 async def launcher() -> AsyncIterator[HttpLauncher]:
     launcher = HttpLauncher(SystemClock(), backoff=QUICK)
     yield launcher
-    async with asyncio.timeout(MAX_WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         await launcher.close()
 
 

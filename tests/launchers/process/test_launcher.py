@@ -25,7 +25,8 @@ from kron.launchers.run_token import is_run_token_of
 from kron.launchers.spec import LEAST_OUTPUT
 from kron.ports import Launch
 from kron.testing.clock import SimulatedClock
-from tests.launchers.ear import MAX_WAIT_S, Ear, a_launch, on_record, until
+from tests.launchers.ear import Ear, a_launch, on_record
+from tests.waiting import PATIENCE_S, until
 
 QUICK = Backoff(tries=3, first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
 SHORT = timedelta(milliseconds=300)
@@ -61,7 +62,7 @@ async def launcher(
     # A test that failed half-way leaves nothing running.
     for process in list(launcher._running.values()):
         launcher.end(process.launch.run)
-    async with asyncio.timeout(MAX_WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         await launcher.close()
 
 
@@ -763,7 +764,7 @@ async def test_processes_of_an_owner_that_was_killed_are_adopted(
     assert names >= {"good", "bad", "plain", "endless", "told"}
     go.touch()
     launcher.end(launches["endless"].run)
-    async with asyncio.timeout(MAX_WAIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         await launcher.close()
     ends = {report.identity: report for report in ear.ends()}
     assert set(ends) == names
@@ -811,5 +812,5 @@ def test_a_survivors_shell_outlives_the_signals_its_command_gets(tmp_path: Path)
     process = subprocess.Popen(argv, start_new_session=True)
     asyncio.run(until(ready.exists))
     os.killpg(process.pid, signal.SIGTERM)
-    assert process.wait(MAX_WAIT_S) == 9
+    assert process.wait(PATIENCE_S) == 9
     assert status.read_text() == "9\n"

@@ -10,7 +10,8 @@ import pytest
 
 from tests.service.auth import forge
 from tests.service.auth.authority import Authority
-from tests.service.server import PATIENCE_S, process
+from tests.service.server import process
+from tests.waiting import PATIENCE_S
 
 SUBJECTS = {
     "CN=ci,O=Example": {"user_id": "ci", "scopes": ["read", "write"]},

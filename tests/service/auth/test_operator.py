@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from tests.service.auth import forge
 from tests.service.auth.authority import Authority
-from tests.service.server import KRON, PATIENCE_S, process
+from tests.service.server import KRON, process
+from tests.waiting import PATIENCE_S
 
 SUBJECTS = json.dumps({"CN=ci": {"user_id": "ci", "scopes": ["read"]}})
 

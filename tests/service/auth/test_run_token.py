@@ -16,7 +16,8 @@ from kron.fronts.service.auth.principal import TokenScope
 from kron.launchers.run_token import is_run_token_of, run_token_of, without_tokens
 from tests.service.auth import forge
 from tests.service.executor import executing
-from tests.service.server import Process, serving, wait_for
+from tests.service.server import Process, serving
+from tests.waiting import wait_for
 
 SECRET = "another secret that is long enough"
 YEARLY = {"cron_expr": "0 0 1 1 *", "timezone": "UTC", "user_id": "ann", "workflow_id": "wf", "version": 1}

@@ -9,7 +9,8 @@ import pytest
 
 from tests.service.auth import forge
 from tests.service.executor import executing
-from tests.service.server import PATIENCE_S, serving, wait_for
+from tests.service.server import serving
+from tests.waiting import PATIENCE_S, wait_for
 
 SIGNING = "another secret that is long enough to be one"
 

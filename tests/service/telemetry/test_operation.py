@@ -29,7 +29,8 @@ from kron.runtime.journal import WARNINGS
 from kron.stores.url import open_store
 from tests.docs.page import ROOT
 from tests.service.executor import Executor, executing
-from tests.service.server import PATIENCE_S, Process, process, serving, wait_for
+from tests.service.server import Process, process, serving
+from tests.waiting import PATIENCE_S, wait_for
 
 SECONDLY = {
     "schedule_id": "customer-4711",

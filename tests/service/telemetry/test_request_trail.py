@@ -14,7 +14,8 @@ from kron.stores.sqlite.store import SqliteStore
 from kron.testing.faulty_store import Fault, FaultyStore, Injected
 from tests.service.executor import executing
 from tests.service.registrar_rig import HOURLY, MINUTELY, office_on
-from tests.service.server import Process, process, serving, wait_for
+from tests.service.server import Process, process, serving
+from tests.waiting import wait_for
 
 YEARLY = {"schedule_id": "s", "cron_expr": "0 0 1 1 *", "timezone": "UTC"}
 JSON = {"KRON_LOG_FORMAT": "json", "KRON_LOG_LEVEL": "debug"}

@@ -11,8 +11,9 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx
 import pytest
 
-from tests.service.server import serving, wait_for
+from tests.service.server import serving
 from tests.service.webpage import Webpage
+from tests.waiting import wait_for
 
 WORK = {"workflow_id": "wf", "version": 3, "user_id": "ann"}
 YEARLY = {**WORK, "cron_expr": "0 0 1 1 *", "timezone": "UTC"}

@@ -1,0 +1,28 @@
+"""Waiting for a condition, with the patience a busy machine needs."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+# Only a test that fails waits this long.
+PATIENCE_S = 120.0
+_POLL_S = 0.01
+
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T | None], describe: Callable[[], object] = lambda: "") -> T:
+    """Wait until a condition holds, and return its value; a failure says what `describe` returns."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not (value := condition()):
+        assert time.monotonic() < give_up_at, f"not so after {PATIENCE_S:.0f} s: {describe()}"
+        time.sleep(_POLL_S)
+    return value
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait, in real time, until a condition holds."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 - nothing signals an arbitrary condition
+            await asyncio.sleep(_POLL_S)
