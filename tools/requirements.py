@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -56,7 +57,7 @@ class Row:
 
 
 def spec_lines(text: str) -> Iterator[tuple[int, int, str]]:
-    """Give spec, line number and text of every table line below a `## Spec N` heading, headers left out."""
+    """Yield spec, line number and text of every table line below a `## Spec N` heading, except headers."""
     spec = 0
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("## "):
@@ -80,7 +81,7 @@ def parse_rows(text: str) -> list[Row]:
 
 
 def named_tests(row: Row) -> list[str]:
-    """Return the tests a row names; what stands outside backticks is given as it is."""
+    """Return the tests a row names, without their backticks."""
     parts = re.split(r"<br>|, ", row.test)
     return [part[1:-1] if re.fullmatch(r"`[^`]+`", part) else part for part in parts if part != NO_TEST]
 
@@ -104,11 +105,11 @@ def _summary_line(name: str, rows: Sequence[Row]) -> str:
 
 def _summary_span(text: str) -> tuple[int, int] | None:
     """Return where the summary table stands in the text, as [start, end)."""
-    found = re.search(rf"^{re.escape(SUMMARY_HEADER)}(?:\n\|.*)*", text, flags=re.MULTILINE)
-    return found.span() if found else None
+    match = re.search(rf"^{re.escape(SUMMARY_HEADER)}(?:\n\|.*)*", text, flags=re.MULTILINE)
+    return match.span() if match else None
 
 
-# --- checking: each function returns sentences, none when all is well -----------------------------
+# --- checking: each function returns one sentence per problem ---------------------------------------
 
 
 def form_problems(text: str) -> list[str]:
@@ -137,9 +138,9 @@ def numbering_problems(text: str) -> list[str]:
         if not ids:
             problems.append(f"spec {spec} has no rows")
         problems += [
-            f"{found} stands where {due} is due"
-            for found, due in zip(ids, expected, strict=True)
-            if found != due
+            f"{actual} stands where {due} is due"
+            for actual, due in zip(ids, expected, strict=True)
+            if actual != due
         ]
     return problems
 
@@ -180,23 +181,28 @@ def missing_test(name: str, root: Path) -> str | None:
     """Say why `tests/file.py::[Class::]test` names no test below `root`; None if it names one."""
     if not TEST_NAME.fullmatch(name):
         return f"{name} is not of the form tests/file.py::test or tests/file.py::Class::test"
-    file, *path = name.split("::")
+    file, _, path = name.partition("::")
     if not (root / file).is_file():
         return f"{file} does not exist"
-    scope: list[ast.stmt] = ast.parse((root / file).read_text(encoding="utf-8")).body
-    for class_name in path[:-1]:
-        scope = [
-            part
-            for node in scope
-            if isinstance(node, ast.ClassDef) and node.name == class_name
-            for part in node.body
-        ]
-    functions = {node.name for node in scope if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    return None if path[-1].startswith("test") and path[-1] in functions else f"{name} does not exist"
+    return None if path in _tests_in((root / file).read_text(encoding="utf-8")) else f"{name} does not exist"
+
+
+@cache  # a page names many tests of one file
+def _tests_in(source: str) -> frozenset[str]:
+    """Return the tests a file defines, those of its classes as `Class::test`."""
+    tree = ast.parse(source)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    scopes = [("", tree.body), *((f"{node.name}::", node.body) for node in classes)]
+    return frozenset(
+        prefix + node.name
+        for prefix, body in scopes
+        for node in body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
+    )
 
 
 def all_problems(text: str, root: Path) -> list[str]:
-    """Return everything that is wrong with the page."""
+    """Return every problem of the page."""
     return [
         *form_problems(text),
         *numbering_problems(text),
