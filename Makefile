@@ -14,7 +14,7 @@ ARGS ?=
 T ?=
 
 export UV_COMPILE_BYTECODE := 1
-# What would otherwise be written to the home directory or the system's.
+# Nothing is written to the home directory or to the system's temporary folder.
 export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.cache/hypothesis
@@ -23,6 +23,7 @@ export PIP_NO_INPUT := 1
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export TMPDIR := $(CURDIR)/.cache/tmp
 
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 SAY := printf '[kron] %s\n'
 LOCKED := --quiet --constraint constraints.txt --build-constraint constraints.txt
 # uv installs in seconds; where it cannot reach a package index that pip is set up for, pip does the work.
@@ -35,7 +36,7 @@ endef
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
 .PHONY: run
 run: $(VENV)/.run .cache/tmp ## serve a demo with its pages until Ctrl-C (ARGS="--port 8081")
@@ -46,13 +47,20 @@ tour: $(VENV)/.run .cache/tmp ## take a tour of the command line
 	@$(BIN)/python examples/tour.py $(ARGS)
 
 .PHONY: test
-test: $(VENV)/.dev .cache/tmp ## run the tests (T=tests/core for some, ARGS=... for pytest)
-	@$(SAY) "running the tests on $(WORKERS) workers ..."
-	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS) $(T)
+test: $(VENV)/.dev .cache/tmp ## run the fast tests, under three minutes (T=tests/core for all tests there, ARGS=... for pytest)
+	@$(SAY) "running $(if $(T),all tests in $(T),the fast tests) on $(WORKERS) workers ..."
+	@$(PYTEST) $(if $(T),,-m "not slow" --hypothesis-profile=fast) $(ARGS) $(T)
+
+.PHONY: test-all
+test-all: test ## run every test: the fast ones, then the slow ones and all examples of the properties
+ifeq ($(T),)
+	@$(SAY) "running the slow tests and all examples of the properties on $(WORKERS) workers ..."
+	@$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=all $(ARGS)
+endif
 
 .PHONY: check
-check: $(VENV)/.dev .cache/tmp ## check layout, lint, types, layers and documentation
-	@$(SAY) "layout (ruff format)"
+check: $(VENV)/.dev .cache/tmp ## check formatting, lint, types, import layers, dependencies and documentation
+	@$(SAY) "formatting (ruff format)"
 	@$(BIN)/ruff format --check --quiet --diff .
 	@$(SAY) "lint (ruff check)"
 	@$(BIN)/ruff check --quiet .
@@ -66,7 +74,7 @@ check: $(VENV)/.dev .cache/tmp ## check layout, lint, types, layers and document
 	@$(SAY) "all checks passed"
 
 .PHONY: format
-format: $(VENV)/.dev ## lay out the code and repair what ruff can
+format: $(VENV)/.dev ## format the code and apply ruff's fixes
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
@@ -80,38 +88,44 @@ bench: $(VENV)/.bench .cache/apscheduler4/.made .cache/tmp ## measure Kron besid
 	@$(BIN)/python -m bench $(ARGS)
 
 .PHONY: soak
-soak: $(VENV)/.run .cache/tmp ## simulate 10,000 years and explore every order of a few events (ARGS=...)
+soak: $(VENV)/.dev .cache/tmp ## simulate 10,000 years, explore every order of a few events, draw fresh examples of every property (ARGS=... for the simulator)
 	@$(SAY) "simulating, several minutes (a violation prints its seed and the smallest scenario) ..."
 	@$(BIN)/python tools/soak.py $(ARGS)
+	@$(SAY) "drawing ten times the usual examples of every property, many minutes (a failure prints its example) ..."
+	@$(PYTEST) -m hypothesis --hypothesis-profile=soak -o timeout=0
 
 .PHONY: chaos
 chaos: $(VENV)/.dev .cache/tmp ## kill, freeze and restart a real service at random, then check every period (ARGS=...)
-	@$(SAY) "striking, three times three minutes (ARGS=\"--minutes 10 --seed 1\" for more; a violation tells the story) ..."
+	@$(SAY) "injecting faults, three times three minutes (ARGS=\"--minutes 10 --seed 1\" for more; a violation prints its history) ..."
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 .PHONY: mutants
-mutants: $(VENV)/.dev .cache/tmp ## put faults in on purpose and see that the simulator finds each
-	@$(SAY) "hunting faults in copies of the source, a few minutes ..."
+mutants: $(VENV)/.dev .cache/tmp ## check that the simulator detects each of a list of injected bugs
+	@$(SAY) "simulating copies of the source with one bug each, a few minutes ..."
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev .cache/tmp ## send requests of every kind to the service's routes (ARGS=... for schemathesis)
-	@$(SAY) "fuzzing the API, some minutes (what is wrong is printed with a request that shows it) ..."
+fuzz: $(VENV)/.dev .cache/tmp ## send generated requests to every route of the service, from a fresh seed (ARGS=... for schemathesis)
+	@$(SAY) "fuzzing the API, some minutes (a failure is printed with its seed and a request that shows it) ..."
 	@$(BIN)/python -m tests.service.fuzz $(ARGS)
-	@$(SAY) "nothing found"
+	@$(SAY) "no failures"
+
+.PHONY: figures
+figures: $(VENV)/.dev .cache/tmp ## measure the shape of the source beside its goals (ARGS="--list vague")
+	@$(BIN)/python tools/figures.py $(ARGS)
 
 .PHONY: lock
-lock: $(VENV)/.run ## write constraints.txt anew (ARGS=--upgrade for the newest versions)
+lock: $(VENV)/.run ## rewrite constraints.txt (ARGS=--upgrade for the newest versions)
 	@$(SAY) "resolving every extra and group for Python 3.11 ..."
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group install --group dev --group bench \
 		--python-version 3.11 --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 		--no-emit-package kron-scheduler --quiet $(ARGS) --output-file constraints.txt > /dev/null
 	@if grep -nvE '^[a-z0-9-]+==[A-Za-z0-9.]+$$' constraints.txt; then \
-		$(SAY) "constraints.txt may hold name==version lines only" >&2; exit 1; fi
+		$(SAY) "constraints.txt may contain name==version lines only" >&2; exit 1; fi
 	@$(SAY) "constraints.txt: $$(wc -l < constraints.txt) packages"
 
 .PHONY: clean
-clean: ## remove the environment, the caches and what was built
+clean: ## remove the environment, the caches and the builds
 	@rm -rf $(VENV) .cache site dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -136,7 +150,7 @@ $(VENV)/.dev: $(VENV)/.run
 $(VENV)/.bench: $(VENV)/.run
 	$(call install,the peers to measure against,--group bench)
 
-# It cannot stand beside the version that .venv has, so it gets a folder of its own.
+# It conflicts with the version in .venv, so it is installed in a separate folder.
 .cache/apscheduler4/.made: bench/apscheduler4.txt $(VENV)/.run
 	@rm -rf $(@D)
 	@$(SAY) "installing APScheduler 4 to measure against ..."

@@ -1,9 +1,21 @@
+"""The profiles of property tests, and the PostgreSQL server that the tests of one worker share."""
+
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.postgres import Server, running
 from tests.service.browser import MISSING
+
+# A busy machine is slow to draw and to run an example, which is no fault of the code under test.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# `make test` and `make test-all` draw the same examples every time; `make soak` draws fresh ones.
+# `tests.strategies.law` scales each test's examples by its profile: `all` counts as a hundred per cent.
+settings.register_profile("fast", PATIENT, max_examples=20, derandomize=True)
+settings.register_profile("all", PATIENT, max_examples=100, derandomize=True)
+settings.register_profile("soak", PATIENT, max_examples=1000, derandomize=False)
+settings.load_profile("all")  # unless `--hypothesis-profile` names another
 
 
 @pytest.fixture(scope="session")
@@ -12,12 +24,12 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say it loudly when the pages were not tried in a browser."""
-    if any(MISSING in str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])):
-        terminalreporter.write_line(f"SKIPPED: {MISSING}", red=True, bold=True)
-
-
 @pytest.fixture
 def postgres_url(postgres: Server) -> str:
     return postgres.fresh()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Report prominently that no page was opened in a browser."""
+    if any(MISSING in str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(f"SKIPPED: {MISSING}", red=True, bold=True)

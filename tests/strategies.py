@@ -1,10 +1,10 @@
-"""What Hypothesis draws from: strict cron expressions, texts that are nearly one, zones and instants."""
+"""Strategies for Hypothesis: strict cron expressions, texts that are nearly one, zones and instants."""
 
 from datetime import UTC, datetime
 from functools import cache
 from zoneinfo import available_timezones
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -14,16 +14,16 @@ from tests.reference import LIMITS, read
 # Sets have no order; Hypothesis can only replay what comes from a list.
 ZONE_KEYS = sorted(available_timezones() - HOST_KEYS)
 
-# Signs that belong to cron expressions, to other dialects of them, or to neither.
-NEAR_SIGNS = "0123456789*,-/ \t\n?LWH#@+.eExX_janmonTZ=\x0b\u00a0\u0663\uff11\x00"
+# Characters of cron expressions, of other dialects, and of neither.
+NEAR_CHARACTERS = "0123456789*,-/ \t\n?LWH#@+.eExX_janmonTZ=\x0b\u00a0\u0663\uff11\x00"
 
-# Where to put a sign, and how many to take out there.
-EDITS = st.tuples(st.integers(0, 99), st.integers(0, 1), st.sampled_from(["", *NEAR_SIGNS]))
+# The position of an edit, how many characters it removes, and the one it inserts.
+EDITS = st.tuples(st.integers(0, 99), st.integers(0, 1), st.sampled_from(["", *NEAR_CHARACTERS]))
 
 
 def law(examples: int) -> settings:
-    """Return the settings of a law: so many examples, however long each takes on a busy machine."""
-    return settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    """Return settings with this many examples, scaled by the active profile (tests/conftest.py)."""
+    return settings(max_examples=max(1, examples * settings().max_examples // 100))
 
 
 def strict_fields(low: int, high: int) -> SearchStrategy[str]:
@@ -37,7 +37,7 @@ def strict_fields(low: int, high: int) -> SearchStrategy[str]:
 
 @cache
 def strict_expressions() -> SearchStrategy[str]:
-    """Draw an expression of the strict dialect that some day matches, with any legal blanks."""
+    """Draw an expression of the strict dialect that matches at least one day, with any legal blanks."""
     gap, edge = st.sampled_from((" ", " ", "\t", " \t  ")), st.sampled_from(("", "", " ", "\t "))
     minute, *others = (strict_fields(low, high) for low, high in LIMITS)
     parts = [edge, minute]
@@ -48,7 +48,7 @@ def strict_expressions() -> SearchStrategy[str]:
 
 @cache
 def near_misses() -> SearchStrategy[str]:
-    """Draw an expression with a few signs put in, taken out or replaced: most are wrong, some are not."""
+    """Draw an expression with a few characters inserted, removed or replaced: most are invalid."""
     return st.builds(_edited, strict_expressions(), st.lists(EDITS, min_size=1, max_size=3))
 
 
@@ -68,9 +68,9 @@ def seconds(first: int = 1900, last: int = 2100) -> SearchStrategy[int]:
 
 
 def _edited(text: str, edits: list[tuple[int, int, str]]) -> str:
-    for place, length, sign in edits:
+    for place, length, character in edits:
         start = place % (len(text) + 1)
-        text = text[:start] + sign + text[start + length :]
+        text = text[:start] + character + text[start + length :]
     return text
 
 

@@ -1,7 +1,8 @@
-"""Thousands of simulated years and every order of a few events, all judged: `make soak`."""
+"""Simulate thousands of years from a fresh seed, and every order of a few events: part of `make soak`."""
 
 import argparse
 import logging
+import secrets
 import sys
 from time import perf_counter
 
@@ -11,28 +12,30 @@ from kron.testing.simulator.judge import judged
 
 YEAR_S = 365 * 86_400
 YEARS, BOUND = 10_000, 4
-# How often it says how far it is.
+MAX_SEED = 1_000_000_000
+# Progress is reported this often.
 SAY_EVERY_S = 10.0
 
 
 def main() -> None:
-    """Play seed after seed until so many years have passed, then explore."""
+    """Play seed after seed until that number of years has passed, then explore."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--years", type=float, default=YEARS)
-    parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--bound", type=int, default=BOUND, help="so many events in every order")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(MAX_SEED), help="the first seed")
+    parser.add_argument("--bound", type=int, default=BOUND, help="the number of events to order")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    begin = perf_counter()
+    start = perf_counter()
+    say(f"seeds from {options.seed}")
     stories, years = soak(options.seed, options.years)
-    say(f"{stories:,} stories, {years:,.0f} simulated years, no violation, {perf_counter() - begin:.0f} s")
-    begin = perf_counter()
+    say(f"{stories:,} stories, {years:,.0f} simulated years, no violation, {perf_counter() - start:.0f} s")
+    start = perf_counter()
     explore(options.bound)
-    say(f"{count(options.bound):,} orders of up to {options.bound} events, {perf_counter() - begin:.0f} s")
+    say(f"{count(options.bound):,} orders of up to {options.bound} events, {perf_counter() - start:.0f} s")
 
 
 def soak(seed: int, wanted: float) -> tuple[int, float]:
-    """Play stories until so many years have passed; return how many stories and years that were."""
+    """Play stories until that number of years has passed; return the number of stories and of years."""
     stories, years, said = 0, 0.0, perf_counter()
     while years < wanted:
         verdict = simulate(seed + stories)
@@ -45,7 +48,7 @@ def soak(seed: int, wanted: float) -> tuple[int, float]:
 
 
 def explore(bound: int) -> None:
-    """Play every order of up to so many events."""
+    """Play every order of up to `bound` events."""
     said = perf_counter()
     for number, scenario in enumerate(scenarios(bound)):
         refuse(judged(scenario))
@@ -55,10 +58,10 @@ def explore(bound: int) -> None:
 
 
 def refuse(verdict: Verdict) -> None:
-    """End with the smallest scenario that shows the same, if there is a violation."""
+    """Exit with the smallest scenario that shows the same violation, if there is one."""
     if not verdict.lawful:
-        sort = verdict.signature
-        smallest = shrink(verdict.story.scenario, lambda scenario: judged(scenario).signature == sort)
+        signature = verdict.signature
+        smallest = shrink(verdict.story.scenario, lambda scenario: judged(scenario).signature == signature)
         print(judged(smallest, seed=verdict.seed))
         sys.exit(1)
 

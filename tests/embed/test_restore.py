@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.errors import KronError
@@ -21,6 +21,7 @@ from kron.core.task.errors import TaskTryDeserializeError
 from kron.fronts.embed.registration import read_registrations
 from kron.fronts.embed.scheduler import Scheduler
 from kron.testing import SimulatedClock
+from tests.strategies import law
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -266,7 +267,7 @@ TARGETS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@law(60)
 @given(statement=TARGETS, value=VALUES)
 def test_whatever_is_stored_the_other_task_goes_on(statement: str, value: object) -> None:
     """A row that the tables themselves refuse is no case."""
@@ -320,7 +321,7 @@ NEARLY = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@law(300)
 @given(registrations=ANYTHING | NEARLY)
 def test_whatever_is_registered_it_is_valid_or_refused_by_a_named_error(registrations: Any) -> None:
     try:
@@ -330,7 +331,7 @@ def test_whatever_is_registered_it_is_valid_or_refused_by_a_named_error(registra
     assert len({task.name for task, _ in found}) == len(found) == len(registrations)
 
 
-@settings(max_examples=40, deadline=None)
+@law(40)
 @given(registrations=NEARLY)
 def test_a_list_that_is_refused_changes_nothing_that_is_stored(registrations: Any) -> None:
     async def try_it() -> None:

@@ -19,7 +19,8 @@ LEFT_OUT = "positive_data_acceptance,use_after_free"
 # Whom nobody knows is not told which methods a path has.
 UNTOLD = "unsupported_method"
 REQUEST_S = "20"
-# For `make fuzz`: minutes instead of seconds.
+# The tests send the same requests every time; `make fuzz` sends others each time, for minutes.
+SAME = "--generation-deterministic"
 LONG = ("--max-examples", "400")
 
 
@@ -35,7 +36,7 @@ CALLERS: dict[str, dict[str, object]] = {
 
 
 def fuzzed(folder: Path, *options: str, caller: str = OPEN) -> tuple[str, Process]:
-    """Send requests of all kinds to every route; return what was found wrong, and the server."""
+    """Send generated requests to every route; return the report of failures, if any, and the server."""
     guard = {} if caller == OPEN else {"KRON_JWT_SECRET": forge.SECRET, "KRON_REQUESTS_PER_S": "0"}
     left_out = f"{LEFT_OUT},{UNTOLD}" if caller == EXPIRED else LEFT_OUT
     with serving(folder, **guard) as (client, server):
@@ -49,17 +50,9 @@ def fuzzed(folder: Path, *options: str, caller: str = OPEN) -> tuple[str, Proces
             [
                 *(sys.executable, "-c", script, "run", f"{client.base_url}/openapi.json"),
                 *("--checks", "all", "--exclude-checks", left_out, "--workers", "1"),
-                *(
-                    "--request-timeout",
-                    REQUEST_S,
-                    "--warnings",
-                    "off",
-                    "--generation-deterministic",
-                    # Names are hard to guess, and that is not what is tried.
-                    "--suppress-health-check",
-                    "filter_too_much",
-                    *options,
-                ),
+                *("--request-timeout", REQUEST_S, "--warnings", "off"),
+                # Names are hard to guess, and that is not what is tested.
+                *("--suppress-health-check", "filter_too_much", *options),
             ],
             env={**environment, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])},
             cwd=folder,
@@ -86,9 +79,12 @@ def _fill(client: httpx.Client) -> None:
 
 
 if __name__ == "__main__":
+    given = sys.argv[1:] or [*LONG]
+    if "--seed" not in given:
+        given += ["--seed", str(time.time_ns() % 1_000_000)]
     for each in (OPEN, *CALLERS):
-        sys.stderr.write(f"[fuzz] {each}\n")
+        sys.stderr.write(f"[fuzz] {each}: {' '.join(given)}\n")
         with TemporaryDirectory() as place:
-            found, _ = fuzzed(Path(place), *(sys.argv[1:] or LONG), caller=each)
-        if found:
-            sys.exit(found)
+            failures, _ = fuzzed(Path(place), *given, caller=each)
+        if failures:
+            sys.exit(failures)
