@@ -116,7 +116,7 @@ class Stage:
 
     async def report(self, run: RunRecord, happened: RunEvent, error: str | None = None) -> None:
         """Let whoever executes a run say what became of it."""
-        self.engine.hear(RunReport(run.identity, run.key, run.attempt, happened, self.now, error))
+        self.engine.report(RunReport(run.identity, run.key, run.attempt, happened, self.now, error))
         await self.advance(timedelta(0))
 
     # --- what is seen ----------------------------------------------------------------------------

@@ -72,15 +72,15 @@ class Caught(NamedTuple):
 
 PLAN, TURN, OVERLAP = "core/plan/plan.py", "core/plan/step.py", "core/plan/overlap.py"
 BACKLOG, OVERRIDE, LIFE = "core/plan/backlog.py", "core/task/reconcile.py", "core/plan/lifecycle.py"
-ENGINE, CARRIER, TAKEOVER = "runtime/engine.py", "runtime/dispatcher.py", "runtime/recovery.py"
+ENGINE, DISPATCHER, RECOVERY = "runtime/engine.py", "runtime/dispatcher.py", "runtime/recovery.py"
 SCHEDULER, SESSION, USUAL = "fronts/embed/scheduler.py", "fronts/embed/task_list.py", "core/plan/fast_path.py"
 TASK = "core/task/task.py"
 
 MUTANTS = (
-    Mutant("every start is made twice", CARRIER, "            launcher.start(launch, self.hear)\n",
-           "            launcher.start(launch, self.hear)\n            launcher.start(launch, self.hear)\n"),
-    Mutant("a start is recorded and never made", CARRIER, "            launcher.start(launch, self.hear)\n",
-           "            if run.attempt == 1: launcher.start(launch, self.hear)\n"),
+    Mutant("every start is made twice", DISPATCHER, "            launcher.start(launch, self.report)\n",
+           "            launcher.start(launch, self.report)\n            launcher.start(launch, self.report)\n"),
+    Mutant("a start is recorded and never made", DISPATCHER, "            launcher.start(launch, self.report)\n",
+           "            if run.attempt == 1: launcher.start(launch, self.report)\n"),
     Mutant("the minute before the first registration counts", OVERRIDE,
            "since = 1000 * minute_of(timezone, now // 1000)", "since = 1000 * minute_of(timezone, now // 1000) - 60_000"),
     Mutant("a start comes a second late", USUAL, "plan_at = None if following is None else 1000 * following",
@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant("a retry is not given up for the next period", OVERLAP, "    if line:\n        _preempt_retries(turn)",
            "    if False:\n        _preempt_retries(turn)"),
     Mutant("an orphan is forgotten", PLAN, "if policy.on_orphan is OnOrphan.RESTART:", "if False:"),
-    Mutant("orphans are not looked for", TAKEOVER, "    if not left:\n        return []", "    if True:\n        return []"),
+    Mutant("orphans are not looked for", RECOVERY, "    if not left:\n        return []", "    if True:\n        return []"),
     Mutant("an orphan waits a minute", PLAN, "due_at=run.ended_at, is_open=1)",
            "due_at=run.ended_at + 60_000, is_open=1)"),
     Mutant("every missed period is made up", TASK, "catchup=Catchup.ONCE", "catchup=Catchup.ALL"),
@@ -110,17 +110,17 @@ MUTANTS = (
     Mutant("what waited for an end waits for the next period", PLAN, "        _leave_waiting(turn)\n", "        pass\n"),
     Mutant("stop does not wait for callbacks", ENGINE,
            "        for launcher in self._launchers.values():\n            await launcher.close()\n"
-           "        self._pace.hurry(is_running=self._is_running())\n        if self._task is not None:\n"
-           "            # Whoever does not wait to the end does not break it off.\n"
+           "        self._wakeup.hurry(is_running=self._is_running())\n        if self._task is not None:\n"
+           "            # A caller that is cancelled here does not cancel the loop.\n"
            "            await asyncio.wait([self._task])\n            self._task.result()\n",
            "        if self._task is not None:\n            self._task.cancel()\n"),
     Mutant("stop returns before it is done", SCHEDULER,
            "        if self._closing is not None and self._machine.state is SchedulerState.STOPPING:\n"
            "            await asyncio.shield(self._closing)",
            "        if self._closing is not None:\n            self._calls.stops_ended(self._now())"),
-    Mutant("a lost answer means a lost start", CARRIER, "        for launch in starts:\n            self._start(launch.job, launch.run)\n", ""),
-    Mutant("a lost answer means another start", TAKEOVER,
-           "    return found is not None and (found.attempt, found.token, found.acked) == (run.attempt, run.token, 0)",
+    Mutant("a lost answer means a lost start", DISPATCHER, "        for launch in starts:\n            self._start(launch.job, launch.run)\n", ""),
+    Mutant("a lost answer means another start", RECOVERY,
+           "    return stored is not None and (stored.attempt, stored.token, stored.acked) == (run.attempt, run.token, 0)",
            "    return True"),
     Mutant("a report is lost when the store fails", ENGINE, "            self._inbox.put_back(reports)\n            raise",
            "            raise"),

@@ -374,5 +374,5 @@ async def test_a_wake_that_began_before_a_take_over_does_not_lose_what_was_left_
 
 async def _say_when_owned(rig: Rig, store: CrossedStore) -> None:
     await store.loading.wait()
-    await until(lambda: len(rig.engine._tenure.owned.shards) == SHARDS)
+    await until(lambda: len(rig.engine._lease.owned.shards) == SHARDS)
     store.is_over.set()

@@ -179,7 +179,7 @@ async def test_the_next_owner_finds_what_outlived_the_first(
     first.run()
     await clock.advance_to(START + timedelta(seconds=10))
     (running,) = launcher.running
-    ownership = first._tenure.granted
+    ownership = first._lease.granted
     first.kill()
     await store.release(ownership)
     second = an_engine(store, clock, launcher, "b")

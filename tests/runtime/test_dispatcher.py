@@ -8,9 +8,8 @@ from kron.core.plan.report import LeaseStatus, RunReport
 from kron.core.shard import shard_of
 from kron.launchers.callback import CallbackLauncher
 from kron.ports import Launch
-from kron.runtime.dispatcher import Dispatcher
+from kron.runtime.dispatcher import Dispatcher, LocalRuns
 from kron.runtime.journal import LogJournal
-from kron.runtime.local_runs import LocalRuns
 from kron.testing import ScriptedLauncher, SimulatedClock, Step
 from kron.testing.contract.sample import CLEAN, a_job, cohort_of
 from tests.engine_stage import NOON
@@ -36,26 +35,26 @@ async def test_what_was_written_before_a_shard_was_lost_does_not_start(
 ) -> None:
     clock = SimulatedClock(NOON)
     launcher = ScriptedLauncher(clock, {"backup": [Step.HANG]})
-    carrier = Dispatcher(clock, {"callback": launcher}, LogJournal(), ignore, LocalRuns(), owned=owned)
-    await carrier.carry_out(cohort_of([a_job()]), CLEAN, {SHARD: 7})
+    dispatcher = Dispatcher(clock, {"callback": launcher}, LogJournal(), ignore, LocalRuns(), owned=owned)
+    await dispatcher.dispatch(cohort_of([a_job()]), CLEAN, {SHARD: 7})
     assert len(launcher.started) == begun
 
 
 async def test_what_is_written_keeps_its_shard_from_being_given_away() -> None:
     clock = SimulatedClock(NOON)
-    carrier = Dispatcher(clock, {}, LogJournal(), ignore, LocalRuns())
+    dispatcher = Dispatcher(clock, {}, LogJournal(), ignore, LocalRuns())
     changes = cohort_of([a_job()])
-    carrier.take_note(changes, CLEAN)
-    assert carrier.busy_shards() == {SHARD}
-    carrier.take_note(changes, CLEAN._replace(stale_jobs=frozenset({"backup"})))
-    assert carrier.busy_shards() == {SHARD}
+    dispatcher.track(changes, CLEAN)
+    assert dispatcher.busy_shards() == {SHARD}
+    dispatcher.track(changes, CLEAN._replace(stale_jobs=frozenset({"backup"})))
+    assert dispatcher.busy_shards() == {SHARD}
 
 
 async def test_a_shard_that_was_lost_is_no_longer_kept_from_others() -> None:
-    carrier = Dispatcher(SimulatedClock(NOON), {}, LogJournal(), ignore, LocalRuns())
-    carrier.take_note(cohort_of([a_job("a"), a_job("b")]), CLEAN)
-    carrier.keep_only(lambda identity: identity == "a")
-    assert carrier.busy_shards() == {shard_of("a")}
+    dispatcher = Dispatcher(SimulatedClock(NOON), {}, LogJournal(), ignore, LocalRuns())
+    dispatcher.track(cohort_of([a_job("a"), a_job("b")]), CLEAN)
+    dispatcher.keep_only(lambda identity: identity == "a")
+    assert dispatcher.busy_shards() == {shard_of("a")}
 
 
 async def test_what_is_begun_later_asks_whether_it_is_still_this_owners() -> None:
@@ -67,17 +66,17 @@ async def test_what_is_begun_later_asks_whether_it_is_still_this_owners() -> Non
 
     launcher.callbacks["backup"] = call
     owned = {SHARD: 7}
-    carrier = Dispatcher(clock, {"callback": launcher}, LogJournal(), ignore, owned=owned)
-    carrier.lease_ends = clock.monotonic() + 5
-    await carrier.carry_out(cohort_of([a_job()]), CLEAN, owned)
+    dispatcher = Dispatcher(clock, {"callback": launcher}, LogJournal(), ignore, owned=owned)
+    dispatcher.lease_ends = clock.monotonic() + 5
+    await dispatcher.dispatch(cohort_of([a_job()]), CLEAN, owned)
     await launcher.close()
     (hold,) = begun
     assert hold is not None
     assert hold() is LeaseStatus.HELD
-    carrier.lease_ends = clock.monotonic()
+    dispatcher.lease_ends = clock.monotonic()
     assert hold() is LeaseStatus.LAPSED
-    carrier.lease_ends, carrier.owned = clock.monotonic() + 5, {SHARD: 7, SHARD + 1: 8}
+    dispatcher.lease_ends, dispatcher.owned = clock.monotonic() + 5, {SHARD: 7, SHARD + 1: 8}
     assert hold() is LeaseStatus.HELD
     for others in ({}, {SHARD: 9}):
-        carrier.owned = others
+        dispatcher.owned = others
         assert hold() is LeaseStatus.LOST

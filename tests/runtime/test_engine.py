@@ -18,8 +18,7 @@ from kron.core.plan.step import Change, Limits
 from kron.core.time.instant import EPOCH
 from kron.launchers.callback import CallbackLauncher
 from kron.ports import Launch, WriteResult
-from kron.runtime.batch import CHUNK, FIRST_CHUNK
-from kron.runtime.engine import Engine
+from kron.runtime.engine import BATCH, FIRST_BATCH, Engine
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore, SimulatedClock
 from tests.engine_world import with_policy
@@ -432,12 +431,12 @@ async def test_jobs_of_a_burst_that_have_more_to_do_at_once_do_it_in_the_same_wa
 
 
 async def test_after_a_burst_it_wakes_for_whoever_is_due_first_not_for_those_read_last(rig: Rig) -> None:
-    seldom = [f"seldom-{number:02}" for number in range(FIRST_CHUNK + 20)]
-    often = [f"often-{number:04}" for number in range(CHUNK)]
+    seldom = [f"seldom-{number:02}" for number in range(FIRST_BATCH + 20)]
+    often = [f"often-{number:04}" for number in range(BATCH)]
     hourly = [job_of(name, text="1 * * * *") for name in seldom]
     minutely = [job_of(name, overlap=Overlap.ALLOW) for name in often]
     # No end wakes it either.
-    await rig.add(*hourly[:FIRST_CHUNK], *minutely, *hourly[FIRST_CHUNK:], callback=hangs)
+    await rig.add(*hourly[:FIRST_BATCH], *minutely, *hourly[FIRST_BATCH:], callback=hangs)
     await rig.run()
     await rig.clock.advance_to(NOON + 2 * MINUTE + SECOND)
     assert sorted(name for _, name, *_ in rig.calls) == sorted([*often, *often, *seldom])

@@ -42,7 +42,7 @@ class Member:
     @property
     def shards(self) -> int:
         """Return how much it looks after."""
-        return len(self.worker._engine._tenure.owned.shards)
+        return len(self.worker._engine._lease.owned.shards)
 
     async def leave(self) -> None:
         """Stop in order."""

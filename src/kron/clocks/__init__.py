@@ -1,1 +1,1 @@
-"""Where time comes from."""
+"""Clocks and the host's time zone."""

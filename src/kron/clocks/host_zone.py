@@ -25,7 +25,7 @@ def host_timezone() -> str:
 
 
 def _named_by(variable: str) -> str | None:
-    """Return what the variable TZ names: a zone, a file of one, or a fixed distance from UTC."""
+    """Return the zone that the variable TZ names: by name, by file, or as a fixed offset from UTC."""
     text = variable.removeprefix(":")
     if not text:
         return "UTC"
@@ -35,7 +35,7 @@ def _named_by(variable: str) -> str | None:
 
 
 def _named_by_files() -> str | None:
-    """Return what the host's settings name; a host without any shows UTC."""
+    """Return the zone named by the host's files; a host without any shows UTC."""
     if not LOCALTIME.exists():
         return "UTC"
     if name := _known(_below_zones(LOCALTIME.resolve())):

@@ -1,15 +1,15 @@
-"""The machine's clock. No other file of Kron asks the machine for the time."""
+"""The machine's clock. No other module of Kron reads the time."""
 
 import asyncio
 import time
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 
-# How long one slice of a sleep lasts at most, and so how long a jump of the wall clock stays unnoticed.
+# The longest slice of a sleep, and so how long a jump of the wall clock stays undetected.
 SLICE_S = 1.0
-# A long timer of the event loop is late by a part of its length, so the last stretch is slept on its own.
+# A long timer of the event loop is late by a part of its length, so the last stretch is slept separately.
 LAST_S = 0.02
-# Wall clock and monotonic clock drift apart by less than this in one slice unless somebody set the clock.
+# Wall clock and monotonic clock drift apart by less than this in one slice, unless the clock was set.
 JUMP_S = 0.5
 
 
@@ -17,7 +17,7 @@ class SystemClock:
     """The wall clock of the host and its monotonic clock."""
 
     def now(self) -> datetime:
-        """Return the present instant."""
+        """Return the present instant, in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
@@ -37,5 +37,5 @@ class SystemClock:
                 return
 
     def working(self) -> AbstractContextManager[None]:
-        """Return nothing to hold: real time waits for nobody."""
+        """Return a context that does nothing: real time cannot be held."""
         return nullcontext()

@@ -1,1 +1,1 @@
-"""The runtime: the one loop under all fronts, which carries decisions out and makes none."""
+"""The runtime: the engine, which is the one loop under every front, and its parts."""

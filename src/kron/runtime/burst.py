@@ -1,17 +1,17 @@
-"""A burst: thousands are started at once, and the interpreter is set up for it as long as that lasts."""
+"""Bursts: while thousands of runs start at once, the interpreter is tuned for throughput."""
 
 import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# How long a thread keeps the interpreter while another one waits for it. The store's thread needs it for
-# moments only, between two statements; with the usual 5 ms it would wait longer than it works.
+# How long a thread keeps the interpreter while another one waits for it. The store's thread needs it only
+# briefly between two statements; with the default of 5 ms it would wait longer than it works.
 SWITCH_S = 0.00005
 
 
-class _Usual:
-    """How many bursts are under way, and how the interpreter was set up before the first of them."""
+class _Interpreter:
+    """The number of active bursts, and the interpreter's settings before the first of them."""
 
     bursts = 0
     collects = False
@@ -20,20 +20,20 @@ class _Usual:
 
 @contextmanager
 def burst() -> Iterator[None]:
-    """Let threads take turns quickly, and the garbage collector rest.
+    """Switch threads quickly and suspend the garbage collector; restore both afterwards.
 
-    A burst makes much that lives on for a moment and nothing to collect. Everything is left as it was found.
+    A burst allocates many short-lived objects and no cycles worth collecting.
     """
-    if _Usual.bursts == 0:
-        _Usual.collects, _Usual.switch_s = gc.isenabled(), sys.getswitchinterval()
+    if _Interpreter.bursts == 0:
+        _Interpreter.collects, _Interpreter.switch_s = gc.isenabled(), sys.getswitchinterval()
         gc.disable()
-        sys.setswitchinterval(min(SWITCH_S, _Usual.switch_s))
-    _Usual.bursts += 1
+        sys.setswitchinterval(min(SWITCH_S, _Interpreter.switch_s))
+    _Interpreter.bursts += 1
     try:
         yield
     finally:
-        _Usual.bursts -= 1
-        if _Usual.bursts == 0:
-            sys.setswitchinterval(_Usual.switch_s)
-            if _Usual.collects:
+        _Interpreter.bursts -= 1
+        if _Interpreter.bursts == 0:
+            sys.setswitchinterval(_Interpreter.switch_s)
+            if _Interpreter.collects:
                 gc.enable()

@@ -1,7 +1,7 @@
-"""Carrying out: what was decided and written is started and ended. Nothing is decided here."""
+"""The dispatcher: starts and ends executions once their changes are committed. It decides nothing."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -12,139 +12,171 @@ from kron.core.plan.step import MILLISECOND, Change, JobState, WriteScope
 from kron.core.shard import shard_of
 from kron.core.time.instant import EPOCH
 from kron.ports import Clock, Journal, Launch, Launcher, ReportSink, Store, WriteResult
-from kron.runtime.local_runs import LocalRuns
-from kron.runtime.recovery import sort_out
+from kron.runtime.recovery import confirm_changes
 
-# How many executions are started before others get their turn in the event loop.
-STARTS_PER_TURN = 100
+# Executions started before other tasks of the event loop run.
+STARTS_PER_YIELD = 100
 
 Shards = Mapping[int, int]
-# Changes, what a store said when it wrote them, and the shards that were owned then.
+# Changes, the store's answer when it wrote them, and the shards owned at that time.
 Written = tuple[Sequence[Change], WriteResult, Shards]
 NOTHING: Written = ((), WriteResult(frozenset(), frozenset()), {})
+
+
+class LocalRuns:
+    """Runs executing in this process that no other worker can adopt; their shards are not given away."""
+
+    def __init__(self) -> None:
+        self._identities: dict[str, str] = {}
+
+    def add(self, run: RunRecord) -> None:
+        """Track a run that is about to start."""
+        self._identities[run.key] = run.identity
+
+    def remove_ended(self, changes: Iterable[Change]) -> None:
+        """Drop the runs whose end is committed."""
+        for change in changes:
+            for run in change.updates:
+                if not run.in_flight:
+                    self._identities.pop(run.key, None)
+
+    def forget_unknown(self, reports: Sequence[RunReport], known: Iterable[str]) -> None:
+        """Drop reported runs whose job no longer exists."""
+        names = frozenset(known)
+        for report in reports:
+            if report.identity not in names:
+                self._identities.pop(report.key, None)
+
+    def keep_only(self, is_mine: Callable[[str], bool]) -> None:
+        """Drop the runs of jobs that other workers own now."""
+        self._identities = {key: name for key, name in self._identities.items() if is_mine(name)}
+
+    def shards(self) -> frozenset[int]:
+        """Return the shards with at least one local run."""
+        return frozenset(map(shard_of, set(self._identities.values())))
 
 
 @dataclass(slots=True)
 class Dispatcher:
     """Hands executions to launchers as long as the lease holds.
 
-    `alone` are jobs as they were written when their only open run was started, and that run; `unsure` is
-    what was to be started and ended when a store's answer was lost. `owned` are the shards looked after, each
-    with its token. Only an owner that shares its work has to know what it has in `hand`.
+    `sole_runs` are jobs as they were written when their only open run was started, with that run;
+    `unconfirmed` are changes whose store call failed, so that they may or may not be committed. `owned` are
+    the shards of this owner, each with its fencing token. Only a balancing worker tracks `local_runs`.
     """
 
     clock: Clock
     launchers: Mapping[str, Launcher]
     journal: Journal
-    hear: ReportSink
-    hand: LocalRuns | None = None
+    report: ReportSink
+    local_runs: LocalRuns | None = None
     lease_ends: float = inf
     owned: Shards = field(default_factory=dict)
-    alone: dict[str, Launch] = field(default_factory=dict)
-    unsure: list[Change] = field(default_factory=list)
+    sole_runs: dict[str, Launch] = field(default_factory=dict)
+    unconfirmed: list[Change] = field(default_factory=list)
 
     @property
     def is_busy(self) -> bool:
-        """Say whether a launcher still has executions under way."""
+        """Say whether a launcher has running executions."""
         return any(launcher.busy for launcher in self.launchers.values())
 
-    def take_note(self, changes: Sequence[Change], settled: WriteResult) -> None:
-        """Note what was written, so that nothing that is about to start is given to others."""
-        if self.hand is not None:
-            mine = [change for change in changes if change.job.identity not in settled.stale_jobs]
-            self.hand.let_go(mine)
-            for change in mine:
+    def track(self, changes: Sequence[Change], settled: WriteResult) -> None:
+        """Track the starts of written changes, so that their shards are not given away."""
+        if self.local_runs is not None:
+            written = [change for change in changes if change.job.identity not in settled.stale_jobs]
+            self.local_runs.remove_ended(written)
+            for change in written:
                 for run in change.starts:
                     if run.key not in settled.existing_runs:
-                        self.hand.take(run)
+                        self.local_runs.add(run)
 
-    def forget(self, reports: Sequence[RunReport], cases: Sequence[JobState]) -> None:
-        """Note what was said of jobs that are gone."""
-        if self.hand is not None:
-            self.hand.forget(reports, (case.job.identity for case in cases))
+    def forget_unknown(self, reports: Sequence[RunReport], states: Sequence[JobState]) -> None:
+        """Drop reported runs whose job no longer exists."""
+        if self.local_runs is not None:
+            self.local_runs.forget_unknown(reports, (state.job.identity for state in states))
 
     def _was_lost(self, run: RunRecord, shards: Shards) -> bool:
-        """Say whether somebody else may have taken a run over since it was written."""
+        """Say whether another worker may have taken a run over since it was written."""
         shard = shard_of(run.identity)
         return self.owned.get(shard) != shards.get(shard)
 
     def keep_only(self, is_mine: Callable[[str], bool]) -> None:
-        """Forget jobs that others look after by now."""
-        self.alone = {name: launch for name, launch in self.alone.items() if is_mine(name)}
-        self.unsure = [change for change in self.unsure if is_mine(change.job.identity)]
-        if self.hand is not None:
-            self.hand.keep_only(is_mine)
+        """Forget the jobs that other workers own now."""
+        self.sole_runs = {name: launch for name, launch in self.sole_runs.items() if is_mine(name)}
+        self.unconfirmed = [change for change in self.unconfirmed if is_mine(change.job.identity)]
+        if self.local_runs is not None:
+            self.local_runs.keep_only(is_mine)
 
     def busy_shards(self) -> frozenset[int]:
-        """Return the shards in which something is under way that nobody else could look after."""
-        unsure = frozenset(shard_of(change.job.identity) for change in self.unsure)
-        return unsure if self.hand is None else unsure | self.hand.shards()
+        """Return the shards that only this owner can handle: with local runs or unconfirmed changes."""
+        unconfirmed = frozenset(shard_of(change.job.identity) for change in self.unconfirmed)
+        return unconfirmed if self.local_runs is None else unconfirmed | self.local_runs.shards()
 
-    async def carry_out(self, changes: Sequence[Change], settled: WriteResult, shards: Shards) -> None:
-        """Start and end what the changes say, except where somebody else was quicker."""
-        changed, handled = settled
-        begun = 0
+    async def dispatch(self, changes: Sequence[Change], settled: WriteResult, shards: Shards) -> None:
+        """Start and end the runs of written changes, except those the store refused."""
+        stale_jobs, existing_runs = settled
+        started = 0
         for change in changes:
-            if change.job.identity in changed:
+            if change.job.identity in stale_jobs:
                 continue
             if change.fault is not None:
                 self.journal.note("quarantined", {"identity": change.job.identity, "error": change.fault})
             for run in change.ends:
                 self._end(change.job, run)
             for run in change.starts:
-                if run.key in handled or (shards is not self.owned and self._was_lost(run, shards)):
+                if run.key in existing_runs or (shards is not self.owned and self._was_lost(run, shards)):
                     continue
-                self._start(change.job, run, alone=change.scope is WriteScope.START)
-                begun += 1
-                if begun % STARTS_PER_TURN == 0:
+                self._start(change.job, run, is_sole=change.scope is WriteScope.START)
+                started += 1
+                if started % STARTS_PER_YIELD == 0:
                     await asyncio.sleep(0)
         if changes:
-            # A store that never waits would keep the last of them from their turn.
+            # A store that never waits would keep the last of them from running.
             await asyncio.sleep(0)
 
-    async def carry_out_unsure(self, store: Store, namespace: str) -> None:
-        """Carry out what a store wrote although its answer was lost: it is on record, and nobody did it."""
-        if not self.unsure or self.clock.monotonic() >= self.lease_ends:
+    async def dispatch_unconfirmed(self, store: Store, namespace: str) -> None:
+        """Dispatch the changes that were committed although the store's answer was lost."""
+        if not self.unconfirmed or self.clock.monotonic() >= self.lease_ends:
             return
-        cases = await store.cases(namespace, list({change.job.identity for change in self.unsure}))
-        unsure, self.unsure = self.unsure, []
-        known, starts, ends = sort_out(unsure, cases)
-        self.journal.settled(known, NOTHING[1], (self.clock.now() - EPOCH) // MILLISECOND)
+        states = await store.cases(namespace, list({change.job.identity for change in self.unconfirmed}))
+        unconfirmed, self.unconfirmed = self.unconfirmed, []
+        committed, starts, ends = confirm_changes(unconfirmed, states)
+        self.journal.settled(committed, NOTHING[1], (self.clock.now() - EPOCH) // MILLISECOND)
         for launch in starts:
             self._start(launch.job, launch.run)
         for launch in ends:
             self._end(launch.job, launch.run)
 
-    def _start(self, job: JobRecord, run: RunRecord, *, alone: bool = False) -> None:
-        """Start a run; one that is `alone` is the only open one of its job."""
+    def _start(self, job: JobRecord, run: RunRecord, *, is_sole: bool = False) -> None:
+        """Start a run; one that `is_sole` is the only open run of its job."""
         if self.lease_ends != inf and self.clock.monotonic() >= self.lease_ends:
-            # Somebody else may look after it by now. If nobody does when the lease is renewed, it starts.
+            # Another worker may own it by now. If none does when the lease is renewed, it starts then.
             self.journal.note("start_withheld", {"identity": run.identity, "key": run.key})
-            self.unsure.append(Change(job, job.revision, starts=[run]))
+            self.unconfirmed.append(Change(job, job.revision, starts=[run]))
             return
-        launch = Launch(job, run, None, self._hold_of(run))
-        if alone:
-            self.alone[run.identity] = launch
+        launch = Launch(job, run, None, self._lease_check(run))
+        if is_sole:
+            self.sole_runs[run.identity] = launch
         launcher = self.launchers.get(job.launcher_kind)
         try:
             if launcher is None:
                 raise LookupError(f'no launcher of the kind "{job.launcher_kind}"')
-            if self.hand is not None:
-                self.hand.take(run)
-            launcher.start(launch, self.hear)
+            if self.local_runs is not None:
+                self.local_runs.add(run)
+            launcher.start(launch, self.report)
         except Exception as cause:  # noqa: BLE001 - one launch that fails must not end the loop
             at = (self.clock.now() - EPOCH) // MILLISECOND
             error = f"{type(cause).__name__}: {cause}"
-            self.hear(RunReport(run.identity, run.key, run.attempt, RunEvent.LAUNCH_FAILED, at, error))
+            self.report(RunReport(run.identity, run.key, run.attempt, RunEvent.LAUNCH_FAILED, at, error))
 
-    def _hold_of(self, run: RunRecord) -> Callable[[], LeaseStatus] | None:
-        """Return what says whether a run that is started now may still be begun later."""
+    def _lease_check(self, run: RunRecord) -> Callable[[], LeaseStatus] | None:
+        """Return a check for launchers that queue a start: whether it may still start later."""
         if self.lease_ends == inf:
             return None
         shard = shard_of(run.identity)
-        return partial(self._hold, shard, self.owned.get(shard))
+        return partial(self._lease_status, shard, self.owned.get(shard))
 
-    def _hold(self, shard: int, token: int | None) -> LeaseStatus:
+    def _lease_status(self, shard: int, token: int | None) -> LeaseStatus:
         if self.owned.get(shard) != token:
             return LeaseStatus.LOST
         return LeaseStatus.HELD if self.clock.monotonic() < self.lease_ends else LeaseStatus.LAPSED

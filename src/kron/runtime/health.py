@@ -1,4 +1,4 @@
-"""Health: what an operator sees of the engine."""
+"""Health of an engine: its state, its last error, its lease and its backlog of reports."""
 
 from dataclasses import dataclass, field
 
@@ -8,13 +8,13 @@ from kron.runtime.lease import LeaseState
 
 @dataclass(slots=True)
 class Health:
-    """How the engine is doing, what it owns while it works, and what it has not written yet."""
+    """The state of an engine as operators see it."""
 
     state: str = "stopped"
     error: str | None = None
     failures: int = 0
     jumps: int = 0
-    tenure: LeaseState | None = None
+    lease: LeaseState | None = None
     inbox: Inbox = field(default_factory=Inbox)
 
     def degrade(self, error: Exception) -> None:
@@ -23,14 +23,14 @@ class Health:
         self.failures += 1
 
     def recover(self) -> None:
-        """Note that a whole wake went well."""
+        """Note that a whole wake succeeded."""
         if self.state == "degraded":
             self.state, self.error = "running", None
 
-    def rest(self) -> None:
-        """Note that the store answered, and that somebody else looks after the jobs."""
+    def stand_by(self) -> None:
+        """Note that the store answered, and that another worker holds the lease."""
         self.state, self.error = "stopped", None
 
     def fail(self, error: Exception) -> None:
-        """Note our own mistake: nobody may believe that the jobs are looked after."""
+        """Note a bug of Kron: the engine must not look healthy."""
         self.state, self.error = "failed", f"{type(error).__name__}: {error}"

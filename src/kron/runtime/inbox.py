@@ -1,4 +1,4 @@
-"""The inbox: what was reported and not yet written."""
+"""The inbox: reports about runs that are not written yet, and the job states they are planned with."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -14,86 +14,89 @@ from kron.runtime.lease import LeaseState
 
 @dataclass(slots=True)
 class Inbox:
-    """Reports in the order in which they came; those that came too `early` wait for their shards."""
+    """Reports in order of arrival; `early` ones wait until their shard is recovered."""
 
     reports: deque[RunReport] = field(default_factory=deque)
     early: list[RunReport] = field(default_factory=list)
 
     def take(self, limit: int, until: int) -> list[RunReport]:
-        """Return the oldest, at most so many, of up to an instant."""
+        """Remove and return the oldest reports up to an instant, at most `limit` of them."""
         taken: list[RunReport] = []
         while self.reports and len(taken) < limit and self.reports[0].at <= until:
             taken.append(self.reports.popleft())
         return taken
 
     def put_back(self, reports: Sequence[RunReport]) -> None:
-        """Keep what could not be written; it comes first again."""
+        """Return reports that were not written to the front of the queue."""
         self.reports.extendleft(reversed(reports))
 
     def of_shards(
-        self, reports: list[RunReport], shards: Mapping[int, int], tenure: LeaseState
+        self, reports: list[RunReport], shards: Mapping[int, int], lease: LeaseState
     ) -> list[RunReport]:
         """Return the reports of jobs in the shards of a wake.
 
-        A wake that began before a take-over may hear of what was taken over since: that is for the next one,
-        or for when it is recovered. Of jobs that others look after nothing is kept.
+        A wake that began before a take-over may see reports of shards that were taken over since: those wait
+        for the next wake, or until the shard is recovered. Reports of shards that other workers own are
+        dropped.
         """
         if len(shards) == SHARDS:
             return reports
         others = [report for report in reports if shard_of(report.identity) not in shards]
-        self.put_back([report for report in others if tenure.has(report.identity)])
-        granted = tenure.granted.shards.keys() - tenure.owned.shards.keys()
+        self.put_back([report for report in others if lease.has(report.identity)])
+        granted = lease.granted.shards.keys() - lease.owned.shards.keys()
         self.early += [report for report in others if shard_of(report.identity) in granted]
         return [report for report in reports if shard_of(report.identity) in shards]
 
     def put_in(self, orphans: Sequence[RunReport]) -> None:
-        """Take reports of shards that are looked after from now on, and what came early."""
+        """Queue the reports of recovered shards: those that came early, and orphans."""
         self.reports += [*self.early, *orphans]
         self.early = []
 
 
 def by_identity(reports: Sequence[RunReport]) -> dict[str, list[RunReport]]:
-    """Return what was reported of each job."""
-    heard: dict[str, list[RunReport]] = {}
+    """Return reports grouped by job."""
+    grouped: dict[str, list[RunReport]] = {}
     for report in reports:
-        heard.setdefault(report.identity, []).append(report)
-    return heard
+        grouped.setdefault(report.identity, []).append(report)
+    return grouped
 
 
-async def with_reports(
-    store: Store, namespace: str, cases: list[JobState], reports: Sequence[RunReport]
+async def attach_reports(
+    store: Store, namespace: str, states: list[JobState], reports: Sequence[RunReport]
 ) -> list[JobState]:
-    """Return jobs with what was reported of them, and with the runs it was reported of.
+    """Return job states with their reports, and with the runs that these report on.
 
-    A run whose end nobody waits for is not open, and what is reported of it still moves it (DESIGN 7).
+    A run whose end is not awaited is not open, and a report still changes it (DESIGN 7).
     """
     if not reports:
-        return cases
-    heard = by_identity(reports)
-    cases = [case._replace(reports=heard.get(case.job.identity, ())) for case in cases]
-    known = {run.key for case in cases for run in case.runs}
-    further = {report.key for case in cases for report in case.reports} - known
-    if not further:
-        return cases
-    unwaited: dict[str, list[RunRecord]] = {}
-    for run in await store.find_runs(namespace, sorted(further)):
+        return states
+    grouped = by_identity(reports)
+    states = [state._replace(reports=grouped.get(state.job.identity, ())) for state in states]
+    loaded = {run.key for state in states for run in state.runs}
+    missing = {report.key for state in states for report in state.reports} - loaded
+    if not missing:
+        return states
+    unawaited: dict[str, list[RunRecord]] = {}
+    for run in await store.find_runs(namespace, sorted(missing)):
         if run.status in IN_FLIGHT:
-            unwaited.setdefault(run.identity, []).append(run)
-    return [case._replace(runs=[*case.runs, *unwaited.get(case.job.identity, ())]) for case in cases]
+            unawaited.setdefault(run.identity, []).append(run)
+    return [state._replace(runs=[*state.runs, *unawaited.get(state.job.identity, ())]) for state in states]
 
 
-def known_cases(alone: dict[str, Launch], reports: Sequence[RunReport]) -> tuple[list[JobState], list[str]]:
-    """Take out what is known of jobs whose only open run has ended; return it, and the names of all others.
+def sole_run_states(
+    sole_runs: dict[str, Launch], reports: Sequence[RunReport]
+) -> tuple[list[JobState], list[str]]:
+    """Remove and return the states of jobs whose only open run is reported on; and the names of the others.
 
-    Nobody needs to read what was just written: had anybody changed it since, the job's revision
-    would be another, and the store would refuse the change.
+    These states need no read: had the job been changed since its start was written, its revision would
+    differ, and the store would refuse the change.
     """
-    cases: list[JobState] = []
-    further: list[str] = []
-    for identity, heard in by_identity(reports).items():
-        launch = alone.pop(identity, None)
-        if launch is not None and all(report.key == launch.run.key for report in heard):
-            cases.append(JobState(launch.job, (launch.run,), heard))
+    states: list[JobState] = []
+    others: list[str] = []
+    for identity, grouped in by_identity(reports).items():
+        launch = sole_runs.pop(identity, None)
+        if launch is not None and all(report.key == launch.run.key for report in grouped):
+            states.append(JobState(launch.job, (launch.run,), grouped))
         else:
-            further.append(identity)
-    return cases, further
+            others.append(identity)
+    return states, others

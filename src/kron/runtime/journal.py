@@ -1,4 +1,4 @@
-"""Journals: what the engine did, as log lines, as counts, and as a trace for the theory to judge."""
+"""Journals: written changes as log lines, as counts, and as a trace that the theory checks."""
 
 import json
 import logging
@@ -13,19 +13,19 @@ from kron.core.plan.step import Change
 from kron.ports import Journal, WriteResult
 
 LOGGER = logging.getLogger("kron.engine")
-# What happens to the engine itself and that somebody should know of; everything else is detail.
+# Events of the engine that operators should see; other events are details.
 WARNINGS = frozenset(
     {"store_failed", "ownership_lost", "clock_jumped", "start_withheld", "engine_failed", "quarantined"}
 )
 
 
-# What the trace of a scheduler says of its calls, and after which of them it is over.
+# Events of a scheduler's calls in a trace, and those after which it is over.
 ENDS = ("InitFailure", "StopEnd", "UnexpectedShutdown")
 CALLS = ("InitStart", "InitSuccess", "StopStart", *ENDS)
 
 
 class LogJournal:
-    """Counts every outcome by its reason, and writes a structured line for each where that is wanted."""
+    """Counts every outcome by its reason, and writes a structured line for each at level debug."""
 
     def __init__(self, logger: logging.Logger = LOGGER) -> None:
         self._logger = logger
@@ -38,20 +38,20 @@ class LogJournal:
             self._logger.log(level, "%s %s", event, json.dumps(fields, default=str, sort_keys=True))
 
     def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
-        """Count what was written, and write it out where somebody reads it."""
-        changed = settled.stale_jobs
-        mine = [change for change in changes if change.job.identity not in changed] if changed else changes
-        self.counts.update([(run.status, run.reason) for change in mine for run in change.inserts])
-        self.counts.update([(run.status, run.reason) for change in mine for run in change.updates])
-        for dropped in [dropped for change in mine for dropped in change.ranges]:
+        """Count written changes, and log them at level debug."""
+        stale = settled.stale_jobs
+        written = [change for change in changes if change.job.identity not in stale] if stale else changes
+        self.counts.update([(run.status, run.reason) for change in written for run in change.inserts])
+        self.counts.update([(run.status, run.reason) for change in written for run in change.updates])
+        for dropped in [dropped for change in written for dropped in change.ranges]:
             self.counts[_STATUS_OF[dropped.outcome], dropped.reason] += dropped.periods
         if self._logger.isEnabledFor(logging.DEBUG):
-            for run in [run for change in mine for run in (*change.inserts, *change.updates)]:
+            for run in [run for change in written for run in (*change.inserts, *change.updates)]:
                 self._logger.debug("run %s", json.dumps(line_of(run, now), sort_keys=True))
 
 
 class TraceJournal:
-    """Writes runs as a trace (DESIGN 4). All of it has been committed, so a crash cannot take it back.
+    """Writes runs as a trace (DESIGN 4). Every event is committed first, so a crash cannot undo it.
 
     `written` counts its lines.
     """
@@ -67,7 +67,7 @@ class TraceJournal:
         self._latest = max((event.get("t", 0) for event in earlier), default=0)
         self.written = len(earlier)
         calls = [event["event"] for event in earlier if event.get("event") in CALLS]
-        # Whoever wrote before ended without notice if its last word was that it begins.
+        # The previous writer crashed if its last call event is not an end.
         was_cut_off = bool(calls) and calls[-1] not in ENDS
         file.seek(0, SEEK_END)
         if not earlier:
@@ -76,13 +76,13 @@ class TraceJournal:
             self.event("UnexpectedShutdown", self._latest)
 
     def write(self, event: Mapping[str, object]) -> None:
-        """Write one line of the trace; what is written survives the program."""
+        """Write one line of the trace, flushed so that it survives a crash of the process."""
         self.written += 1
         self._file.write(json.dumps(event) + "\n")
         self._file.flush()
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
-        """Pass everything else on; a clock that falls behind what nobody read is beyond the model."""
+        """Pass the event on; a wall clock set back behind the time that has passed is beyond the model."""
         passed, now = fields.get("passed"), fields.get("now")
         if event == "clock_jumped" and isinstance(passed, int) and isinstance(now, int) and passed > now:
             self.event("Supernatural", self._latest, kind="clock")
@@ -106,10 +106,10 @@ class TraceJournal:
             self._further.settled(changes, settled, now)
 
     def write_before(self, at: int) -> None:
-        """Write what was held back and is earlier; nothing is, where there are only runs."""
+        """Write delayed events that are earlier; a trace of runs only has none."""
 
     def event(self, name: str, at: int, **fields: object) -> None:
-        """Write one event; time never goes back."""
+        """Write one event; time never decreases."""
         self._latest = max(self._latest, at)
         self.write({"t": self._latest, "event": name, **fields})
 
@@ -130,7 +130,7 @@ _ENDED_AS: dict[Result | None, str] = {
 
 
 def line_of(run: RunRecord, now: int) -> dict[str, object]:
-    """Return a run as a log line shows it."""
+    """Return the fields of a run in a log line."""
     fields = run._asdict()
     fields["at"] = now
     return {name: value for name, value in fields.items() if value is not None}

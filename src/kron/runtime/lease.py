@@ -1,4 +1,4 @@
-"""A tenure: what one engine owns, since when, and until when it may start anything."""
+"""The lease of one engine: which shards it owns, since when, and until when it may start runs."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -7,17 +7,17 @@ from kron.core.plan.step import JobState
 from kron.core.shard import shard_of
 from kron.ports import Ownership
 
-# How long before its end a lease no longer counts, or a part of a short one: clocks differ in speed.
+# A lease stops counting this long before its end, or this part of a short one: clock rates differ.
 LEASE_MARGIN_S, LEASE_MARGIN_PART = 1.0, 0.25
 
 
 @dataclass(slots=True)
 class LeaseState:
-    """What the store granted, and what of that was recovered and is looked after.
+    """The shards a store granted, and those of them that are recovered and therefore `owned`.
 
-    `since` says when each shard was taken over, in milliseconds; `ends`, by the monotonic clock, when the
-    lease no longer counts. `token` is what starts are fenced by, whatever their shard: the newest there was,
-    also when its shard is somebody else's by now. It never goes back, and every later owner's is higher.
+    `since` holds when each shard was taken over, in milliseconds; `ends`, by the monotonic clock, is when the
+    lease stops counting. `token` fences starts, whatever their shard: the newest token granted so far, even
+    if its shard was lost. It never decreases, and every later owner's is higher.
     """
 
     granted: Ownership
@@ -26,14 +26,14 @@ class LeaseState:
     ends: float = inf
     token: int = 0
 
-    def renewed(self, granted: Ownership, asked: float) -> frozenset[int]:
-        """Take note of what is granted from now on; return the shards that have to be recovered.
+    def renewed(self, granted: Ownership, requested_at: float) -> frozenset[int]:
+        """Switch to a new grant; return the shards to recover.
 
-        One that was lost and came back has another token, and may have been somebody else's meanwhile.
+        A shard that was lost and regained has another token: a different worker may have owned it in between.
         """
         if granted.ttl_ms is not None:
             ttl_s = granted.ttl_ms / 1000
-            self.ends = asked + ttl_s - min(LEASE_MARGIN_S, ttl_s * LEASE_MARGIN_PART)
+            self.ends = requested_at + ttl_s - min(LEASE_MARGIN_S, ttl_s * LEASE_MARGIN_PART)
         self.token = max(self.token, granted.token)
         before = self.owned.shards
         kept = {shard: token for shard, token in granted.shards.items() if before.get(shard) == token}
@@ -42,22 +42,24 @@ class LeaseState:
         return frozenset(granted.shards.keys() - kept.keys())
 
     def recovered(self, shards: frozenset[int], now: int) -> None:
-        """Look after these shards too."""
+        """Own these shards too, from now on."""
         self.since |= dict.fromkeys(shards, now)
         self.owned = self.granted
 
     def has(self, identity: str) -> bool:
-        """Say whether a job is looked after."""
+        """Say whether a job is in an owned shard."""
         return shard_of(identity) in self.owned.shards
 
-    def with_since(self, cases: list[JobState]) -> list[JobState]:
-        """Say of each job since when it is looked after, where that is not the same for all."""
+    def with_since(self, states: list[JobState]) -> list[JobState]:
+        """Set when each job was taken over, where that differs between shards."""
         if len(set(self.since.values())) <= 1:
-            return cases
-        return [case._replace(taken_over_at=self.since.get(shard_of(case.job.identity))) for case in cases]
+            return states
+        return [
+            state._replace(taken_over_at=self.since.get(shard_of(state.job.identity))) for state in states
+        ]
 
 
 def no_lease(namespace: str, owner: str) -> LeaseState:
-    """Return the tenure of an engine that owns nothing yet."""
+    """Return the lease of an engine that owns no shard yet."""
     nothing = Ownership(namespace, owner, {})
     return LeaseState(nothing, nothing)

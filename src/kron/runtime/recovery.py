@@ -1,4 +1,4 @@
-"""Taking over: what an earlier owner left behind is found, or reported as lost."""
+"""Recovery: runs of an earlier owner are adopted or reported as orphaned, and lost store answers resolved."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,66 +16,66 @@ async def recover_orphans(
     ownership: Ownership,
     *,
     shards: frozenset[int],
-    hear: ReportSink,
+    report: ReportSink,
     now: int,
 ) -> list[RunReport]:
-    """Have launchers adopt the executions of some shards; return a report for each that is not found."""
+    """Let launchers adopt the runs in flight of some shards; return an orphan report for each of the rest."""
     left = [run for run in await store.in_flight(ownership) if shard_of(run.identity) in shards]
     if not left:
         return []
-    cases = await store.cases(ownership.namespace, [run.identity for run in left])
-    jobs = {case.job.identity: case.job for case in cases}
+    states = await store.cases(ownership.namespace, [run.identity for run in left])
+    jobs = {state.job.identity: state.job for state in states}
     left = [run for run in left if run.identity in jobs]
     reports: list[RunReport] = []
     for kind in {job.launcher_kind for job in jobs.values()}:
         launcher = launchers.get(kind)
-        mine = [run for run in left if jobs[run.identity].launcher_kind == kind]
-        launches = [Launch(jobs[run.identity], run) for run in mine]
-        found = await launcher.adopt(launches, hear) if launcher else frozenset()
+        runs = [run for run in left if jobs[run.identity].launcher_kind == kind]
+        launches = [Launch(jobs[run.identity], run) for run in runs]
+        adopted = await launcher.adopt(launches, report) if launcher else frozenset()
         reports += [
             RunReport(run.identity, run.key, run.attempt, RunEvent.ORPHANED, now)
-            for run in mine
-            if run.key not in found
+            for run in runs
+            if run.key not in adopted
         ]
     return reports
 
 
-def sort_out(
-    unsure: Sequence[Change], cases: Sequence[JobState]
+def confirm_changes(
+    unconfirmed: Sequence[Change], states: Sequence[JobState]
 ) -> tuple[list[Change], list[Launch], list[Launch]]:
-    """Return which changes are on record although the answer was lost, and what to start and end of them."""
-    jobs = {case.job.identity: case.job for case in cases}
-    found = {run.key: run for case in cases for run in case.runs}
-    known = [change for change in unsure if _was_written(change, jobs, found)]
+    """Return which changes were committed although the answer was lost, and their starts and ends."""
+    jobs = {state.job.identity: state.job for state in states}
+    stored = {run.key: run for state in states for run in state.runs}
+    committed = [change for change in unconfirmed if _was_written(change, jobs, stored)]
     starts = [
         Launch(change.job, run)
-        for change in unsure
+        for change in unconfirmed
         for run in change.starts
-        if _is_unacknowledged(found.get(run.key), run)
+        if _is_unacknowledged(stored.get(run.key), run)
     ]
     ends = [
         Launch(change.job, run)
-        for change in unsure
+        for change in unconfirmed
         for run in change.ends
-        if run.key not in found
-        or (found[run.key].attempt, found[run.key].reason) == (run.attempt, Reason.REPLACED)
+        if run.key not in stored
+        or (stored[run.key].attempt, stored[run.key].reason) == (run.attempt, Reason.REPLACED)
     ]
-    return known, starts, ends
+    return committed, starts, ends
 
 
-def _is_unacknowledged(found: RunRecord | None, run: RunRecord) -> bool:
-    """Say whether a start is on record just as it was to be, and nobody has heard of it since."""
-    return found is not None and (found.attempt, found.token, found.acked) == (run.attempt, run.token, 0)
+def _is_unacknowledged(stored: RunRecord | None, run: RunRecord) -> bool:
+    """Say whether a start is stored exactly as it was planned, and not acknowledged since."""
+    return stored is not None and (stored.attempt, stored.token, stored.acked) == (run.attempt, run.token, 0)
 
 
-def _was_written(change: Change, jobs: Mapping[str, JobRecord], found: Mapping[str, RunRecord]) -> bool:
-    """Say whether a change is on record; one that raises no revision was withheld, and told of already."""
+def _was_written(change: Change, jobs: Mapping[str, JobRecord], stored: Mapping[str, RunRecord]) -> bool:
+    """Say whether a change is committed; one that raises no revision is a withheld start."""
     job = jobs.get(change.job.identity)
     if job is None or not change.revision < change.job.revision <= job.revision:
         return False
-    if not all(_is_unacknowledged(found.get(run.key), run) for run in change.starts):
+    if not all(_is_unacknowledged(stored.get(run.key), run) for run in change.starts):
         return False
-    begun = {run.key for run in change.starts}
+    started = {run.key for run in change.starts}
     return not any(
-        run.key in found and found[run.key].in_flight and run.key not in begun for run in change.ended
+        run.key in stored and stored[run.key].in_flight and run.key not in started for run in change.ended
     )

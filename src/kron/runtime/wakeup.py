@@ -1,16 +1,54 @@
-"""The pace of a loop: it looks again at an instant, or when it is called; after a failure not before."""
+"""When the loop wakes: the engine's monotone clock, and a wait that ends at an instant or when called."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import timedelta
 
 from kron.core.time.instant import EPOCH
 from kron.ports import Clock
 
+MILLISECOND = timedelta(milliseconds=1)
+# A wall clock that moved against the monotonic one by more than this was set, or the machine slept.
+JUMP_MS = 500
+
+
+@dataclass(slots=True)
+class EngineClock:
+    """The wall clock made monotone; detects when it was set or when the machine slept.
+
+    `passed` is the latest instant the wall clock can have shown, whether or not it was read then.
+    """
+
+    clock: Clock
+    high: int = 0
+    passed: int = 0
+    _wall: int | None = None
+    _mono: float = 0.0
+
+    def wall(self) -> int:
+        """Return the wall clock's time, which may be earlier than before."""
+        return (self.clock.now() - EPOCH) // MILLISECOND
+
+    def look(self) -> int:
+        """Return the present instant without detecting a jump: only a wake does that."""
+        self.high = max(self.high, self.wall())
+        return self.high
+
+    def read(self) -> tuple[int, int]:
+        """Return the present instant in milliseconds, never decreasing, and how far the clock jumped."""
+        wall, mono = self.wall(), self.clock.monotonic()
+        expected = wall if self._wall is None else self._wall + round(1000 * (mono - self._mono))
+        jump = wall - expected
+        self._wall, self._mono = wall, mono
+        self.high = max(self.high, wall)
+        self.passed = max(self.high, expected)
+        return self.high, jump if abs(jump) > JUMP_MS else 0
+
 
 class Wakeup:
-    """When a loop looks again, and whether it is at work; a simulated clock stands still while it is."""
+    """When a loop wakes next, and whether it is working; a simulated clock stands still while it is."""
 
     def __init__(self, clock: Clock, rested: Callable[[], None]) -> None:
         self._clock = clock
@@ -18,38 +56,38 @@ class Wakeup:
         self._rested = rested
         self._called = asyncio.Event()
         self._hurried = asyncio.Event()
-        self._is_pausing = False
+        self._is_backing_off = False
         self._work: AbstractContextManager[None] | None = None
 
     @property
     def is_working(self) -> bool:
-        """Say whether the loop is at work."""
+        """Say whether the loop is working."""
         return self._work is not None
 
     @property
     def is_called(self) -> bool:
-        """Say whether the loop will look again at once in any case."""
+        """Say whether the loop wakes again at once in any case."""
         return self._called.is_set()
 
     def call(self, *, is_running: bool) -> None:
-        """Have the loop look again at once; one that pauses does so when its pause is over."""
-        if is_running and not self._is_pausing:
+        """Wake the loop now; one that backs off wakes when its backoff ends."""
+        if is_running and not self._is_backing_off:
             self.begin_work()
         self._called.set()
 
     def hurry(self, *, is_running: bool) -> None:
-        """Have the loop look again at once, also when it pauses."""
-        self._is_pausing = False
+        """Wake the loop now, even if it backs off."""
+        self._is_backing_off = False
         self._hurried.set()
         self.call(is_running=is_running)
 
-    def look(self) -> None:
-        """Begin to look: whoever calls from now on is heard afterwards."""
+    def start_wake(self) -> None:
+        """Start a wake: a call from now on leads to another one."""
         self.begin_work()
         self._called.clear()
 
-    def look_again(self) -> None:
-        """Have the next wait end at once."""
+    def skip_wait(self) -> None:
+        """Let the next wait end at once."""
         self._called.set()
 
     async def wait(self, wake_at: int | None) -> None:
@@ -58,13 +96,13 @@ class Wakeup:
             self.end_work()
         await first_of(self._clock, self._called, wake_at)
 
-    async def pause(self, until: int) -> None:
-        """Sleep until an instant, whoever calls, unless there is a hurry."""
-        self._is_pausing = not self._hurried.is_set()
-        if self._is_pausing:
+    async def back_off(self, until: int) -> None:
+        """Sleep until an instant, ignoring calls, unless hurried."""
+        self._is_backing_off = not self._hurried.is_set()
+        if self._is_backing_off:
             self.end_work()
         await first_of(self._clock, self._hurried, until)
-        self._is_pausing = False
+        self._is_backing_off = False
         self._hurried.clear()
 
     def begin_work(self) -> None:
@@ -74,7 +112,7 @@ class Wakeup:
             self._work.__enter__()
 
     def end_work(self) -> None:
-        """Let the clock go on."""
+        """Release the clock."""
         work, self._work = self._work, None
         if work is not None:
             work.__exit__(None, None, None)

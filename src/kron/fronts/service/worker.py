@@ -133,7 +133,7 @@ class Worker:
             with self._clock.working():
                 await self._engine.acquire()
         except OwnedError:
-            self._engine.health.rest()
+            self._engine.health.stand_by()
             if not self._stands_by:
                 _log.info("standing by: another worker looks after the schedules")
             self._stands_by = True

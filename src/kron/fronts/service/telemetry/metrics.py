@@ -140,7 +140,7 @@ class Metrics:
         if worker is None:
             return
         health = worker.health
-        tenure = health.tenure if worker.state in WORKING else None
+        tenure = health.lease if worker.state in WORKING else None
         since = {} if tenure is None else tenure.since
         yield family.gauge("kron_shards_owned", "Shards this worker looks after.", len(since))
         now = milliseconds_of(self._clock.now())
