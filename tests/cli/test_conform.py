@@ -138,7 +138,7 @@ def test_a_span_of_time_is_no_bound_where_there_is_compute(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        pytest.param(b"", "line 1: the first line is no header", id="empty"),
+        pytest.param(b"", "line 1: the first line is not a header", id="empty"),
         pytest.param(b'{"kron_trace": 1}\nx\n', "line 2: it is not JSON", id="no JSON"),
         pytest.param(b'{"kron_trace": 1}\n\xff\n', "it is not UTF-8 text", id="no UTF-8"),
         pytest.param(

@@ -1,7 +1,7 @@
 """The theory of correct scheduling as a checker: `check(Trace.from_jsonl(lines))["S1"].status`.
 
-A trace of what could be observed of a scheduler goes in; for every axiom a verdict comes out, and with
-a violation whose fault it is. Nothing here knows the engine that it judges.
+Input is a trace of a scheduler's observable events; output is a verdict for every axiom and, for a
+violation, the party to blame. Nothing here imports the engine that it judges.
 """
 
 from kron.core.errors import InvalidTraceError

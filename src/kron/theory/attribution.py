@@ -1,7 +1,7 @@
-"""Which tuples an event stands for, where the literal reading tells tuples of one id apart.
+"""The tuples that an event stands for, in the literal reading, which distinguishes tuples of one id.
 
-A start is that of the tuples of its id in the latest registered list, an end that of the start before
-it, a retry that of the failure before it. What was never registered has a tuple of its own.
+A start belongs to the tuples of its id in the latest registered list, an end to the start before it,
+a retry to the failure before it. An id that was never registered has a bare tuple.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,14 +10,14 @@ from kron.theory.event import RUN_ENDS, Event, Kind, Position, Task, TaskList
 
 
 def attributed(positions: Iterable[Position]) -> Iterator[Position]:
-    """Yield positions in which runs and retries say whose they are."""
+    """Yield the positions with the tuples of their runs and retries."""
     registered: tuple[TaskList, ...] = ()
     started: dict[str, tuple[Task, ...]] = {}
     failed: dict[str, tuple[Task, ...]] = {}
     for position in positions:
         lists = tuple(e.tasks for e in position.events if e.kind is Kind.INIT_SUCCESS and e.tasks is not None)
         registered = lists or registered
-        # Of one position the starts come first: an end that shares it may be theirs.
+        # Starts come first within a position: an end at the same position may belong to one of them.
         for event in position.events:
             if event.kind is Kind.RUN_START and event.task is not None:
                 started[event.task] = _tuples_of(event.task, registered)
@@ -25,8 +25,8 @@ def attributed(positions: Iterable[Position]) -> Iterator[Position]:
         for event in position.events:
             if event.task is not None and event.kind is not Kind.DUE and not event.subjects:
                 known = failed if event.kind is Kind.RETRY_DUE else started
-                found = known.get(event.task) or _tuples_of(event.task, registered)
-                event = event._replace(subjects=found)
+                subjects = known.get(event.task) or _tuples_of(event.task, registered)
+                event = event._replace(subjects=subjects)
             events.append(_noted(event, failed))
         yield position._replace(events=tuple(events))
 
@@ -38,10 +38,10 @@ def _noted(event: Event, failed: dict[str, tuple[Task, ...]]) -> Event:
 
 
 def _tuples_of(name: str, registered: tuple[TaskList, ...]) -> tuple[Task, ...]:
-    found = tuple(dict.fromkeys(task for tasks in registered for task in tasks.by_id.get(name, ())))
-    return found or (bare(name),)
+    tuples = tuple(dict.fromkeys(task for tasks in registered for task in tasks.by_id.get(name, ())))
+    return tuples or (bare(name),)
 
 
 def bare(name: str) -> Task:
-    """Return the tuple of an id that no list has: without a schedule and without a delay."""
+    """Return the tuple of an id outside all lists: without a schedule and without a delay."""
     return Task(name, None, 0)

@@ -1,7 +1,7 @@
-"""The axioms, one function each, by their definitions: slow, literal, and the measure of the monitors.
+"""The axioms, one function each, by their definitions: slow, literal, and the oracle of the monitors.
 
-Each takes a world, which is one prefix of a trace in one reading, and says how the axiom stands there.
-Where the letter of an axiom differs from Kron's reading, it stands beside it.
+Each takes a world, which is one prefix of a trace in one reading, and returns the axiom's status there.
+Where the literal reading of an axiom differs from Kron's, both are implemented.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +37,7 @@ Axiom: TypeAlias = Callable[[TraceWorld, LivenessBounds], Status]
 
 
 def _safety(formulas: Iterable[Formula]) -> Status:
-    """Say of formulas that hold at the first position whether all do."""
+    """Return PASSED if all formulas hold at the first position."""
     return Status.PASSED if all(formula[0] for formula in formulas if formula) else Status.FAILED
 
 
@@ -62,11 +62,11 @@ def ea3_one_action_at_a_time(world: TraceWorld, bounds: LivenessBounds) -> Statu
         {action for event in position.events if (action := _action(event, world.kron))}
         for position in world.positions
     ]
-    return _safety([always([len(found) <= 1 for found in actions])])
+    return _safety([always([len(distinct) <= 1 for distinct in actions])])
 
 
 def _action(event: Event, kron: bool) -> tuple[object, ...] | None:
-    """Return which action an event is: RE_x, RS_x, IS, IE, SS or SE; calls differ in Kron's reading."""
+    """Return the action of an event: RE_x, RS_x, IS, IE, SS or SE; calls differ in Kron's reading."""
     match event.kind:
         case Kind.RUN_SUCCESS | Kind.RUN_FAILURE:
             return "RE", event.task
@@ -103,24 +103,24 @@ def ea6_no_end_after_a_crash(world: TraceWorld, bounds: LivenessBounds) -> Statu
 
 
 def ea7_ends_follow_starts(world: TraceWorld, bounds: LivenessBounds) -> Status:
-    """G(RE_x -> Y Running_x), and the same of calls: each of its own, by the letter of any."""
-    found = [always(implies(world.ends(x), previous(world.running(x)))) for x in world.subjects]
+    """G(RE_x -> Y Running_x), and the same per call; in the literal reading for any call."""
+    formulas = [always(implies(world.ends(x), previous(world.running(x)))) for x in world.subjects]
     for start, ends in ((Kind.INIT_START, tuple(INIT_ENDS)), (Kind.STOP_START, (Kind.STOP_END,))):
         if world.kron:
             never = [False] * len(world.positions)
             for call in world.calls(ends):
                 opened = world.calls_open(start, *ends).get(call, never)
-                found.append(always(implies(world.of_call(call, *ends), previous(opened))))
+                formulas.append(always(implies(world.of_call(call, *ends), previous(opened))))
         else:
             opened = hold(world.some(start), either(world.some(*ends), world.crash))
-            found.append(always(implies(world.some(*ends), previous(opened))))
-    return _safety(found)
+            formulas.append(always(implies(world.some(*ends), previous(opened))))
+    return _safety(formulas)
 
 
 def s1_start_safety(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(RS_x -> Y Obligation_x)."""
     never = [False] * len(world.positions)
-    found = []
+    formulas = []
     for x in world.subjects:
         owed = [
             world.obligation(tasks, task)
@@ -128,8 +128,8 @@ def s1_start_safety(world: TraceWorld, bounds: LivenessBounds) -> Status:
             for task in tasks.tasks
             if (task.is_like(x) if world.kron else task == x)
         ]
-        found.append(always(implies(world.starts(x), previous(either(never, *owed)))))
-    return _safety(found)
+        formulas.append(always(implies(world.starts(x), previous(either(never, *owed)))))
+    return _safety(formulas)
 
 
 def successful_starts(world: TraceWorld, x: Task) -> Formula:
@@ -139,7 +139,7 @@ def successful_starts(world: TraceWorld, x: Task) -> Formula:
 
 
 def s2_conservation_of_starts(world: TraceWorld, bounds: LivenessBounds) -> Status:
-    """AtMostOne(Due_x, RSucc_x), by the letter; else a due of a tuple registered at a start since counts."""
+    """AtMostOne(Due_x, RSucc_x) literally; else a due of a tuple registered at a start since counts."""
     if not world.kron:
         return _safety(at_most_one(world.due(x), successful_starts(world, x)) for x in world.subjects)
     apart = all(
@@ -154,7 +154,7 @@ def _pairs(formula: Formula) -> list[tuple[int, int]]:
 
 
 def _separated(world: TraceWorld, name: str, p: int, q: int) -> bool:
-    """Say whether between two successful starts, up to the second, lies what allows it (reading 12)."""
+    """Return whether a due or first coming after the first start allows the second (reading 12)."""
     starts = world.starts(bare(name))
     tuples: set[Task] = set()
     for s in range(p + 1, q + 1):
@@ -173,14 +173,14 @@ def s3_stop_consistency(world: TraceWorld, bounds: LivenessBounds) -> Status:
 
 def s4_registration_soundness(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """R not valid => G(not IEs_R)."""
-    wrong = world.where(
+    invalid = world.where(
         lambda event: event.kind is Kind.INIT_SUCCESS and event.tasks is not None and not event.tasks.valid
     )
-    return _safety([always(negate(wrong))])
+    return _safety([always(negate(invalid))])
 
 
 def s5_registration_completeness(world: TraceWorld, bounds: LivenessBounds) -> Status:
-    """R valid => G(IFail -> an excuse), per call; by the letter per list, with fewer excuses."""
+    """R valid => G(IFail -> an excuse), per call; literally per list, with fewer excuses."""
     init = (Kind.INIT_START, *INIT_ENDS)
     busy = previous(
         either(*(world.initializing(tasks) for tasks in world.lists))
@@ -188,15 +188,15 @@ def s5_registration_completeness(world: TraceWorld, bounds: LivenessBounds) -> S
         else world.any_open(*init)
     )
     if not world.kron:
-        found = []
+        formulas = []
         for tasks in world.lists:
             refused = until(
                 negate(world.of_list(tasks, Kind.INIT_SUCCESS)), world.of_list(tasks, Kind.INIT_FAILURE)
             )
             failing = both(world.of_list(tasks, Kind.INIT_START), refused)
             if tasks.valid:
-                found.append(always(implies(failing, busy)))
-        return _safety(found)
+                formulas.append(always(implies(failing, busy)))
+        return _safety(formulas)
     refusals = [
         _excused(world, call, p, busy)
         for call in world.calls([Kind.INIT_START])
@@ -207,7 +207,7 @@ def s5_registration_completeness(world: TraceWorld, bounds: LivenessBounds) -> S
 
 
 def _excused(world: TraceWorld, call: Name, p: int, busy: Formula) -> bool:
-    """Say whether the call that began at p was not refused, or with an excuse (reading 4)."""
+    """Return whether the call that started at p was not refused, or with an excuse (reading 4)."""
     spoiled = either(world.of_call(call, Kind.INIT_SUCCESS), world.crash)
     ends = world.of_call(call, Kind.INIT_FAILURE)
     if not until(negate(spoiled), ends)[p]:
@@ -220,7 +220,7 @@ def _excused(world: TraceWorld, call: Name, p: int, busy: Formula) -> bool:
 
 
 def s6_no_concurrent_initialization(world: TraceWorld, bounds: LivenessBounds) -> Status:
-    """AtMostOne(SE or Crash, IEs); by the letter the other way round."""
+    """AtMostOne(SE or Crash, IEs); literally the other way round."""
     ended = either(world.some(Kind.STOP_END), world.crash)
     success = world.some(Kind.INIT_SUCCESS)
     return _safety([at_most_one(ended, success) if world.kron else at_most_one(success, ended)])

@@ -1,4 +1,4 @@
-"""How long a promise may take: compute-bounded modalities with witnesses, or a span of wall time."""
+"""The bound of a promise: compute-bounded modalities with witnesses, or a span of wall time."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from kron.theory.encoding import bits_of_time
 class Witnesses:
     """The numbers (a, b, t_lag) of a scheduler: a bound is a times the length of its arguments plus b.
 
-    Compute and lag trade one for one (reading 19): `F!<=C (P)` holds if and only if P comes before more
+    Compute and lag trade one for one (reading 19): `F!<=C (P)` holds if and only if P holds before more
     than C + t_lag compute has passed.
     """
 
@@ -22,10 +22,10 @@ class Witnesses:
     def __post_init__(self) -> None:
         for name, value in (("a", self.a), ("b", self.b), ("t_lag", self.t_lag)):
             if type(value) is not int or value < 0:
-                raise InvalidOptionError(option=name, value=value, reason="use a whole number from 0 on")
+                raise InvalidOptionError(option=name, value=value, reason="use a whole number from 0")
 
     def allowed(self, size: int) -> int:
-        """Return how much compute may pass for arguments of this size."""
+        """Return the compute allowed for arguments of this size."""
         return self.a * size + self.b + self.t_lag
 
 
@@ -35,5 +35,5 @@ def size_of(list_bits: int, t: int) -> int:
 
 
 def compute_in(points: Iterable[int], start: int, end: int) -> int:
-    """Return compute([start, end]): how many time points between two, both included, carry a Compute."""
+    """Return compute([start, end]): the number of time points in it, ends included, with a Compute."""
     return sum(start <= point <= end for point in set(points))

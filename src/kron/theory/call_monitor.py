@@ -1,4 +1,4 @@
-"""The monitor of calls: the calls of EA7, S4, S5 and S6, and what L2 and L3 demand."""
+"""The monitor of calls: the calls of EA7, S4, S5 and S6, and the promises of L2 and L3."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -9,12 +9,12 @@ from kron.theory.pending import Promises
 from kron.theory.position import NEVER, PositionKinds
 from kron.theory.registry import Registry
 
-# What a call is known by: its name, or by the letter its list.
+# The key of a call: its name, or in the literal reading its list.
 CallKey: TypeAlias = Name | TaskList
 
 
 class Opened:
-    """A call that is open; `cut` is a position at which it both began and ended."""
+    """An open call; `cut` is a position at which it both started and ended."""
 
     __slots__ = ("cut", "start", "tasks")
 
@@ -25,45 +25,45 @@ class Opened:
 
 
 class Latches:
-    """Which calls of one sort are open: Hold(start, end or Crash) for each key."""
+    """The open calls of one kind: Hold(start, end or Crash) for each key."""
 
     def __init__(self) -> None:
         self._open: dict[CallKey, Opened] = {}
         self.cut = NEVER
 
     def is_open(self, key: CallKey, pos: int) -> bool:
-        """Say whether a call is open at a position."""
-        found = self._open.get(key)
-        return found is not None and found.cut != pos
+        """Return whether a call is open at a position."""
+        opened = self._open.get(key)
+        return opened is not None and opened.cut != pos
 
     def any_open(self, pos: int, *, but: CallKey = "", exact: bool = False) -> bool:
-        """Say whether some call is open at a position; with `exact`, one other than `but`."""
+        """Return whether some call is open at a position; with `exact`, one other than `but`."""
         return any(one.cut != pos and not (exact and key == but) for key, one in self._open.items())
 
     def lists(self) -> list[TaskList]:
-        """Return the lists of the calls that have begun and not ended before."""
+        """Return the lists of the calls that have started and not ended before."""
         return [one.tasks for one in self._open.values()]
 
-    def begin(self, key: CallKey, pos: int, tasks: TaskList) -> None:
-        """Note that a call begins."""
+    def start(self, key: CallKey, pos: int, tasks: TaskList) -> None:
+        """Record the start of a call."""
         self._open[key] = Opened(pos, tasks)
 
     def end(self, key: CallKey, pos: int) -> None:
-        """Note that a call ends."""
-        found = self._open.get(key)
-        if found is not None and found.start == pos:
-            found.cut = self.cut = pos
-        elif found is not None:
+        """Record the end of a call."""
+        opened = self._open.get(key)
+        if opened is not None and opened.start == pos:
+            opened.cut = self.cut = pos
+        elif opened is not None:
             del self._open[key]
 
     def end_all(self, pos: int) -> None:
-        """Note that all calls end, as in a crash."""
+        """Record the end of all calls, as in a crash."""
         for key in list(self._open):
             self.end(key, pos)
 
 
 class Refusable:
-    """A call that may still be refused, and whether that is excused by now (S5)."""
+    """A call that may still be refused, and whether a refusal is excused by now (S5)."""
 
     __slots__ = ("excused", "since", "valid")
 
@@ -92,7 +92,7 @@ class CallMonitor:
         self._kron = kron
         self._inits = Latches()
         self._stops = Latches()
-        # By the letter: initializations by list.
+        # Initializations by list, for the literal reading.
         self._by_list = Latches()
         self._refusable: dict[CallKey, Refusable] = {}
         # L3: stops that wait for quiescence, and the longest list since.
@@ -100,15 +100,15 @@ class CallMonitor:
         self._success = self._ended = NEVER
 
     def _call(self, event: Event) -> CallKey:
-        """Return the key of a call for EA7: its name, or by the letter one for all."""
+        """Return the key of a call for EA7: its name, or in the literal reading one for all."""
         return event.call if self._kron else None
 
     def _list_key(self, event: Event) -> CallKey:
-        """Return the key for S5 and L2: the call, or by the letter the list."""
+        """Return the key for S5 and L2: the call, or in the literal reading the list."""
         return event.call if self._kron else event.tasks
 
     def look_back(self, moment: PositionKinds) -> None:
-        """Judge what depends on the position before."""
+        """Judge the axioms that depend on the preceding position."""
         for kind in INIT_ENDS:
             for event in moment.of(kind):
                 if not self._inits.is_open(self._call(event), moment.previous):
@@ -124,7 +124,7 @@ class CallMonitor:
             self._expect(event, moment, busy=busy)
 
     def _expect(self, event: Event, moment: PositionKinds, *, busy: bool) -> None:
-        """Take note of a call that S5 may have to judge; one that began while another was open is excused."""
+        """Record a call that S5 may have to judge; one that started while another was open is excused."""
         assert event.tasks is not None
         key = self._list_key(event)
         known = self._refusable.get(key)
@@ -134,15 +134,15 @@ class CallMonitor:
             self._refusable[key] = Refusable(moment.i, valid=event.tasks.valid, excused=busy)
 
     def move_on(self, moment: PositionKinds) -> None:
-        """Take this position in, before the registry does."""
+        """Process this position, before the registry does."""
         pos = moment.pos
         for event in moment.of(Kind.INIT_START):
             tasks = event.tasks or NO_LIST
-            self._inits.begin(self._call(event), pos, tasks)
+            self._inits.start(self._call(event), pos, tasks)
             if not self._kron:
-                self._by_list.begin(tasks, pos, tasks)
+                self._by_list.start(tasks, pos, tasks)
         for event in moment.of(Kind.STOP_START):
-            self._stops.begin(self._call(event), pos, NO_LIST)
+            self._stops.start(self._call(event), pos, NO_LIST)
         for kind in INIT_ENDS:
             for event in moment.of(kind):
                 self._inits.end(self._call(event), pos)
@@ -155,7 +155,7 @@ class CallMonitor:
                 latches.end_all(pos)
 
     def was_cut(self, pos: int) -> bool:
-        """Say whether a call both began and ended at a position, so that it is open at the next."""
+        """Return whether a call both started and ended at a position, so that it is open at the next."""
         return pos in (self._inits.cut, self._stops.cut, self._by_list.cut)
 
     def is_stopping(self, pos: int) -> bool:
@@ -166,7 +166,7 @@ class CallMonitor:
         """Judge S4, S5 and S6, after the registry has moved on."""
         for event in moment.of(Kind.INIT_SUCCESS):
             if event.tasks is not None and not event.tasks.valid:
-                self._failures.add("S4", moment, "a list that is not valid was accepted", event=event)
+                self._failures.add("S4", moment, "an invalid list was accepted", event=event)
         if self._refusable:
             self._judge_refusals(moment)
         self._judge_successes(moment)
@@ -179,17 +179,17 @@ class CallMonitor:
                 if not call.excused and (always or self._inits.any_open(pos, but=key, exact=True)):
                     call.excused = True
         for event in moment.of(Kind.INIT_FAILURE):
-            found = self._refusable.pop(self._list_key(event), None)
-            if found is not None and found.valid and not found.excused:
-                message = "a valid list was refused while nothing stood in its way"
-                self._failures.add("S5", moment, message, event=event, since=found.since)
+            refused = self._refusable.pop(self._list_key(event), None)
+            if refused is not None and refused.valid and not refused.excused:
+                message = "a valid list was refused without an excuse"
+                self._failures.add("S5", moment, message, event=event, since=refused.since)
         for event in moment.of(Kind.INIT_SUCCESS):
             self._refusable.pop(self._list_key(event), None)
         if moment.crash and self._kron:
             self._refusable.clear()
 
     def _judge_successes(self, moment: PositionKinds) -> None:
-        """S6: AtMostOne(SE or Crash, IEs), by the letter AtMostOne(IEs, SE or Crash)."""
+        """S6: AtMostOne(SE or Crash, IEs), literally AtMostOne(IEs, SE or Crash)."""
         success = Kind.INIT_SUCCESS in moment.by_kind
         ended = moment.crash or Kind.STOP_END in moment.by_kind
         before = (self._success, self._ended)

@@ -15,7 +15,7 @@ from kron.theory.report import Report
 from kron.theory.trace import Trace
 from kron.theory.verdict import READINGS
 
-# How many positions a picture shows before the first violation and after it.
+# The positions kept for display before the first violation and after it.
 BEFORE, AFTER = 9, 3
 
 
@@ -30,15 +30,15 @@ def check(
     """Judge a trace by every axiom, in one pass.
 
     `witnesses`, or a tuple (a, b, t_lag), bound the liveness axioms by compute; without them a promise
-    only has to be kept at some time. A trace without Compute events can be judged by `within`, a bound in
-    the trace's own unit of time. `happy` are the kinds of Supernatural events that the scheduler must cope
-    with; from any other on, verdicts are out of scope.
+    has no limit. A trace without Compute events can be judged by `within`, a bound in the unit of the
+    trace. `happy` are the kinds of Supernatural events that the scheduler must handle; from any other
+    kind on, verdicts are out of scope.
     """
     kron = _is_kron(reading)
     _check_within(within, trace)
     bound = Witnesses(*witnesses) if isinstance(witnesses, tuple) else witnesses
-    settings = CheckOptions(kron=kron, witnesses=bound, within=within, happy=_kinds(happy))
-    monitor = Monitor(trace.header, settings)
+    options = CheckOptions(kron=kron, witnesses=bound, within=within, happy=_kinds(happy))
+    monitor = Monitor(trace.header, options)
     window = RecentPositions()
     pauses = Pauses()
     positions = positions_of(trace, kron=kron)
@@ -48,7 +48,7 @@ def check(
         window.pass_to(position, bool(monitor.failures.found))
         pauses.pass_to(position)
     for _ in positions:
-        pass  # what cannot be judged must still be readable
+        pass  # the part that is not judged must still be readable
     return Report(
         reading=reading,
         findings=monitor.finish(),
@@ -63,8 +63,8 @@ def fit(
 ) -> Witnesses:
     """Return the smallest witnesses with which no liveness axiom fails on a trace with Compute events.
 
-    `t_lag` is given, then `b`, then `a` is found (reading 19). Every list has some length, so a large
-    enough `a` always does: the smallest `b` is 0 unless a larger one is wanted.
+    `t_lag` and `b` are given, and `a` is computed (reading 19). Every list has some length, so a large
+    enough `a` always exists; `b` may be 0.
     """
     if not trace.header.computed:
         raise InvalidOptionError(option="trace", value="", reason="it has no Compute events to fit to")
@@ -75,7 +75,7 @@ def fit(
 
 
 class Cost(NamedTuple):
-    """What one promise of an axiom cost, and the length of its arguments."""
+    """The compute that one promise of an axiom cost, and the length of its arguments."""
 
     axiom: str
     compute: int
@@ -83,24 +83,24 @@ class Cost(NamedTuple):
 
 
 def costs_of(trace: Trace, *, reading: str = "kron", happy: Iterable[str] = ()) -> list[Cost]:
-    """Return what every promise cost in a trace with Compute events."""
-    found: list[Cost] = []
+    """Return the cost of every promise in a trace with Compute events."""
+    costs: list[Cost] = []
 
     def observe(axiom: str, compute: int, size: int) -> None:
-        found.append(Cost(axiom, compute, size))
+        costs.append(Cost(axiom, compute, size))
 
     kron = _is_kron(reading)
-    settings = CheckOptions(kron=kron, happy=_kinds(happy), observe=observe)
-    monitor = Monitor(trace.header, settings)
+    options = CheckOptions(kron=kron, happy=_kinds(happy), observe=observe)
+    monitor = Monitor(trace.header, options)
     for position in positions_of(trace, kron=kron):
         if not monitor.feed(position):
             break
     monitor.finish()
-    return found
+    return costs
 
 
 def positions_of(trace: Trace, *, kron: bool) -> Iterator[Position]:
-    """Yield the positions as they are judged: with the pulses the trace leaves out."""
+    """Yield the positions as they are judged: with the derived pulses."""
     positions = derived(trace.header, trace, kron=kron)
     return positions if kron else attributed(positions)
 
@@ -115,7 +115,7 @@ class RecentPositions:
         self._after: list[Position] | None = None
 
     def pass_to(self, position: Position, failed: bool) -> None:
-        """Take one position in."""
+        """Process one position."""
         if self._after is None:
             self._kept.append(position)
             self._after = [] if failed else None
@@ -124,7 +124,7 @@ class RecentPositions:
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        """Return the positions about the first violation, none if there was none."""
+        """Return the positions near the first violation, none if there was none."""
         return () if self._after is None else (*self._kept, *self._after)
 
 
@@ -142,7 +142,7 @@ def _check_within(within: int | None, trace: Trace) -> None:
     if within is None:
         return
     if type(within) is not int or within < 0:
-        raise InvalidOptionError(option="within", value=within, reason="use a whole number from 0 on")
+        raise InvalidOptionError(option="within", value=within, reason="use a whole number from 0")
     if trace.header.computed:
         reason = "the trace has Compute events; bound them by witnesses"
         raise InvalidOptionError(option="within", value=within, reason=reason)

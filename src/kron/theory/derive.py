@@ -1,10 +1,10 @@
-"""Pulses that a trace leaves out: minutes, dues and retries, put where the theory has them.
+"""Derived pulses: the minutes, dues and retries that a trace does not write out.
 
-The minute and all dues of an instant share a position, each retry has its own, all just before the
-first written event at or after that time; a retry without delay stands directly after its failure.
-Of the minutes that pass between two written events only those are positions that change something:
-the first, the last, and the first due of each schedule. So a gap of years costs no more than one of
-hours, and every formula has the same value as if all were there.
+The minute and all dues of an instant share a position, each retry has a separate one, all just before
+the first written event at or after that time; a retry without delay directly follows its failure. Of
+the minutes between two written events only those that change something are positions: the first, the
+last, and the first due of each schedule. So a gap of years costs no more than one of hours, and every
+formula has the same value as if all minutes were present.
 """
 
 import heapq
@@ -15,21 +15,22 @@ from kron.core.errors import InputError
 from kron.core.time.instant import FIRST_SECOND
 from kron.theory.event import Event, Kind, Name, Position, Task, TaskList
 from kron.theory.header import Header
-from kron.theory.retry import Retries
 
 EVERY_MINUTE = "* * * * *"
 LISTS_CHANGE = frozenset({Kind.INIT_START, Kind.INIT_SUCCESS, Kind.INIT_FAILURE, Kind.CRASH})
 _MINUTE = Event(Kind.MINUTE_START)
+# The stale entries the heap of retries may hold beyond twice the live ones.
+MAX_STALE = 64
 
 
 def derived(
     header: Header, positions: Iterable[Position], *, kron: bool, universe: Iterable[Task] | None = None
 ) -> Iterator[Position]:
-    """Yield the positions of a trace together with the pulses its header leaves to the checker.
+    """Yield the positions of a trace together with the pulses that its header declares as derived.
 
-    Without a `universe` only the tasks met so far have dues, which is all that can be judged at any
-    moment; what a list brings that was due before carries its instant. A universe is the whole of it
-    from the beginning, as the theory has it.
+    Without a `universe` only the tasks seen so far have dues, which is sufficient at any position; the
+    earlier due of a new task carries its instant. A universe names all tasks from the start, as in the
+    theory.
     """
     if not header.derive:
         yield from positions
@@ -46,19 +47,19 @@ def derived(
                 events = (*minutes.meet(position), *events)
         if retries is not None and (expired := retries.until(position.t)):
             pulses = sorted(pulses + expired, key=lambda pulse: pulse[0])
-        for t, found in pulses:
-            yield Position(place, position.i, t, tuple(found))
+        for t, pulse in pulses:
+            yield Position(place, position.i, t, tuple(pulse))
             place += 1
         yield Position(place, position.i, position.t, events)
         place += 1
         if retries is not None:
-            for _, found in retries.after(position):
-                yield Position(place, position.i, position.t, tuple(found))
+            for _, pulse in retries.after(position):
+                yield Position(place, position.i, position.t, tuple(pulse))
                 place += 1
 
 
 class Minutes:
-    """The minutes of a zone, and the dues of the schedules that matter."""
+    """The minutes of a zone, and the dues of the schedules in use."""
 
     def __init__(self, header: Header, universe: Iterable[Task] | None) -> None:
         assert header.per_second is not None
@@ -67,12 +68,12 @@ class Minutes:
         self._dues = Kind.DUE in header.derive
         self._every = Schedule(EVERY_MINUTE, header.timezone, dialect="posix").plan
         self._fixed = universe is not None
-        # The schedules that are watched, the ids that have them, and when each is due next.
+        # The schedules in use, the ids that have them, and the next due of each.
         self._ids: dict[str, dict[str, None]] = {}
         self._next: list[tuple[int, str]] = []
         self._calls: dict[Name, TaskList] = {}
         self._last: int | None = None
-        # Before this second there is nothing to find.
+        # The next minute: before it there are no pulses.
         self._minute_ahead = FIRST_SECOND
         for task in universe or ():
             self._add(task)
@@ -92,23 +93,23 @@ class Minutes:
         self._last = now
         if latest is None or first is None or first > now:
             return []
-        found: dict[int, list[Event]] = {first: [_MINUTE], latest: [_MINUTE]}
+        pulses: dict[int, list[Event]] = {first: [_MINUTE], latest: [_MINUTE]}
         while self._next and self._next[0][0] <= now:
             due, schedule = heapq.heappop(self._next)
             plan = self._plan_of(schedule)
             assert plan is not None
             instants = {due, latest} if plan.prev_at_or_before(latest) == latest else {due}
             for instant in instants:
-                found.setdefault(instant, [_MINUTE]).extend(self._dues_of(schedule))
+                pulses.setdefault(instant, [_MINUTE]).extend(self._dues_of(schedule))
             self._push(schedule, now)
-        return [(second * self._unit, found[second]) for second in sorted(found)]
+        return [(second * self._unit, pulses[second]) for second in sorted(pulses)]
 
     def concerns(self, position: Position) -> bool:
-        """Say whether a position changes which tasks matter."""
+        """Return whether a position changes the tasks in use."""
         return any(event.kind in LISTS_CHANGE for event in position.events)
 
     def meet(self, position: Position) -> list[Event]:
-        """Take note of the lists of a position; return the last due of each task that is new."""
+        """Process the lists of a position; return the last due of each new task."""
         if self._fixed or not self._dues:
             return []
         late: list[Event] = []
@@ -130,7 +131,7 @@ class Minutes:
         return late
 
     def _late(self, task: Task) -> Iterator[Event]:
-        """Add a task that is not watched yet, and give its last due if it had one."""
+        """Add a task unless it is in use, and yield its last due if it had one."""
         if task.schedule is None or task.id in self._ids.get(task.schedule, ()):
             return
         self._add(task)
@@ -151,7 +152,7 @@ class Minutes:
         self._ids[schedule][task.id] = None
 
     def _keep(self, lists: Sequence[TaskList]) -> None:
-        """Forget the tasks that stand in none of the lists."""
+        """Drop the tasks that are in none of the lists."""
         before, self._ids = self._ids, {}
         for tasks in lists:
             for task in tasks.tasks:
@@ -174,8 +175,78 @@ class Minutes:
         return [Event(Kind.DUE, task=name, schedule=schedule) for name in self._ids[schedule]]
 
     def _plan_of(self, schedule: str) -> Plan | None:
-        """Return the plan of a schedule, None of one that is no expression: it is never due."""
+        """Return the plan of a schedule, None for an invalid expression: it is never due."""
         try:
             return Schedule(schedule, self._zone, dialect="posix").plan if self._dues else None
         except InputError:
             return None
+
+
+class Retries:
+    """The failures whose retry delay has not passed.
+
+    In Kron's reading a start withdraws the retry and an override moves it; in the literal one each
+    failure has its pulse in any case.
+    """
+
+    def __init__(self, *, kron: bool) -> None:
+        self._kron = kron
+        self._registered: tuple[TaskList, ...] = ()
+        self._failed: dict[str, int] = {}
+        self._waiting: list[tuple[int, int, Task]] = []
+        self._count = 0
+
+    def until(self, t: int) -> list[tuple[int, list[Event]]]:
+        """Return the pulses up to time `t`, each with its time."""
+        pulses = []
+        while self._waiting and self._waiting[0][0] <= t:
+            at, _, task = heapq.heappop(self._waiting)
+            if self._counts(at, task):
+                pulses.append((at, [Event(Kind.RETRY_DUE, task=task.id, subjects=(task,))]))
+        return pulses
+
+    def after(self, position: Position) -> list[tuple[int, list[Event]]]:
+        """Process a position; return the pulses directly after it."""
+        lists = tuple(
+            event.tasks for event in position.events if event.kind is Kind.INIT_SUCCESS and event.tasks
+        )
+        if lists:
+            self._registered = lists
+        # A start withdraws the failures before it, not those that share its position.
+        for kind in (Kind.RUN_START, Kind.RUN_FAILURE):
+            for event in position.events:
+                if event.kind is kind and event.task is not None:
+                    self._note_run(kind, event.task, position.t)
+        if lists and self._kron:
+            self._move(position.t)
+        return self.until(position.t)
+
+    def _note_run(self, kind: Kind, name: str, t: int) -> None:
+        if kind is Kind.RUN_START:
+            self._failed.pop(name, None)
+        elif kind is Kind.RUN_FAILURE:
+            self._failed[name] = t
+            for task in self._tuples_of(name):
+                self._push(t, task)
+
+    def _move(self, t: int) -> None:
+        """Apply the delays of a new list; one that has already passed needs no pulse."""
+        for name, failed_at in self._failed.items():
+            for task in self._tuples_of(name):
+                if failed_at + task.retry_delay > t:
+                    self._push(failed_at, task)
+
+    def _push(self, failed_at: int, task: Task) -> None:
+        if task.retry_delay < 0:
+            return
+        self._count += 1
+        heapq.heappush(self._waiting, (failed_at + task.retry_delay, self._count, task))
+        if self._kron and len(self._waiting) > 2 * len(self._failed) + MAX_STALE:
+            self._waiting = [entry for entry in self._waiting if self._counts(entry[0], entry[2])]
+            heapq.heapify(self._waiting)
+
+    def _counts(self, at: int, task: Task) -> bool:
+        return not self._kron or self._failed.get(task.id) == at - task.retry_delay
+
+    def _tuples_of(self, name: str) -> list[Task]:
+        return [task for tasks in self._registered for task in tasks.by_id.get(name, ())]

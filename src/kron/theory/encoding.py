@@ -1,9 +1,9 @@
-"""The canonical prefix-free encoding of lists and values, and the lengths that bounds are made of.
+"""The canonical prefix-free encoding of lists and values, and the lengths that bounds depend on.
 
-A natural number is written in Elias' gamma code of its successor, a text as its length in bytes and
-the bytes, a task as its name, its schedule and its delay, a list as its length and its tasks. What a
-trace cannot show (the callback, the opaque key) has no bits. The length of a time is given by the
-theory itself.
+A natural number is written in Elias' gamma code of its successor, a string as its length in bytes and
+the bytes, a task as its name, its schedule and its delay, a list as its length and its tasks. The
+callback and the opaque key, which a trace cannot show, have no bits. The theory itself defines the
+length of a time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class TaskLike(Protocol):
-    """What a task shows of itself."""
+    """The fields of a task that are encoded."""
 
     @property
     def id(self) -> str:
@@ -30,13 +30,13 @@ class TaskLike(Protocol):
 
 
 def encode_number(number: int) -> str:
-    """Return the code of a natural number as a text of zeros and ones; a negative one counts as zero."""
+    """Return the code of a natural number as zeros and ones; a negative number counts as zero."""
     digits = f"{max(number, 0) + 1:b}"
     return "0" * (len(digits) - 1) + digits
 
 
 def encode_text(text: str) -> str:
-    """Return the code of a text."""
+    """Return the code of a string."""
     octets = text.encode("utf-8", "surrogatepass")
     return encode_number(len(octets)) + "".join(f"{octet:08b}" for octet in octets)
 
@@ -57,7 +57,7 @@ def bits_of_number(number: int) -> int:
 
 
 def bits_of_text(text: str) -> int:
-    """Return the length of a text's code."""
+    """Return the length of a string's code."""
     size = len(text.encode("utf-8", "surrogatepass"))
     return bits_of_number(size) + 8 * size
 

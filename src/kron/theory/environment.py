@@ -1,13 +1,13 @@
-"""Which kind of environment a trace shows, by the compute it grants."""
+"""The class of environment that a trace shows, by the compute it grants."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from kron.theory.event import Kind, Position
 
-# A stretch without compute longer than this part of the trace has no bound that the trace could show.
+# A pause longer than this part of the trace has no bound that the trace could show.
 FREEZING_PART = 0.5
-# How much longer than the mean the longest stretch is in a burst, and at most is where density is even.
+# The longest pause over the mean: at least this in a burst, at most this where density is even.
 BURST_FACTOR = 10
 EVEN_FACTOR = 3
 
@@ -23,7 +23,7 @@ class EnvironmentClass(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What a trace shows of its environment: every stretch of `longest_pause` + 1 points has a Compute."""
+    """The observed environment: every `longest_pause` + 1 consecutive points have a Compute."""
 
     kind: EnvironmentClass
     points: int
@@ -31,7 +31,7 @@ class Environment:
     longest_pause: int
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as JSON has it."""
+        """Return the JSON object."""
         return {
             "class": str(self.kind),
             "points": self.points,
@@ -41,7 +41,7 @@ class Environment:
 
 
 class Pauses:
-    """Measures compute and the stretches without it, one position after the other."""
+    """Measures compute and the pauses without it, one position at a time."""
 
     __slots__ = ("_compute", "_first", "_last", "_latest", "_longest")
 
@@ -53,7 +53,7 @@ class Pauses:
         self._compute = 0
 
     def pass_to(self, position: Position) -> None:
-        """Take one position in."""
+        """Process one position."""
         t = position.t
         if self._first is None:
             self._first, self._latest = t, t - 1
@@ -65,7 +65,7 @@ class Pauses:
             self._compute += 1
 
     def environment(self) -> Environment | None:
-        """Return what was seen, None of an empty trace."""
+        """Return the environment, None for an empty trace."""
         if self._first is None or self._latest is None:
             return None
         points = self._last - self._first + 1

@@ -1,4 +1,4 @@
-"""The observable alphabet: what can stand in a trace, and who brings it about."""
+"""The observable alphabet: the events of a trace, and the party that causes each."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -28,12 +28,12 @@ class Kind(StrEnum):
     COMPUTE = "Compute"
     SUPERNATURAL = "Supernatural"
 
-    # An enum hashes by name, in Python; millions of events are told apart by the text's own hash.
+    # Enum hashes by name in Python code; the hash of str is native, and millions of events are hashed.
     __hash__ = str.__hash__
 
 
 class Owner(StrEnum):
-    """Who brings an event about."""
+    """The party that causes an event."""
 
     ENVIRONMENT = "environment"
     SCHEDULER = "scheduler"
@@ -62,16 +62,16 @@ INIT_ENDS = frozenset({Kind.INIT_SUCCESS, Kind.INIT_FAILURE})
 RUN_ENDS = frozenset({Kind.RUN_SUCCESS, Kind.RUN_FAILURE})
 RUN_EVENTS = RUN_ENDS | {Kind.RUN_START}
 STOP_EVENTS = frozenset({Kind.STOP_START, Kind.STOP_END})
-# What EA2 and EA3 speak about; a pulse, a crash and compute are no actions.
+# The actions of EA2 and EA3; pulses, crashes and compute are not actions.
 ACTIONS = INIT_EVENTS | STOP_EVENTS | RUN_EVENTS
 TASK_EVENTS = RUN_EVENTS | {Kind.DUE, Kind.RETRY_DUE}
 
-# What names a call or a list; traces without names have None.
+# The name of a call or a list; None in traces without names.
 Name: TypeAlias = str | int | None
 
 
 class Opaque:
-    """What tells two tuples apart that are the same otherwise. It can be compared, and that is all."""
+    """A key that distinguishes otherwise equal tuples. It supports comparison only."""
 
     __slots__ = ("_key",)
 
@@ -89,10 +89,10 @@ class Opaque:
 
 
 class Task(NamedTuple):
-    """A task as a trace knows it.
+    """A task as a trace describes it.
 
-    The callback's name and the opaque key are seldom written down: a scheduler cannot see the key, and
-    whoever only listens sees neither.
+    The callback's name and the opaque key are optional: a scheduler cannot see the key, and an observer
+    sees neither.
     """
 
     id: str
@@ -102,12 +102,12 @@ class Task(NamedTuple):
     key: Opaque | None = None
 
     def is_like(self, other: "Task") -> bool:
-        """Say whether x ~ y: the ids are equal, whatever else differs."""
+        """Return whether x ~ y: the ids are equal."""
         return self.id == other.id
 
 
 def fields_of(task: Task) -> dict[str, object]:
-    """Return a task as a trace writes it; only there is a key more than equal or not."""
+    """Return the JSON fields of a task in a trace, the only place where the key's value is read."""
     fields: dict[str, object] = {
         "id": task.id,
         "schedule": task.schedule,
@@ -122,7 +122,7 @@ def fields_of(task: Task) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskList:
-    """A registration list R: its label in the trace, its tasks in order, and whether it is valid."""
+    """A registration list R: its label in the trace, its tasks in order, and its validity."""
 
     label: Name
     tasks: tuple[Task, ...]
@@ -132,10 +132,10 @@ class TaskList:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        found: dict[str, tuple[Task, ...]] = {}
+        by_id: dict[str, tuple[Task, ...]] = {}
         for task in self.tasks:
-            found[task.id] = (*found.get(task.id, ()), task)
-        object.__setattr__(self, "by_id", found)
+            by_id[task.id] = (*by_id.get(task.id, ()), task)
+        object.__setattr__(self, "by_id", by_id)
         object.__setattr__(self, "bits", bits_of_tasks(self.tasks))
         object.__setattr__(self, "_hash", hash((self.label, self.tasks, self.valid)))
 
@@ -143,7 +143,7 @@ class TaskList:
         return self._hash
 
     def is_like(self, other: "TaskList") -> bool:
-        """Say whether R ~ R': as many tasks, and each like the one in its place."""
+        """Return whether R ~ R': equal lengths, and pairwise equal ids."""
         return len(self.tasks) == len(other.tasks) and all(map(Task.is_like, self.tasks, other.tasks))
 
 
@@ -151,7 +151,7 @@ NO_LIST = TaskList(label=None, tasks=(), valid=True)
 
 
 class Event(NamedTuple):
-    """One event. `instant` is set on a Due that was found out late: the time it really belongs to."""
+    """One event. `instant` is set on a Due that is derived late: the time at which it was due."""
 
     kind: Kind
     task: str | None = None
@@ -160,7 +160,7 @@ class Event(NamedTuple):
     schedule: str | None = None
     phenomenon: str | None = None
     instant: int | None = None
-    # The tuples that an event with a task's id stands for, where a reading tells tuples of one id apart.
+    # The tuples that an event with a task's id stands for, in the reading that distinguishes them.
     subjects: tuple[Task, ...] = ()
 
     def __str__(self) -> str:
@@ -171,7 +171,7 @@ class Event(NamedTuple):
 
 
 class Position(NamedTuple):
-    """One position of a trace: its place among all, its number in the file, its time, its events."""
+    """One position of a trace: its index, its number in the file, its time, its events."""
 
     place: int
     i: int
@@ -180,7 +180,7 @@ class Position(NamedTuple):
 
 
 def is_valid(tasks: tuple[Task, ...]) -> bool:
-    """Say whether a list must be accepted: names once each, strict expressions, delays not negative."""
+    """Return whether a list must be accepted: unique names, strict expressions, non-negative delays."""
     names = {task.id for task in tasks}
     return len(names) == len(tasks) and all(
         task.id != "" and task.retry_delay >= 0 and is_strict(task.schedule) for task in tasks
@@ -189,7 +189,7 @@ def is_valid(tasks: tuple[Task, ...]) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_strict(schedule: str | None) -> bool:
-    """Say whether a schedule follows the strict dialect and some day matches it."""
+    """Return whether a schedule follows the strict dialect and matches at least one day."""
     try:
         parse("" if schedule is None else schedule, "posix")
     except InputError:

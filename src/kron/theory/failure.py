@@ -1,4 +1,4 @@
-"""The first violation of each axiom, as the monitors find them."""
+"""The first violation of each axiom that the monitors report."""
 
 from kron.theory.event import Event
 from kron.theory.position import PositionKinds
@@ -6,7 +6,7 @@ from kron.theory.verdict import FORMULAS, LITERAL_FORMULAS, Finding, Status
 
 
 class Failures:
-    """Takes note of violations; of each axiom only the first counts."""
+    """Collects violations; only the first of each axiom counts."""
 
     def __init__(self, *, kron: bool) -> None:
         self._formulas = FORMULAS if kron else LITERAL_FORMULAS
@@ -25,7 +25,7 @@ class Failures:
         since: int | None = None,
         broken: str = "",
     ) -> None:
-        """Note that an axiom is violated here, unless it was before; `broken` is the part that broke."""
+        """Record a violation here, unless there was an earlier one; `broken` is the violated part."""
         if axiom in self.found:
             return
         shown = event or next(iter(moment.events), None)

@@ -1,4 +1,4 @@
-"""The first line of a trace: its version, its unit of time, and what is computed instead of written."""
+"""The first line of a trace: its version, its time unit, and the pulses that the checker derives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from kron.core.time.zone import FIRST_PROBE, LAST_PROBE, zone_of
 from kron.theory.event import Kind
 
 VERSION = 1
-# Units and how many of them a second has; steps are no time of day.
+# Units per second; steps have no relation to seconds.
 UNITS: Mapping[str, int | None] = {"ms": 1000, "s": 1, "step": None}
 DERIVABLE = (Kind.MINUTE_START, Kind.DUE, Kind.RETRY_DUE)
 CIVIL = frozenset({Kind.MINUTE_START, Kind.DUE})
@@ -16,9 +16,9 @@ CIVIL = frozenset({Kind.MINUTE_START, Kind.DUE})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What the header of a trace says.
+    """The header of a trace.
 
-    `derive` names the pulses that the checker computes; `timezone` is the zone whose minutes they
+    `derive` names the pulses that the checker derives; `timezone` is the zone whose minutes they
     follow. `computed` is False in traces without Compute events.
     """
 
@@ -29,59 +29,59 @@ class Header:
 
     @property
     def per_second(self) -> int | None:
-        """Return how many units a second has, None where the unit is no time of day."""
+        """Return the units per second, None for steps."""
         return UNITS[self.unit]
 
     @property
     def civil(self) -> bool:
-        """Say whether minutes and dues are computed; a minute is a due of a task that always exists."""
+        """Return whether minutes and dues are derived; a minute is a due of a task that always exists."""
         return not self.derive.isdisjoint(CIVIL)
 
     @property
     def calendar(self) -> range | None:
-        """Return the times that minutes can be computed for, None if they need not be."""
+        """Return the times for which minutes can be derived, None if no minutes are derived."""
         if not self.civil or self.per_second is None:
             return None
         return range(FIRST_PROBE * self.per_second, LAST_PROBE * self.per_second)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the header as it stands in a trace."""
-        found: dict[str, object] = {"kron_trace": VERSION, "unit": self.unit}
+        """Return the JSON object of the header."""
+        fields: dict[str, object] = {"kron_trace": VERSION, "unit": self.unit}
         if self.derive:
-            found["derive"] = [str(kind) for kind in DERIVABLE if kind in self.derive]
-            found["timezone"] = self.timezone
+            fields["derive"] = [str(kind) for kind in DERIVABLE if kind in self.derive]
+            fields["timezone"] = self.timezone
         if not self.computed:
-            found["compute"] = "none"
-        return found
+            fields["compute"] = "none"
+        return fields
 
 
 def header_of(value: object, line: int) -> Header:
-    """Return the header that a line of a trace is, or raise InvalidTraceError."""
+    """Parse the header of a trace, or raise InvalidTraceError."""
     if not isinstance(value, dict) or "kron_trace" not in value:
-        raise _wrong(line, 'the first line is no header such as {"kron_trace": 1, "unit": "ms"}')
+        raise _invalid(line, 'the first line is not a header such as {"kron_trace": 1, "unit": "ms"}')
     version = value["kron_trace"]
     if type(version) is not int or version != VERSION:
-        raise _wrong(line, f"version {version!r} of the format is not known; this is version {VERSION}")
+        raise _invalid(line, f"unknown format version {version!r}; supported: {VERSION}")
     unit = value.get("unit", "ms")
     if not isinstance(unit, str) or unit not in UNITS:
-        raise _wrong(line, f'unit is {unit!r}; it is "ms", "s" or "step"')
+        raise _invalid(line, f'unit is {unit!r}; use "ms", "s" or "step"')
     compute = value.get("compute")
     if compute not in (None, "none"):
-        raise _wrong(line, f'compute is {compute!r}; it can only be "none"')
+        raise _invalid(line, f'compute is {compute!r}; the only value is "none"')
     derive = _derive_of(value.get("derive", []), line)
     if unit == "step" and not derive.isdisjoint(CIVIL):
-        raise _wrong(line, 'a trace in steps has no minutes: "derive" can only name "RetryDue"')
+        raise _invalid(line, 'a trace in steps has no minutes: "derive" can only name "RetryDue"')
     zone = _zone_of(value.get("timezone", "UTC"), line)
     return Header(unit=unit, derive=derive, timezone=zone, computed=compute is None)
 
 
 def _derive_of(value: object, line: int) -> frozenset[Kind]:
     if not isinstance(value, list):
-        raise _wrong(line, '"derive" is no list')
+        raise _invalid(line, '"derive" is not a list')
     known = {str(kind): kind for kind in DERIVABLE}
     for name in value:
         if not isinstance(name, str) or name not in known:
-            raise _wrong(line, f"{name!r} cannot be derived; {', '.join(known)} can")
+            raise _invalid(line, f"{name!r} cannot be derived; {', '.join(known)} can")
     return frozenset(known[name] for name in value)
 
 
@@ -89,8 +89,8 @@ def _zone_of(value: object, line: int) -> str:
     try:
         return zone_of(value if isinstance(value, str) else repr(value)).key
     except UnknownTimezoneError as cause:
-        raise _wrong(line, str(cause)) from cause
+        raise _invalid(line, str(cause)) from cause
 
 
-def _wrong(line: int, reason: str) -> InvalidTraceError:
+def _invalid(line: int, reason: str) -> InvalidTraceError:
     return InvalidTraceError(line=line, reason=reason)

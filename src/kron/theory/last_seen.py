@@ -1,7 +1,7 @@
-"""What the monitors remember of a task: the last position of each thing that can happen to it.
+"""The state that the monitors keep per task: the last position (mark) of each kind of event.
 
-Hold and its kin are comparisons of such marks: `set` at or after `clear` has not been cleared since.
-So a task costs the same memory however long the trace is.
+Hold and Hold+ are comparisons of marks: a `set` at or after `clear` has not been cleared since. So a
+task costs the same memory for any length of trace.
 """
 
 from math import inf
@@ -11,7 +11,7 @@ from kron.theory.position import BEFORE_ALL, NEVER
 
 
 class Ident:
-    """An identifier: its dues, by schedule where they name one, and when it came first."""
+    """An identifier: its dues, by schedule where they name one, and its last first coming."""
 
     __slots__ = ("any_due", "dues", "first_coming", "first_coming_t", "name", "subjects")
 
@@ -30,7 +30,7 @@ class Ident:
         return max(self.any_due, self.dues.get(schedule, NEVER))
 
     def place_of(self, instant: int, minute: tuple[int, int]) -> int:
-        """Return the mark for an instant in the past: after all that happened before it."""
+        """Return the mark for an instant in the past: after all events before it."""
         pos, t = minute
         place = pos if pos >= 0 and t <= instant else BEFORE_ALL
         happened = [(self.first_coming, self.first_coming_t)]
@@ -40,7 +40,7 @@ class Ident:
 
 
 class Subject:
-    """What starts and ends: an identifier, or by the letter a tuple."""
+    """The unit that starts and ends: an identifier, or in the literal reading a tuple."""
 
     __slots__ = (
         "boot", "doomed", "end", "failure", "failure_t", "ident", "orphaned", "pulse", "retry",
@@ -52,10 +52,10 @@ class Subject:
         self.task = task
         self.start = self.end = self.failure = self.orphaned = self.retry = self.boot = NEVER
         self.start_i = self.start_t = self.failure_t = 0
-        # The longest delay that a written pulse since the failure stands for.
+        # The longest delay that a written pulse since the failure proves.
         self.pulse: float = -inf
-        # S2: the last successful start, the schedules registered at starts since, the start whose end is
-        # awaited, and whether its success would be one too many.
+        # S2: the last successful start, the schedules registered at later starts, the start that has not
+        # ended, and whether its success would violate S2.
         self.success, self.success_t = NEVER, 0
         self.schedules: set[str | None] = set()
         self.undecided = NEVER

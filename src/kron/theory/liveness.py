@@ -1,4 +1,4 @@
-"""The liveness axioms by their definitions: what is promised, and whether it came in time."""
+"""The liveness axioms by their definitions: each promise, and whether it was kept in time."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from kron.theory.world import TraceWorld
 
 @dataclass(frozen=True, slots=True)
 class LivenessBounds:
-    """What liveness is judged by: witnesses, a span of wall time, or nothing but the end itself."""
+    """The bounds of liveness: witnesses, a span of wall time, or neither."""
 
     witnesses: Witnesses | None = None
     within: int | None = None
@@ -29,7 +29,7 @@ def placed(world: TraceWorld, kind: Kind, call: Name) -> list[tuple[int, Event]]
 
 
 def _fulfilled(world: TraceWorld, bounds: LivenessBounds, i: int, bits: int, promised: Formula) -> Status:
-    """F_lin(R, tau(i)) (P) on what was seen: P came in time, or too much has passed, or it is open."""
+    """F_lin(R, tau(i)) (P) on a prefix: kept in time, broken, or still open."""
     if not world.header.computed and bounds.within is None:
         return Status.INCONCLUSIVE
     came = [j for j in range(i, len(promised)) if promised[j]]
@@ -46,49 +46,47 @@ def _fulfilled(world: TraceWorld, bounds: LivenessBounds, i: int, bits: int, pro
     return Status.FAILED if spent[-1] > allowed else Status.INCONCLUSIVE
 
 
-def _worst(found: Iterable[Status], world: TraceWorld, bounds: LivenessBounds) -> Status:
+def _worst(statuses: Iterable[Status], world: TraceWorld, bounds: LivenessBounds) -> Status:
     if not world.header.computed and bounds.within is None:
         return Status.INCONCLUSIVE
-    statuses = set(found)
-    return next(
-        (status for status in (Status.FAILED, Status.INCONCLUSIVE) if status in statuses), Status.PASSED
-    )
+    seen = set(statuses)
+    return next((status for status in (Status.FAILED, Status.INCONCLUSIVE) if status in seen), Status.PASSED)
 
 
 def l1_obligation_fulfilment(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(Obligation_{R,x} -> F_lin(R, tau(i)) (RS_x or not Active_R))."""
-    found = []
+    statuses = []
     for tasks in world.lists:
         for x in tasks.tasks:
             promised = either(world.starts(x), negate(world.active(tasks)))
             owed = world.obligation(tasks, x)
-            found += [
+            statuses += [
                 _fulfilled(world, bounds, i, tasks.bits, promised) for i, owes in enumerate(owed) if owes
             ]
-    return _worst(found, world, bounds)
+    return _worst(statuses, world, bounds)
 
 
 def l2_initialization_completes(world: TraceWorld, bounds: LivenessBounds) -> Status:
-    """G(IS_R -> F_lin(R, tau(i)) (IE_R or Crash)), per call; by the letter per list."""
-    found = []
+    """G(IS_R -> F_lin(R, tau(i)) (IE_R or Crash)), per call; literally per list."""
+    statuses = []
     for call in world.calls([Kind.INIT_START]):
         for i, event in placed(world, Kind.INIT_START, call):
             tasks = event.tasks
             assert tasks is not None
             ended = world.of_call(call, *INIT_ENDS) if world.kron else world.of_list(tasks, *INIT_ENDS)
-            found.append(_fulfilled(world, bounds, i, tasks.bits, either(ended, world.crash)))
-    return _worst(found, world, bounds)
+            statuses.append(_fulfilled(world, bounds, i, tasks.bits, either(ended, world.crash)))
+    return _worst(statuses, world, bounds)
 
 
 def l3_stop_completes(world: TraceWorld, bounds: LivenessBounds) -> Status:
     """G(SS -> G(FirstQuiescentSince(SS) -> F_lin(R, tau(i)) (SE or Crash))), per call or literally per R."""
-    found = _l3_by_call(world, bounds) if world.kron else _l3_by_list(world, bounds)
-    return _worst(found, world, bounds)
+    statuses = _l3_by_call(world, bounds) if world.kron else _l3_by_list(world, bounds)
+    return _worst(statuses, world, bounds)
 
 
 def _l3_by_call(world: TraceWorld, bounds: LivenessBounds) -> list[Status]:
     quiet = both(world.quiescent, negate(world.any_open(Kind.INIT_START, *INIT_ENDS)))
-    found = []
+    statuses = []
     for call in world.calls([Kind.STOP_START]):
         stop = world.of_call(call, Kind.STOP_START)
         waited = previous(since(negate(quiet), both(stop, negate(quiet))))
@@ -97,8 +95,8 @@ def _l3_by_call(world: TraceWorld, bounds: LivenessBounds) -> list[Status]:
         for i, here in enumerate(first_quiet):
             if here:
                 s = max(k for k in range(i + 1) if stop[k])
-                found.append(_fulfilled(world, bounds, i, _longest(world, s, i), promised))
-    return found
+                statuses.append(_fulfilled(world, bounds, i, _longest(world, s, i), promised))
+    return statuses
 
 
 def _longest(world: TraceWorld, s: int, i: int) -> int:
@@ -107,21 +105,21 @@ def _longest(world: TraceWorld, s: int, i: int) -> int:
     for call in world.calls([Kind.INIT_START]):
         ended = either(world.of_call(call, *INIT_ENDS), world.crash)
         opened = hold_plus(world.of_call(call, Kind.INIT_START), ended)
-        begun = {k: event.tasks for k, event in placed(world, Kind.INIT_START, call)}
+        started = {k: event.tasks for k, event in placed(world, Kind.INIT_START, call)}
         for k in range(s, i + 1):
-            tasks = begun.get(max((place for place in begun if place <= k), default=-1))
+            tasks = started.get(max((place for place in started if place <= k), default=-1))
             if opened[k] and tasks is not None:
                 lists.append(tasks.bits)
     return max(lists, default=NO_LIST.bits)
 
 
 def _l3_by_list(world: TraceWorld, bounds: LivenessBounds) -> list[Status]:
-    found = []
+    statuses = []
     for tasks in world.lists:
         stop = world.stop_of(tasks, Kind.STOP_START)
         first_quiet = both(world.quiescent, since(negate(world.quiescent), stop))
         promised = either(world.stop_of(tasks, Kind.STOP_END), world.crash)
-        found += [
+        statuses += [
             _fulfilled(world, bounds, i, tasks.bits, promised) for i, here in enumerate(first_quiet) if here
         ]
-    return found
+    return statuses

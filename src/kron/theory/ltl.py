@@ -1,11 +1,10 @@
 """Past and future operators of linear-time temporal logic, over finite traces.
 
 A formula is the list of its values, one for each position. The past needs no convention: `Y p` is
-false at the first position. The end of a trace does: what is promised for later and has not come is
-false (`X`, `F` and `U` need their witness inside the trace), what is forbidden and has not happened
-holds (`G` and `W` ask nothing of what was not seen, and `weak_next` holds at the last position). So a
-formula built from `G`, `W` and `weak_next` over past formulas is false on a trace exactly if no
-continuation can make it true again.
+false at the first position. The end of a trace does: an unfulfilled promise is false (`X`, `F` and `U`
+need their witness inside the trace), a prohibition that was not violated holds (`G` and `W` demand
+nothing after the end, and `weak_next` holds at the last position). So a formula built from `G`, `W` and
+`weak_next` over past formulas is false on a trace exactly if no continuation can make it true again.
 """
 
 from collections.abc import Iterable
@@ -45,7 +44,7 @@ def weak_next(p: Formula) -> Formula:
 
 
 def previous(p: Formula) -> Formula:
-    """Y p: p at the position before, and there is one."""
+    """Y p: p at the preceding position, and there is one."""
     return [False, *p[:-1]][: len(p)]
 
 
@@ -70,8 +69,8 @@ def historically(p: Formula) -> Formula:
 
 
 def until(p: Formula, q: Formula) -> Formula:
-    """P U q: q comes, now or later, and p holds at every position before it."""
-    return [_found(p, q, range(i, len(q))) for i in range(len(q))]
+    """P U q: q holds now or later, and p at every position before it."""
+    return [_reached(p, q, range(i, len(q))) for i in range(len(q))]
 
 
 def weak_until(p: Formula, q: Formula) -> Formula:
@@ -80,13 +79,13 @@ def weak_until(p: Formula, q: Formula) -> Formula:
 
 
 def since(p: Formula, q: Formula) -> Formula:
-    """P S q: q at some position up to now, and p at every one after it up to now."""
-    return [_found(p, q, range(i, -1, -1)) for i in range(len(q))]
+    """P S q: q at some position up to now, and p at every later one up to now."""
+    return [_reached(p, q, range(i, -1, -1)) for i in range(len(q))]
 
 
-def _found(p: Formula, q: Formula, places: Iterable[int]) -> bool:
-    """Say whether q holds somewhere on the way, and p at every position before it on the way."""
-    for j in places:
+def _reached(p: Formula, q: Formula, positions: Iterable[int]) -> bool:
+    """Return whether q holds at one of the positions, and p at every one before it."""
+    for j in positions:
         if q[j]:
             return True
         if not p[j]:

@@ -1,4 +1,4 @@
-"""All monitors together: one pass over the positions, each looked at once."""
+"""All monitors together: one pass over the positions, each processed once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,26 +27,26 @@ from kron.theory.verdict import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions:
-    """How a trace is judged."""
+    """The options of a check."""
 
     kron: bool = True
     witnesses: Witnesses | None = None
     within: int | None = None
     happy: frozenset[str] = field(default_factory=frozenset)
-    # Told of every promise: its axiom, how much compute was spent on it, and the length of its arguments.
+    # Called for every promise with its axiom, the compute spent on it, and the length of its arguments.
     observe: Callable[[str, int, int], None] | None = None
 
 
 class Monitor:
-    """Judges every axiom as the positions go by; memory grows with the tasks, not with the trace."""
+    """Judges every axiom, one position at a time; memory grows with the tasks, not with the trace."""
 
-    def __init__(self, header: Header, settings: CheckOptions) -> None:
+    def __init__(self, header: Header, options: CheckOptions) -> None:
         self._header = header
-        self._settings = settings
-        kron = settings.kron
+        self._options = options
+        kron = options.kron
         self.failures = Failures(kron=kron)
-        self._judges_promises = header.computed or settings.within is not None
-        self._spending = Spending(wall=settings.within is not None)
+        self._judges_promises = header.computed or options.within is not None
+        self._spending = Spending(wall=options.within is not None)
         self._l1: Promises[Owed] | None = self._promises("L1")
         self._l2: Promises[CallKey] | None = self._promises("L2")
         self._l3: Promises[CallKey] | None = self._promises("L3")
@@ -55,27 +55,27 @@ class Monitor:
         self.tasks = TaskMonitor(self._registry, self.failures, self._l1, kron=kron, derived=derived)
         self.calls = CallMonitor(self._registry, self.failures, self._l2, self._l3, kron=kron)
         self._moment: PositionKinds | None = None
-        # Where the happy world ended, if it did.
+        # Where the judged scope ended, if it did.
         self.scope_ends: int | None = None
         self.phenomenon: str | None = None
 
     def _promises(self, axiom: str) -> Promises[K] | None:
         if not self._judges_promises:
             return None
-        settings = self._settings
-        observe = None if settings.observe is None else partial(settings.observe, axiom)
-        return Promises(self._spending, settings.witnesses, settings.within, observe)
+        options = self._options
+        observe = None if options.observe is None else partial(options.observe, axiom)
+        return Promises(self._spending, options.witnesses, options.within, observe)
 
     def feed(self, position: Position) -> bool:
-        """Take one position in; False once the trace has left what can be judged."""
+        """Process one position; False once the trace has left the judged scope."""
         moment = PositionKinds(position, self._moment)
         for event in moment.of(Kind.SUPERNATURAL):
-            if event.phenomenon not in self._settings.happy:
+            if event.phenomenon not in self._options.happy:
                 self.scope_ends, self.phenomenon = moment.i, event.phenomenon
                 return False
         self._spending.pass_to(moment)
-        # What a position does not touch stays as it was; only a call that began and ended at the position
-        # before is open now without an event.
+        # State that a position does not touch stays unchanged, except that a call that started and ended at
+        # the preceding position is open now without an event.
         called = moment.calls or self.calls.was_cut(moment.previous)
         if moment.runs or moment.crash:
             self.tasks.look_back(moment)
@@ -111,18 +111,18 @@ class Monitor:
                 )
 
     def _action(self, event: Event) -> tuple[object, ...] | None:
-        """Return which action an event is: the ends of a run are one, calls differ in Kron's reading."""
+        """Return the action of an event: both ends of a run are one, calls differ in Kron's reading."""
         match event.kind:
             case Kind.RUN_START:
                 return "RS", event.task
             case Kind.RUN_SUCCESS | Kind.RUN_FAILURE:
                 return "RE", event.task
             case Kind.INIT_START:
-                return "IS", event.call if self._settings.kron else event.tasks
+                return "IS", event.call if self._options.kron else event.tasks
             case Kind.INIT_SUCCESS | Kind.INIT_FAILURE:
-                return "IE", event.call if self._settings.kron else None
+                return "IE", event.call if self._options.kron else None
             case Kind.STOP_START | Kind.STOP_END:
-                return event.kind, event.call if self._settings.kron else None
+                return event.kind, event.call if self._options.kron else None
             case _:
                 return None
 
@@ -147,14 +147,14 @@ class Monitor:
             self.failures.add(axiom, moment, message, since=broken.since)
 
     def finish(self) -> dict[str, Finding]:
-        """Return how each axiom stands now that the trace has ended."""
+        """Return the finding for each axiom at the end of the trace."""
         for promises in (self._l1, self._l2, self._l3):
             if promises is not None:
                 promises.finish()
         return {axiom: self._finding(axiom) for axiom in AXIOMS}
 
     def _finding(self, axiom: str) -> Finding:
-        formulas = FORMULAS if self._settings.kron else LITERAL_FORMULAS
+        formulas = FORMULAS if self._options.kron else LITERAL_FORMULAS
         if axiom in self.failures:
             return self.failures.found[axiom]
         status, message = self._standing(axiom)
@@ -165,7 +165,7 @@ class Monitor:
 
     def _standing(self, axiom: str) -> tuple[Status, str]:
         if axiom in NEVER_DECIDED:
-            return Status.INCONCLUSIVE, "no finite trace can break it"
+            return Status.INCONCLUSIVE, "no finite trace can violate it"
         if self.scope_ends is not None:
             return Status.OUT_OF_SCOPE, f'Supernatural "{self.phenomenon}" is not in the happy set'
         if axiom in NEED_COMPUTE and not self._header.computed:
@@ -176,7 +176,7 @@ class Monitor:
 
     def _liveness(self, axiom: str) -> tuple[Status, str]:
         if self._l1 is None or self._l2 is None or self._l3 is None:
-            return Status.INCONCLUSIVE, "the trace has no Compute events, and no bound in wall time was given"
+            return Status.INCONCLUSIVE, "the trace has no Compute events, and no wall-time bound was given"
         left = {"L1": len(self._l1), "L2": len(self._l2), "L3": len(self._l3)}[axiom]
         if left:
             promises = "one promise is" if left == 1 else f"{left} promises are"

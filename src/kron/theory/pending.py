@@ -1,4 +1,4 @@
-"""Promises that are open: what liveness demands, until when, and whether it came in time."""
+"""Open promises: the demands of liveness, their limits, and whether they were kept in time."""
 
 import heapq
 from collections.abc import Callable, Hashable
@@ -10,12 +10,12 @@ from kron.theory.position import PositionKinds
 
 K = TypeVar("K", bound=Hashable)
 
-# So many stale entries a heap may hold beyond twice those that count.
+# The stale entries a heap may hold beyond twice the live ones.
 MAX_STALE = 64
 
 
 class Spending:
-    """How much of what bounds a promise has passed: compute by time points, or wall time."""
+    """The amount spent of the resource that bounds promises: compute by time points, or wall time."""
 
     __slots__ = ("_counted", "before", "compute", "t", "wall")
 
@@ -27,7 +27,7 @@ class Spending:
         self._counted = False
 
     def pass_to(self, moment: PositionKinds) -> None:
-        """Move to a position; all Compute events of one time point count once."""
+        """Process a position; all Compute events of one time point count once."""
         if moment.t != self.t:
             self.t, self.before, self._counted = moment.t, self.compute, False
         if moment.compute and not self._counted:
@@ -36,17 +36,17 @@ class Spending:
 
     @property
     def spent(self) -> int:
-        """Return what has passed up to now, all told."""
+        """Return the total spent up to now."""
         return (self.t or 0) if self.wall else self.compute
 
     @property
     def base(self) -> int:
-        """Return what had passed before this time point."""
+        """Return the total spent before this time point."""
         return (self.t or 0) if self.wall else self.before
 
 
 class Promise(Generic[K]):
-    """One promise: since when, how much may be spent in all, and whether it is kept."""
+    """One promise: its start, the total that may be spent, and whether it is kept."""
 
     __slots__ = ("base", "kept", "key", "limit", "since", "size", "what")
 
@@ -77,7 +77,7 @@ class Promises(Generic[K]):
         self._open: dict[K, Promise[K]] = {}
         self._limits: list[tuple[float, int, Promise[K]]] = []
         self._count = 0
-        # Kept at this very time point: more compute may still fall on it.
+        # Kept at the current time point, to which more compute may still be added.
         self._recent: list[Promise[K]] = []
         self._recent_t: int | None = None
 
@@ -88,7 +88,7 @@ class Promises(Generic[K]):
         return key in self._open
 
     def open(self, key: K, moment: PositionKinds, list_bits: int, what: str, *, kept: bool = False) -> None:
-        """Open a promise here, unless it is open; one that is kept at once still has to be in time."""
+        """Open a promise here, unless it is open; one that is kept at once still has a limit."""
         if key in self._open and not kept:
             return
         size = size_of(list_bits, moment.t)
@@ -101,22 +101,22 @@ class Promises(Generic[K]):
         self._watch(promise)
 
     def tighten(self, key: K, moment: PositionKinds, list_bits: int) -> None:
-        """Demand a promise again, where the demand may have become stricter (times before zero)."""
+        """Demand a promise again, where the limit may have become stricter (times before zero)."""
         promise = self._open.get(key)
         size = size_of(list_bits, moment.t)
         if promise is not None and self._spending.base + self._allowed(size) < promise.limit:
-            promise.kept = True  # the stricter one takes its place
+            promise.kept = True  # replaced by the stricter one
             del self._open[key]
             self.open(key, moment, list_bits, promise.what)
 
     def keep(self, key: K, t: int) -> None:
-        """Note that what was promised has come."""
+        """Mark a promise as kept."""
         promise = self._open.pop(key, None)
         if promise is not None:
             self._keep(promise, t)
 
     def keep_all(self, t: int) -> None:
-        """Note that all that was promised has come."""
+        """Mark all promises as kept."""
         for key in list(self._open):
             self.keep(key, t)
 
@@ -125,7 +125,7 @@ class Promises(Generic[K]):
         return list(self._open)
 
     def broken(self) -> Promise[K] | None:
-        """Return the promise that is broken by now, if one is."""
+        """Return a promise that is broken by now, if there is one."""
         spent = self._spending.spent
         late = next((promise for promise in self._recent if promise.limit < spent), None)
         if late is not None and self._recent_t == self._spending.t:
@@ -137,14 +137,14 @@ class Promises(Generic[K]):
         return None
 
     def settle(self) -> None:
-        """Forget what was kept at an earlier time point; call it where time has moved on."""
+        """Drop the promises kept at an earlier time point; call it when time has advanced."""
         if self._recent and self._recent_t != self._spending.t:
             for promise in self._recent:
                 self._note(promise, self._spending.before)
             self._recent.clear()
 
     def finish(self) -> None:
-        """Measure what is left when the trace ends."""
+        """Measure the remaining promises when the trace ends."""
         for promise in [*self._recent, *self._open.values()]:
             self._note(promise, self._spending.compute)
 
@@ -157,7 +157,7 @@ class Promises(Generic[K]):
         if self._recent_t != t:
             self.settle()
         self._recent_t = t
-        # The strictest of them tells of all, unless each is to be measured.
+        # The strictest one is sufficient, unless each is measured.
         if self._observe is None and self._recent:
             promise = min(promise, self._recent.pop(), key=lambda one: one.limit)
         self._recent.append(promise)

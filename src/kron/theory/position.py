@@ -1,4 +1,4 @@
-"""One position taken apart, as the monitors look at it."""
+"""One position, with its events grouped by kind for the monitors."""
 
 from collections.abc import Sequence
 
@@ -6,16 +6,16 @@ from kron.theory.event import ACTIONS, INIT_EVENTS, RUN_EVENTS, STOP_EVENTS, Eve
 
 _NONE: Sequence[Event] = ()
 CALL_EVENTS = INIT_EVENTS | STOP_EVENTS
-# The mark of what never happened, and that of what happened before the trace begins.
+# The mark of an event that never happened, and of one before the start of the trace.
 NEVER = -1
 BEFORE_ALL = 0
 
 
 class PositionKinds:
-    """A position by kinds of events.
+    """A position with its events by kind.
 
-    `pos` counts in twos from 2: marks of what was found out late stand between two positions, or before
-    the first. `previous` and `previous_t` are those of the position before.
+    `pos` counts in twos from 2: the mark of an event derived late lies between two positions, or before
+    the first. `previous` and `previous_t` belong to the preceding position.
     """
 
     __slots__ = (
@@ -28,19 +28,21 @@ class PositionKinds:
         self.pos = 2 * place + 2
         self.previous = BEFORE_ALL if previous is None else previous.pos
         self.previous_t = self.t if previous is None else previous.t
-        found: dict[Kind, list[Event]] = {}
+        by_kind: dict[Kind, list[Event]] = {}
         for event in self.events:
-            if event.kind in found:
-                found[event.kind].append(event)
+            if event.kind in by_kind:
+                by_kind[event.kind].append(event)
             else:
-                found[event.kind] = [event]
-        self.by_kind = found
-        self.crash = Kind.CRASH in found
-        self.compute = Kind.COMPUTE in found
-        # Whether a run begins or ends here, and whether a call does, be it by a crash.
-        self.runs = not RUN_EVENTS.isdisjoint(found)
-        self.calls = self.crash or not CALL_EVENTS.isdisjoint(found)
-        self.minute = Kind.MINUTE_START in found or any(event.instant is None for event in self.of(Kind.DUE))
+                by_kind[event.kind] = [event]
+        self.by_kind = by_kind
+        self.crash = Kind.CRASH in by_kind
+        self.compute = Kind.COMPUTE in by_kind
+        # Whether a run starts or ends here, and whether a call does; a crash ends calls.
+        self.runs = not RUN_EVENTS.isdisjoint(by_kind)
+        self.calls = self.crash or not CALL_EVENTS.isdisjoint(by_kind)
+        self.minute = Kind.MINUTE_START in by_kind or any(
+            event.instant is None for event in self.of(Kind.DUE)
+        )
 
     def of(self, kind: Kind) -> Sequence[Event]:
         """Return the events of one kind."""
@@ -51,6 +53,6 @@ class PositionKinds:
         return next((event for event in self.events if event.kind in ACTIONS), None)
 
     def successes(self) -> tuple[TaskList, ...]:
-        """Return the lists that were registered here."""
-        found = self.by_kind.get(Kind.INIT_SUCCESS)
-        return tuple(event.tasks for event in found if event.tasks is not None) if found else ()
+        """Return the lists registered here."""
+        events = self.by_kind.get(Kind.INIT_SUCCESS)
+        return tuple(event.tasks for event in events if event.tasks is not None) if events else ()

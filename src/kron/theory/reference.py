@@ -1,6 +1,6 @@
-"""The slow evaluator: every axiom by its definition, on every prefix it takes; for small traces only.
+"""The slow evaluator: every axiom by its definition, on prefixes of a trace; for small traces only.
 
-It shares with the monitors the reading of the trace and of its pulses, and nothing else.
+It shares with the monitors the parsing of the trace and the derived pulses, and nothing else.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from kron.theory.world import TraceWorld
 def evaluate(
     trace: Trace, bounds: LivenessBounds | None = None, *, reading: str = "kron", happy: Iterable[str] = ()
 ) -> dict[str, tuple[Status, int | None]]:
-    """Return for every axiom its status and, if it failed, where the shortest prefix that shows it ends."""
+    """Return the status of every axiom and, if it failed, the end of the shortest prefix that shows it."""
     kron = reading == "kron"
     bounds = bounds or LivenessBounds()
     written = list(trace)
@@ -29,17 +29,17 @@ def evaluate(
         positions = list(attributed(positions))
     scope = _scope(positions, frozenset(happy))
     judged = positions if scope is None else positions[:scope]
-    found: dict[str, tuple[Status, int | None]] = {}
+    results: dict[str, tuple[Status, int | None]] = {}
     for axiom in AXIOM_FUNCTIONS:
         status, index = _judge(axiom, TraceWorld(trace.header, judged, kron=kron), bounds)
         if status is not Status.FAILED and scope is not None and axiom not in NEVER_DECIDED:
             status, index = Status.OUT_OF_SCOPE, scope
-        found[axiom] = (status, None if index is None else positions[index].i)
-    return found
+        results[axiom] = (status, None if index is None else positions[index].i)
+    return results
 
 
 def _judge(axiom: str, world: TraceWorld, bounds: LivenessBounds) -> tuple[Status, int | None]:
-    """Judge the whole, then halve the prefixes: one that shows a violation shows it for ever."""
+    """Judge the whole trace, then bisect its prefixes: a violation stays visible in longer ones."""
     judge = AXIOM_FUNCTIONS[axiom]
     status = judge(world, bounds)
     if status is not Status.FAILED:

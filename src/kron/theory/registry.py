@@ -1,4 +1,4 @@
-"""Which lists are registered and active, and which tasks have just come."""
+"""The registered and active lists, and the tasks that come for the first time."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,10 @@ from kron.theory.position import NEVER, PositionKinds
 
 
 class Registry:
-    """Registered_R and Active_R as the trace goes by, in either reading.
+    """Registered_R and Active_R at each position, in either reading.
 
-    By the letter both are false at the very position of the success, so that every list comes for the
-    first time again at the position after it.
+    In the literal reading both are false at the position of the success itself, so every list comes for
+    the first time again at the next position.
     """
 
     def __init__(self, *, kron: bool) -> None:
@@ -18,7 +18,7 @@ class Registry:
         self.registered: tuple[TaskList, ...] = ()
         self._active: tuple[TaskList, ...] = ()
         self._success = NEVER
-        # The ids that come here for the first time, and whether lists or activity changed here.
+        # The ids that come for the first time here, and whether lists or activity changed here.
         self.coming: list[str] = []
         self.changed = False
 
@@ -31,7 +31,7 @@ class Registry:
         return self.registered if self._kron or pos != self._success else ()
 
     def pass_to(self, moment: PositionKinds, is_stopping: Callable[[int], bool]) -> None:
-        """Move to a position."""
+        """Process a position."""
         if self.coming:
             self.coming = []
         self.changed = False

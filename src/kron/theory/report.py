@@ -1,4 +1,4 @@
-"""What the check of a trace says: a finding for every axiom, a verdict, and who is to blame."""
+"""The report of a check: a finding for every axiom, a verdict, and the party to blame."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ CONFORMS, VIOLATES = "conforms", "violates"
 class Report:
     """The findings of a trace: `report["S1"].status`.
 
-    `around` are the positions about the first violation, for a picture of it.
+    `around` are the positions near the first violation, for display.
     """
 
     reading: str
@@ -31,15 +31,15 @@ class Report:
 
     @property
     def failed(self) -> list[Finding]:
-        """Return the axioms that are violated, the first violation first; the environment's before others."""
-        found = [finding for finding in self if finding.status is Status.FAILED]
+        """Return the violated axioms by position; at one position the environment's come first."""
+        failed = [finding for finding in self if finding.status is Status.FAILED]
         return sorted(
-            found, key=lambda finding: (finding.position or 0, finding.axiom not in ENVIRONMENT_AXIOMS)
+            failed, key=lambda finding: (finding.position or 0, finding.axiom not in ENVIRONMENT_AXIOMS)
         )
 
     @property
     def conforms(self) -> bool:
-        """Say whether no axiom is violated."""
+        """Return whether no axiom is violated."""
         return not self.failed
 
     @property
@@ -49,13 +49,13 @@ class Report:
 
     @property
     def blame(self) -> Blame | None:
-        """Return whose axiom was broken first; where both broke at one position, it is the environment's."""
+        """Return the party whose axiom was violated first; the environment if both were at one position."""
         if self.conforms:
             return None
         return Blame.ENVIRONMENT if self.failed[0].axiom in ENVIRONMENT_AXIOMS else Blame.SCHEDULER
 
     def to_dict(self) -> dict[str, object]:
-        """Return what `kron conform --json` prints."""
+        """Return the JSON object of `kron conform --json`."""
         blame = self.blame
         return {
             "verdict": self.verdict,

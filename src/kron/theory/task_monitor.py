@@ -1,6 +1,6 @@
-"""The monitor of runs: EA6, the runs of EA7, S1 and S3, and what L1 demands."""
+"""The monitor of runs: EA6, the runs of EA7, S1, S2, S3, and the promises of L1."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import TypeAlias
 
@@ -10,14 +10,68 @@ from kron.theory.last_seen import Ident, Subject
 from kron.theory.pending import Promises
 from kron.theory.position import NEVER, PositionKinds
 from kron.theory.registry import Registry
-from kron.theory.s2_monitor import Successes
 
-# What L1 promises a start for: a tuple in a list.
+# The key of an L1 promise: a tuple in a list.
 Owed: TypeAlias = tuple[Task, TaskList]
 
 
+class Successes:
+    """Follows each start until its end decides whether it counts for S2.
+
+    A start that comes too soon is doomed: if it succeeds, S2 is violated. A failure or a crash (`crash`
+    is the mark of the last one before this position) resets it.
+    """
+
+    def __init__(self, failures: Failures, *, kron: bool) -> None:
+        self._failures = failures
+        self._kron = kron
+
+    def note_start(
+        self, subject: Subject, schedules: set[str | None], moment: PositionKinds, *, crash: int
+    ) -> None:
+        """Process a start at which tuples with these schedules are registered."""
+        if 0 <= subject.undecided <= crash:
+            _reset(subject)
+        here = schedules if self._kron else {subject.task.schedule}
+        subject.schedules |= here
+        if subject.undecided >= 0:
+            subject.doomed |= not self._separated(subject, subject.undecided, here)
+        elif subject.success >= 0:
+            subject.doomed = not self._separated(subject, subject.success, subject.schedules)
+        subject.undecided = moment.pos
+
+    def note_end(self, subject: Subject, event: Event, moment: PositionKinds, *, crash: int) -> None:
+        """Process an end, and judge a success; a success overrides a failure at the same position."""
+        if event.kind is Kind.RUN_SUCCESS:
+            self._note_success(subject, event, moment, crash)
+        elif not any(event.task == other.task for other in moment.of(Kind.RUN_SUCCESS)):
+            _reset(subject)
+
+    def _note_success(self, subject: Subject, event: Event, moment: PositionKinds, crash: int) -> None:
+        start, doomed = subject.undecided, subject.doomed
+        _reset(subject)
+        if start < 0 or start <= crash:
+            return
+        if doomed:
+            message = f'"{event.task}" succeeds twice without a due between the two starts'
+            self._failures.add("S2", moment, message, event=event, since=subject.start_i)
+        subject.success, subject.success_t = start, subject.start_t
+        subject.schedules = set()
+
+    def _separated(self, subject: Subject, since: int, schedules: Iterable[str | None]) -> bool:
+        """Return whether a first coming or a due of one of the tuples lies after a mark (reading 12)."""
+        ident = subject.ident
+        if self._kron and ident.first_coming > since:
+            return True
+        return any(ident.due(schedule) > since for schedule in schedules)
+
+
+def _reset(subject: Subject) -> None:
+    subject.undecided, subject.doomed = NEVER, False
+
+
 class TaskMonitor:
-    """Follows every task through its marks; the work of a position is that of the tasks it names."""
+    """Follows every task through its marks; a position costs only the tasks that it names."""
 
     def __init__(
         self,
@@ -37,7 +91,7 @@ class TaskMonitor:
         self._idents: dict[str, Ident] = {}
         self._subjects: dict[str | Task, Subject] = {}
         self._running: dict[str | Task, Subject] = {}
-        # By the letter a crash does not end what it interrupts, for the purpose of orphans.
+        # In the literal reading a crash does not end the runs it interrupts, for orphans.
         self._unended: dict[str | Task, Subject] = {}
         self._boots: dict[str, list[tuple[TaskList, Task]]] = {}
         self._boots_idle = False
@@ -47,16 +101,16 @@ class TaskMonitor:
         self._masked: list[str] = []
         self._time_bits = 0
 
-    # --- what is asked ---
+    # --- queries ---
 
     @property
     def states(self) -> int:
-        """Return how many states are kept; never more than there are tasks."""
+        """Return the number of states kept; it is bounded by the number of tasks."""
         return len(self._subjects) + len(self._idents)
 
     @property
     def promised(self) -> int:
-        """Return how many starts are promised and have not come."""
+        """Return the number of starts that are promised and have not happened."""
         return 0 if self._promises is None else len(self._promises)
 
     def is_quiet(self, pos: int) -> bool:
@@ -64,7 +118,7 @@ class TaskMonitor:
         return not any(subject.runs(pos, self._crash) for subject in self._running.values())
 
     def owed(self, name: str, task: Task | None, pos: int, t: int) -> bool:
-        """Say whether some tuple of an id, or the one given, is an obligation at a position."""
+        """Return whether some tuple of an id, or the given one, is an obligation at a position."""
         return any(
             (task is None or x == task) and self._pending(tasks, x, pos, t)
             for tasks, x in self._tuples_of(name, self._registry.active(pos))
@@ -92,7 +146,7 @@ class TaskMonitor:
     # --- one position ---
 
     def look_back(self, moment: PositionKinds) -> None:
-        """Judge what depends on the position before; nothing of this one is known yet."""
+        """Judge the axioms that depend on the preceding position, before this one is processed."""
         for event in moment.of(Kind.RUN_START):
             for subject in self._of_event(event):
                 task = None if self._kron else subject.task
@@ -109,7 +163,7 @@ class TaskMonitor:
                     subject.orphaned = moment.pos
 
     def move_on(self, moment: PositionKinds) -> None:
-        """Take this position in; the registry must have done so before."""
+        """Process this position; the registry must have done so before."""
         self._touched = dict.fromkeys(self._masked)
         self._masked = []
         if moment.minute or Kind.DUE in moment.by_kind:
@@ -144,7 +198,7 @@ class TaskMonitor:
         pos = moment.pos
         for event in moment.of(Kind.RUN_START):
             for subject in self._of_event(event):
-                self._begin(subject, moment)
+                self._start(subject, moment)
         for event in (*moment.of(Kind.RUN_SUCCESS), *moment.of(Kind.RUN_FAILURE)):
             failed_at = moment.t if event.kind is Kind.RUN_FAILURE else None
             for subject in self._of_event(event):
@@ -157,7 +211,7 @@ class TaskMonitor:
                 if subject.end != pos:
                     subject.orphaned = pos
 
-    def _begin(self, subject: Subject, moment: PositionKinds) -> None:
+    def _start(self, subject: Subject, moment: PositionKinds) -> None:
         key = self._key(subject)
         subject.start, subject.start_i, subject.start_t = moment.pos, moment.i, moment.t
         self._running[key] = subject
@@ -181,7 +235,7 @@ class TaskMonitor:
             for subject in self._of_event(event):
                 subject.retry = moment.pos
                 if not event.subjects and subject.failure >= 0:
-                    # A written pulse stands for the delay that is registered where it stands.
+                    # A written pulse proves the delay that is registered at its position.
                     tuples = self._tuples_of(subject.ident.name, self._registry.tuples_known(moment.pos))
                     delay = max((x.retry_delay for _, x in tuples), default=inf)
                     subject.pulse = max(subject.pulse, delay)
@@ -205,7 +259,7 @@ class TaskMonitor:
             self._boot(name, moment)
 
     def _boot(self, name: str, moment: PositionKinds) -> None:
-        """BootDuePending_x begins where x first comes in a minute in which it is due."""
+        """BootDuePending_x starts where x first comes in a minute in which it is due."""
         minute = self._minute[0]
         for tasks, x in self._tuples_of(name, self._registry.tuples_known(moment.pos)):
             subject = self._subject(name, x)
@@ -273,14 +327,14 @@ class TaskMonitor:
                 self._promises.keep((x, tasks), t)
 
     def _tighten(self, promises: Promises[Owed], moment: PositionKinds) -> None:
-        """Before time zero a later time is shorter to write, and a promise made there stricter."""
+        """Before time zero a later time has a shorter code, so a promise made there is stricter."""
         bits = abs(moment.t).bit_length()
         if bits < self._time_bits:
             for key in promises.pending():
                 promises.tighten(key, moment, key[1].bits)
         self._time_bits = bits
 
-    # --- finding things ---
+    # --- lookups ---
 
     def _tuples_of(self, name: str, lists: tuple[TaskList, ...]) -> Iterator[tuple[TaskList, Task]]:
         for tasks in lists:
@@ -297,22 +351,22 @@ class TaskMonitor:
         return subject.ident.name if self._kron else subject.task
 
     def _ident(self, name: str) -> Ident:
-        found = self._idents.get(name)
-        if found is None:
-            found = self._idents[name] = Ident(name)
-        return found
+        ident = self._idents.get(name)
+        if ident is None:
+            ident = self._idents[name] = Ident(name)
+        return ident
 
     def _subject(self, name: str, x: Task | None) -> Subject:
         key: str | Task = name if self._kron or x is None else x
-        found = self._subjects.get(key)
-        if found is None:
+        subject = self._subjects.get(key)
+        if subject is None:
             ident = self._ident(name)
-            found = self._subjects[key] = Subject(ident, x or Task(name, None, 0))
-            ident.subjects.append(found)
-        return found
+            subject = self._subjects[key] = Subject(ident, x or Task(name, None, 0))
+            ident.subjects.append(subject)
+        return subject
 
     def _why_not_owed(self, subject: Subject, moment: PositionKinds) -> tuple[str, str]:
-        """Say in words why a start is not lawful, and which part of the formula broke."""
+        """Return why a start is not allowed, and the violated part of the formula."""
         name, pos = subject.ident.name, moment.previous
         start = f'"{name}" starts'
         if not any(self._tuples_of(name, self._registry.tuples_known(pos))):

@@ -1,6 +1,6 @@
 """Traces: timestamped positions with their events, read from and written as JSON lines.
 
-A list of lines is read at once and can be asked again; a stream is read as it is judged, once.
+A list of lines is read at once and can be iterated again; a stream is read while it is judged, once.
 """
 
 import json
@@ -29,9 +29,9 @@ from kron.theory.header import Header, header_of
 Line: TypeAlias = str | bytes
 
 _KINDS = {str(kind): kind for kind in Kind}
-# A line that is longer than this is no event; the largest lists have some hundred bytes a task.
+# The longest accepted line: the largest lists have a few hundred bytes per task.
 MAX_LINE = 64 << 20
-# So many names of lists are remembered, those given last.
+# The most list names kept, the latest ones.
 MAX_LISTS = 100
 _MINUTE_START, _COMPUTE = Event(Kind.MINUTE_START), Event(Kind.COMPUTE)
 _PLAIN = {Kind.MINUTE_START: _MINUTE_START, Kind.COMPUTE: _COMPUTE, Kind.CRASH: Event(Kind.CRASH)}
@@ -48,10 +48,10 @@ class Trace:
 
     @classmethod
     def from_jsonl(cls, lines: Iterable[Line]) -> "Trace":
-        """Return the trace that JSON lines are.
+        """Return the trace that JSON lines describe.
 
-        The header is read at once. So is the rest if `lines` is a sequence or one text; of any other
-        iterable, a file for example, it is read while it is judged, and can be judged once.
+        The header is read at once. So is the rest if `lines` is a sequence or one string; any other
+        iterable, such as a file, is read while it is judged, and can be judged once.
         """
         if isinstance(lines, str | bytes):
             lines = lines.splitlines()
@@ -60,16 +60,16 @@ class Trace:
         return cls(reader.header, tuple(positions) if isinstance(lines, Sequence) else positions)
 
     def __iter__(self) -> Iterator[Position]:
-        """Yield the positions that are written in the trace."""
+        """Yield the positions written in the trace."""
         positions = self._positions
         if positions is None:
-            raise InvalidTraceError(line=1, reason="a trace that is read from a stream can be read only once")
+            raise InvalidTraceError(line=1, reason="a trace read from a stream can be read only once")
         if not isinstance(positions, Sequence):
             self._positions = None
         return iter(positions)
 
     def to_jsonl(self) -> Iterator[str]:
-        """Yield the lines of the trace, one by one."""
+        """Yield the lines of the trace."""
         yield json.dumps(self.header.to_dict())
         for position in self:
             for event in position.events:
@@ -77,7 +77,7 @@ class Trace:
 
 
 def line_of(event: Event, *, t: int, i: int | None = None) -> str:
-    """Write one event as a line of a trace."""
+    """Return one event as a line of a trace."""
     fields: dict[str, object] = {} if i is None else {"i": i}
     fields |= {"t": t, "event": str(event.kind)}
     if event.call is not None:
@@ -100,7 +100,7 @@ def _list_fields(tasks: TaskList, *, whole: bool) -> dict[str, object]:
 
 
 class _Reader:
-    """Reads lines one after the other; remembers the lists that have names and the calls that are open."""
+    """Parses lines in order; keeps the named lists and the open calls."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._lines = self._decoded(lines)
@@ -114,27 +114,27 @@ class _Reader:
     def _decoded(self, lines: Iterable[Line]) -> Iterator[object]:
         for self._line, line in enumerate(lines, 1):
             if len(line) > MAX_LINE:
-                raise self._wrong(f"it is longer than {MAX_LINE >> 20} MiB")
+                raise self._invalid(f"it is longer than {MAX_LINE >> 20} MiB")
             try:
                 if line and not line.isspace():
                     yield json.loads(line)
             except UnicodeDecodeError as cause:
-                raise self._wrong("it is not UTF-8 text") from cause
+                raise self._invalid("it is not UTF-8 text") from cause
             except RecursionError as cause:
-                raise self._wrong("it is nested too deeply") from cause
+                raise self._invalid("it is nested too deeply") from cause
             except ValueError as cause:
-                raise self._wrong(f"it is not JSON: {getattr(cause, 'msg', cause)}") from cause
+                raise self._invalid(f"it is not JSON: {getattr(cause, 'msg', cause)}") from cause
 
     def positions(self) -> Iterator[Position]:
-        """Yield positions; events with the same number are one, and each is there once."""
+        """Yield positions; events with one number share a position, duplicates are dropped."""
         index, place, last_t = 0, -1, 0
         events: dict[Event, None] = {}
         for value in self._lines:
             if not isinstance(value, dict):
-                raise self._wrong("an event is an object")
+                raise self._invalid("an event must be an object")
             t, i = self._time_of(value), value.get("i", place + 1)
             if type(i) is not int or i < 0:
-                raise self._wrong(f"i is {_shown(i)}; it is a whole number from 0 on")
+                raise self._invalid(f"i is {_shown(i)}; it must be a whole number from 0")
             if events:
                 self._check_order(i - place, t - last_t)
                 if i != place:
@@ -149,24 +149,24 @@ class _Reader:
     def _time_of(self, value: dict[str, object]) -> int:
         t = value.get("t")
         if type(t) is not int:
-            raise self._wrong(f"t is {_shown(t)}; it is a whole number")
+            raise self._invalid(f"t is {_shown(t)}; it must be a whole number")
         if self._within is not None and t not in self._within:
-            raise self._wrong(f"t is {_shown(t)}; minutes can be derived in the years 1 to 9999")
+            raise self._invalid(f"t is {_shown(t)}; minutes can be derived only for the years 1 to 9999")
         return t
 
     def _check_order(self, steps: int, passed: int) -> None:
         if steps < 0:
-            raise self._wrong("i goes back")
+            raise self._invalid("i goes back")
         if passed < 0:
-            raise self._wrong(f"t goes back by {-passed}; time never decreases")
+            raise self._invalid(f"t goes back by {-passed}; time must not decrease")
         if steps == 0 and passed:
-            raise self._wrong("events at one position have one time")
+            raise self._invalid("events at one position must have one time")
 
     def _event_of(self, value: dict[str, object]) -> Event:
         name = value.get("event")
         kind = _KINDS.get(name) if isinstance(name, str) else None
         if kind is None:
-            raise self._wrong(f"{_shown(name)} is no event")
+            raise self._invalid(f"{_shown(name)} is not an event")
         if kind in _PLAIN:
             if kind is Kind.CRASH:
                 self._calls.clear()
@@ -182,22 +182,22 @@ class _Reader:
         return Event(kind, call=call, tasks=self._list_of(kind, call, value))
 
     def _list_of(self, kind: Kind, call: Name, value: dict[str, object]) -> TaskList:
-        """Return the R of an Init event: by its label, else by its call, else the latest that was given."""
+        """Return the R of an Init event: by its label, else by its call, else the latest list."""
         label = self._name(value, "list")
         if kind in INIT_ENDS:
-            found = self._calls.pop(call, self._latest)
-            return found if label is None else self._labels.get(label, found)
+            tasks = self._calls.pop(call, self._latest)
+            return tasks if label is None else self._labels.get(label, tasks)
         if "tasks" not in value and label is not None and label in self._labels:
-            found = self._labels[label]
+            tasks = self._labels[label]
         else:
-            found = self._new_list(label, value)
+            tasks = self._new_list(label, value)
         if label is not None:
-            self._remember(label, found)
-        self._calls[call] = self._latest = found
-        return found
+            self._remember(label, tasks)
+        self._calls[call] = self._latest = tasks
+        return tasks
 
     def _remember(self, label: Name, tasks: TaskList) -> None:
-        """Remember the names given last; a trace that names every list anew must not fill the memory."""
+        """Keep the latest names; a trace that names every list anew must not exhaust memory."""
         self._labels.pop(label, None)
         self._labels[label] = tasks
         if len(self._labels) > MAX_LISTS:
@@ -206,41 +206,41 @@ class _Reader:
     def _new_list(self, label: Name, value: dict[str, object]) -> TaskList:
         given = value.get("tasks")
         if not isinstance(given, list):
-            raise self._wrong('InitStart needs "tasks", a list')
+            raise self._invalid('InitStart needs "tasks", a list')
         tasks = tuple(map(self._task_of, given))
         valid = value.get("valid")
         if valid is not None and not isinstance(valid, bool):
-            raise self._wrong(f"valid is {_shown(valid)}; it is true or false")
+            raise self._invalid(f"valid is {_shown(valid)}; it must be true or false")
         return TaskList(label=label, tasks=tasks, valid=is_valid(tasks) if valid is None else valid)
 
     def _task_of(self, value: object) -> Task:
         if not isinstance(value, dict):
-            raise self._wrong('a task is an object with "id", "schedule" and "retry_delay"')
+            raise self._invalid('a task must be an object with "id", "schedule" and "retry_delay"')
         delay = value.get("retry_delay")
         if type(delay) is not int:
-            raise self._wrong(f"retry_delay is {_shown(delay)}; it is a whole number")
+            raise self._invalid(f"retry_delay is {_shown(delay)}; it must be a whole number")
         callback = self._text(value, "callback") if "callback" in value else None
         key = Opaque(self._text(value, "key")) if "key" in value else None
         return Task(self._text(value, "id"), self._text(value, "schedule"), delay, callback, key)
 
     def _text(self, value: dict[str, object], field: str) -> str:
-        found = value.get(field)
-        if not isinstance(found, str):
-            raise self._wrong(f"{field} is {_shown(found)}; it is a text")
-        return found
+        text = value.get(field)
+        if not isinstance(text, str):
+            raise self._invalid(f"{field} is {_shown(text)}; it must be a string")
+        return text
 
     def _name(self, value: dict[str, object], field: str) -> Name:
-        found = value.get(field)
-        if found is not None and type(found) is not str and type(found) is not int:
-            raise self._wrong(f"{field} is {_shown(found)}; it is a text or a whole number")
-        return found if isinstance(found, str | int) else None
+        name = value.get(field)
+        if name is not None and type(name) is not str and type(name) is not int:
+            raise self._invalid(f"{field} is {_shown(name)}; it must be a string or a whole number")
+        return name if isinstance(name, str | int) else None
 
-    def _wrong(self, reason: str) -> InvalidTraceError:
+    def _invalid(self, reason: str) -> InvalidTraceError:
         return InvalidTraceError(line=self._line, reason=reason)
 
 
 def _shown(value: object) -> str:
-    """Write a value of a line for a message, cut where it is long."""
+    """Return a value for an error message, truncated if it is long."""
     if value is None:
         return "missing"
     shown = json.dumps(value, ensure_ascii=False)

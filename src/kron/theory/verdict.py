@@ -1,11 +1,11 @@
-"""What is said of an axiom, and the axioms by number with their formulas."""
+"""The verdict on an axiom, and the axioms by number with their formulas."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How an axiom stands: a violation was seen, or none, or the end came too early to say."""
+    """The status of an axiom: violated, not violated, or undecided when the trace ends."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -14,7 +14,7 @@ class Status(StrEnum):
 
 
 class Blame(StrEnum):
-    """Whose axiom was broken first."""
+    """The party whose axiom was violated first."""
 
     SCHEDULER = "scheduler"
     ENVIRONMENT = "environment"
@@ -25,9 +25,9 @@ ENVIRONMENT_AXIOMS = ("EA1", "EA2", "EA3", "EA4", "EA5", "EA6", "EA7")
 SAFETY_AXIOMS = ("S1", "S2", "S3", "S4", "S5", "S6")
 LIVENESS_AXIOMS = ("L1", "L2", "L3")
 AXIOMS = ENVIRONMENT_AXIOMS + SAFETY_AXIOMS + LIVENESS_AXIOMS
-# Without Compute events nothing can be said about these.
+# These cannot be judged without Compute events.
 NEED_COMPUTE = ("EA1", "EA2")
-# A finite trace never breaks these (reading 21).
+# No finite trace violates these (reading 21).
 NEVER_DECIDED = ("EA4", "EA5")
 
 FORMULAS = {
@@ -60,10 +60,10 @@ LITERAL_FORMULAS = FORMULAS | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """How one axiom stands on a trace.
+    """The status of one axiom on a trace.
 
-    A failed one has the `position` at which the shortest prefix that shows it ends, the event there, in
-    `broken` the part of the formula that broke, and in `since` where what was promised was demanded.
+    A failed one has the `position` that ends the shortest prefix with the violation, the event there, in
+    `broken` the violated part of the formula, and in `since` the position of the broken promise.
     """
 
     axiom: str
@@ -78,11 +78,11 @@ class Finding:
 
     @property
     def prefix(self) -> int | None:
-        """Return the number of the last position of the shortest prefix that shows the violation."""
+        """Return the number of the last position of the shortest prefix with the violation."""
         return self.position if self.status is Status.FAILED else None
 
     def to_dict(self) -> dict[str, object]:
-        """Return what `kron conform --json` prints of an axiom."""
+        """Return the JSON object of `kron conform --json` for an axiom."""
         return {
             "status": str(self.status),
             "position": self.position,

@@ -1,7 +1,7 @@
 """A whole trace as a structure: the events and macros of the theory as formulas, by their definitions.
 
-Slow and literal: each macro is written as the theory has it, in the reading asked for. The monitors,
-which read a trace once, are held to what this says.
+Slow and literal: each macro is written as in the theory, in the requested reading. The monitors, which
+read a trace once, are tested against it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,14 +23,14 @@ from kron.theory.ltl import Formula, both, either, hold, hold_plus, negate, prev
 
 
 class TraceWorld:
-    """The positions of a trace, pulses and all, and what holds at each."""
+    """The positions of a trace, pulses included, and the formulas that hold at each."""
 
     def __init__(self, header: Header, positions: Sequence[Position], *, kron: bool) -> None:
         self.header = header
         self.positions = positions
         self.kron = kron
         self.times = [position.t for position in positions]
-        # What is asked again is remembered for as long as the world is.
+        # Formulas used more than once are cached for the life of the world.
         for name in (
             "starts",
             "ends",
@@ -48,20 +48,20 @@ class TraceWorld:
     @cached_property
     def lists(self) -> list[TaskList]:
         """Return every list that occurs."""
-        found = [event.tasks for event in self.events() if event.tasks is not None]
-        return [tasks for number, tasks in enumerate(found) if tasks not in found[:number]]
+        lists = [event.tasks for event in self.events() if event.tasks is not None]
+        return [tasks for number, tasks in enumerate(lists) if tasks not in lists[:number]]
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """Return every tuple that occurs, and one for each id that is in no list."""
-        found = dict.fromkeys(task for tasks in self.lists for task in tasks.tasks)
-        found |= dict.fromkeys(task for event in self.events() for task in event.subjects)
-        found |= dict.fromkeys(bare(event.task) for event in self.events() if event.task is not None)
-        return list(found)
+        """Return every tuple that occurs, and one for each id outside all lists."""
+        tasks = dict.fromkeys(task for one in self.lists for task in one.tasks)
+        tasks |= dict.fromkeys(task for event in self.events() for task in event.subjects)
+        tasks |= dict.fromkeys(bare(event.task) for event in self.events() if event.task is not None)
+        return list(tasks)
 
     @cached_property
     def subjects(self) -> list[Task]:
-        """Return one tuple for each thing that starts and ends: an id, or by the letter a tuple."""
+        """Return one tuple for each unit that starts and ends: an id, or in the literal reading a tuple."""
         if not self.kron:
             return self.tasks
         return [bare(name) for name in dict.fromkeys(task.id for task in self.tasks)]
@@ -76,12 +76,12 @@ class TraceWorld:
 
     # --- events as formulas ---
 
-    def where(self, wanted: Callable[[Event], bool]) -> Formula:
-        """Return the formula that holds where an event is as wanted."""
-        return [any(map(wanted, position.events)) for position in self.positions]
+    def where(self, matches: Callable[[Event], bool]) -> Formula:
+        """Return the formula that holds where an event matches."""
+        return [any(map(matches, position.events)) for position in self.positions]
 
     def some(self, *kinds: Kind) -> Formula:
-        """Return where an event of one of these kinds stands."""
+        """Return where an event of one of these kinds occurs."""
         return self.where(lambda event: event.kind in kinds)
 
     def of_call(self, call: Name, *kinds: Kind) -> Formula:
@@ -93,7 +93,7 @@ class TraceWorld:
         return self.where(lambda event: event.kind in kinds and event.tasks == tasks)
 
     def of_task(self, x: Task, *kinds: Kind) -> Formula:
-        """Return where x has an event of one of these kinds: by id, or by the letter by tuple."""
+        """Return where x has an event of one of these kinds: by id, or in the literal reading by tuple."""
         if self.kron:
             return self.where(lambda event: event.kind in kinds and event.task == x.id)
         return self.where(lambda event: event.kind in kinds and x in event.subjects)
@@ -112,7 +112,7 @@ class TraceWorld:
         return self.some(Kind.CRASH)
 
     def due(self, x: Task) -> Formula:
-        """Due_x: a due of x's id that names no schedule, or x's own."""
+        """Due_x: a due of x's id that names no schedule, or the schedule of x."""
         return self.where(
             lambda event: (
                 event.kind is Kind.DUE and event.task == x.id and event.schedule in (None, x.schedule)
@@ -121,7 +121,7 @@ class TraceWorld:
 
     @cached_property
     def minute_start(self) -> Formula:
-        """MinuteStart: some task is due, one with `* * * * *` always among them."""
+        """MinuteStart: some task is due; one with `* * * * *` always exists."""
         return self.some(Kind.MINUTE_START, Kind.DUE)
 
     # --- registration and calls ---
@@ -148,8 +148,8 @@ class TraceWorld:
     def any_open(self, start: Kind, *ends: Kind, but: Sequence[Name] = ()) -> Formula:
         """Return where some call is open."""
         never = [False] * len(self.positions)
-        found = self.calls_open(start, *ends)
-        return either(never, *(formula for call, formula in found.items() if call not in but))
+        opened = self.calls_open(start, *ends)
+        return either(never, *(formula for call, formula in opened.items() if call not in but))
 
     @cached_property
     def stopping(self) -> Formula:
@@ -161,7 +161,7 @@ class TraceWorld:
         return both(self.some(kind), self.registered(tasks))
 
     def initializing(self, tasks: TaskList) -> Formula:
-        """Initializing_R by the letter: by list, not by call."""
+        """Initializing_R in the literal reading: by list, not by call."""
         return hold(self.of_list(tasks, Kind.INIT_START), either(self.of_list(tasks, *INIT_ENDS), self.crash))
 
     def active(self, tasks: TaskList) -> Formula:
@@ -188,7 +188,7 @@ class TraceWorld:
         """RS_x or FirstComing_x."""
         return either(self.starts(x), self.first_coming(x.id))
 
-    # --- what is pending ---
+    # --- obligations ---
 
     def due_pending(self, x: Task) -> Formula:
         """DuePending_x."""
@@ -202,25 +202,25 @@ class TraceWorld:
         return both(hold_plus(pulse, self.cleared(x)), negate(self.running(x)))
 
     def expired(self, x: Task) -> Formula:
-        """Return where the last failure is not withdrawn and its delay, that of x, has passed."""
+        """Return where the last failure is not withdrawn and the delay of x has passed since."""
         failures, cleared = self.of_task(x, Kind.RUN_FAILURE), self.cleared(x)
-        found = []
+        values = []
         for i in range(len(self.positions)):
             j = max((j for j in range(i + 1) if failures[j]), default=None)
             standing = j is not None and not any(cleared[j + 1 : i + 1])
-            found.append(j is not None and standing and self._passed(x, j, i))
-        return found
+            values.append(j is not None and standing and self._passed(x, j, i))
+        return values
 
     def _passed(self, x: Task, j: int, i: int) -> bool:
         if Kind.RETRY_DUE in self.header.derive and self.times[i] >= self.times[j] + x.retry_delay:
             return True
         pulses = self.of_task(x, Kind.RETRY_DUE)
-        return any(pulses[k] and self._vouches(x, k) for k in range(j, i + 1))
+        return any(pulses[k] and self._proves(x, k) for k in range(j, i + 1))
 
-    def _vouches(self, x: Task, k: int) -> bool:
-        """Say whether a pulse that stands in the trace is one for a delay as long as that of x."""
+    def _proves(self, x: Task, k: int) -> bool:
+        """Return whether a written pulse proves a delay at least as long as that of x."""
         if any(event.task == x.id and event.subjects for event in self.positions[k].events):
-            return False  # it was derived, and the times say all
+            return False  # derived pulses are judged by their times alone
         delays = [
             task.retry_delay
             for tasks in self.lists
@@ -240,7 +240,7 @@ class TraceWorld:
         return hold(self.orphaned(x), self.cleared(x))
 
     def boot_due_pending(self, tasks: TaskList, x: Task) -> Formula:
-        """BootDuePending_x, where x stands in R."""
+        """BootDuePending_x, for x in R."""
         mountain = since(negate(self.minute_start), self.due(x))
         boot = both(self.first_coming(x.id), mountain, negate(self.running(x)))
         if not self.kron:
@@ -249,7 +249,7 @@ class TraceWorld:
         return hold_plus(here, either(self.cleared(x), negate(self.active(tasks))))
 
     def obligation(self, tasks: TaskList, x: Task) -> Formula:
-        """Obligation_{R,x}, where x stands in R."""
+        """Obligation_{R,x}, for x in R."""
         pending = either(
             self.due_pending(x),
             self.retry_pending(x),
