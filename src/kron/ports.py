@@ -1,6 +1,8 @@
-"""The whole boundary: what the engine needs of a clock, a store, a launcher and a journal.
+"""The whole boundary: the protocols of the clock, the stores, the launchers and the journal.
 
-What the run launcher needs beside them, workflows and a memory of starts, stands at the end.
+A store is three protocols: `EngineStore` for the loop, `RegistryStore` for registrations and edits,
+`ReadStore` for listings. Take the narrowest one that fits. Instants are milliseconds since 1970, nominal
+times seconds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +22,7 @@ from kron.core.plan.record import (
 )
 from kron.core.plan.report import LeaseStatus, RunReport, Traits
 from kron.core.plan.step import Change, JobState
-from kron.core.workflow import WorkflowRecord
+from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 
 
 class Clock(Protocol):
@@ -28,27 +30,23 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the wall clock's time, aware."""
-        ...
 
     def monotonic(self) -> float:
-        """Return seconds that no change of the wall clock moves."""
-        ...
+        """Return seconds that no change of the wall clock affects."""
 
     async def sleep_until(self, instant: datetime) -> None:
-        """Return at an instant of the wall clock, or earlier, for the caller to look again."""
-        ...
+        """Return at an instant of the wall clock, or earlier; the caller checks the time again."""
 
     def working(self) -> AbstractContextManager[None]:
-        """Return what is held while the engine works; a simulated clock stands still meanwhile."""
-        ...
+        """Return a context the engine enters while it works; a simulated clock does not advance in it."""
 
 
 class Ownership(NamedTuple):
-    """Who looks after which shards of a namespace, each with the token that fences every write to it.
+    """The shards of a namespace that one owner leases, each with the fencing token of its writes.
 
-    It ends after `ttl_ms` unless it is renewed; without one it lasts as long as its owner lives. What is
-    under way in `busy` shards only this owner can look after, so they are not given to others. `high` is the
-    latest instant anything of the namespace was written at: time does not go back behind it.
+    A lease expires after `ttl_ms` unless renewed; None lasts as long as the process. `busy` shards have runs
+    that no other worker can adopt, so they stay with their owner. `high` is the latest instant written in the
+    namespace: the engine's time never goes back behind it.
     """
 
     namespace: str
@@ -60,94 +58,69 @@ class Ownership(NamedTuple):
 
     @property
     def token(self) -> int:
-        """Return the newest token: no later owner of any of these shards will have a lower one."""
+        """Return the newest token: no later owner of any of these shards gets a lower one."""
         return max(self.shards.values(), default=0)
 
 
 class LoadResult(NamedTuple):
-    """The jobs that have something to do, and when the first of all others has."""
+    """The jobs that are due, and when the next of all others is due."""
 
     cases: list[JobState]
     next_at: int | None
 
 
 class WriteResult(NamedTuple):
-    """What a store refused to write: jobs whose revision is stale, and runs that already exist."""
+    """The writes a store refused: jobs whose revision is stale, and runs that already exist."""
 
     stale_jobs: frozenset[str]
     existing_runs: frozenset[str]
 
 
-class Archive(Protocol):
-    """What is remembered of single jobs, to be read only."""
-
-    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
-        """Return jobs with their open runs: those named, or all."""
-        ...
-
-    async def runs(
-        self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
-    ) -> list[RunRecord]:
-        """Return a job's runs, newest first, those with an earlier nominal time than `before`.
-
-        A period comes before what was asked for with the same nominal time.
-        """
-        ...
-
-    async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
-        """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
-        ...
-
-    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
-        """Return the earlier definitions of a job and when each began to hold, oldest first."""
-        ...
-
-    async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
-        """Return the earlier attempts of a run that was started again, oldest first."""
-        ...
-
-
 class News(NamedTuple):
-    """What others may have changed: jobs, or who looks after which shards."""
+    """Which writes of other workers a watch noticed: to jobs, or to leases."""
 
     jobs: bool = False
     leases: bool = False
 
 
 class Watch(Protocol):
-    """Looks out for what others write."""
+    """Notices writes by other workers."""
 
     async def look(self) -> News:
-        """Return what may have changed since the last look; what is said twice does no harm."""
-        ...
+        """Return what may have changed since the last call; false alarms are harmless."""
 
     async def close(self) -> None:
-        """Watch no more."""
-        ...
+        """Stop watching."""
 
 
-class Store(Archive, Protocol):
-    """What Kron remembers. A store never reads a clock and never decides."""
+class JobStore(Protocol):
+    """Lookups by name and by key, shared by the three store protocols."""
+
+    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
+        """Return jobs with their open runs: the given ones, or all."""
+
+    async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
+        """Return runs by idempotency key, open or closed: at least those that were enqueued or manual."""
+
+
+class EngineStore(JobStore, Protocol):
+    """The loop's store: leases, due jobs, and fenced writes. It never reads a clock and never decides."""
 
     async def acquire(
         self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Become the one who looks after what is free of a namespace, or raise OwnedError if nothing is.
+        """Lease the free shards of a namespace, or raise OwnedError if there are none.
 
-        Leases last by the database's own clock, unless tests say what time it is. With `balance`,
-        all who look after a namespace share it evenly.
+        Leases expire by the database's clock; tests pass `now`. With `balance`, all workers share evenly.
         """
-        ...
 
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Return what is still owned, and what has become free meanwhile, for a new while."""
-        ...
+        """Extend a lease; return the shards still owned and those newly acquired."""
 
     async def release(self, ownership: Ownership) -> None:
-        """Let another owner take over at once."""
-        ...
+        """End a lease at once, so that another worker can take over."""
 
     async def load(
         self,
@@ -158,19 +131,32 @@ class Store(Archive, Protocol):
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
     ) -> LoadResult:
-        """Return the jobs with something to do up to an instant, oldest first, and those named.
+        """Return the jobs due up to an instant, oldest first, and the `named` ones.
 
-        All but those `without`: whoever asks has them in hand, and is about to write what came of them.
+        Jobs in `without` are left out: the caller has planned them and has not committed yet.
         """
-        ...
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
-        """Write changes in one transaction that is fenced by ownership and by each job's revision."""
-        ...
+        """Commit changes in one transaction, fenced by the lease's tokens and by each job's revision.
+
+        Without any change, only the instant is recorded, as `high`.
+        """
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
-        """Return every execution that may be under way."""
-        ...
+        """Return every run that may be executing."""
+
+    async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
+        """Count the open runs by state, reading at most `limit` of them."""
+
+    async def prune(self, namespace: str, *, before: int, limit: int) -> int:
+        """Remove history older than an instant, at most `limit` records; return how many were removed."""
+
+    def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
+        """Watch for writes of other workers; stores that get notifications invoke `call`."""
+
+
+class RegistryStore(JobStore, Protocol):
+    """Writes by people and programs: registrations, edits, manual runs."""
 
     async def put(
         self,
@@ -182,39 +168,39 @@ class Store(Archive, Protocol):
         audit: Sequence[AuditRecord] = (),
         now: int,
     ) -> WriteResult:
-        """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it.
-
-        What is for the audit is written with them, or not either.
-        """
-        ...
+        """Remove, create and change jobs and write their audit in one transaction: all of it or nothing."""
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
-        """Remove jobs and everything remembered of them."""
-        ...
+        """Remove jobs with their whole history."""
+
+
+class ReadStore(JobStore, Protocol):
+    """Listings and history, read only."""
+
+    async def runs(
+        self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return a job's runs with a nominal time earlier than `before`, newest first.
+
+        A period's run precedes manual runs with the same nominal time.
+        """
+
+    async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
+        """Return a job's aggregated periods, newest first; with `at`, those that cover a nominal time."""
+
+    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
+        """Return a job's earlier definitions, oldest first."""
+
+    async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
+        """Return the earlier attempts of a retried run, oldest first."""
 
     async def find_jobs(
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
     ) -> list[FoundJob]:
-        """Return jobs in the order of their names, those with a later name than `after`.
-
-        Names are compared sign by sign, and searched without regard to the case of ASCII letters.
-        """
-        ...
+        """Return jobs with a name later than `after`, sorted by code point; search ignores ASCII case."""
 
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
-        """Return how many jobs there are."""
-        ...
-
-    async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
-        """Return how many runs are open; no more than so many are looked at."""
-        ...
-
-    async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
-        """Return the runs with these keys, open or over.
-
-        A store finds at least those that were enqueued elsewhere, and those that somebody asked for.
-        """
-        ...
+        """Return how many jobs match."""
 
     async def latest_runs(
         self,
@@ -225,161 +211,107 @@ class Store(Archive, Protocol):
         before: RunCursor | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
-        """Return the runs of all jobs, or of those that belong to some users.
-
-        Those whose records were made last come first; `before` is a page's end.
-        """
-        ...
+        """Return the runs of all jobs, or of the jobs of some users, latest record first."""
 
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int
     ) -> dict[str, list[RunRecord]]:
-        """Return the newest runs of each of some jobs, newest first as `runs` has them, so many of each.
-
-        One that cannot be read is left out, so that it takes nothing from the others.
-        """
-        ...
+        """Return the newest `limit` runs of each given job, sorted as in `runs`, without unreadable ones."""
 
     async def audits(
         self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
     ) -> list[Audited]:
-        """Return changes that somebody made, the latest first, those with a lower number than `before`."""
-        ...
+        """Return audit entries with a number lower than `before`, latest first."""
 
-    async def prune(self, namespace: str, *, before: int, limit: int) -> int:
-        """Remove old history, at most so many records; return how many were removed."""
-        ...
 
-    def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
-        """Watch what others write; `call` is called when a look is worth while, where a store can tell."""
-        ...
+class Store(EngineStore, RegistryStore, ReadStore, Protocol):
+    """A complete store."""
 
     async def close(self) -> None:
-        """Let go of files and connections."""
-        ...
+        """Close files and connections."""
 
 
 class Payload(NamedTuple):
-    """What an execution is given beside its settings: the text of a JSON document, and facts by name."""
+    """The input of a run beside its launcher settings: a JSON document as text, and named values."""
 
     document: str
     facts: Mapping[str, str]
 
 
 class Launch(NamedTuple):
-    """One execution to start: the job's launcher settings and the run with its key, attempt and token.
+    """One execution to start: a job with its launcher settings, a run with its key, attempt and token.
 
-    Whoever begins it later than it is told to asks `hold` first; an owner without one never loses it.
-    `request_id` is the request by which somebody asked for the run, where that is known.
+    A launcher that starts it later checks `lease_status` first; None means that the lease cannot be lost.
+    `request_id` is the HTTP request that created the run, where known.
     """
 
     job: JobRecord
     run: RunRecord
-    given: Payload | None = None
-    hold: Callable[[], LeaseStatus] | None = None
+    payload: Payload | None = None
+    lease_status: Callable[[], LeaseStatus] | None = None
     request_id: str | None = None
 
 
 class ReportSink(Protocol):
-    """Where launchers report to; may be called from the event loop only."""
+    """Receives the reports of launchers; to be called in the event loop only."""
 
     def __call__(self, report: RunReport) -> None:
-        """Take note of what happened to an execution."""
-        ...
+        """Queue a report for the engine."""
 
 
 class Launcher(Protocol):
-    """Starts executions and reports what becomes of them. It decides nothing."""
+    """Starts executions and reports their progress. It decides nothing."""
 
     traits: Traits
 
     @property
     def busy(self) -> bool:
-        """Say whether executions are under way."""
-        ...
+        """Return whether executions are in flight."""
 
-    def start(self, launch: Launch, hear: ReportSink) -> None:
-        """Begin to start an execution; what comes of it is reported, soon or late."""
-        ...
+    def start(self, launch: Launch, sink: ReportSink, /) -> None:
+        """Start an execution without blocking; its outcome is reported to the sink."""
 
-    def end(self, run: RunRecord) -> None:
-        """Ask an execution to end; that it has ended is reported."""
-        ...
+    def end(self, run: RunRecord, /) -> None:
+        """Request that an execution stop; its end is reported."""
 
-    async def adopt(self, runs: Sequence[Launch], hear: ReportSink) -> frozenset[str]:
-        """Look after executions that outlived their owner again; return the keys of those found."""
-        ...
+    async def adopt(self, runs: Sequence[Launch], sink: ReportSink, /) -> frozenset[str]:
+        """Resume tracking executions that outlived their owner; return the keys of those still alive."""
 
     async def close(self, *, wait: bool = True) -> None:
-        """Wait for what runs, or let it go."""
-        ...
+        """Wait for running executions, or abandon them."""
 
 
 class Journal(Protocol):
-    """Where the engine says what it did."""
+    """Receives every commit and every notable event of the engine."""
 
     def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
-        """Take note of what was written: everything of these changes, except what was refused."""
-        ...
+        """Record a commit: all of the changes except the refused ones."""
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
-        """Write one line."""
-        ...
-
-
-class WorkflowVersion(NamedTuple):
-    """Which version of a workflow there is, whose it is, and since when, in milliseconds."""
-
-    version: int
-    user_id: str
-    created_at: int
+        """Record one event."""
 
 
 class WorkflowStore(Protocol):
-    """Where DAG JSON is kept, by workflow and version; a version that is there never changes (SPEC 3: 2)."""
+    """Stores DAG JSON by workflow and version; a stored version never changes (SPEC 3: 2)."""
 
     async def put(self, record: WorkflowRecord) -> WorkflowRecord:
-        """Keep a version unless there is one already; return what is kept."""
-        ...
+        """Store a version unless it exists; return the stored one."""
 
     async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
-        """Return a version, or None where there is none."""
-        ...
+        """Return a version, or None."""
 
     async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
         """Return the versions of a workflow, newest first."""
-        ...
 
     async def close(self) -> None:
-        """Let go of files and connections."""
-        ...
-
-
-class StartRequest(NamedTuple):
-    """One start that somebody asked the run launcher for; `begun_at` is in milliseconds."""
-
-    key: str
-    attempt: int
-    workflow_id: str
-    version: int
-    begun_at: int
-
-
-class RecordedStart(NamedTuple):
-    """What is on record of an earlier start: of what, and whether it was accepted."""
-
-    workflow_id: str
-    version: int
-    accepted: bool
+        """Close files and connections."""
 
 
 class IdempotencyLog(Protocol):
-    """Remembers which starts were asked for, so that the same one is not made twice."""
+    """Remembers the starts of workflows, so that none is made twice."""
 
     async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
-        """Note a start before it is made, or return what is on record; what is older than `old` goes."""
-        ...
+        """Record a start before it is made, or return the earlier record; those older than `old` expire."""
 
     async def end(self, start: StartRequest, *, accepted: bool) -> None:
-        """Note that a start was accepted; one that was not is forgotten, so that it can be tried again."""
-        ...
+        """Mark a start as accepted, or remove its record so that it can be retried."""

@@ -87,7 +87,7 @@ async def test_a_step_back_that_is_noticed_is_stored_though_the_store_fails(
     await rig.stage.play(init("12:00:30", HOURLY), until("12:03:10"))
     await rig.refuse()
     assert kept_in(tmp_path) == "12:00:30"
-    rig.store.then("put", *[Fault.BEFORE] * failures)
+    rig.store.then("settle", *[Fault.BEFORE] * failures)
     await rig.stage.play(jump("12:03:10", "12:01:20"), until("12:01:40"))
     assert (kept_in(tmp_path), rig.store.waiting) == ("12:03:10", 0)
     await rig.stage.play(crash("12:01:45"), init("12:01:50", HOURLY), until("12:02"))

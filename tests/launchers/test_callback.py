@@ -250,7 +250,7 @@ async def test_a_call_that_waits_for_its_turn_can_be_ended() -> None:
 
 async def test_nothing_is_called_while_a_lease_may_have_ended() -> None:
     launcher, ear, holds = CallbackLauncher(SystemClock()), Ear(), [LeaseStatus.LAPSED]
-    launch = a_launch(identity="a")._replace(hold=lambda: holds[0])
+    launch = a_launch(identity="a")._replace(lease_status=lambda: holds[0])
     launcher.callbacks["a"] = fine
     launcher.start(launch, ear)
     await asyncio.sleep(0.05)
@@ -269,7 +269,7 @@ async def test_a_call_that_waits_for_its_turn_is_dropped_when_somebody_else_look
     first, second = a_launch(identity="a"), a_launch(identity="b")
     launcher.callbacks.update(a=hang, b=note)
     launcher.start(first, ear)
-    launcher.start(second._replace(hold=lambda: holds[0]), ear)
+    launcher.start(second._replace(lease_status=lambda: holds[0]), ear)
     await asyncio.sleep(0)
     holds[0] = LeaseStatus.LOST
     # This owner has it again: the same attempt, with a newer token.

@@ -10,11 +10,11 @@ import pytest
 from kron.clocks.system import SystemClock
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import RunEvent
-from kron.core.workflow import WorkflowRecord
+from kron.core.workflow import WorkflowRecord, WorkflowVersion
 from kron.launchers.process.launcher import ProcessLauncher
 from kron.launchers.spec import read_launcher
 from kron.launchers.workflow import WorkflowLauncher
-from kron.ports import Launch, WorkflowVersion
+from kron.ports import Launch
 from kron.stores.sqlite.workflow import SqliteWorkflows
 from tests.launchers.ear import Ear, a_launch, on_record
 from tests.waiting import until
@@ -174,8 +174,8 @@ async def test_much_that_was_loaded_is_not_remembered_for_ever(tmp_path: Path) -
     for version in range(20):
         await workflows.put(WorkflowRecord("wf", version, long, "ann", 0))
         ready = await launcher.ready(a_workflow(version=version))
-        assert ready.given is not None
-        assert f'"version": {version}' in ready.given.document
+        assert ready.payload is not None
+        assert f'"version": {version}' in ready.payload.document
         assert launcher.remembered <= 16 << 20
     await launcher.close()
     await workflows.close()

@@ -62,7 +62,7 @@ async def test_what_is_begun_later_asks_whether_it_is_still_this_owners() -> Non
     launcher, begun = CallbackLauncher(clock), []
 
     async def call(launch: Launch) -> None:
-        begun.append(launch.hold)
+        begun.append(launch.lease_status)
 
     launcher.callbacks["backup"] = call
     owned = {SHARD: 7}

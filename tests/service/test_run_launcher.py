@@ -12,7 +12,7 @@ import pytest
 from kron.clocks.system import SystemClock
 from kron.core.errors import ConflictError, StoreError
 from kron.core.plan.report import RunEvent, RunReport
-from kron.core.workflow import WorkflowRecord
+from kron.core.workflow import StartRequest, WorkflowRecord
 from kron.fronts.service.errors import LaunchFailedError
 from kron.fronts.service.launchers import workflow_launcher
 from kron.fronts.service.registrar import NAMESPACE, Registrar
@@ -21,7 +21,6 @@ from kron.fronts.service.settings import Settings
 from kron.fronts.service.worker import Worker
 from kron.launchers.run_token import is_run_token_of
 from kron.launchers.workflow import Function, UnknownWorkflowError
-from kron.ports import StartRequest
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
 

@@ -59,6 +59,32 @@ class WorkflowRecord(NamedTuple):
         return found
 
 
+class WorkflowVersion(NamedTuple):
+    """A version of a workflow: its number, its owner, and when it was created, in milliseconds."""
+
+    version: int
+    user_id: str
+    created_at: int
+
+
+class StartRequest(NamedTuple):
+    """One start requested of the run launcher; `begun_at` is in milliseconds."""
+
+    key: str
+    attempt: int
+    workflow_id: str
+    version: int
+    begun_at: int
+
+
+class RecordedStart(NamedTuple):
+    """An earlier start as recorded: which workflow version, and whether it was accepted."""
+
+    workflow_id: str
+    version: int
+    accepted: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
     """A workflow that can be deployed: the text of its DAG, and the schedules it asks for."""

@@ -74,7 +74,7 @@ class CallbackLauncher:
         try:
             if self._room is not None:
                 has_room = await self._room.acquire()
-            if launch.hold is not None and not await may_begin(self._clock, launch):
+            if launch.lease_status is not None and not await may_begin(self._clock, launch):
                 # Whoever looks after it now calls its function, and hears how that ends.
                 self._forgets(launch)
                 return

@@ -113,7 +113,7 @@ class WorkflowLauncher:
             found = self._loading.pop((launch.run.key, launch.run.attempt), None)
             if found is not None:
                 # Whoever adopted it meanwhile has a lease of its own.
-                self.inner.start(ready._replace(hold=found[1].hold), found[2])
+                self.inner.start(ready._replace(lease_status=found[1].lease_status), found[2])
 
     def _refuse(self, launch: Launch, error: str, happened: RunEvent = RunEvent.LAUNCH_FAILED) -> None:
         found = self._loading.pop((launch.run.key, launch.run.attempt), None)
@@ -141,7 +141,7 @@ class WorkflowLauncher:
                 if wait_s is None:
                     raise
                 await pause(self._clock, wait_s)
-        return self._handed(launch)._replace(given=given_of(launch.run, settings, dag))
+        return self._handed(launch)._replace(payload=given_of(launch.run, settings, dag))
 
     async def _dag_of(self, settings: WorkflowSettings) -> str:
         name = settings.workflow_id, settings.version
@@ -226,7 +226,7 @@ def picker_of(
 
 
 async def _call(function: Function, launch: Launch, secret: bytes | None) -> None:
-    assert launch.given is not None, "an executor is only handed workflows"
-    document = json.loads(launch.given.document)
+    assert launch.payload is not None, "an executor is only handed workflows"
+    document = json.loads(launch.payload.document)
     token = {} if secret is None else {"run_token": run_token_of(secret, launch.run.key)}
     await function(document["dag"], document["meta"] | token)

@@ -11,7 +11,7 @@ from kron.core.plan.report import LeaseStatus, RunEvent, RunReport
 from kron.core.plan.step import MILLISECOND, Change, JobState, WriteScope
 from kron.core.shard import shard_of
 from kron.core.time.instant import EPOCH
-from kron.ports import Clock, Journal, Launch, Launcher, ReportSink, Store, WriteResult
+from kron.ports import Clock, EngineStore, Journal, Launch, Launcher, ReportSink, WriteResult
 from kron.runtime.recovery import confirm_changes
 
 # Executions started before other tasks of the event loop run.
@@ -134,7 +134,7 @@ class Dispatcher:
             # A store that never waits would keep the last of them from running.
             await asyncio.sleep(0)
 
-    async def dispatch_unconfirmed(self, store: Store, namespace: str) -> None:
+    async def dispatch_unconfirmed(self, store: EngineStore, namespace: str) -> None:
         """Dispatch the changes that were committed although the store's answer was lost."""
         if not self.unconfirmed or self.clock.monotonic() >= self.lease_ends:
             return

@@ -9,7 +9,7 @@ from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.plan import plan
 from kron.core.plan.report import RunReport, Traits
 from kron.core.plan.step import USUAL_LIMITS, Change, JobState, Snapshot
-from kron.ports import Clock, Journal, Launcher, Ownership, Store, WriteResult
+from kron.ports import Clock, EngineStore, Journal, Launcher, Ownership, WriteResult
 from kron.runtime.burst import burst
 from kron.runtime.dispatcher import NOTHING, Dispatcher, LocalRuns, Written
 from kron.runtime.health import Health
@@ -53,7 +53,7 @@ class Engine:
 
     def __init__(
         self,
-        store: Store,
+        store: EngineStore,
         clock: Clock,
         launchers: Mapping[str, Launcher],
         *,
@@ -281,7 +281,7 @@ class Engine:
         await self._dispatcher.dispatch_unconfirmed(self._store, ownership.namespace)
         if self._was_set_back:
             # Written at once, so that no period repeats after a crash either (SPEC 2: reading 16).
-            await self._store.put(self._namespace, created=[], changed=[], now=now)
+            await self._store.settle(ownership, (), now=now)
             self._was_set_back = False
         with burst() if len(self._inbox.reports) > FIRST_BATCH else nullcontext():
             for _ in range(MAX_REPORT_BATCHES):

@@ -8,7 +8,7 @@ from kron.core.plan.record import IN_FLIGHT, RunRecord
 from kron.core.plan.report import RunReport
 from kron.core.plan.step import JobState
 from kron.core.shard import SHARDS, shard_of
-from kron.ports import Launch, Store
+from kron.ports import JobStore, Launch
 from kron.runtime.lease import LeaseState
 
 
@@ -62,7 +62,7 @@ def by_identity(reports: Sequence[RunReport]) -> dict[str, list[RunReport]]:
 
 
 async def attach_reports(
-    store: Store, namespace: str, states: list[JobState], reports: Sequence[RunReport]
+    store: JobStore, namespace: str, states: list[JobState], reports: Sequence[RunReport]
 ) -> list[JobState]:
     """Return job states with their reports, and with the runs that these report on.
 

@@ -7,11 +7,11 @@ from kron.core.plan.record import JobRecord, RunRecord
 from kron.core.plan.report import RunEvent, RunReport
 from kron.core.plan.step import Change, JobState
 from kron.core.shard import shard_of
-from kron.ports import Launch, Launcher, Ownership, ReportSink, Store
+from kron.ports import EngineStore, Launch, Launcher, Ownership, ReportSink
 
 
 async def recover_orphans(
-    store: Store,
+    store: EngineStore,
     launchers: Mapping[str, Launcher],
     ownership: Ownership,
     *,

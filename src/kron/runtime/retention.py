@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from kron.core.errors import InvalidOptionError
-from kron.ports import Store
+from kron.ports import EngineStore
 
 MILLISECOND = timedelta(milliseconds=1)
 # What one transaction removes: small enough that whoever writes meanwhile hardly waits.
@@ -22,7 +22,7 @@ class Pruned(NamedTuple):
 
 
 async def prune_history(
-    store: Store, namespace: str, *, keep: timedelta, now: int, batch: int = BATCH
+    store: EngineStore, namespace: str, *, keep: timedelta, now: int, batch: int = BATCH
 ) -> Pruned:
     """Remove what last changed longer ago than `keep`, and let others have their turn after each batch.
 

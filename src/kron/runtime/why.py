@@ -9,11 +9,11 @@ from kron.core.plan.record import EpochRecord, RunKind
 from kron.core.plan.walltime import meant_by
 from kron.core.plan.why import Explanation, PeriodHistory, definition_at, present_definition, schedule_of
 from kron.core.time.instant import EpochSeconds, seconds_of
-from kron.ports import Archive
+from kron.ports import ReadStore
 
 
 async def why(
-    store: Archive, namespace: str, identity: str, when: str | datetime, *, now: int
+    store: ReadStore, namespace: str, identity: str, when: str | datetime, *, now: int
 ) -> Explanation:
     """Return the chain of facts behind one period of a job, which may be deleted.
 
@@ -32,7 +32,7 @@ async def why(
     return answer._replace(facts=[*meant.facts, *answer.facts])
 
 
-async def recall_job(store: Archive, namespace: str, identity: str) -> PeriodHistory:
+async def recall_job(store: ReadStore, namespace: str, identity: str) -> PeriodHistory:
     """Return a job with its earlier definitions, or raise UnknownJobError."""
     cases = await store.cases(namespace, [identity])
     if not cases:
@@ -41,7 +41,7 @@ async def recall_job(store: Archive, namespace: str, identity: str) -> PeriodHis
 
 
 async def recall_period(
-    store: Archive, namespace: str, memory: PeriodHistory, nominal_time: EpochSeconds
+    store: ReadStore, namespace: str, memory: PeriodHistory, nominal_time: EpochSeconds
 ) -> PeriodHistory:
     """Return what is remembered of one period of a job: its own record with its attempts, or a shared one."""
     newest = await store.runs(namespace, memory.job.identity, before=nominal_time + 1, limit=1)
@@ -55,7 +55,7 @@ async def recall_period(
 
 
 async def _answer(
-    store: Archive, namespace: str, memory: PeriodHistory, nominal_time: EpochSeconds, now: int
+    store: ReadStore, namespace: str, memory: PeriodHistory, nominal_time: EpochSeconds, now: int
 ) -> Explanation:
     memory = await recall_period(store, namespace, memory, nominal_time)
     return chain.why(memory, nominal_time, now=now)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kron.core.errors import StoreError
-from kron.core.workflow import MAX_VERSION, NAME, WorkflowRecord
-from kron.ports import WorkflowVersion
+from kron.core.workflow import MAX_VERSION, NAME, WorkflowRecord, WorkflowVersion
 
 T = TypeVar("T")
 # Nothing larger is read: a record is a DAG of at most 1 MiB as text within a text, and a few fields.

@@ -23,7 +23,7 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.step import Change, JobState
-from kron.ports import Archive, Clock, LoadResult, Ownership, Store, Watch, WriteResult
+from kron.ports import Clock, LoadResult, Ownership, Store, Watch, WriteResult
 from kron.testing.clock import SimulatedClock
 
 Arguments = ParamSpec("Arguments")
@@ -312,7 +312,7 @@ class FaultyStore:
         await self._call("close", self.inner.close)
 
 
-CALLS = frozenset(name for part in (Archive, Store) for name in vars(part) if not name.startswith("_")) - {
+CALLS = frozenset(name for part in Store.__mro__ for name in vars(part) if not name.startswith("_")) - {
     "watch"
 }
 

@@ -137,7 +137,7 @@ async def test_with_a_secret_a_task_brings_a_token_for_its_run_alone(files: Fold
 async def test_an_executor_of_workflows_gets_dag_and_meta(files: FolderBroker) -> None:
     launch = a_task(kwargs={"speed": "slow"})
     workflow = WorkflowSettings(workflow_id="etl", version=4, user_id="ben")
-    launch = launch._replace(given=given_of(launch.run, workflow, '{"nodes":[{"id":"n"}]}'))
+    launch = launch._replace(payload=given_of(launch.run, workflow, '{"nodes":[{"id":"n"}]}'))
     async with launching(files.broker()) as launcher:
         await result_of(launcher, launch)
     (published,) = files.published()

@@ -515,7 +515,7 @@ async def test_closing_without_waiting_leaves_launches_to_the_next_owner(
 
 async def test_nothing_is_sent_while_a_lease_may_have_ended(server: Server, launcher: HttpLauncher) -> None:
     holds = [LeaseStatus.LAPSED]
-    ear, launch = Ear(), a_request(server.url)._replace(hold=lambda: holds[0])
+    ear, launch = Ear(), a_request(server.url)._replace(lease_status=lambda: holds[0])
     launcher.start(launch, ear)
     await asyncio.sleep(0.05)
     assert (server.asked, launcher.busy) == ([], True)
@@ -528,7 +528,7 @@ async def test_what_somebody_else_looks_after_is_not_sent_again(
 ) -> None:
     server.script = [Reply(500), Reply(500)]
     ear, launch = Ear(), a_request(server.url)
-    launch = launch._replace(hold=lambda: LeaseStatus.LOST if server.asked else LeaseStatus.HELD)
+    launch = launch._replace(lease_status=lambda: LeaseStatus.LOST if server.asked else LeaseStatus.HELD)
     launcher.start(launch, ear)
     await until(lambda: not launcher.busy)
     assert (len(server.asked), ear.reports) == (1, []), "the other owner sends it, and hears of it"
@@ -539,7 +539,7 @@ async def test_what_was_lost_is_not_adopted_and_begins_anew_once(
 ) -> None:
     holds = [LeaseStatus.LAPSED]
     ear, launch = Ear(), a_request(server.url)
-    launcher.start(launch._replace(hold=lambda: holds[0]), ear)
+    launcher.start(launch._replace(lease_status=lambda: holds[0]), ear)
     await asyncio.sleep(0)
     holds[0] = LeaseStatus.LOST
     assert await launcher.adopt([launch], ear) == frozenset()

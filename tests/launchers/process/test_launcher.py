@@ -415,7 +415,7 @@ async def test_no_more_than_allowed_run_at_once_and_the_others_wait_in_order(tmp
 
 async def test_nothing_begins_while_a_lease_may_have_ended(launcher: ProcessLauncher) -> None:
     holds = [LeaseStatus.LAPSED]
-    ear, launch = Ear(), a_process(["true"])._replace(hold=lambda: holds[0])
+    ear, launch = Ear(), a_process(["true"])._replace(lease_status=lambda: holds[0])
     launcher.start(launch, ear)
     await asyncio.sleep(0.05)
     assert (ear.reports, launcher.busy) == ([], True)
@@ -429,7 +429,7 @@ async def test_a_process_that_waits_for_its_turn_is_dropped_when_somebody_else_l
     launcher, ear, holds = a_launcher(tmp_path, max_processes=1), Ear(), [LeaseStatus.HELD]
     first, second = a_process(["sleep", "60"], identity="a"), a_process(["true"], identity="b")
     launcher.start(first, ear)
-    launcher.start(second._replace(hold=lambda: holds[0]), ear)
+    launcher.start(second._replace(lease_status=lambda: holds[0]), ear)
     await ear.accepted(first)
     holds[0] = LeaseStatus.LOST
     launcher.end(first.run)
@@ -443,8 +443,8 @@ async def test_what_waits_and_was_lost_is_not_adopted(tmp_path: Path) -> None:
         a_process(["sleep", "60"] if name == "a" else ["true"], identity=name) for name in "abc"
     )
     launcher.start(first, ear)
-    launcher.start(kept._replace(hold=lambda: LeaseStatus.HELD), ear)
-    launcher.start(lost._replace(hold=lambda: holds[0]), ear)
+    launcher.start(kept._replace(lease_status=lambda: LeaseStatus.HELD), ear)
+    launcher.start(lost._replace(lease_status=lambda: holds[0]), ear)
     await ear.accepted(first)
     holds[0] = LeaseStatus.LOST
     assert await launcher.adopt([kept, lost], ear) == {kept.run.key}

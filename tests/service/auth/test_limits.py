@@ -220,7 +220,7 @@ async def test_where_callers_say_who_they_are_no_schedule_starts_a_workflow_of_o
         for owner in ("bob", "ann"):
             job = launch_for(a_use("bob.report", owner))
             if starts or owner == "bob":
-                assert (await launcher.ready(job)).given is not None
+                assert (await launcher.ready(job)).payload is not None
             else:
                 with pytest.raises(UnknownWorkflowError, match=r'no version 1 of "bob\.report"'):
                     await launcher.ready(job)

@@ -11,7 +11,7 @@ from kron.core.plan.record import JobRecord
 from kron.core.plan.registration import create, delete, look_ahead
 from kron.core.plan.step import Change, JobState
 from kron.core.time.instant import EPOCH, rfc3339
-from kron.core.workflow import NAME
+from kron.core.workflow import NAME, WorkflowVersion
 from kron.fronts.service.auth.audit import deployment_entry
 from kron.fronts.service.auth.tenancy import TenantStore, own_name, signed
 from kron.fronts.service.auth.workflow_tenancy import TenantWorkflows
@@ -26,7 +26,7 @@ from kron.fronts.service.resume_preview import resumption_of, traits_for
 from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, parse_schedule_spec
 from kron.fronts.service.workflow_deployment import check_kept, obsolete, prefix_of, read_deployment
 from kron.launchers.spec import WorkflowSettings, launcher_kind_of, launcher_text_of
-from kron.ports import Clock, Store, WorkflowStore, WorkflowVersion, WriteResult
+from kron.ports import Clock, Store, WorkflowStore, WriteResult
 
 NAMESPACE = "service"
 MILLISECOND = timedelta(milliseconds=1)

@@ -16,13 +16,14 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent, RunReport
 from kron.core.time.instant import EPOCH, EpochSeconds
+from kron.core.workflow import StartRequest
 from kron.fronts.service.auth.principal import present_request
 from kron.fronts.service.errors import LaunchFailedError, NoRunnerError, UnknownRunError
 from kron.fronts.service.registrar import MILLISECOND, Registrar
 from kron.fronts.service.runs import Feedback, take_feedback
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.workflow import NoExecutorError, UnknownWorkflowError, WorkflowLauncher
-from kron.ports import Clock, IdempotencyLog, Launch, StartRequest
+from kron.ports import Clock, IdempotencyLog, Launch
 
 _log = logging.getLogger("kron.service")
 # A key names files of processes, so it is made of what can.

@@ -137,8 +137,8 @@ def task_of(
     """
     said = document_of(launch, settings)
     args, kwargs = json.loads(settings.args), json.loads(settings.kwargs)
-    if launch.given is not None:
-        given = json.loads(launch.given.document)
+    if launch.payload is not None:
+        given = json.loads(launch.payload.document)
         kwargs |= given
         said |= {name: given["meta"][name] for name in ("workflow_id", "version", "user_id")}
     said |= {name: value for name, value in extra.items() if value is not None}

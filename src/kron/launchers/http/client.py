@@ -89,7 +89,7 @@ class Sender:
 
     def _request(self, launch: Launch, settings: HttpSettings, target: Target) -> bytes:
         headers = headers_of(launch)
-        given = launch.given
+        given = launch.payload
         text = json.dumps(document_of(launch, settings)) if given is None else given.document
         body = text.encode()
         if self._secret is not None:

@@ -139,7 +139,7 @@ class ProcessLauncher:
 
     def _may_begin(self, attempt: Attempt, waiting: Waiting) -> bool:
         """Say whether the lease holds; what waits is dropped once it was lost."""
-        hold = LeaseStatus.HELD if waiting.launch.hold is None else waiting.launch.hold()
+        hold = LeaseStatus.HELD if waiting.launch.lease_status is None else waiting.launch.lease_status()
         if hold is LeaseStatus.LAPSED:
             self._begin_later(attempt, waiting, LAPSED_S)
         return hold is LeaseStatus.HELD
@@ -150,7 +150,7 @@ class ProcessLauncher:
             settings = process_settings(launch)
             files = self._files_of(attempt)
             self._check(settings)
-            stdin = settings.stdin if launch.given is None else launch.given.document
+            stdin = settings.stdin if launch.payload is None else launch.payload.document
             env = env_of(self._env, launch, settings, secret=self._secret)
             child = spawn(replace(settings, stdin=stdin), env, files)
         except (InputError, ValueError) as error:

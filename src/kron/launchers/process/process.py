@@ -136,7 +136,7 @@ def env_of(
 
     With a `secret` it has a token to report on the run with, and no other.
     """
-    run, facts = launch.run, {} if launch.given is None else launch.given.facts
+    run, facts = launch.run, {} if launch.payload is None else launch.payload.facts
     token = None if secret is None else run_token_of(secret, run.key)
     maybe = {b"KRON_RUN_TOKEN": token, b"KRON_REQUEST_ID": plain_request_of(launch)}
     return {

@@ -174,8 +174,6 @@ class PostgresStore(PostgresListing):
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         """Write changes in one transaction that is fenced by ownership and by each job's revision."""
-        if not changes:
-            return CLEAN
         if await self._write(self._settle_all, ownership, changes, now):
             return CLEAN
         for _ in range(MAX_TRIES):
@@ -188,6 +186,8 @@ class PostgresStore(PostgresListing):
         self, connection: Connection, ownership: Ownership, changes: Sequence[Change], now: int
     ) -> bool | None:
         await self._lease.fence(connection, ownership, changes)
+        if not changes:
+            await connection.execute(SQL["note_high"], {"namespace": ownership.namespace, "now": now})
         return await write_changes(connection, ownership.namespace, changes, now) or None
 
     async def _settle_rest(

@@ -1,8 +1,7 @@
 """Workflows and starts in the PostgreSQL database of the service, over connections of their own."""
 
 from kron.core.errors import StoreError
-from kron.core.workflow import WorkflowRecord
-from kron.ports import RecordedStart, StartRequest, WorkflowVersion
+from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 from kron.stores.postgres.pool import PostgresPool
 from kron.stores.postgres.query import count_of, rows_of
 from kron.stores.statement import statements

@@ -181,6 +181,9 @@ class SqliteStore(SqliteListing):
             (token,) = connection.execute(SQL["token"], {"namespace": number}).fetchone() or (0,)
             if token != ownership.token:
                 raise OwnedError(namespace=ownership.namespace, owner="another owner")
+            if not changes:
+                connection.execute(SQL["note_high"], {"namespace": number, "now": now})
+                return CLEAN
             return write_or_refuse(connection, number, changes, now)
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kron.core.errors import StoreError
-from kron.core.workflow import WorkflowRecord
-from kron.ports import RecordedStart, StartRequest, WorkflowVersion
+from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 from kron.stores.sqlite.file import MEMORY, connect
 from kron.stores.sqlite.write import Writing
 from kron.stores.statement import statements

@@ -172,7 +172,11 @@ class RegistrationContract:
         await stored(store, a_job())
         await written(store, ownership, a_run(), now=NOW + 7)
         await store.release(ownership)
-        assert (await store.acquire(SPACE, "c")).high == NOW + 7
+        ownership = await store.acquire(SPACE, "c")
+        assert ownership.high == NOW + 7
+        assert await store.settle(ownership, [], now=NOW + 9) == CLEAN
+        await store.release(ownership)
+        assert (await store.acquire(SPACE, "d")).high == NOW + 9
 
     async def test_cases_are_those_named_or_all(self, store: Store) -> None:
         await stored(store, *map(a_job, "abc"))

@@ -80,13 +80,14 @@ class TenantStore:
         namespace: str,
         *,
         status: RunStatus | None = None,
+        users: Sequence[str] | None = None,
         before: RunCursor | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
         """Return the runs of all jobs, those whose records were made last first."""
-        users = present_caller().users
+        theirs = present_caller().users
         return await self._store.latest_runs(
-            namespace, status=status, before=before, limit=limit, users=users
+            namespace, status=status, before=before, limit=limit, users=users if theirs is None else theirs
         )
 
     async def newest_runs(

@@ -1,11 +1,11 @@
 """Workflows as the present caller sees them: what belongs to others is as if it did not exist."""
 
 from kron.core.errors import Problem
-from kron.core.workflow import MAX_VERSION, NAME, InvalidWorkflowError, WorkflowRecord
+from kron.core.workflow import MAX_VERSION, NAME, InvalidWorkflowError, WorkflowRecord, WorkflowVersion
 from kron.fronts.service.auth.principal import present_caller, slug_of
 from kron.fronts.service.errors import InvalidScheduleError
 from kron.launchers.spec import WorkflowSettings
-from kron.ports import WorkflowStore, WorkflowVersion
+from kron.ports import WorkflowStore
 
 
 class TenantWorkflows:
