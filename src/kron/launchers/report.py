@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import RunEvent, RunReport
+from kron.core.redaction import hide_run_tokens
 from kron.core.time.instant import EPOCH
-from kron.launchers.run_token import without_tokens
 from kron.ports import Clock, Launch
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -20,7 +20,7 @@ def report_of(
 ) -> RunReport:
     """Return the report that something happened to an attempt just now."""
     at = (clock.now() - EPOCH) // MILLISECOND
-    text = None if error is None else tidy(without_tokens(error))
+    text = None if error is None else tidy(hide_run_tokens(error))
     return RunReport(run.identity, run.key, run.attempt, happened, at, text, run_id)
 
 

@@ -10,10 +10,11 @@ import httpx
 import pytest
 
 from kron.core.plan.record import RunKind, request_key_of
+from kron.core.redaction import hide_run_tokens
 from kron.fronts.service.auth.middleware import EXECUTOR
 from kron.fronts.service.auth.permissions import NEEDS
 from kron.fronts.service.auth.principal import TokenScope
-from kron.launchers.run_token import is_run_token_of, run_token_of, without_tokens
+from kron.launchers.run_token import is_run_token_of, run_token_of
 from tests.service.auth import forge
 from tests.service.executor import executing
 from tests.service.server import Process, serving
@@ -131,4 +132,4 @@ def test_who_has_a_runs_token_may_do_nothing_but_report() -> None:
     ],
 )
 def test_tokens_are_taken_out_of_texts(text: str, expected: str) -> None:
-    assert without_tokens(text) == expected
+    assert hide_run_tokens(text) == expected

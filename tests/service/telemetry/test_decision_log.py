@@ -17,10 +17,10 @@ from kron.core.job.decision import decide_at
 from kron.core.job.job import Job
 from kron.core.plan.compiled import definition_of
 from kron.core.plan.record import RunRecord
+from kron.core.redaction import Redactor
 from kron.core.time.instant import seconds_of
 from kron.fronts.service.telemetry.certificate import certificate_of
 from kron.fronts.service.telemetry.log_format import ConsoleFormatter, JsonFormatter
-from kron.fronts.service.telemetry.redaction import Redactor
 from kron.stores.sqlite.store import SqliteStore
 from tests.job_strategies import Definition, definitions, nominal_times
 from tests.service.telemetry.rig import EVERY_MINUTE, SCHEDULES, rig_on

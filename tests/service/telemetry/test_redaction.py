@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kron.core.redaction import Redactor
 from kron.fronts.service.auth.principal import PROGRAM, calling
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.telemetry.decision_log import Lines, Noted
 from kron.fronts.service.telemetry.log_entry import STARTED, LogEntry
 from kron.fronts.service.telemetry.log_format import ConsoleFormatter, JsonFormatter, secrets_of
-from kron.fronts.service.telemetry.redaction import Redactor
 from kron.testing.contract.sample import a_job, a_run
 from tests.strategies import law
 
@@ -75,7 +75,7 @@ def test_secrets_in_files_and_parameters_are_secret_too(tmp_path: Path) -> None:
     )
     assert {"of file", "of-key", "of-keys", "x" * 32, "y" * 32} <= set(secrets_of(settings))
     broken = "postgresql://kron:hunter2@[db/kron"
-    assert broken in secrets_of(Settings(store=broken))
+    assert "hunter2" in secrets_of(Settings(store=broken))
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from urllib.parse import unquote
 
 from kron.core.errors import InputError
+from kron.core.redaction import contains_secret
 
-# A password between user and host. What only looks like one is a port, an address of IPv6, or a path.
-_LOGIN = re.compile(r"://[^\s/?#:@\[]*:(?!\d+(?:[/?#\s\"']|$))[^\s@][^\s]*@")
-# A password as a parameter of an address.
-_PARAMETER = re.compile(r"://\S*[?&](?:ssl)?password=[^\s&#]", re.IGNORECASE)
-# What begins as a JSON Web Token, or as the token of a run.
-_TOKEN = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.|\bkron-run\.[\w-]{16,}")
 _OPTION = re.compile(r"--?[a-z][a-z-]*")
 AT_STORE = (
     "set KRON_STORE, name a file with the address in KRON_STORE_FILE, write it as store in a file of "
@@ -38,11 +32,7 @@ def check_words(words: Sequence[str]) -> None:
     for before, word in zip(["", *words], words, strict=False):
         name, mark, value = word.partition("=")
         option = name if mark and _OPTION.fullmatch(name) else before
-        if _is_secret(word):
+        if contains_secret(word):
             named = option if _OPTION.fullmatch(option) else ""
             usual = AT_STORE if value.startswith(STORES) or word.startswith(STORES) else ELSEWHERE
             raise SecretOnCommandLineError(place=named or "an argument", remedy=REMEDIES.get(named, usual))
-
-
-def _is_secret(word: str) -> bool:
-    return any(found.search(word) for found in (_LOGIN, _TOKEN)) or bool(_PARAMETER.search(unquote(word)))

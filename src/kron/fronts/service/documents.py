@@ -10,6 +10,7 @@ from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.plan.registration import is_period
+from kron.core.redaction import HIDDEN
 from kron.core.time.duration import format_duration
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.launchers.http.request import target_of
@@ -18,7 +19,6 @@ from kron.launchers.spec import HttpSettings, InvalidLauncherError, ProcessSetti
 Document = dict[str, object]
 # How many coming times are shown, and how many periods are looked at for them.
 PREVIEW, MAX_LOOKED_AT = 5, 1_000
-HIDDEN = "***"
 
 
 def time_text(milliseconds: int | None) -> str | None:

@@ -20,6 +20,7 @@ from kron.core.errors import (
     revived,
 )
 from kron.core.plan.query import AuditFilter, JobFilter
+from kron.core.redaction import redact_url
 from kron.fronts.service.client import BackfillRange, PageRequest
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import (
@@ -66,14 +67,14 @@ class HttpClient:
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             reason = "write http://HOST:PORT or https://HOST"
-            raise InvalidOptionError(option="server", value=_shown(server), reason=reason)
+            raise InvalidOptionError(option="server", value=redact_url(server), reason=reason)
         if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
             raise InvalidOptionError(option="KRON_TOKEN", value="...", reason="it is no token")
         try:
             self._port = parts.port
         except ValueError as cause:
-            raise InvalidOptionError(option="server", value=_shown(server), reason=str(cause)) from cause
-        self._server = _shown(server)
+            raise InvalidOptionError(option="server", value=redact_url(server), reason=str(cause)) from cause
+        self._server = redact_url(server)
         self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._host = parts.hostname
         self._path = parts.path.rstrip("/")
@@ -260,9 +261,3 @@ def _part(name: str) -> str:
 
 def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _shown(server: str) -> str:
-    """Return an address without what may be secret in it."""
-    scheme, mark, rest = server.partition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}"

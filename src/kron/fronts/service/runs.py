@@ -12,12 +12,12 @@ from kron.core.plan.record import RangeRecord, RunKind, RunRecord, RunStatus, re
 from kron.core.plan.registration import ask_for
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.step import USUAL_TRAITS, Change, JobState, Snapshot, WriteScope
+from kron.core.redaction import hide_run_tokens
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.documents import Document, attempt_view, range_view, run_view
 from kron.fronts.service.errors import BusyError, UnknownRunError, UnknownScheduleError
 from kron.fronts.service.registrar import MAX_TRIES, NAMESPACE, Registrar, check_name, new_name
 from kron.fronts.service.schedule_spec import check_request, check_text
-from kron.launchers.run_token import without_tokens
 from kron.runtime import why as inquiry
 
 # What an executor may say, and what that means inside.
@@ -117,7 +117,7 @@ def _heard(
     """Return what a report changes; what is to start after it is started by whoever looks after the job."""
     attempt = run.attempt if feedback.attempt is None else feedback.attempt
     happened = HAPPENED[feedback.status]
-    error = None if feedback.error is None else without_tokens(feedback.error)
+    error = None if feedback.error is None else hide_run_tokens(feedback.error)
     report = RunReport(run.identity, run.key, attempt, happened, now, error, feedback.run_id)
     others = [other for other in case.runs if other.key != run.key]
     heard = case._replace(runs=[run, *others], reports=[report])

@@ -1,17 +1,15 @@
 """Settings as they are shown: each with where it came from, and without passwords."""
 
 import json
-import re
 from collections.abc import Mapping
 
-from kron.fronts.service.documents import HIDDEN, launcher_view
+from kron.core.redaction import HIDDEN, redact_passwords
+from kron.fronts.service.documents import launcher_view
 from kron.fronts.service.settings import DEFAULT, SECRETS, SETTINGS, Effective
-from kron.fronts.service.telemetry.redaction import NO_SECRETS
-from kron.launchers.celery.broker import shown_broker
+from kron.launchers.celery.broker import Broker
 
 # Settings that are addresses, in which a password may stand.
 ADDRESSES = ("store", "jwt_keys")
-_PARAMETER = re.compile(r"(?<=[?&])((?:ssl)?password=)[^&#]*", re.IGNORECASE)
 
 
 def shown(effective: Effective) -> list[dict[str, object]]:
@@ -42,18 +40,9 @@ def _plain(name: str, value: object) -> object:
             {subject: caller.name for subject, caller in value.items()} if isinstance(value, Mapping) else {}
         )
     if name == "celery_broker" and value is not None:
-        return shown_broker(str(value))
+        return Broker(url=str(value)).shown
     if name == "celery_options" and isinstance(value, Mapping):
         return dict.fromkeys(value, HIDDEN)
     if name in ADDRESSES and value is not None:
-        return NO_SECRETS.hide(without_password(str(value)))
+        return redact_passwords(str(value))
     return sorted(value) if isinstance(value, frozenset) else value
-
-
-def without_password(url: str) -> str:
-    """Return an address without the passwords in it, whether they stand before the host or as parameters."""
-    scheme, mark, rest = url.partition("://")
-    login, at, place = rest.rpartition("@")
-    user, colon, _ = login.partition(":")
-    hidden = f":{HIDDEN}" if colon else ""
-    return f"{scheme}{mark}{user}{hidden}{at}" + _PARAMETER.sub(rf"\1{HIDDEN}", place)

@@ -2,21 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from kron.core.job.fields import refuse
+from kron.core.redaction import redact_url, replace_secrets, secrets_in_options, secrets_in_url
 
 # What Celery's own workers consume when nobody says otherwise.
 QUEUE = "celery"
-HIDDEN = "***"
-# Shorter secrets are not looked for in errors: they would be found everywhere.
-LEAST_SECRET = 4
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-# How options and parameters are called that nobody may see; all else is too plain to be looked for.
-_IS_SECRET = re.compile(r"pass|secret|token|key|credential", re.IGNORECASE)
 
 
 class CeleryTask(NamedTuple):
@@ -69,13 +65,17 @@ class Broker:
     @property
     def shown(self) -> str:
         """Return the address without user, password and query."""
-        return shown_broker(self.url)
+        return ";".join(map(redact_url, self.urls))
+
+    @property
+    def secrets(self) -> list[str]:
+        """Return the passwords in its addresses and options."""
+        inside = [text for url in self.urls for text in secrets_in_url(url)]
+        return [*inside, *secrets_in_options(self.options)]
 
     def hide(self, text: str) -> str:
-        """Return a text without the secrets of the broker, should it contain any."""
-        for secret in broker_secrets(self.url, self.options):
-            text = text.replace(secret, HIDDEN)
-        return text
+        """Return a text without the secrets of the broker."""
+        return replace_secrets(text, self.secrets)
 
 
 def parse_broker(value: object) -> str:
@@ -101,17 +101,6 @@ def scheme_of(url: str) -> str:
     return url.partition("://")[0].partition("+")[0].lower()
 
 
-def shown_broker(url: str) -> str:
-    """Return the address of a broker as people may see it."""
-    return ";".join(map(_shown, url.split(";")))
-
-
-def broker_secrets(url: str, options: Mapping[str, object]) -> list[str]:
-    """Return what nobody may read in an error or a log, the longest first."""
-    found = {text for each in url.split(";") for text in _secrets_in(each)} | set(_secrets_below(options))
-    return sorted((text for text in found if len(text) >= LEAST_SECRET), key=len, reverse=True)
-
-
 def _is_address(text: str) -> bool:
     if not _SCHEME.match(text) or not text.isprintable() or " " in text:
         return False
@@ -121,29 +110,3 @@ def _is_address(text: str) -> bool:
         return url.port != 0 and "@" not in f"{url.path}{url.query}{url.fragment}"
     except ValueError:
         return False
-
-
-def _shown(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    place = rest.rpartition("@")[2]
-    plain, query, _ = place.partition("?")
-    return f"{scheme}{mark}{plain}{query and '?' + HIDDEN}"
-
-
-def _secrets_in(url: str) -> Iterator[str]:
-    login, _, place = url.partition("://")[2].rpartition("@")
-    password = login.partition(":")[2]
-    yield from (password, unquote(password))
-    yield from _secrets_below(dict(parse_qsl(place.partition("?")[2])))
-
-
-def _secrets_below(value: object, name: str = "") -> Iterator[str]:
-    """Yield the texts in options, however deep, whose name says that they are secret."""
-    if isinstance(value, str) and _IS_SECRET.search(name):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner, each in value.items():
-            yield from _secrets_below(each, str(inner))
-    elif isinstance(value, list):
-        for each in value:
-            yield from _secrets_below(each, name)

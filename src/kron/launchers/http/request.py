@@ -9,8 +9,9 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
+from kron.core.redaction import replace_secrets, secrets_in_url
 from kron.core.time.instant import rfc3339
 from kron.launchers.celery.spec import CelerySettings
 from kron.launchers.http.connection import Origin
@@ -22,8 +23,6 @@ from kron.ports import Launch
 MAX_QUOTED, MAX_RUN_ID = 200, 200
 # What the other side may mean as "not now" although it says that the request is wrong.
 NOT_NOW = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
-# Shorter secrets are not looked for in errors: they would be found everywhere.
-LEAST_SECRET = 4
 # Thousands of launches have the same settings; so many different ones are remembered.
 MAX_TARGETS = 1_024
 PORTS = {"http": 80, "https": 443}
@@ -63,9 +62,8 @@ def target_of(settings: HttpSettings) -> Target:
     host = url.netloc.rpartition("@")[2]
     user, password = unquote(url.username or ""), unquote(url.password or "")
     login = None if url.username is None else f"{user}:{password}"
-    values = (text for pair in parse_qsl(url.query, keep_blank_values=True) for text in pair[1:])
-    written = (url.password or "", password, url.query, *values, *(text for _, text in settings.headers))
-    secrets = sorted({text for text in written if len(text) >= LEAST_SECRET}, key=len, reverse=True)
+    inside = secrets_in_url(settings.url, every_parameter=True)
+    secrets = (*inside, url.query, *(text for _, text in settings.headers))
     shown = urlunsplit((url.scheme, host, url.path, "", ""))
     port = url.port or PORTS[url.scheme]
     origin = Origin(url.scheme, (url.hostname or "").lower(), port)
@@ -74,7 +72,7 @@ def target_of(settings: HttpSettings) -> Target:
     if login is not None:
         sent = {name: text for name, text in sent.items() if name.lower() != "authorization"}
         sent["Authorization"] = f"Basic {b64encode(login.encode()).decode()}"
-    return Target(shown, url.query, origin, _head_of(url, origin, sent), usual, tuple(secrets))
+    return Target(shown, url.query, origin, _head_of(url, origin, sent), usual, secrets)
 
 
 def _head_of(url: SplitResult, origin: Origin, headers: Mapping[str, str]) -> str:
@@ -143,10 +141,8 @@ def answer_of(
 
 
 def hidden(text: str, target: Target) -> str:
-    """Return a text without the secrets of a target, should it contain any."""
-    for secret in target.secrets:
-        text = text.replace(secret, "***")
-    return text
+    """Return a text without the secrets of a target."""
+    return replace_secrets(text, target.secrets)
 
 
 def _phrase_of(status: int) -> str:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import LeaseStatus, RunEvent, Traits
+from kron.core.redaction import hide_run_token
 from kron.launchers.backoff import Backoff, pause
 from kron.launchers.lease import LAPSED_S, is_lost
 from kron.launchers.process.host import (
@@ -33,7 +34,7 @@ from kron.launchers.process.host import (
 from kron.launchers.process.pidfd import PidfdWatcher
 from kron.launchers.process.process import Process, Waiting, env_of, number_of, process_settings
 from kron.launchers.report import report_of
-from kron.launchers.run_token import run_token_of, without_token
+from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import OWN_PREFIX, ProcessSettings
 from kron.ports import Clock, Launch, ReportSink
 
@@ -250,7 +251,7 @@ class ProcessLauncher:
     def _said(self, process: Process, code: int | None) -> tuple[RunEvent, str | None]:
         output = tail_of(process.files.output, process.settings.max_output)
         if self._secret is not None:
-            output = without_token(output, run_token_of(self._secret, process.launch.run.key))
+            output = hide_run_token(output, run_token_of(self._secret, process.launch.run.key))
         if self._on_output is not None:
             try:
                 self._on_output(process.launch.run, output)

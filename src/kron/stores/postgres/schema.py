@@ -9,6 +9,7 @@ from psycopg import AsyncConnection, Error, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from kron.core.errors import InvalidOptionError, StoreError
+from kron.core.redaction import HIDDEN
 from kron.stores.migration import MAX_AHEAD, Applied, Migration, pending, steps_of
 
 Connection = AsyncConnection[tuple[Any, ...]]
@@ -51,7 +52,7 @@ class Address:
         except (Error, UnicodeEncodeError) as cause:
             said = " ".join(str(cause).split()) or type(cause).__name__
             if self.password and self.password in said:
-                said = said.replace(self.password, "...")
+                said = said.replace(self.password, HIDDEN)
                 raise StoreError(f"The store cannot be used: {said}", cause=said) from None
             raise StoreError(f"The store cannot be used: {said}", cause=said) from cause
 

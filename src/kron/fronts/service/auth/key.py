@@ -9,7 +9,7 @@ from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from kron.core.errors import InputError
-from kron.fronts.service.telemetry.redaction import NO_SECRETS
+from kron.core.redaction import NO_SECRETS
 
 # The shortest secret, in bytes: as long as what HS256 makes of it.
 LEAST_SECRET = 32

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from kron.core.errors import KronError
+from kron.core.redaction import RUN_TOKEN_PREFIX
 from kron.fronts.service.api import problem
 from kron.fronts.service.api.middleware import name_of
 from kron.fronts.service.auth.permissions import Need, find
@@ -25,7 +26,7 @@ from kron.fronts.service.auth.principal import (
 )
 from kron.fronts.service.auth.tls import PEER
 from kron.fronts.service.auth.token import TokenReader
-from kron.launchers.run_token import PREFIX, is_run_token_of
+from kron.launchers.run_token import is_run_token_of
 
 ErrorResponder = Callable[[Request, Exception], Response]
 COOKIE = "kron_token"
@@ -61,7 +62,7 @@ class Authenticator:
         if need.right is None:
             return NOBODY
         token = _bearer_of(scope) or (_cookie_of(scope) if need.page else None)
-        if token is not None and need.run_token and token.startswith(PREFIX):
+        if token is not None and need.run_token and token.startswith(RUN_TOKEN_PREFIX):
             return self._executor(token, scope)
         return self._peer(scope) if token is None else await self.caller_with(token)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from kron.core.job.outcome import Outcome
 from kron.core.plan.record import RangeRecord, Result, RunKind, RunRecord, RunStatus
 from kron.core.plan.step import Change, WriteScope
+from kron.core.redaction import NO_SECRETS, Redactor
 from kron.fronts.service.telemetry.log_entry import (
     ASKED,
     DROPPED,
@@ -21,7 +22,6 @@ from kron.fronts.service.telemetry.log_entry import (
     LogEntry,
     milliseconds_text,
 )
-from kron.fronts.service.telemetry.redaction import NO_SECRETS, Redactor
 from kron.ports import WriteResult
 from kron.runtime.journal import WARNINGS
 

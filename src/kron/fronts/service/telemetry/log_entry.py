@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord
 from kron.core.plan.segment import definitions_of
+from kron.core.redaction import Redactor
 from kron.core.time.instant import rfc3339
 from kron.fronts.service.telemetry.certificate import certificate_of
-from kron.fronts.service.telemetry.redaction import Redactor
 
 PLANNED, ASKED, STARTED, DROPPED, ENDED, NOTED = "planned", "asked", "started", "dropped", "ended", "noted"
 # Events that decide on a period; what comes after them follows from no certificate.

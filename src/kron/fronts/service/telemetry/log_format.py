@@ -4,19 +4,15 @@ import json
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from urllib.parse import parse_qsl, unquote, urlsplit
 
+from kron.core.redaction import Redactor, secrets_in_url
 from kron.fronts.service.auth.principal import present_request
 from kron.fronts.service.settings import LOG_LEVELS, SECRETS, Settings
 from kron.fronts.service.telemetry.decision_log import Lines, Noted
-from kron.fronts.service.telemetry.redaction import Redactor
-from kron.launchers.celery.broker import broker_secrets
 from kron.launchers.spec import HttpSettings, ProcessSettings, read_launcher
 
 # Shorter values of headers, variables and parameters are too plain to be looked for everywhere.
 LEAST_VALUE = 8
-# Parameters of an address that are passwords.
-PASSWORDS = ("password", "sslpassword")
 CONSOLE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -102,10 +98,10 @@ def set_level(level: str) -> None:
 
 def secrets_of(settings: Settings) -> list[str]:
     """Return what the settings hold that nobody may read in a log."""
-    found = [*_passwords_in(settings.store_url), *_passwords_in(settings.jwt_keys or "")]
+    found = [*secrets_in_url(settings.store_url), *secrets_in_url(settings.jwt_keys or "")]
     found += [settings.secret_of(name) or "" for name in SECRETS]
     broker = settings.broker
-    found += [] if broker is None else broker_secrets(broker.url, broker.options)
+    found += [] if broker is None else broker.secrets
     for launcher in (settings.default_launcher, settings.executor):
         found += [] if launcher is None else _secrets_in(launcher)
     return found
@@ -115,19 +111,9 @@ def _secrets_in(document: Mapping[str, object]) -> list[str]:
     """Return what a launcher object of the settings holds: passwords, header values, variables."""
     launcher = read_launcher(document)
     if isinstance(launcher, HttpSettings):
-        values = [value for _, value in (*launcher.headers, *parse_qsl(urlsplit(launcher.url).query))]
-        return [*_passwords_in(launcher.url), *(value for value in values if len(value) >= LEAST_VALUE)]
+        values = [value for _, value in launcher.headers]
+        values += secrets_in_url(launcher.url, every_parameter=True)
+        return [*secrets_in_url(launcher.url), *(value for value in values if len(value) >= LEAST_VALUE)]
     if isinstance(launcher, ProcessSettings):
         return [value for _, value in launcher.env if len(value) >= LEAST_VALUE]
     return []
-
-
-def _passwords_in(url: str) -> list[str]:
-    """Return the passwords of an address, as they are written and as they are meant."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        # Whoever opens it says that it is no address; until then all of it is secret.
-        return [url]
-    named = [value for name, value in parse_qsl(parts.query) if name.lower() in PASSWORDS]
-    return [*named, parts.password or "", unquote(parts.password or "")]
