@@ -10,7 +10,7 @@ from kron.core.plan.compiled import compiled_job
 from kron.core.plan.lifecycle import TRANSITIONS
 from kron.core.plan.plan import plan
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, key_of
-from kron.core.plan.registration import ask_for, create, delete, edit, pause, resume
+from kron.core.plan.registration import create, delete, edit, pause, request_run, resume
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.step import Change, JobState, Snapshot
 from kron.stores.sqlite.store import SqliteStore
@@ -178,7 +178,7 @@ class World:
     def ask(self) -> None:
         """Ask for a run."""
         self.requests += 1
-        self._put(ask_for(self.job, request=f"wish {self.requests}", now=self.now))
+        self._put(request_run(self.job, request=f"wish {self.requests}", now=self.now))
 
     # --- what is on record ------------------------------------------------------------------------
 

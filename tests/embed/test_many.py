@@ -18,8 +18,8 @@ from kron.core.task.errors import CronExpressionInvalidError, TaskTryDeserialize
 from kron.core.task.restore import OPTIONAL, TEXTS, _check_fields, _check_record, _check_times
 from kron.core.task.task import Task, job_of
 from kron.core.time.instant import LAST_SECOND
-from kron.fronts.embed.offload import MANY
 from kron.fronts.embed.scheduler import Scheduler
+from kron.fronts.embed.task_list import MANY
 from kron.testing import kill
 
 COUNT = MANY + 1

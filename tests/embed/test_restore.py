@@ -229,7 +229,7 @@ def test_a_damaged_task_is_taken_for_new_and_the_other_goes_on(
     assert dict(scheduler.standings) == {"good": "preserved", "bad": "new"}
     assert sorted(calls) == ["bad"] * 3 + ["good"] * 2
     logged = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert any("'bad' cannot be used and is taken for new" in line for line in logged)
+    assert any("'bad' is unreadable and treated as new" in line for line in logged)
 
 
 def test_an_undamaged_task_is_an_orphan(tmp_path: Path) -> None:

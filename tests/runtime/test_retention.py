@@ -7,7 +7,7 @@ import pytest
 
 from kron.core.errors import InvalidOptionError, StoreError
 from kron.core.plan.record import RunKind
-from kron.core.plan.registration import ask_for
+from kron.core.plan.registration import request_run
 from kron.ports import Store
 from kron.runtime.retention import Pruned, prune_history
 from kron.stores.sqlite.store import SqliteStore
@@ -107,7 +107,7 @@ async def test_attempts_and_runs_asked_for_go_too(store: Store) -> None:
         await stage.add(job_of(retry_delay="1s"), script=[Step.FAIL, Step.SUCCEED])
         await stage.run()
         await stage.until(NOON + MINUTE + 30 * SECOND)
-        await stage.change("job", lambda record, _: ask_for(record, request="one", now=stage.now))
+        await stage.change("job", lambda record, _: request_run(record, request="one", now=stage.now))
         await stage.until(NOON + 2 * MINUTE)
         first, asked, _ = await stage.runs()
         assert (len(await store.attempts(SPACE, first.key)), asked.kind) == (1, RunKind.MANUAL)

@@ -13,7 +13,7 @@ from kron.core.job.policy import Catchup, Overlap
 from kron.core.job.window import Window, WindowMode
 from kron.core.plan.compiled import compiled_job, definition_of
 from kron.core.plan.record import RunKind
-from kron.core.plan.registration import ask_for, create, edit, is_period
+from kron.core.plan.registration import create, edit, is_period, request_run
 from kron.core.plan.report import RunEvent
 from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth
 from tests.engine_model import fire_time_of
@@ -381,7 +381,7 @@ def test_a_deleted_job_cannot_be_asked_for_a_run() -> None:
     made = world(every("* * * * *"))
     made.delete()
     with pytest.raises(ConflictError, match="is deleted"):
-        ask_for(made.job, request="1", now=made.now)
+        request_run(made.job, request="1", now=made.now)
 
 
 # --- asking ----------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ def test_a_deleted_job_cannot_be_asked_for_a_run() -> None:
 def test_the_same_request_has_the_same_key() -> None:
     record = create(every("* * * * *"), now=1000 * NOON)
     keys = {
-        ask_for(record, request=request, now=now, kind=kind).inserts[0].key
+        request_run(record, request=request, now=now, kind=kind).inserts[0].key
         for request in ("a", "b")
         for now in (1, 2)
         for kind in (RunKind.MANUAL, RunKind.BACKFILL)

@@ -1,5 +1,10 @@
-"""Registration: what creating, changing, pausing and deleting a job does to what is remembered of it."""
+"""Registration: the changes to a job's record when it is created, edited, paused, resumed, deleted or run.
 
+Every function is pure: it returns a new record or a `Change`, for a store to commit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 
 from kron.core.cron.schedule import seconds_between
@@ -19,20 +24,30 @@ from kron.core.plan.record import (
     request_key_of,
 )
 from kron.core.plan.segment import segment_of, with_newest
-from kron.core.plan.step import Change
+from kron.core.plan.step import Change, JobState
 from kron.core.time.instant import EpochSeconds, rfc3339
 
-# How many periods one edit brings in at once; a denser schedule gets the rest at the next wake.
-MAX_BROUGHT_IN = 1_000
+# Periods that one edit adds at most; a denser schedule gets the rest at the next wake.
+MAX_ADDED = 1_000
+BY_HAND = "by hand"
 
 
 def create(
-    job: Job, *, now: int, launcher: str = "{}", kind: str = "callback", since: int | None = None
+    job: Job,
+    *,
+    now: int,
+    launcher: str = "{}",
+    kind: str = "callback",
+    since: int | None = None,
+    paused: bool | None = None,
 ) -> JobRecord:
-    """Return the record of a new job; a period whose fire time lies before `since`, or now, has no record."""
+    """Return the record of a new job, whose first period is the first to fire at or after `since`, or now.
+
+    It is paused as its policy says, unless `paused` says otherwise.
+    """
     born_at = now if since is None else since
     definition = definition_of(job)
-    terms = compiled_job(definition, job.identity)
+    compiled = compiled_job(definition, job.identity)
     record = JobRecord(
         identity=job.identity,
         definition=definition,
@@ -42,23 +57,23 @@ def create(
         edited_at=now,
         born_at=born_at,
         revision=1,
-        cursor=_before(born_at, terms),
+        cursor=_before(born_at, compiled),
         next_time=None,
         plan_at=None,
-        paused=int(job.policy.suspend),
+        paused=int(job.policy.suspend if paused is None else paused),
         remaining=job.policy.remaining,
     )
     return look_ahead(record)
 
 
 def look_ahead(record: JobRecord) -> JobRecord:
-    """Return a record that knows its next period and when it has to be looked at."""
+    """Return a record with its next period, and when that has to be planned."""
     next_time, plan_at = times_ahead(record)
     return record._replace(next_time=next_time, plan_at=plan_at)
 
 
 def times_ahead(record: JobRecord) -> tuple[EpochSeconds | None, int | None]:
-    """Return a job's next period and when it has to be looked at."""
+    """Return a job's next period, and when it has to be planned."""
     segment = segment_of(record)
     following = None if record.remaining == 0 else segment.next_after(record.cursor)
     if record.paused or record.deleted_at is not None or (following is None and record.past is None):
@@ -70,21 +85,21 @@ def times_ahead(record: JobRecord) -> tuple[EpochSeconds | None, int | None]:
 
 def edit(
     record: JobRecord,
-    runs: list[RunRecord],
+    runs: Sequence[RunRecord],
     job: Job,
     *,
     now: int,
     launcher: str = "{}",
     kind: str = "callback",
 ) -> Change:
-    """Return what a new definition changes: it holds for periods later than now."""
+    """Return the change to a new definition, which applies to periods later than now."""
     definition = definition_of(job)
     changed = record._replace(launcher=launcher, launcher_kind=kind, revision=record.revision + 1)
     if definition == record.definition and record.deleted_at is None:
         return Change(changed, record.revision)
     until = now // 1000
-    terms = compiled_job(definition, record.identity)
-    # A job that is deleted, or has run as often as it was to run, has no periods that could be left over.
+    compiled = compiled_job(definition, record.identity)
+    # A job that is deleted, or has no runs remaining, has no periods left to plan under the old definition.
     over = record.deleted_at is not None or record.remaining == 0
     unplanned = None if over else segment_of(record).next_after(record.cursor)
     left_over = not over and (record.past is not None or (unplanned is not None and unplanned <= until))
@@ -97,23 +112,68 @@ def edit(
         remaining=_remaining(record, job.policy),
         deleted_at=None,
     )
-    updates = [_redecided(run, terms, changed, now) for run in runs if _is_ahead(run, until)]
-    inserts = _brought_in(record, terms, changed, now)
-    if len(inserts) > MAX_BROUGHT_IN:
-        inserts = inserts[:MAX_BROUGHT_IN]
+    updates = [_redecided(run, compiled, changed, now) for run in runs if _is_ahead(run, until)]
+    inserts = _added(record, compiled, changed, now)
+    if len(inserts) > MAX_ADDED:
+        inserts = inserts[:MAX_ADDED]
         changed = changed._replace(cursor=inserts[-1].nominal_time)
     changed = look_ahead(changed)
     if not changed.paused and not all(run.in_flight for run in runs):
-        # What waits for an end is judged by the new policy at once.
+        # Runs that wait for another to end are judged by the new policy at once.
         changed = changed._replace(plan_at=now)
     updates = [run for run in updates if run not in runs]
     return Change(changed, record.revision, inserts=inserts, updates=updates)
 
 
-def pause(record: JobRecord, runs: list[RunRecord], *, because: str) -> Change:
-    """Return what pausing changes: no period is handled, and nothing starts by itself any more.
+def revise(
+    state: JobState,
+    job: Job,
+    *,
+    now: int,
+    launcher: str = "{}",
+    kind: str = "callback",
+    paused: bool | None = None,
+) -> Change:
+    """Return an edit, and the pause or resume that `paused` requests, as one change.
 
-    A retry that waits keeps its time; if that comes while the job is paused, a wake notes that it has come.
+    Without `paused` the job stays as paused as it was. A deleted job is created again: it is not paused, and
+    its remaining runs are those of its policy.
+    """
+    deleted = state.job.deleted_at is not None
+    record = state.job._replace(paused=0, paused_because=None, failures=0) if deleted else state.job
+    change = edit(record, state.runs, job, now=now, launcher=launcher, kind=kind)
+    if deleted:
+        change.job = look_ahead(change.job._replace(remaining=job.policy.remaining))
+    if paused is None or paused == bool(change.job.paused):
+        return change
+    runs = open_runs_after(state, change)
+    further = pause(change.job, runs, because=BY_HAND) if paused else resume(change.job, runs, now=now)
+    return _joined(change, further)
+
+
+def _joined(first: Change, second: Change) -> Change:
+    """Return two changes as one; the second starts from the record of the first."""
+    later = {run.key: run for run in second.updates}
+    added = {run.key for run in first.inserts}
+    updates = {run.key: run for run in (*first.updates, *second.updates) if run.key not in added}
+    return replace(
+        first,
+        job=second.job._replace(revision=first.revision + 1),
+        inserts=[later.get(run.key, run) for run in first.inserts],
+        updates=list(updates.values()),
+    )
+
+
+def open_runs_after(state: JobState, change: Change) -> list[RunRecord]:
+    """Return the open runs of a job after a change."""
+    runs = {run.key: run for run in (*state.runs, *change.inserts, *change.updates)}
+    return [run for run in runs.values() if run.is_open]
+
+
+def pause(record: JobRecord, runs: Sequence[RunRecord], *, because: str) -> Change:
+    """Return the change of a pause: no period is planned and no run becomes due until the job is resumed.
+
+    A waiting retry keeps its time; if that passes during the pause, a wake records it as held.
     """
     held = [
         run._replace(due_at=None)
@@ -124,8 +184,8 @@ def pause(record: JobRecord, runs: list[RunRecord], *, because: str) -> Change:
     return Change(paused, record.revision, updates=held)
 
 
-def resume(record: JobRecord, runs: list[RunRecord], *, now: int) -> Change:
-    """Return what resuming changes: catch-up and deadline judge what passed meanwhile."""
+def resume(record: JobRecord, runs: Sequence[RunRecord], *, now: int) -> Change:
+    """Return the change of a resume: catch-up and deadline judge the periods of the pause."""
     if not record.paused:
         return Change(record._replace(revision=record.revision + 1), record.revision)
     woken = [run._replace(due_at=_due_at(run)) for run in runs if not run.in_flight]
@@ -140,8 +200,8 @@ def resume(record: JobRecord, runs: list[RunRecord], *, now: int) -> Change:
     return Change(resumed, record.revision, updates=woken)
 
 
-def delete(record: JobRecord, runs: list[RunRecord], *, now: int) -> Change:
-    """Return what deleting changes: nothing more starts, what waits is cancelled, what runs may end."""
+def delete(record: JobRecord, runs: Sequence[RunRecord], *, now: int) -> Change:
+    """Return the change of a deletion: waiting runs are cancelled, running ones may end."""
     cancelled = [
         settle(run, RunStatus.CANCELLED, Reason.DELETED)
         if run.status is RunStatus.PENDING
@@ -155,7 +215,7 @@ def delete(record: JobRecord, runs: list[RunRecord], *, now: int) -> Change:
     return Change(deleted, record.revision, updates=cancelled)
 
 
-def ask_for(
+def request_run(
     record: JobRecord,
     *,
     request: str,
@@ -163,7 +223,7 @@ def ask_for(
     kind: RunKind = RunKind.MANUAL,
     nominal_time: EpochSeconds | None = None,
 ) -> Change:
-    """Return a run that somebody asks for; it is an execution of its own and changes no period's outcome."""
+    """Return the change that adds a requested run: a separate execution that changes no period's outcome."""
     if record.deleted_at is not None:
         raise ConflictError(f'Job "{record.identity}" is deleted', identity=record.identity)
     run = RunRecord(
@@ -191,67 +251,67 @@ def backfill(
     request: str,
     now: int,
 ) -> Change:
-    """Return a run of a past period that somebody asks for; `run` and `dropped` are what is on record of it.
+    """Return the change that adds a run of a past period; `run` and `dropped` are its records, if any.
 
-    A handled period keeps its outcome, and the run is one of its own. A period from before the job's
-    creation has no record, so it gets its own one and its own key, and cannot be run twice. One that is
-    still to be judged is refused: it will have its outcome.
+    A recorded period keeps its outcome, and the backfill is a run beside it. A period from before the job's
+    creation has no record, so the backfill is its run, under its key, and cannot be repeated. A period that
+    is not planned yet is refused: the engine will decide it.
     """
     handled = run is not None or dropped is not None
-    terms = compiled_job(record.definition, record.identity)
-    if not handled and not is_period(terms, nominal_time):
+    compiled = compiled_job(record.definition, record.identity)
+    if not handled and not is_period(compiled, nominal_time):
         text = rfc3339(nominal_time)
         raise InvalidOptionError(option="nominal_time", value=text, reason="the job has no such period")
     if not handled and nominal_time > record.cursor:
         message = f'The period {rfc3339(nominal_time)} of job "{record.identity}" is still to be judged'
         raise ConflictError(message, identity=record.identity, period_id=rfc3339(nominal_time))
-    change = ask_for(record, request=request, now=now, kind=RunKind.BACKFILL, nominal_time=nominal_time)
-    if not handled and _is_unborn(record, terms, nominal_time):
+    change = request_run(record, request=request, now=now, kind=RunKind.BACKFILL, nominal_time=nominal_time)
+    if not handled and _is_before_creation(record, compiled, nominal_time):
         key = key_of(record.identity, nominal_time)
         change.inserts = [change.inserts[0]._replace(key=key, kind=RunKind.PERIOD)]
     return change
 
 
-def _is_unborn(record: JobRecord, terms: CompiledJob, nominal_time: EpochSeconds) -> bool:
-    """Say whether a period's time had passed when its job was created."""
-    fire_time = terms.fire_time(record.identity, nominal_time)
+def _is_before_creation(record: JobRecord, compiled: CompiledJob, nominal_time: EpochSeconds) -> bool:
+    """Say whether a period's fire time had passed when its job was created."""
+    fire_time = compiled.fire_time(record.identity, nominal_time)
     return (1000 * nominal_time if fire_time is None else fire_time) < record.born_at
 
 
-def is_period(terms: CompiledJob, nominal_time: EpochSeconds) -> bool:
+def is_period(compiled: CompiledJob, nominal_time: EpochSeconds) -> bool:
     """Say whether a definition has a period with this nominal time."""
-    policy = terms.policy
+    policy = compiled.policy
     if policy.start_at is not None and nominal_time < policy.start_at:
         return False
     if policy.end_at is not None and nominal_time > policy.end_at:
         return False
-    return terms.plan.prev_at_or_before(nominal_time) == nominal_time
+    return compiled.plan.prev_at_or_before(nominal_time) == nominal_time
 
 
-def _before(born_at: int, terms: CompiledJob) -> EpochSeconds:
-    """Return the last second whose period, wherever in its window it runs, lies before a job's birth."""
-    return (born_at - 1 - terms.jitter_ms) // 1000 - terms.late
+def _before(born_at: int, compiled: CompiledJob) -> EpochSeconds:
+    """Return the last second whose period, anywhere in its window, fires before a job's creation."""
+    return (born_at - 1 - compiled.jitter_ms) // 1000 - compiled.late
 
 
 def _is_ahead(run: RunRecord, until: EpochSeconds) -> bool:
     return run.status is RunStatus.PENDING and run.kind is RunKind.PERIOD and run.nominal_time > until
 
 
-def _brought_in(before: JobRecord, terms: CompiledJob, record: JobRecord, now: int) -> list[RunRecord]:
+def _added(before: JobRecord, compiled: CompiledJob, record: JobRecord, now: int) -> list[RunRecord]:
     """Return the periods an edit adds to those that were already planned ahead.
 
-    What the old definition had is on record there, planned or handled, and is not planned again.
+    Periods of the old definition already have a record and are not planned again.
     """
     old = compiled_job(before.definition, before.identity)
     if before.cursor <= now // 1000 or before.deleted_at is not None:
         return []
-    times = seconds_between(terms.plan, now // 1000 + 1, before.cursor + 1)
-    new = (time for time in times if is_period(terms, time) and not is_period(old, time))
-    return [_planned(record, terms, time, now) for time in islice(new, MAX_BROUGHT_IN + 1)]
+    times = seconds_between(compiled.plan, now // 1000 + 1, before.cursor + 1)
+    new = (time for time in times if is_period(compiled, time) and not is_period(old, time))
+    return [_planned(record, compiled, time, now) for time in islice(new, MAX_ADDED + 1)]
 
 
-def _planned(record: JobRecord, terms: CompiledJob, nominal_time: EpochSeconds, now: int) -> RunRecord:
-    fire_time = terms.fire_time(record.identity, nominal_time)
+def _planned(record: JobRecord, compiled: CompiledJob, nominal_time: EpochSeconds, now: int) -> RunRecord:
+    fire_time = compiled.fire_time(record.identity, nominal_time)
     run = RunRecord(
         key_of(record.identity, nominal_time),
         record.identity,
@@ -269,12 +329,12 @@ def _planned(record: JobRecord, terms: CompiledJob, nominal_time: EpochSeconds, 
     return settle(run, RunStatus.CANCELLED, Reason.EDITED) if fire_time <= now else run
 
 
-def _redecided(run: RunRecord, terms: CompiledJob, record: JobRecord, now: int) -> RunRecord:
-    """Return a planned run under a new definition; one whose decision is the same stays as it is."""
+def _redecided(run: RunRecord, compiled: CompiledJob, record: JobRecord, now: int) -> RunRecord:
+    """Return a planned run under a new definition; with the same fire time only its epoch changes."""
     assert run.key == key_of(record.identity, run.nominal_time)
-    if not is_period(terms, run.nominal_time):
+    if not is_period(compiled, run.nominal_time):
         return settle(run, RunStatus.CANCELLED, Reason.EDITED)
-    fire_time = terms.fire_time(record.identity, run.nominal_time)
+    fire_time = compiled.fire_time(record.identity, run.nominal_time)
     if fire_time is None:
         return settle(run, RunStatus.UNSCHEDULABLE, Reason.NO_CANDIDATE)
     if fire_time == run.fire_time:
@@ -290,7 +350,7 @@ def _remaining(record: JobRecord, policy: Policy) -> int | None:
 
 
 def _due_at(run: RunRecord) -> int | None:
-    """Return when a held run comes up again by itself; a retry without a time is one whose time has come."""
+    """Return when a held run is due again; a retry without a time was due during the pause."""
     if run.status is RunStatus.PENDING:
         return None if run.reason in (Reason.QUEUED, Reason.REPLACING) else run.fire_time
     return run.ended_at if run.due_at is None else run.due_at

@@ -1,33 +1,66 @@
-"""Foresight: what a change would start, before anybody makes it."""
+"""Resume preview: what resuming a paused job would start, keep waiting and drop, before it is resumed."""
 
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kron.core.job.outcome import Reason
+from kron.core.job.policy import MAX_CATCHUP
 from kron.core.plan.plan import plan
 from kron.core.plan.record import RunRecord, RunStatus
-from kron.core.plan.registration import resume
-from kron.core.plan.step import Change, JobState, Snapshot
+from kron.core.plan.registration import open_runs_after, resume
+from kron.core.plan.report import Traits
+from kron.core.plan.segment import definitions_of
+from kron.core.plan.step import USUAL_LIMITS, Change, JobState, Snapshot
 
-# Wakes that are looked ahead; a replay of the most periods there can be needs a hundred.
-MAX_WAKES = 110
+# Steps that planning takes for each definition: the longest replay at the engine's pace, the periods whose
+# windows are open, and the switch to the next definition; the rest is margin.
+MAX_STEPS = MAX_CATCHUP // USUAL_LIMITS.catchup_per_wake + 10
 
 
-def starts_on_resume(case: JobState, *, now: int) -> int:
-    """Return how many periods would start, at once or soon, if a paused job were resumed now.
+class ResumePreview(NamedTuple):
+    """The runs a resume would start now, those that would wait, and dropped periods by reason."""
 
-    What waits for an execution that is under way, or was spread over the next minute, counts too.
+    starts: list[RunRecord]
+    waiting: list[RunRecord]
+    dropped: Mapping[Reason, int]
+
+    @property
+    def total(self) -> int:
+        """Return how many periods would run, now or later."""
+        return len(self.starts) + len(self.waiting)
+
+
+def preview_resume(state: JobState, *, now: int, traits: Mapping[str, Traits] | None = None) -> ResumePreview:
+    """Plan a resume at an instant, in milliseconds, without writing it; a job that is not paused has none.
+
+    A period that waits for a running execution, or that is spread over the next minute, is waiting.
     """
-    if not case.job.paused:
-        return 0
-    change = resume(case.job, list(case.runs), now=now)
-    started: set[str] = set()
-    for _ in range(MAX_WAKES):
-        case = case._replace(job=change.job, runs=_open_runs(case, change))
-        (change,), wake_at = plan(Snapshot([case], now, 0, {}), now)
-        started |= {run.key for run in change.starts}
+    if not state.job.paused:
+        return ResumePreview([], [], {})
+    starts: dict[str, RunRecord] = {}
+    dropped: Counter[Reason] = Counter()
+    change = resume(state.job, list(state.runs), now=now)
+    for _ in range(MAX_STEPS * (1 + len(definitions_of(state.job)))):
+        state = state._replace(job=change.job, runs=open_runs_after(state, change), reports=())
+        (change,), wake_at = plan(Snapshot([state], now, 0, traits or {}), now)
+        starts |= {run.key: run for run in change.starts}
+        _count_dropped(change, dropped)
         if wake_at is None or wake_at > now:
             break
-    waiting = {run.key for run in _open_runs(case, change) if run.status is RunStatus.PENDING}
-    return len(started | waiting)
+    else:
+        raise AssertionError(f"planning a resume of {state.job.identity} does not end")
+    waiting = [run for run in open_runs_after(state, change) if run.status is RunStatus.PENDING]
+    return ResumePreview(sorted(starts.values(), key=_nominal_time), waiting, dict(dropped))
 
 
-def _open_runs(case: JobState, change: Change) -> list[RunRecord]:
-    written = {run.key: run for run in (*case.runs, *change.inserts, *change.updates)}
-    return [run for run in written.values() if run.is_open]
+def _count_dropped(change: Change, dropped: Counter[Reason]) -> None:
+    for run in (*change.inserts, *change.updates):
+        if run.outcome is not None and run.started_at is None:
+            dropped[run.reason] += 1
+    for together in change.ranges:
+        dropped[together.reason] += together.periods
+
+
+def _nominal_time(run: RunRecord) -> int:
+    return run.nominal_time

@@ -1,4 +1,4 @@
-"""Events: what a scheduler and its tasks go through, for the log and for whoever listens."""
+"""Events of a scheduler and its tasks, written to the log and passed to the caller's listener."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ LOGGER = logging.getLogger("kron.scheduler")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened: its name in the specification's words, when, and to which task if to one."""
+    """One event: its name in the specification, its instant, and its task if it concerns one."""
 
     name: str
     at: datetime
@@ -25,8 +25,8 @@ class Event:
 Listener = Callable[[Event], object]
 
 
-class Events:
-    """Writes events to the log and tells the listener; one that raises is noted and breaks nothing."""
+class EventLog:
+    """Writes events to the log and calls the listener; an error of the listener is logged and ignored."""
 
     def __init__(self, listener: Listener | None) -> None:
         if listener is not None and iscoroutinefunction(listener):
@@ -35,13 +35,13 @@ class Events:
         self._listener = listener
 
     @property
-    def wanted(self) -> bool:
-        """Say whether anybody reads events."""
+    def enabled(self) -> bool:
+        """Say whether events are logged or have a listener."""
         return self._listener is not None or LOGGER.isEnabledFor(logging.INFO)
 
-    def tell(self, name: str, at_ms: int, task: str | None = None, **details: object) -> None:
-        """Write one event and pass it on."""
-        if not self.wanted:
+    def emit(self, name: str, at_ms: int, task: str | None = None, **details: object) -> None:
+        """Log one event and pass it to the listener."""
+        if not self.enabled:
             return
         LOGGER.info("%s%s %s", name, "" if task is None else f" {task}", details or "")
         if self._listener is None:

@@ -1,4 +1,4 @@
-"""Registrations: what the caller hands over, checked in full before anything is scheduled or stored."""
+"""Registrations: the caller's list of tasks, validated in full before anything is stored."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -24,26 +24,26 @@ Callback = Callable[[], Awaitable[object]]
 
 
 class Registration(NamedTuple):
-    """One task and what it calls."""
+    """One task and its callback."""
 
     task: Task
     callback: Callback
 
 
 def read_registrations(registrations: object) -> list[Registration]:
-    """Return registrations that are valid, or raise the error of the first that is not."""
+    """Return the registrations of a list, or raise the error of the first invalid one."""
     if not isinstance(registrations, list | tuple):
         raise RegistrationsNotArrayError
-    found: dict[str, Registration] = {}
-    # What many registrations have in common is looked at once; the list keeps each object alive meanwhile.
+    valid: dict[str, Registration] = {}
+    # Values that many registrations share are checked once; the list keeps each object, and its id, alive.
     known: set[object] = set()
     for index, given in enumerate(registrations):
         registration = _read(index, given, known)
         name = registration.task.name
-        if name in found:
+        if name in valid:
             raise ScheduleDuplicateTaskError(registration_index=index, task_name=name)
-        found[name] = registration
-    return list(found.values())
+        valid[name] = registration
+    return list(valid.values())
 
 
 def _read(index: int, given: object, known: set[object]) -> Registration:
@@ -90,7 +90,7 @@ def _check_delay(index: int, delay: timedelta) -> None:
 
 
 def _shape_fault(given: object) -> str | None:
-    """Return what is wrong with the number and the types of a registration's parts."""
+    """Return the fault in the number or the types of a registration's parts, or None."""
     if not isinstance(given, list | tuple):
         return f"is not a tuple but {type(given).__name__}"
     if len(given) != PARTS:
@@ -110,8 +110,8 @@ def _shape_fault(given: object) -> str | None:
 
 
 def callback_fault(callback: Callable[..., object], *, arguments: int = 0) -> str | None:
-    """Return why a callable cannot be awaited with so many arguments, or None where it can."""
-    call = getattr(type(callback), "__call__", None)  # noqa: B004 - the method is looked at, not asked for
+    """Return why a callable cannot be awaited with this number of arguments, or None if it can."""
+    call = getattr(type(callback), "__call__", None)  # noqa: B004 - the method itself is inspected
     if not (iscoroutinefunction(callback) or iscoroutinefunction(call)):
         if isasyncgenfunction(callback) or isasyncgenfunction(call):
             return "must be an async function without yield"
@@ -132,6 +132,6 @@ def _is_required(parameter: Parameter) -> bool:
 
 
 def _milliseconds(delay: timedelta) -> float:
-    """Return a duration as a number of milliseconds, a whole one where it is whole."""
+    """Return a duration in milliseconds, as an integer if it is whole."""
     whole, rest = divmod(delay, MILLISECOND)
     return whole if not rest else delay / MILLISECOND

@@ -1,4 +1,4 @@
-"""Runs as a program sees them: aware datetimes and names, no numbers to convert."""
+"""Runs as a program gets them: aware datetimes and names instead of stored numbers."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parame
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One period of a job, or one run asked for, with its latest attempt.
+    """One period of a job, or one manual run, with its latest attempt.
 
-    `key` is the same for every attempt, so whatever honours it does the work once.
+    `key` is the same for every attempt: use it as an idempotency key to do the work once.
     """
 
     job: str
@@ -60,7 +60,7 @@ def moment(milliseconds: int) -> datetime:
 
 
 def calling(work: Work) -> Callback:
-    """Return what calls a function: with the run, if it takes an argument."""
+    """Return a callback that calls a function, with the run if it takes an argument."""
     takes_run = any(parameter.kind in POSITIONAL for parameter in signature(work).parameters.values())
 
     async def call(launch: Launch) -> None:

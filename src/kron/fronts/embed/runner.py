@@ -1,17 +1,17 @@
-"""`kron.Runner`: the whole engine for `kron.Job` values whose work is a function of this program."""
+"""`kron.Runner`: the engine for `kron.Job` values that call functions of this program."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Generator, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
 from uuid import uuid4
 
-from kron.core.errors import ConflictError, InvalidOptionError, StoreError
+from kron.app.catalog import Catalog, JobDefinition
+from kron.app.preview import preview_resume
+from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError
 from kron.core.job.job import Job
-from kron.core.plan.compiled import definition_of
-from kron.core.plan.registration import ask_for, create, delete, edit, pause, resume
-from kron.core.plan.resume_preview import starts_on_resume
-from kron.core.plan.step import Change, JobState
+from kron.core.plan.registration import BY_HAND
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import seconds_of
 from kron.fronts.embed.assembly import Wiring
@@ -21,19 +21,15 @@ from kron.fronts.embed.run import Run, Work, calling, run_of
 from kron.fronts.embed.store_source import State
 from kron.launchers.callback import Callback, CallbackLauncher
 from kron.ports import Clock, Store
-from kron.runtime import why as inquiry
 from kron.runtime.journal import LogJournal
-
-# How often a change is made anew because somebody else changed the job meanwhile.
-MAX_TRIES = 10
 
 
 class Runner:
     """Runs jobs, with windows, constraints and every policy, inside a program.
 
     `add` jobs before or after the start; `async with runner:` starts and stops. `state` is a URL as for
-    `kron.Scheduler`; `name` keeps the jobs of several runners apart; at most `max_calls` functions run at
-    once. With `wait` it waits for another process that has the same name and state.
+    `kron.Scheduler`; `name` separates the jobs of several runners; at most `max_calls` functions run at
+    once. With `wait` it waits for the lease of another process with the same name and state.
     """
 
     def __init__(
@@ -50,12 +46,13 @@ class Runner:
         self._wait = wait
         self._jobs: dict[str, tuple[Job, Callback]] = {}
         self._is_running = False
+        self._catalog: Catalog
         self._caretaker = Caretaker(self._wiring.clock, clean=self._wiring.prune)
 
-    # --- life ------------------------------------------------------------------------------------
+    # --- life cycle ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to look after the jobs; nothing starts before this has returned."""
+        """Take over the jobs and run them; nothing starts before this has returned."""
         if self._is_running:
             raise ConflictError("The runner is running already")
         self._is_running = True
@@ -63,8 +60,10 @@ class Runner:
             launcher = CallbackLauncher(self._wiring.clock, max_calls=self._max_calls)
             launcher.callbacks.update((name, call) for name, (_, call) in self._jobs.items())
             self._wiring.assemble(LogJournal(), launcher)
+            store, engine = self._wiring.store, self._wiring.engine
+            self._catalog = Catalog(store, self._wiring.namespace, now=engine.now, wake=engine.call)
             await self._wiring.take_over(wait=self._wait)
-            await self._write([job for job, _ in self._jobs.values()])
+            await self._register([job for job, _ in self._jobs.values()])
         except BaseException:
             self._is_running = False
             await self._wiring.give_up()
@@ -73,7 +72,7 @@ class Runner:
         self._caretaker.begin(self._crash)
 
     async def stop(self) -> None:
-        """Start nothing more, wait for the functions that run, and let go of everything."""
+        """Start nothing more, wait for the running functions, and close the store."""
         if self._wiring.launcher.is_inside():
             raise ConflictError("A function cannot wait for stop(), which waits for the function")
         if self._is_running:
@@ -101,10 +100,10 @@ class Runner:
     # --- jobs ------------------------------------------------------------------------------------
 
     def add(self, job: Job, callback: Work) -> Awaitable[None]:
-        """Have a job call an async function, which may take the `Run` as its argument.
+        """Run an async function for a job; the function may take the `Run` as its argument.
 
-        A job of the same identity is changed. After the start it is written at once; awaiting what this
-        returns says when.
+        A job of the same identity is edited. After the start it is written at once: await the result to know
+        when it is committed.
         """
         if fault := callback_fault(callback, arguments=1):
             raise InvalidOptionError(option="callback", value=callback, reason=fault)
@@ -113,110 +112,72 @@ class Runner:
         if not self._is_running:
             return Done()
         self._wiring.launcher.callbacks[job.identity] = call
-        return asyncio.create_task(self._write([job]), name=f"kron add {job.identity}")
+        return asyncio.create_task(self._register([job]), name=f"kron add {job.identity}")
 
     async def remove(self, identity: str) -> None:
-        """Delete a job: what waits is cancelled, what runs may end, and its runs stay on record."""
-        await self._change(identity, lambda case, now: delete(case.job, list(case.runs), now=now))
+        """Delete a job: waiting runs are cancelled, running ones may end, and its history stays."""
+        with self._known_jobs():
+            await self._catalog.delete(identity)
         self._jobs.pop(identity, None)
 
-    async def pause(self, identity: str, *, because: str = "by hand") -> None:
-        """Have a job start nothing by itself; its periods are judged when it is resumed."""
-        await self._change(identity, lambda case, _: pause(case.job, list(case.runs), because=because))
+    async def pause(self, identity: str, *, because: str = BY_HAND) -> None:
+        """Pause a job; its periods are judged when it is resumed."""
+        with self._known_jobs():
+            await self._catalog.pause(identity, because=because)
 
     async def preview_resume(self, identity: str) -> int:
-        """Return how many periods would start if the job were resumed now."""
-        return starts_on_resume(await self._case(identity), now=self._wiring.engine.now())
+        """Return how many periods would run if the job were resumed now."""
+        with self._known_jobs():
+            now = self._wiring.engine.now()
+            return (await preview_resume(self._catalog.query, identity, now=now)).total
 
     async def resume(self, identity: str) -> int:
-        """Resume a job and return how many periods start now; `preview_resume` tells before."""
-        found = 0
-
-        def resumed(case: JobState, now: int) -> Change:
-            nonlocal found
-            found = starts_on_resume(case, now=now)
-            return resume(case.job, list(case.runs), now=now)
-
-        await self._change(identity, resumed)
-        return found
+        """Resume a job and return how many periods run by that; `preview_resume` says so before."""
+        with self._known_jobs():
+            return (await self._catalog.resume(identity)).preview.total
 
     async def run_now(self, identity: str, *, request: str | None = None) -> str:
         """Start a job once beside its schedule and return the run's key; the same request runs once."""
-        wish = uuid4().hex if request is None else request
-        asked = await self._change(identity, lambda case, now: ask_for(case.job, request=wish, now=now))
-        return asked.inserts[0].key
+        name = uuid4().hex if request is None else request
+        with self._known_jobs():
+            return (await self._catalog.run_now(identity, name)).key
 
-    # --- questions -------------------------------------------------------------------------------
+    # --- history ---------------------------------------------------------------------------------
 
     async def runs(self, identity: str, *, before: datetime | None = None, limit: int = 100) -> list[Run]:
         """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
-        self._check_running()
         at = None if before is None else seconds_of(before)
-        found = await self._wiring.store.runs(self._wiring.namespace, identity, before=at, limit=limit)
-        return list(map(run_of, found))
+        with self._known_jobs():
+            return list(map(run_of, await self._catalog.query.runs(identity, before=at, limit=limit)))
 
     async def why(self, identity: str, nominal_time: datetime) -> Explanation:
-        """Return why a period ended as it did, or where it stands, as a chain of facts.
+        """Return why a period ended as it did, or its present state, as a chain of facts.
 
         A naive datetime is a wall time in the job's zone.
         """
-        await self._case(identity)
-        store, space, now = self._wiring.store, self._wiring.namespace, self._wiring.engine.now()
-        return await inquiry.why(store, space, identity, nominal_time, now=now)
+        with self._known_jobs():
+            return await self._catalog.query.why(identity, nominal_time)
 
     # --- writing ---------------------------------------------------------------------------------
 
-    async def _case(self, identity: str) -> JobState:
-        self._check_running()
-        cases = await self._wiring.store.cases(self._wiring.namespace, [identity])
-        if not cases:
-            raise InvalidOptionError(option="job", value=identity, reason="there is no such job")
-        return cases[0]
+    async def _register(self, jobs: list[Job]) -> None:
+        with self._wiring.clock.working():
+            await self._catalog.upsert([JobDefinition(job) for job in jobs])
 
-    async def _change(self, identity: str, make: Callable[[JobState, int], Change]) -> Change:
-        """Make a change of one job, again where somebody else was quicker."""
-        self._check_running()
-        store, space = self._wiring.store, self._wiring.namespace
-        for _ in range(MAX_TRIES):
-            case = await self._case(identity)
-            now = self._wiring.engine.now()
-            change = make(case, now)
-            settled = await store.put(space, created=[], changed=[change], now=now)
-            if not settled.stale_jobs:
-                # A run that was asked for before exists, and one is enough.
-                self._wiring.engine.call()
-                return change
-        raise StoreError(f'The job "{identity}" cannot be changed: somebody else keeps changing it')
-
-    async def _write(self, jobs: Sequence[Job]) -> None:
-        """Write new and changed jobs, all or none."""
-        store, space = self._wiring.store, self._wiring.namespace
-        names = [job.identity for job in jobs]
-        for _ in range(MAX_TRIES):
-            with self._wiring.clock.working():
-                stored = {case.job.identity: case for case in await store.cases(space, names)}
-                now = self._wiring.engine.now()
-                created = [create(job, now=now) for job in jobs if job.identity not in stored]
-                known = [(stored[job.identity], job) for job in jobs if job.identity in stored]
-                edits = [(case, job) for case, job in known if _differs(case, job)]
-                changed = [edit(case.job, list(case.runs), job, now=now) for case, job in edits]
-                settled = await store.put(space, created=created, changed=changed, now=now)
-            if not settled.stale_jobs and not settled.existing_runs:
-                self._wiring.engine.call()
-                return
-        raise StoreError("The jobs cannot be written: somebody else keeps changing them")
-
-    def _check_running(self) -> None:
+    @contextmanager
+    def _known_jobs(self) -> Iterator[None]:
+        """Require a running runner, and name an unknown job as the caller did."""
         if not self._is_running:
             raise ConflictError("The runner is not running; use `async with runner:`")
+        try:
+            yield
+        except UnknownJobError as error:
+            identity = error.details["identity"]
+            raise InvalidOptionError(option="job", value=identity, reason="there is no such job") from error
 
 
 class Done:
-    """Something that is done already; awaiting it takes no time."""
+    """An awaitable that is done already."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()
-
-
-def _differs(case: JobState, job: Job) -> bool:
-    return case.job.deleted_at is not None or case.job.definition != definition_of(job)

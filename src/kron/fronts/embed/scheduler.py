@@ -1,4 +1,4 @@
-"""`kron.Scheduler`: hand over a list of tasks; they run at their times until you say stop (SPEC 1)."""
+"""`kron.Scheduler`: runs a list of tasks on their schedules until `stop` (SPEC 1)."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from kron.core.task.errors import (
 )
 from kron.core.time.zone import zone_of
 from kron.fronts.embed.assembly import Wiring
-from kron.fronts.embed.event import LOGGER, Events, Listener
+from kron.fronts.embed.event import LOGGER, EventLog, Listener
 from kron.fronts.embed.housekeeping import Caretaker
 from kron.fronts.embed.registration import Callback
 from kron.fronts.embed.state_machine import (
@@ -28,9 +28,9 @@ from kron.fronts.embed.state_machine import (
     SchedulerState,
 )
 from kron.fronts.embed.store_source import State
-from kron.fronts.embed.task_list import Session
-from kron.fronts.embed.task_status import Book, TaskStatus
-from kron.fronts.embed.trace import Calls, SchedulerTrace, Silence
+from kron.fronts.embed.task_list import TaskList
+from kron.fronts.embed.task_status import TaskStatus, TaskTracker
+from kron.fronts.embed.trace import CallTrace, NoTrace, SchedulerTrace
 from kron.ports import Clock, Journal, Store
 from kron.runtime.journal import LogJournal
 
@@ -38,13 +38,13 @@ ACTIVE = (SchedulerState.INITIALIZING, SchedulerState.RUNNING, SchedulerState.ST
 
 
 class Scheduler:
-    """Runs the tasks of a list at their times: `initialize(registrations)` begins, `stop()` ends.
+    """Runs the tasks of a list on their schedules: `initialize(registrations)` starts, `stop()` ends.
 
     `state` is a URL: `sqlite:///kron.db` (without one, `kron.db` beside the program), `memory://` (nothing
-    survives) or `postgresql://...`. `timezone` is the host's unless it is given. `on_event` is told what
-    happens. `name` keeps the tasks of several schedulers with one state apart. With `wait` it waits for
-    another process that has the same name and state, where it would else be refused. As a context manager
-    (`async with`) it stops at the end.
+    survives) or `postgresql://...`. `timezone` defaults to the host's. `on_event` is called with each event.
+    `name` separates the tasks of several schedulers in one state. With `wait` it waits for the lease of
+    another process with the same name and state instead of raising. As a context manager (`async with`) it
+    stops at the end.
     """
 
     def __init__(
@@ -57,85 +57,85 @@ class Scheduler:
         name: str = "main",
         wait: bool = False,
     ) -> None:
-        self._events = Events(on_event)
-        self._book = Book(self._events, LogJournal())
+        self._events = EventLog(on_event)
+        self._tracker = TaskTracker(self._events, LogJournal())
         zone = None if timezone is None else zone_of(timezone).key
         self._wiring = Wiring(State(state), clock, kind="embed", name=name)
-        self._session = Session(self._wiring, self._book, timezone=zone)
+        self._task_list = TaskList(self._wiring, self._tracker, timezone=zone)
         self._wait = wait
-        self._journal: Journal = self._book
-        self._calls: Calls = Silence()
-        self._machine = Machine(SchedulerState.UNINITIALIZED, SCHEDULER_TRANSITIONS, self._say)
-        self._polling = Machine(PollingState.INACTIVE, POLLING_TRANSITIONS, self._say)
-        self._stop_wanted = False
+        self._journal: Journal = self._tracker
+        self._calls: CallTrace = NoTrace()
+        self._machine = Machine(SchedulerState.UNINITIALIZED, SCHEDULER_TRANSITIONS, self._emit)
+        self._polling = Machine(PollingState.INACTIVE, POLLING_TRANSITIONS, self._emit)
+        self._stop_requested = False
         self._initialized: asyncio.Future[None] | None = None
-        self._beginner: asyncio.Task[object] | None = None
+        self._initializer: asyncio.Task[object] | None = None
         self._closing: asyncio.Task[None] | None = None
-        look = None if zone is not None else self._session.follow_zone
+        look = None if zone is not None else self._task_list.follow_zone
         self._caretaker = Caretaker(self._wiring.clock, clean=self._wiring.prune, look=look)
 
-    # --- what can be seen --------------------------------------------------------------------------
+    # --- status ------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
-        """Return where the scheduler is: uninitialized, initializing, running, stopping or stopped."""
+        """Return the scheduler's state: uninitialized, initializing, running, stopping or stopped."""
         return self._machine.state.value
 
     @property
     def polling(self) -> str:
-        """Return whether anything looks at the tasks: inactive, active or stopping."""
+        """Return whether the engine runs the tasks: inactive, active or stopping."""
         return self._polling.state.value
 
     @property
     def identifier(self) -> str:
-        """Return what tells this instance from every other."""
+        """Return the unique identifier of this instance."""
         return self._wiring.identifier
 
     @property
     def timezone(self) -> str | None:
-        """Return the zone in which expressions are read; None before the host was asked."""
-        return self._session.timezone
+        """Return the zone in which expressions are read; None before the host's is known."""
+        return self._task_list.timezone
 
     @property
     def tasks(self) -> Mapping[str, TaskStatus]:
-        """Return where each task is and its times, as they are on record."""
-        return MappingProxyType({name: entry.status() for name, entry in self._book.entries.items()})
+        """Return the status of each task, as committed."""
+        return MappingProxyType({name: entry.status() for name, entry in self._tracker.entries.items()})
 
     @property
     def standings(self) -> Mapping[str, str]:
-        """Return how each task stood to what was stored: new, preserved, overridden or orphaned."""
-        return MappingProxyType({name: entry.standing.value for name, entry in self._book.entries.items()})
+        """Return how each task compared with the stored one: new, preserved, overridden or orphaned."""
+        return MappingProxyType({name: entry.standing.value for name, entry in self._tracker.entries.items()})
 
     @property
     def quarantined(self) -> tuple[TaskTryDeserializeError, ...]:
-        """Return what could not be read of what was stored; these tasks were taken for new."""
-        return self._session.quarantined
+        """Return the faults of unreadable stored tasks, which are treated as new."""
+        return self._task_list.quarantined
 
     @property
     def late_starts(self) -> int:
-        """Return how many starts came more than a minute later than they could have."""
-        return self._book.late_starts
+        """Return how many starts were more than a minute late."""
+        return self._tracker.late_starts
 
     # --- the two methods ---------------------------------------------------------------------------
 
     async def initialize(self, registrations: Sequence[tuple[str, str, Callback, timedelta]]) -> None:
-        """Have these tasks, and only these, run from now on, or raise an error that says what is wrong.
+        """Run these tasks, and only these, from now on, or raise an error.
 
-        Nothing starts before this has returned. What is wrong with the list is said before anything is
-        written, and if writing fails, what was stored before is still there.
+        Nothing starts before this has returned. An invalid list is refused before anything is written, and a
+        failed write leaves the stored tasks unchanged.
         """
         call = self._calls.init_started(self._now(), registrations)
         if self._machine.state in ACTIVE:
             self._calls.init_failed(self._now(), call, None)
-            # One that is stopping still runs.
+            # A stopping scheduler still runs.
             initializing = self._machine.state is SchedulerState.INITIALIZING
             raise SchedulerAlreadyActiveError(current_state="initializing" if initializing else "running")
         self._machine.follow(SchedulerEvent.INITIALIZATION_STARTED)
-        self._beginner = asyncio.current_task()
+        self._initializer = asyncio.current_task()
         self._initialized = asyncio.get_running_loop().create_future()
         self._closing = None
         try:
-            since = await self._session.begin(registrations, self._journal, wait=self._wait)
+            since = await self._task_list.start(registrations, self._journal, wait=self._wait)
         except BaseException as error:
             await self._undo(call, error)
             if isinstance(error, KronError) or not isinstance(error, Exception):
@@ -144,16 +144,16 @@ class Scheduler:
         self._complete(since, call)
 
     async def stop(self) -> None:
-        """Start nothing more, wait for the callbacks that run, and let go of everything."""
+        """Start nothing more, wait for the running callbacks, and close the store."""
         if self._wiring.launcher.is_inside():
             raise SchedulerStopInCallbackError
         state = self._machine.state
         self._calls.stop_started(self._now())
         if state is SchedulerState.INITIALIZING and self._initialized is not None:
-            self._stop_wanted = True
+            self._stop_requested = True
             await asyncio.shield(self._initialized)
         elif state is SchedulerState.RUNNING:
-            self._begin_to_stop()
+            self._start_stopping()
         elif state is not SchedulerState.STOPPING:
             self._calls.stops_ended(self._now())
         if self._closing is not None and self._machine.state is SchedulerState.STOPPING:
@@ -167,48 +167,48 @@ class Scheduler:
     ) -> None:
         await self.stop()
 
-    # --- beginning ---------------------------------------------------------------------------------
+    # --- starting ----------------------------------------------------------------------------------
 
     def _complete(self, since: int, call: int) -> None:
-        """Begin to look after the tasks; nothing is awaited from here to the caller's return."""
+        """Start the engine; nothing is awaited from here to the caller's return."""
         self._calls.init_succeeded(since, call)
-        if self._book.entries and not self._stop_wanted:
+        if self._tracker.entries and not self._stop_requested:
             self._wiring.engine.on_rest = self._calls.rested
             self._wiring.engine.run()
             self._polling.follow(PollingEvent.STARTED)
         self._caretaker.begin(self._crash)
         self._machine.follow(SchedulerEvent.INITIALIZATION_COMPLETED)
-        if self._stop_wanted:
-            self._begin_to_stop()
-        self._answer()
+        if self._stop_requested:
+            self._start_stopping()
+        self._end_initialization()
 
     async def _undo(self, call: int, error: BaseException) -> None:
-        """Return to where nothing was after an initialization that failed; a crash has done so already."""
+        """Return to uninitialized after a failed initialization; a crash has done so already."""
         if self._machine.state is not SchedulerState.INITIALIZING:
             return
         try:
             await self._wiring.give_up()
         except (KronError, OSError, AssertionError):
-            LOGGER.exception("what an initialization had begun could not be let go of")
+            LOGGER.exception("a failed initialization could not be rolled back")
         finally:
-            # A crash while it was let go of has ended the call already.
+            # A crash during the rollback has ended the call already.
             if self._machine.may(SchedulerEvent.INITIALIZATION_FAILED):
                 self._calls.init_failed(self._now(), call, error)
                 self._calls.stops_ended(self._now())
                 self._machine.follow(SchedulerEvent.INITIALIZATION_FAILED)
-                self._answer()
+                self._end_initialization()
 
-    def _answer(self) -> None:
-        """Let whoever wants to stop go on: the initialization is over."""
-        self._stop_wanted = False
+    def _end_initialization(self) -> None:
+        """Release the calls of `stop` that wait for the initialization to end."""
+        self._stop_requested = False
         if self._initialized is not None and not self._initialized.done():
             self._initialized.set_result(None)
         self._initialized = None
 
-    # --- ending ------------------------------------------------------------------------------------
+    # --- stopping ----------------------------------------------------------------------------------
 
-    def _begin_to_stop(self) -> None:
-        """Decide no start from this moment on."""
+    def _start_stopping(self) -> None:
+        """Stop deciding starts, and close in the background."""
         self._wiring.engine.drain()
         self._machine.follow(SchedulerEvent.STOP_REQUESTED)
         if self._polling.may(PollingEvent.STOP_REQUESTED):
@@ -238,23 +238,23 @@ class Scheduler:
             self._closing.cancel()
         state, self._machine.state = self._machine.state, SchedulerState.UNINITIALIZED
         self._polling.state = PollingState.INACTIVE
-        if state is SchedulerState.INITIALIZING and self._beginner is not None:
-            self._beginner.cancel()
+        if state is SchedulerState.INITIALIZING and self._initializer is not None:
+            self._initializer.cancel()
         if state in ACTIVE:
             self._wiring.crash()
-        self._answer()
+        self._end_initialization()
 
-    # --- further -----------------------------------------------------------------------------------
+    # --- tracing -----------------------------------------------------------------------------------
 
     def _trace_to(self, file: TextIO) -> None:
-        """Write a trace of calls and runs; `kron.testing` asks for it."""
+        """Write a trace of calls and runs; used by `kron.testing`."""
         timezone = self.timezone
-        assert timezone is not None, "a trace needs a scheduler with a time zone of its own"
-        trace = SchedulerTrace(file, timezone=timezone, further=self._book, is_open=self._is_open)
+        assert timezone is not None, "a trace needs a scheduler with a fixed time zone"
+        trace = SchedulerTrace(file, timezone=timezone, further=self._tracker, is_open=self._is_open)
         self._journal, self._calls = trace, trace
 
     def _is_open(self) -> bool:
-        """Say whether something may still come to be on record with an instant that is over."""
+        """Say whether a record with a past instant may still be committed."""
         state = self._machine.state
         return state is SchedulerState.INITIALIZING or (
             state in ACTIVE and not self._wiring.engine.is_written
@@ -263,5 +263,5 @@ class Scheduler:
     def _now(self) -> int:
         return self._wiring.now()
 
-    def _say(self, event: str) -> None:
-        self._events.tell(event, self._now())
+    def _emit(self, event: str) -> None:
+        self._events.emit(event, self._now())

@@ -1,4 +1,4 @@
-"""State machines of the scheduler and of its polling (SPEC 1), each a table of where, what and where then."""
+"""State machines of the scheduler and of its polling (SPEC 1), each a table of transitions."""
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 
 class SchedulerState(StrEnum):
-    """Where a scheduler is."""
+    """The state of a scheduler."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -16,7 +16,7 @@ class SchedulerState(StrEnum):
 
 
 class SchedulerEvent(StrEnum):
-    """What happens to a scheduler."""
+    """An event of a scheduler."""
 
     INITIALIZATION_STARTED = "SchedulerInitializationStarted"
     INITIALIZATION_COMPLETED = "SchedulerInitializationCompleted"
@@ -26,7 +26,7 @@ class SchedulerEvent(StrEnum):
 
 
 class PollingState(StrEnum):
-    """Whether anything looks at the tasks."""
+    """Whether the engine runs the tasks."""
 
     INACTIVE = "inactive"
     ACTIVE = "active"
@@ -34,7 +34,7 @@ class PollingState(StrEnum):
 
 
 class PollingEvent(StrEnum):
-    """What happens to polling."""
+    """An event of polling."""
 
     STARTED = "PollingStarted"
     STOP_REQUESTED = "PollingStopRequested"
@@ -61,21 +61,21 @@ POLLING_TRANSITIONS = (
 
 
 class Machine(Generic[State, Event]):
-    """Where something is, and the only ways to get somewhere else."""
+    """A state and the transitions allowed from it."""
 
     def __init__(
-        self, start: State, table: Iterable[tuple[State, Event, State]], say: Callable[[str], None]
+        self, start: State, table: Iterable[tuple[State, Event, State]], emit: Callable[[str], None]
     ) -> None:
         self.state = start
         self._table = {(before, event): after for before, event, after in table}
-        self._say = say
+        self._emit = emit
 
     def may(self, event: Event) -> bool:
-        """Say whether something can happen here."""
+        """Say whether an event is allowed in the present state."""
         return (self.state, event) in self._table
 
     def follow(self, event: Event) -> None:
-        """Go where an event leads and say that it happened; another than those here is our own mistake."""
+        """Make the transition of an event and emit the event; one that is not allowed is a bug."""
         assert self.may(event), f"{event} does not happen in {self.state}"
         self.state = self._table[self.state, event]
-        self._say(event.value)
+        self._emit(event.value)

@@ -1,11 +1,14 @@
-"""One list of tasks in force: brought in line with what is stored, and kept so while it lasts."""
+"""The task list of a scheduler: reconciled with the stored jobs, and moved to the host's time zone."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import NamedTuple, TypeVar
 
+from kron.app.catalog import Catalog, Write
 from kron.clocks.host_zone import host_timezone
-from kron.core.errors import StoreError
 from kron.core.plan.report import RunEvent
 from kron.core.plan.step import JobState
 from kron.core.task.errors import TaskTryDeserializeError
@@ -13,91 +16,108 @@ from kron.core.task.reconcile import Resolution, resolve
 from kron.core.task.task import Task
 from kron.fronts.embed.assembly import Wiring
 from kron.fronts.embed.event import LOGGER
-from kron.fronts.embed.offload import MANY, aside
 from kron.fronts.embed.registration import Registration, read_registrations
-from kron.fronts.embed.task_status import Book, entries_of
+from kron.fronts.embed.task_status import TaskTracker, entries_of
 from kron.launchers.callback import Callback, CallbackLauncher
 from kron.ports import Journal, Launch
 from kron.runtime.burst import burst
 
-# How often a list is compared anew because somebody changed a stored task meanwhile.
-MAX_TRIES = 10
+# From this many tasks on, work over all of them would block the event loop noticeably.
+MANY = 2_000
+
+T = TypeVar("T")
 
 
-class Session:
-    """Brings the stored tasks in line with a list, and follows the host into another time zone."""
+class Reconciled(NamedTuple):
+    """A committed comparison: its instant, the stored tasks before it, and how each task compares."""
 
-    def __init__(self, wiring: Wiring, book: Book, *, timezone: str | None) -> None:
+    at: int
+    stored: list[JobState]
+    resolution: Resolution
+
+
+class TaskList:
+    """Reconciles the stored tasks with a list, and follows the host into another time zone."""
+
+    def __init__(self, wiring: Wiring, tracker: TaskTracker, *, timezone: str | None) -> None:
         self._wiring = wiring
-        self._book = book
+        self._tracker = tracker
         self._fixed = timezone
         self.timezone = timezone
         self.quarantined: tuple[TaskTryDeserializeError, ...] = ()
 
-    async def begin(self, registrations: object, journal: Journal, *, wait: bool) -> int:
-        """Check, take over, compare, write; return the instant at which the list began to hold."""
-        # At once, however long the list is: what is wrong is said before any wait and I/O (reading 20).
+    async def start(self, registrations: object, journal: Journal, *, wait: bool) -> int:
+        """Check the list, take over, compare and commit; return the instant from which the list applies."""
+        # Before any wait and I/O, however long the list is: an invalid one is refused at once (reading 20).
         with self._busy_with(registrations):
             registered = read_registrations(registrations)
         wiring = self._wiring
-        # A callback that was cancelled did not succeed, so it failed.
+        # A cancelled callback did not succeed, so it failed.
         launcher = CallbackLauncher(wiring.clock, pick=self._pick, cancelled=RunEvent.FAILED)
         wiring.assemble(journal, launcher)
         self.timezone = self._fixed or host_timezone()
         await wiring.take_over(wait=wait)
         with wiring.clock.working(), self._busy_with(registered):
-            return await self._take_stock(registered)
+            reconciled = await self._reconcile([task for task, _ in registered])
+            await self._enter(registered, reconciled)
+        return reconciled.at
 
     def _busy_with(self, registrations: object) -> AbstractContextManager[None]:
-        """Return what is held while a list is worked through; a long one is a burst."""
+        """Return the context for work over a list; a long one is a burst."""
         many = isinstance(registrations, list | tuple) and len(registrations) >= MANY
         return burst() if many else nullcontext()
 
-    async def _take_stock(self, registered: Sequence[Registration]) -> int:
-        """Compare with what is stored, write, and enter what is known; return the instant of it."""
-        now, stored, found = await self._write([task for task, _ in registered])
-        await self._note(registered, stored, found)
-        return now
+    async def _reconcile(self, tasks: Sequence[Task]) -> Reconciled:
+        """Commit the changes that make the stored tasks match the list, in one transaction."""
+        store, namespace, engine = self._wiring.store, self._wiring.namespace, self._wiring.engine
 
-    async def _write(self, tasks: Sequence[Task]) -> tuple[int, list[JobState], Resolution]:
-        """Bring what is stored in line with the list, all at once."""
-        store, namespace = self._wiring.store, self._wiring.namespace
-        assert self.timezone is not None
-        for _ in range(MAX_TRIES):
-            stored = await store.cases(namespace)
-            now = self._wiring.engine.now()
+        async def decide(stored: list[JobState], now: int) -> Write[Reconciled]:
+            assert self.timezone is not None
             compare = partial(resolve, tasks, stored, timezone=self.timezone, now=now)
             found = await aside(compare, count=len(tasks) + len(stored))
-            settled = await store.put(
-                namespace, created=found.created, changed=found.changed, forgotten=found.forgotten, now=now
+            return Write(
+                result=Reconciled(now, stored, found),
+                created=found.created,
+                changed=found.changed,
+                forgotten=found.forgotten,
             )
-            if not settled.stale_jobs and not settled.existing_runs:
-                return now, stored, found
-        raise StoreError("The tasks cannot be written: somebody else keeps changing them")
 
-    async def _note(
-        self, registered: Sequence[Registration], stored: Sequence[JobState], found: Resolution
-    ) -> None:
+        catalog = Catalog(store, namespace, now=engine.now, wake=engine.call)
+        return await catalog.write(lambda: store.cases(namespace), decide)
+
+    async def _enter(self, registered: Sequence[Registration], reconciled: Reconciled) -> None:
+        """Track the tasks of the list from their stored states on."""
+        found = reconciled.resolution
         self.quarantined = tuple(found.faults.values())
         for name, fault in found.faults.items():
-            LOGGER.error("stored task %r cannot be used and is taken for new: %s", name, fault)
-        gone = frozenset(found.forgotten)
-        known = (case for case in stored if case.job.identity not in gone)
+            LOGGER.error("stored task %r is unreadable and treated as new: %s", name, fault)
+        forgotten = frozenset(found.forgotten)
+        known = (state for state in reconciled.stored if state.job.identity not in forgotten)
         enter = partial(entries_of, registered, found.standings, known)
-        self._book.entries = await aside(enter, count=len(registered))
+        self._tracker.entries = await aside(enter, count=len(registered))
 
     async def follow_zone(self) -> bool:
-        """Follow the host if it has moved to another zone; what was due before stays due."""
+        """Move the tasks to the host's zone if it has changed; periods due before the move stay due."""
         if self._fixed is not None or (moved_to := host_timezone()) == self.timezone:
             return False
-        LOGGER.warning("the host's time zone is %s now, and was %s", moved_to, self.timezone)
+        LOGGER.warning("the host's time zone changed from %s to %s", self.timezone, moved_to)
         self.timezone = moved_to
-        tasks = [entry.task(name) for name, entry in self._book.entries.items()]
+        tasks = [entry.task(name) for name, entry in self._tracker.entries.items()]
         with self._wiring.clock.working():
-            await self._write(tasks)
-        self._wiring.engine.call()
+            await self._reconcile(tasks)
         return True
 
     def _pick(self, launch: Launch) -> Callback | None:
-        entry = self._book.entries.get(launch.job.identity)
+        entry = self._tracker.entries.get(launch.job.identity)
         return None if entry is None else entry.call
+
+
+async def aside(work: Callable[[], T], *, count: int) -> T:
+    """Return the result of pure work over `count` items, computed in a thread if they are many."""
+    if count < MANY:
+        return work()
+    thread = ThreadPoolExecutor(1, "kron-aside")
+    try:
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+    finally:
+        thread.shutdown(wait=False)

@@ -1,4 +1,4 @@
-"""The book: what has become of each task, told as it is written, with nobody asking the store."""
+"""The status of each task, tracked from the engine's commits without reading the store."""
 
 import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -22,18 +22,18 @@ from kron.core.task.task import (
     state_of,
 )
 from kron.core.time.instant import EPOCH
-from kron.fronts.embed.event import LOGGER, Events
+from kron.fronts.embed.event import LOGGER, EventLog
 from kron.fronts.embed.registration import Callback, Registration
 from kron.ports import Journal, Launch, WriteResult
 
 STARTS = (TaskEvent.RUN_STARTED, TaskEvent.RETRY_STARTED)
-Where = tuple[TaskState, int | None, int | None, int | None]
-NOWHERE: Where = (TaskState.AWAITING_RUN, None, None, None)
+Progress = tuple[TaskState, int | None, int | None, int | None]
+NEW: Progress = (TaskState.AWAITING_RUN, None, None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
-    """Where a task is, and when it was last tried, last succeeded, and may be tried again."""
+    """A task's state, and when it was last started, last succeeded, and is retried."""
 
     state: TaskState
     last_attempt_at: datetime | None
@@ -42,7 +42,7 @@ class TaskStatus:
 
 
 class TaskEntry(NamedTuple):
-    """What is known of a task beside its name; times are in milliseconds. Tasks that are alike share one."""
+    """A task without its name; times are in milliseconds. Tasks with equal fields share one entry."""
 
     cron: str
     retry_delay: timedelta
@@ -62,7 +62,7 @@ class TaskEntry(NamedTuple):
         return Task(name, self.cron, self.retry_delay)
 
     def after(self, event: TaskEvent, at: int) -> "TaskEntry":
-        """Return what is known after something happened."""
+        """Return the entry after an event."""
         state = STATE_AFTER[event]
         match event:
             case TaskEvent.RUN_STARTED | TaskEvent.RETRY_STARTED:
@@ -75,7 +75,7 @@ class TaskEntry(NamedTuple):
                 return self._replace(state=state)
 
     def status(self) -> TaskStatus:
-        """Return what people see of it."""
+        """Return the public status."""
         retrying = self.state is TaskState.AWAITING_RETRY and self.failed_at is not None
         failed_at = _datetime(self.failed_at) if retrying else None
         return TaskStatus(
@@ -86,37 +86,36 @@ class TaskEntry(NamedTuple):
         )
 
 
-# What became of entries in one go, by an entry's number, an event and its time: it from before, and it after.
-Alike = dict[tuple[int, TaskEvent, int], tuple[TaskEntry, TaskEntry]]
+# Entries before and after an event, by the entry's id, the event and its time, within one commit.
+Shared = dict[tuple[int, TaskEvent, int], tuple[TaskEntry, TaskEntry]]
 
 
-class Book:
-    """A journal that follows tasks through their states, tells their events and counts late starts."""
+class TaskTracker:
+    """A journal that tracks the state of each task, emits its events and counts late starts."""
 
-    def __init__(self, events: Events, further: Journal) -> None:
+    def __init__(self, events: EventLog, further: Journal) -> None:
         self._events = events
         self._further = further
         self.entries: dict[str, TaskEntry] = {}
         self.late_starts = 0
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
-        """Pass on what happens to the engine itself."""
+        """Pass an event of the engine on."""
         self._further.note(event, fields)
 
     def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
-        """Follow what was written."""
-        alike: Alike = {}
-        usual = (
-            None if self._events.wanted or settled.stale_jobs or settled.existing_runs else WriteScope.START
-        )
+        """Track the tasks of a commit."""
+        shared: Shared = {}
+        is_plain = not (self._events.enabled or settled.stale_jobs or settled.existing_runs)
+        plain = WriteScope.START if is_plain else None
         for change in changes:
             name = change.job.identity
             entry = self.entries.get(name)
             if entry is None or name in settled.stale_jobs:
                 continue
-            if change.scope is usual and now - change.starts[0].fire_time <= LOOKAHEAD_MS:
-                # What most come to in a busy minute: a start in time, and nobody to tell.
-                self.entries[name] = _followed(entry, TaskEvent.RUN_STARTED, now, alike)
+            if change.scope is plain and now - change.starts[0].fire_time <= LOOKAHEAD_MS:
+                # The most frequent change of a busy minute: a start on time, without a listener.
+                self.entries[name] = _after(entry, TaskEvent.RUN_STARTED, now, shared)
                 continue
             for happening in happenings_of(change, now):
                 event, at, run = happening
@@ -125,64 +124,64 @@ class Book:
                         continue
                     if at - run.fire_time > LOOKAHEAD_MS:
                         self._count_late(change, run)
-                entry = _followed(entry, event, at, alike)
-                if self._events.wanted:
-                    self._tell(happening)
+                entry = _after(entry, event, at, shared)
+                if self._events.enabled:
+                    self._emit(happening)
             self.entries[name] = entry
         self._further.settled(changes, settled, now)
 
-    def _tell(self, happening: Happening) -> None:
+    def _emit(self, happening: Happening) -> None:
         event, at, run = happening
         details: dict[str, object] = {"attempt": run.attempt}
         if event is TaskEvent.RUN_FAILED:
             details["error"] = run.error
-        self._events.tell(event.value, at, run.identity, **details)
+        self._events.emit(event.value, at, run.identity, **details)
 
     def _count_late(self, change: Change, run: RunRecord) -> None:
-        """Make a start later than a minute visible (SPEC 1: Real-time bounds)."""
+        """Count and log a start that is more than a minute late (SPEC 1: Real-time bounds)."""
         late_ms = lateness_of(change, run)
         if late_ms > LOOKAHEAD_MS:
             self.late_starts += 1
             LOGGER.log(logging.WARNING, "late start: %s by %.3f s", run.identity, late_ms / 1000)
 
 
-def _followed(entry: TaskEntry, event: TaskEvent, at: int, alike: Alike) -> TaskEntry:
-    """Return an entry after an event; where that was asked before, the same object."""
-    sort = (id(entry), event, at)
-    found = alike.get(sort)
-    if found is None:
-        # With the entry from before, which keeps its place in memory and so its number as long as this lasts.
-        found = alike[sort] = entry, entry.after(event, at)
-    return found[1]
+def _after(entry: TaskEntry, event: TaskEvent, at: int, shared: Shared) -> TaskEntry:
+    """Return an entry after an event, the same object for every task that shares the entry."""
+    key = (id(entry), event, at)
+    known = shared.get(key)
+    if known is None:
+        # The entry before is kept alive, so that its id stays unique.
+        known = shared[key] = entry, entry.after(event, at)
+    return known[1]
 
 
 def entries_of(
     registered: Iterable[Registration], standings: Mapping[str, Standing], stored: Iterable[JobState]
 ) -> dict[str, TaskEntry]:
-    """Return what is known of tasks by what is stored of them; an execution that was left behind is over."""
-    known = {case.job.identity: case for case in stored}
-    alike: dict[tuple[object, ...], TaskEntry] = {}
+    """Return the entries of registered tasks from their stored states; an orphaned execution is over."""
+    known = {state.job.identity: state for state in stored}
+    shared: dict[tuple[object, ...], TaskEntry] = {}
     entries: dict[str, TaskEntry] = {}
     for (name, cron, retry_delay), callback in registered:
-        standing, case = standings[name], known.get(name)
-        where = NOWHERE if case is None else _where(case)
-        # Callbacks are told apart by which they are: two that are equal may still do different things.
-        sort = (cron, retry_delay, id(callback), standing, where)
-        entry = alike.get(sort)
+        standing, state = standings[name], known.get(name)
+        progress = NEW if state is None else _progress(state)
+        # Callbacks are compared by identity: two that are equal may still do different things.
+        key = (cron, retry_delay, id(callback), standing, progress)
+        entry = shared.get(key)
         if entry is None:
-            entry = alike[sort] = TaskEntry(cron, retry_delay, callback, standing, *where)
+            entry = shared[key] = TaskEntry(cron, retry_delay, callback, standing, *progress)
         entries[name] = entry
     return entries
 
 
-def _where(case: JobState) -> Where:
-    """Return the state a stored task is in, when it was last tried, last succeeded and last failed."""
-    job = case.job
-    if not case.runs:
+def _progress(stored: JobState) -> Progress:
+    """Return a stored task's state, and when it was last started, last succeeded and last failed."""
+    job = stored.job
+    if not stored.runs:
         return TaskState.AWAITING_RUN, job.last_start_at, job.last_success_at, None
-    waiting = [run for run in case.runs if not run.in_flight]
+    waiting = [run for run in stored.runs if not run.in_flight]
     failed = [run.ended_at for run in waiting if is_waiting_for_retry(run)]
-    state = state_of(case._replace(runs=waiting))
+    state = state_of(stored._replace(runs=waiting))
     return state, job.last_start_at, job.last_success_at, failed[0] if failed else None
 
 

@@ -1,7 +1,7 @@
-"""The trace of a scheduler: calls and runs in the order in which they count, for the theory to judge.
+"""The trace of a scheduler: calls and runs in the order of their instants, for `kron.theory` to check.
 
-What is decided, or has ended, counts from the instant in its record, although it becomes durable later. So
-the line of a call is held back as long as anything earlier may still be written (SPEC 2: reading 14).
+A decision or an end has the instant of its record, although it is committed later. So the line of a call is
+held back while an earlier record may still be committed (SPEC 2: reading 14).
 """
 
 from collections.abc import Callable
@@ -16,66 +16,66 @@ from kron.ports import Journal
 from kron.runtime.journal import TraceJournal
 
 
-class Calls(Protocol):
-    """Whoever wants to know of the calls of `initialize` and `stop`; times are in milliseconds."""
+class CallTrace(Protocol):
+    """Records the calls of `initialize` and `stop`; times are in milliseconds."""
 
     def init_started(self, at: int, registrations: object) -> int:
-        """Take note that `initialize` was called; return a number for the call."""
+        """Record a call of `initialize`; return the number of the call."""
         ...
 
     def init_succeeded(self, at: int, call: int) -> None:
-        """Take note that `initialize` returned."""
+        """Record that `initialize` returned."""
         ...
 
     def init_failed(self, at: int, call: int, error: BaseException | None) -> None:
-        """Take note that `initialize` raised; without an error it was called at the wrong moment."""
+        """Record that `initialize` raised; without an error it was called in the wrong state."""
         ...
 
     def stop_started(self, at: int) -> None:
-        """Take note that `stop` was called."""
+        """Record a call of `stop`."""
         ...
 
     def stops_ended(self, at: int) -> None:
-        """Take note that every open call of `stop` returns now."""
+        """Record that every open call of `stop` returns now."""
         ...
 
     def rested(self) -> None:
-        """Take note that the engine has done what it woke up for."""
+        """Record that the engine has finished a wake."""
         ...
 
     def crashed(self, at: int) -> None:
-        """Take note that everything ended without notice."""
+        """Record a crash."""
         ...
 
 
-class Silence:
-    """Nobody wants to know."""
+class NoTrace:
+    """Records nothing."""
 
     def init_started(self, at: int, registrations: object) -> int:
-        """Forget it."""
+        """Do nothing."""
         return 0
 
     def init_succeeded(self, at: int, call: int) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def init_failed(self, at: int, call: int, error: BaseException | None) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def stop_started(self, at: int) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def stops_ended(self, at: int) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def rested(self) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def crashed(self, at: int) -> None:
-        """Forget it."""
+        """Do nothing."""
 
 
-class Held(NamedTuple):
-    """One event that waits until everything earlier is known."""
+class HeldEvent(NamedTuple):
+    """One event that waits until every earlier one is written."""
 
     at: int
     name: str
@@ -85,7 +85,7 @@ class Held(NamedTuple):
 class SchedulerTrace(TraceJournal):
     """Writes the calls of `initialize` and `stop` beside the runs.
 
-    `is_open` says whether something with an instant that is over may still come to be on record.
+    `is_open` says whether a record with a past instant may still be committed.
     """
 
     def __init__(self, file: TextIO, *, timezone: str, further: Journal, is_open: Callable[[], bool]) -> None:
@@ -93,13 +93,13 @@ class SchedulerTrace(TraceJournal):
         header = {"compute": "none", "derive": derived, "timezone": timezone}
         super().__init__(file, further=further, header=header)
         self._is_open = is_open
-        # Every call writes a line, so no number is used again.
+        # Every call writes a line, so no number is used twice.
         self._calls = count(self.written)
-        self._held: list[Held] = []
+        self._held: list[HeldEvent] = []
         self._open_stops: list[int] = []
 
     def init_started(self, at: int, registrations: object) -> int:
-        """Write that `initialize` was called; a list that cannot be read has no tasks and is not valid."""
+        """Write a call of `initialize`; an invalid list is written without tasks."""
         call = next(self._calls)
         try:
             tasks = [task for task, _ in read_registrations(registrations)]
@@ -113,18 +113,18 @@ class SchedulerTrace(TraceJournal):
         return call
 
     def init_succeeded(self, at: int, call: int) -> None:
-        """Write that `initialize` returned, where its list began to hold, and what waited for that."""
+        """Write that `initialize` returned, at the instant from which its list applies."""
         self.write_before(at)
         if at < self._latest:
-            # The clock has fallen behind an instant that was passed and that nobody kept (reading 16).
+            # The clock is behind an instant that no record kept (reading 16).
             self.event("Supernatural", at, kind="clock")
         self.event("InitSuccess", at, call=call, list=call)
         self._write_held()
 
     def init_failed(self, at: int, call: int, error: BaseException | None) -> None:
-        """Write that `initialize` raised; a store that fails, or an owner elsewhere, is beyond the model."""
+        """Write that `initialize` raised; a failing store, or another owner, is outside the model."""
         if error is None:
-            # It came at the wrong moment, and nothing is over by that.
+            # A call in the wrong state ends nothing.
             self._called(at, "InitFailure", call=call, list=call)
             return
         self._write_held()
@@ -133,36 +133,36 @@ class SchedulerTrace(TraceJournal):
         self.event("InitFailure", at, call=call, list=call)
 
     def stop_started(self, at: int) -> None:
-        """Write that `stop` was called."""
+        """Write a call of `stop`."""
         call = next(self._calls)
         self._open_stops.append(call)
         self._called(at, "StopStart", call=call)
 
     def stops_ended(self, at: int) -> None:
-        """Write that every open call of `stop` returned, one after the other."""
+        """Write that every open call of `stop` returned, in order."""
         self._write_held()
         for call in self._open_stops:
             self.event("StopEnd", at, call=call)
         self._open_stops = []
 
     def rested(self) -> None:
-        """Write what was held back, if nothing earlier can come any more."""
+        """Write the held events, if no earlier one can follow."""
         if not self._is_open():
             self._write_held()
 
     def crashed(self, at: int) -> None:
-        """Write that everything ended without notice; what was held back, nobody knows any more."""
+        """Write a crash; the held events are lost with it."""
         self._held, self._open_stops = [], []
         self.event("UnexpectedShutdown", at)
 
     def write_before(self, at: int) -> None:
-        """Write what was held back and came before an instant; of one instant, what is on record is first."""
+        """Write the held events before an instant; at the same instant, recorded events come first."""
         while self._held and self._held[0].at < at:
             held = self._held.pop(0)
             self.event(held.name, held.at, **held.fields)
 
     def _called(self, at: int, name: str, **fields: object) -> None:
-        self._held.append(Held(at, name, fields))
+        self._held.append(HeldEvent(at, name, fields))
         self.rested()
 
     def _write_held(self) -> None:
@@ -172,5 +172,5 @@ class SchedulerTrace(TraceJournal):
 
 
 def _milliseconds(delay: timedelta) -> int:
-    """Return a delay as the engine waits for it: rounded up, so that nothing comes too early."""
+    """Return a delay as the engine waits for it: rounded up to whole milliseconds."""
     return -(-delay // MILLISECOND)

@@ -9,7 +9,7 @@ from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError,
 from kron.core.plan.plan import plan
 from kron.core.plan.query import RunCursor
 from kron.core.plan.record import RangeRecord, RunKind, RunRecord, RunStatus, request_key_of
-from kron.core.plan.registration import ask_for
+from kron.core.plan.registration import request_run
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.step import USUAL_TRAITS, Change, JobState, Snapshot, WriteScope
 from kron.core.redaction import hide_run_tokens
@@ -65,7 +65,7 @@ async def run_now(registrar: Registrar, schedule_id: str, request_id: str | None
     asked: list[RunRecord] = []
 
     def decide(case: JobState, now: int) -> Change:
-        change = ask_for(case.job, request=request, now=now)
+        change = request_run(case.job, request=request, now=now)
         asked[:] = change.inserts
         return change
 

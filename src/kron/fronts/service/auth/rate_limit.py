@@ -1,37 +1,37 @@
-"""Rate limits: a token bucket of requests for each caller."""
+"""How often a caller may ask: each has a bucket of requests that fills again at an even rate."""
 
 import math
 from collections import OrderedDict
 
-from kron.fronts.service.auth.principal import ANONYMOUS, UNRESTRICTED, Caller, LimitExceededError
+from kron.fronts.service.auth.principal import ANYBODY, NOBODY, Caller, TooManyError
 from kron.ports import Clock
 
-# How many callers are tracked; the least recent one is dropped first, and starts again with a full bucket.
+# How many callers are remembered; whoever was quiet longest is forgotten first, with a full bucket.
 MAX_CALLERS = 10_000
 
 
-class RateLimit:
-    """Limits the requests of each caller to a rate per second, with bursts of twice the rate."""
+class Rate:
+    """Counts requests by caller: so many a second, and twice as many at once."""
 
     def __init__(self, per_s: int, clock: Clock) -> None:
         self._per_s = per_s
         self._burst = 2 * per_s
         self._clock = clock
-        # The tokens left in each caller's bucket, and when they were counted.
+        # What is left in a caller's bucket, and when that was so.
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     @property
-    def tracked(self) -> int:
-        """Return how many callers are tracked."""
+    def remembered(self) -> int:
+        """Return how many callers are remembered."""
         return len(self._buckets)
 
     def admit(self, caller: Caller) -> None:
-        """Count a request of an authenticated caller, or raise LimitExceededError."""
-        if caller is not UNRESTRICTED and caller is not ANONYMOUS:
+        """Count a request of a caller who had to say who they are."""
+        if caller is not ANYBODY and caller is not NOBODY:
             self.take(caller.name)
 
     def take(self, name: str) -> None:
-        """Count a request under a name, or raise LimitExceededError."""
+        """Count a request, or raise if it is one too many."""
         if not self._per_s:
             return
         now = self._clock.monotonic()
@@ -40,8 +40,7 @@ class RateLimit:
         if left < 1:
             self._buckets[name] = left, now
             wait = math.ceil((1 - left) / self._per_s)
-            message = f"Rate limit exceeded: {self._per_s} requests per second; retry after {wait} s"
-            raise LimitExceededError(message, wait_s=wait)
+            raise TooManyError(f"More than {self._per_s} requests a second; try again later", wait_s=wait)
         self._buckets[name] = left - 1, now
         if len(self._buckets) > MAX_CALLERS:
             self._buckets.popitem(last=False)

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from kron.fronts.service.api.admin import health_routes, metrics_routes
+from kron.fronts.service.api.admin import metrics_routes
+from kron.fronts.service.api.app import health_routes
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.settings import Settings

@@ -1,0 +1,398 @@
+"""The catalog: every write of people and programs to the jobs of one namespace.
+
+All verbs share one optimistic loop: read, decide, commit, and start over when another writer was faster.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from kron.app.backfill import (
+    BackfillResult,
+    PastPeriods,
+    PeriodRange,
+    change_of,
+    check_size,
+    keys_of,
+    read_past,
+)
+from kron.app.query import Query
+from kron.core.errors import ConflictError, InputError
+from kron.core.job.job import Job
+from kron.core.plan.compiled import definition_of
+from kron.core.plan.plan import plan
+from kron.core.plan.record import JobRecord, RunKind, RunRecord, request_key_of
+from kron.core.plan.registration import BY_HAND, create, delete, pause, request_run, resume, revise
+from kron.core.plan.report import RunEvent, RunReport, Traits
+from kron.core.plan.resume_preview import ResumePreview, preview_resume
+from kron.core.plan.step import USUAL_TRAITS, Change, JobState, Snapshot, WriteScope
+from kron.core.time.instant import EpochSeconds
+from kron.ports import ReadStore, WriteResult
+
+# Tries of one write before the caller is told to retry: the engine commits many changes of a busy job.
+MAX_TRIES = 20
+
+T = TypeVar("T")
+S = TypeVar("S")
+# Raises what a front answers when a job is not in the state its caller expects; None: it does not exist.
+Precondition = Callable[[JobRecord | None], None]
+
+
+class BusyError(ConflictError):
+    """Other writers kept changing the same jobs."""
+
+    code = "busy"
+
+    def __init__(self, *, identities: Sequence[str]) -> None:
+        super().__init__(
+            f"Other writers keep changing {', '.join(identities)}: try again", identities=list(identities)
+        )
+
+
+class UnknownRunError(InputError):
+    """No run has this idempotency key, or none that its executor reports."""
+
+    code = "unknown_run"
+
+    def __init__(self, *, idempotency_key: str) -> None:
+        super().__init__(
+            f'There is no run with the key "{idempotency_key}" that its executor reports',
+            idempotency_key=idempotency_key,
+        )
+
+
+class CatalogStore(ReadStore, Protocol):
+    """The store verbs the catalog needs: reads, and one transaction for all writes."""
+
+    async def put(
+        self,
+        namespace: str,
+        *,
+        created: Sequence[JobRecord],
+        changed: Sequence[Change],
+        forgotten: Sequence[str] = (),
+        now: int,
+    ) -> WriteResult:
+        """Remove, create and change jobs in one transaction: all of it or nothing."""
+
+
+class JobDefinition(NamedTuple):
+    """One job as a front defines it: with its launcher's settings as text, and paused or not, if it says."""
+
+    job: Job
+    launcher: str = "{}"
+    kind: str = "callback"
+    paused: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write(Generic[T]):
+    """A decision to commit: jobs to create, change and forget in one transaction, and the verb's result."""
+
+    result: T
+    created: Sequence[JobRecord] = ()
+    changed: Sequence[Change] = ()
+    forgotten: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoWrite(Generic[T]):
+    """A decision that nothing has to be written, and the verb's result."""
+
+    result: T
+
+
+Decision = Write[T] | NoWrite[T]
+
+
+class Resumed(NamedTuple):
+    """A job that was resumed, and which periods start by that."""
+
+    job: JobRecord
+    preview: ResumePreview
+
+
+class _Backfill(NamedTuple):
+    """The records a backfill is decided by."""
+
+    past: PastPeriods
+    selected: list[EpochSeconds]
+    requested: frozenset[str]
+
+
+def _no_wake() -> None:
+    """Wake no engine: the one that owns the jobs notices the write in its store."""
+
+
+def _any_state(_: JobRecord | None) -> None:
+    """Accept a job in any state."""
+
+
+class Catalog:
+    """Creates, edits, pauses, resumes, deletes and runs the jobs of one namespace.
+
+    `now` returns the present instant in milliseconds. `wake` is called after each commit, for an engine in
+    this process. `traits` are those of each launcher kind.
+    """
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        namespace: str,
+        *,
+        now: Callable[[], int],
+        wake: Callable[[], None] = _no_wake,
+        traits: Mapping[str, Traits] | None = None,
+    ) -> None:
+        self.query = Query(store, namespace, now=now)
+        self._store = store
+        self._namespace = namespace
+        self._now = now
+        self._wake = wake
+        self._traits: Mapping[str, Traits] = {} if traits is None else traits
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        read: Callable[[], Awaitable[S]],
+        decide: Callable[[S, int], Decision[T] | Awaitable[Decision[T]]],
+    ) -> T:
+        """Read, decide and commit, again when another writer was faster, or raise BusyError.
+
+        `decide` gets the records and the present instant, and is pure; a long one may be awaited, so that it
+        can run in a thread.
+        """
+        refused: frozenset[str] = frozenset()
+        stale: frozenset[str] = frozenset()
+        for _ in range(MAX_TRIES):
+            records = await read()
+            now = self._now()
+            decided = decide(records, now)
+            decision = await decided if isinstance(decided, Awaitable) else decided
+            if isinstance(decision, NoWrite):
+                return decision.result
+            names = {job.identity for job in decision.created}
+            _check_visible(refused & names)
+            result = await self._store.put(
+                self._namespace,
+                created=decision.created,
+                changed=decision.changed,
+                forgotten=decision.forgotten,
+                now=now,
+            )
+            if not result.stale_jobs and not result.existing_runs:
+                self._wake()
+                return decision.result
+            refused, stale = result.stale_jobs & names, result.stale_jobs
+        raise BusyError(identities=sorted(stale))
+
+    async def _change(
+        self, identity: str, decide: Callable[[JobState, int], Decision[T]], expect: Precondition
+    ) -> T:
+        """Write a decision about one job in the state that the caller expects."""
+
+        def checked(state: JobState, now: int) -> Decision[T]:
+            expect(state.job)
+            return decide(state, now)
+
+        return await self.write(lambda: self.query.state(identity), checked)
+
+    # --- definitions -----------------------------------------------------------------------------
+
+    async def upsert(
+        self,
+        definitions: Sequence[JobDefinition],
+        *,
+        deleted: Sequence[str] = (),
+        expect: Precondition = _any_state,
+    ) -> list[JobRecord]:
+        """Create or edit jobs, and delete others, all or none; return the records of the definitions.
+
+        A job that does not change is not written. A deleted one is created again.
+        """
+        identities = [*(definition.job.identity for definition in definitions), *deleted]
+
+        async def read() -> dict[str, JobState]:
+            states = await self._store.cases(self._namespace, identities)
+            return {state.job.identity: state for state in states}
+
+        def decide(states: Mapping[str, JobState], now: int) -> Decision[list[JobRecord]]:
+            for definition in definitions:
+                expect(_live(states.get(definition.job.identity)))
+            return _upserted(definitions, states, deleted, now)
+
+        return await self.write(read, decide)
+
+    async def pause(
+        self, identity: str, *, because: str = BY_HAND, expect: Precondition = _any_state
+    ) -> JobRecord:
+        """Pause a job; a paused one keeps its reason."""
+
+        def decide(state: JobState, now: int) -> Decision[JobRecord]:
+            if state.job.paused:
+                return NoWrite(state.job)
+            change = pause(state.job, state.runs, because=because)
+            return Write(result=change.job, changed=[change])
+
+        return await self._change(identity, decide, expect)
+
+    async def resume(self, identity: str, *, expect: Precondition = _any_state) -> Resumed:
+        """Resume a job; return which periods start by that."""
+
+        def decide(state: JobState, now: int) -> Decision[Resumed]:
+            preview = preview_resume(state, now=now, traits=self._traits)
+            if not state.job.paused:
+                return NoWrite(Resumed(state.job, preview))
+            change = resume(state.job, state.runs, now=now)
+            return Write(result=Resumed(change.job, preview), changed=[change])
+
+        return await self._change(identity, decide, expect)
+
+    async def delete(self, identity: str, *, expect: Precondition = _any_state) -> JobRecord:
+        """Delete a job: waiting runs are cancelled, running ones may end, and its history stays."""
+
+        def decide(state: JobState, now: int) -> Decision[JobRecord]:
+            change = delete(state.job, state.runs, now=now)
+            return Write(result=change.job, changed=[change])
+
+        return await self._change(identity, decide, expect)
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    async def run_now(self, identity: str, request: str) -> RunRecord:
+        """Add a manual run that starts at once; the same request adds one run."""
+        key = request_key_of(identity, RunKind.MANUAL, request)
+
+        async def read() -> RunRecord | JobState:
+            runs = await self._store.find_runs(self._namespace, [key])
+            return runs[0] if runs else await self.query.state(identity)
+
+        def decide(record: RunRecord | JobState, now: int) -> Decision[RunRecord]:
+            if isinstance(record, RunRecord):
+                return NoWrite(record)
+            change = request_run(record.job, request=request, now=now)
+            return Write(result=change.inserts[0], changed=[change])
+
+        return await self.write(read, decide)
+
+    async def backfill(
+        self, identity: str, wanted: PeriodRange, request: str, *, dry_run: bool = False
+    ) -> BackfillResult:
+        """Add runs of past periods, which start at once; the same request adds each run once."""
+
+        async def read() -> _Backfill:
+            job = (await self.query.state(identity)).job
+            check_size(job, wanted)
+            past = await read_past(self._store, self._namespace, job, wanted)
+            selected = past.selected(wanted)
+            keys = keys_of(identity, request, selected)
+            known = await self._store.find_runs(self._namespace, keys) if keys else []
+            return _Backfill(past, selected, frozenset(run.key for run in known))
+
+        def decide(records: _Backfill, now: int) -> Decision[BackfillResult]:
+            past, selected, requested = records
+            decided = [time for time in selected if time <= past.job.cursor]
+            runs = [past.run_of(time, request=request, now=now) for time in decided]
+            added = [run for run in runs if run.key not in requested]
+            result = BackfillResult(added, len(runs) - len(added), len(selected) - len(decided))
+            if dry_run or not added:
+                return NoWrite(result)
+            return Write(result=result, changed=[change_of(past.job, added)])
+
+        return await self.write(read, decide)
+
+    async def feedback(
+        self,
+        key: str,
+        event: RunEvent,
+        *,
+        attempt: int | None = None,
+        error: str | None = None,
+        run_id: str | None = None,
+    ) -> RunRecord:
+        """Record an executor's report of a run; a late, repeated or contradictory one changes nothing.
+
+        Without an `attempt` it concerns the latest one.
+        """
+        identity = (await self._reported_run(key)).identity
+
+        async def read() -> tuple[JobState, RunRecord]:
+            states = await self._store.cases(self._namespace, [identity])
+            if not states or not self._traits.get(states[0].job.launcher_kind, USUAL_TRAITS).remote:
+                raise ConflictError("The end of this run is noticed by its worker", idempotency_key=key)
+            # The run is read after its job: a later change to it raises the revision that is compared.
+            return states[0], await self._reported_run(key)
+
+        def decide(records: tuple[JobState, RunRecord], now: int) -> Decision[RunRecord]:
+            state, run = records
+            number = run.attempt if attempt is None else attempt
+            report = RunReport(run.identity, key, number, event, now, error, run_id)
+            change = _reported(state, run, report, traits=self._traits)
+            return NoWrite(run) if change is None else Write(result=change.updates[0], changed=[change])
+
+        return await self.write(read, decide)
+
+    async def _reported_run(self, key: str) -> RunRecord:
+        runs = await self._store.find_runs(self._namespace, [key])
+        if not runs:
+            raise UnknownRunError(idempotency_key=key)
+        return runs[0]
+
+
+def _check_visible(refused: frozenset[str]) -> None:
+    """Refuse names that exist, although this caller does not see them: no retry can create them."""
+    if refused:
+        names = sorted(refused)
+        raise ConflictError(f'The name "{names[0]}" belongs to somebody else: use another', names=names)
+
+
+def _live(state: JobState | None) -> JobRecord | None:
+    return None if state is None or state.job.deleted_at is not None else state.job
+
+
+def _upserted(
+    definitions: Sequence[JobDefinition], states: Mapping[str, JobState], deleted: Sequence[str], now: int
+) -> Decision[list[JobRecord]]:
+    records: list[JobRecord] = []
+    created: list[JobRecord] = []
+    changed: list[Change] = []
+    for definition in definitions:
+        job, launcher, kind, paused = definition
+        state = states.get(job.identity)
+        if state is None:
+            records.append(create(job, now=now, launcher=launcher, kind=kind, paused=paused))
+            created.append(records[-1])
+        elif _is_changed(state.job, definition):
+            changed.append(revise(state, job, now=now, launcher=launcher, kind=kind, paused=paused))
+            records.append(changed[-1].job)
+        else:
+            records.append(state.job)
+    present = (states[identity] for identity in deleted if identity in states)
+    changed += [delete(job, runs, now=now) for job, runs, *_ in present if job.deleted_at is None]
+    if not created and not changed:
+        return NoWrite(records)
+    return Write(result=records, created=created, changed=changed)
+
+
+def _is_changed(record: JobRecord, definition: JobDefinition) -> bool:
+    wanted = (definition_of(definition.job), definition.launcher, definition.kind)
+    if record.deleted_at is not None or (record.definition, record.launcher, record.launcher_kind) != wanted:
+        return True
+    return definition.paused is not None and definition.paused != bool(record.paused)
+
+
+def _reported(
+    state: JobState, run: RunRecord, report: RunReport, *, traits: Mapping[str, Traits]
+) -> Change | None:
+    """Return the change a report makes, or None; the engine starts the runs that waited for this end."""
+    others = [other for other in state.runs if other.key != run.key]
+    heard = state._replace(runs=[run, *others], reports=[report])
+    ((change,), _) = plan(Snapshot([heard], report.at, run.token, traits, draining=True), report.at)
+    change.updates.sort(key=lambda update: update.key != run.key)
+    if not any(update.key == run.key for update in change.updates):
+        return None
+    if change.job.paused or change.job.deleted_at is not None or not others:
+        return change
+    job = change.job._replace(plan_at=report.at)
+    return replace(change, job=job, scope=WriteScope.ANY, cohort=None)

@@ -1,0 +1,187 @@
+"""Queries: reads of jobs, runs and periods, and why a period has its outcome, the same for every front."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple
+
+from kron.core.errors import InvalidInstantError, UnknownJobError
+from kron.core.identity import identity_fault
+from kron.core.plan import why as chain
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.query import FoundJob, JobFilter, RunCursor
+from kron.core.plan.record import AttemptRecord, EpochRecord, RangeRecord, RunKind, RunRecord, RunStatus
+from kron.core.plan.step import JobState
+from kron.core.plan.walltime import meant_by
+from kron.core.plan.why import Explanation, PeriodHistory, definition_at, present_definition, schedule_of
+from kron.core.time.instant import EpochSeconds, seconds_of
+from kron.ports import ReadStore
+
+# Runs of one period in an answer: its own, and the newest that were requested for it.
+MAX_OF_PERIOD = 1_000
+
+
+class PageStart(NamedTuple):
+    """Where a page of a job's runs starts: a nominal time, and how many of its runs earlier pages had."""
+
+    nominal_time: EpochSeconds
+    shown: int
+
+
+class RunPage(NamedTuple):
+    """Runs of one job, newest first, the aggregated periods among them, and the start of the next page."""
+
+    runs: list[RunRecord]
+    dropped: list[RangeRecord]
+    following: PageStart | None
+
+
+class Query:
+    """Reads one namespace of a store; `now` returns the present instant in milliseconds."""
+
+    def __init__(self, store: ReadStore, namespace: str, *, now: Callable[[], int]) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._now = now
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    async def find(self, identity: str, *, deleted: bool = False) -> FoundJob:
+        """Return a job, with `deleted` also a deleted one, or raise UnknownJobError."""
+        check_identity(self._namespace, identity)
+        wanted = JobFilter(names=[identity], deleted=deleted)
+        jobs = await self._store.find_jobs(self._namespace, wanted, limit=1)
+        if not jobs:
+            raise UnknownJobError(namespace=self._namespace, identity=identity)
+        return jobs[0]
+
+    async def jobs(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[FoundJob]:
+        """Return jobs in the order of their names, those later than `after`."""
+        texts = (wanted.search, wanted.workflow_id, wanted.user_id)
+        if any(text is not None and "\0" in text for text in texts):
+            return []
+        return await self._store.find_jobs(self._namespace, wanted, after=after, limit=limit)
+
+    async def state(self, identity: str, *, deleted: bool = False) -> JobState:
+        """Return a job with its open runs, with `deleted` also a deleted one, or raise UnknownJobError."""
+        check_identity(self._namespace, identity)
+        states = await self._store.cases(self._namespace, [identity])
+        if not states or (states[0].job.deleted_at is not None and not deleted):
+            raise UnknownJobError(namespace=self._namespace, identity=identity)
+        return states[0]
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    async def runs(
+        self, identity: str, *, before: EpochSeconds | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
+        check_identity(self._namespace, identity)
+        return await self._store.runs(self._namespace, identity, before=before, limit=limit)
+
+    async def run_page(self, identity: str, *, limit: int, start: PageStart | None = None) -> RunPage:
+        """Return one page of a job's runs; the job may be deleted."""
+        before, shown = (None, 0) if start is None else (start.nominal_time + 1, start.shown)
+        runs = await self.runs(identity, before=before, limit=shown + limit + 1)
+        if not runs and start is None:
+            await self.state(identity, deleted=True)
+        has_more, page = len(runs) > shown + limit, runs[shown : shown + limit]
+        following = None
+        if has_more:
+            oldest = page[-1].nominal_time
+            following = PageStart(oldest, sum(run.nominal_time == oldest for run in runs[: shown + limit]))
+        dropped = await self._dropped(identity, start, following)
+        return RunPage(page, dropped, following)
+
+    async def _dropped(
+        self, identity: str, start: PageStart | None, following: PageStart | None
+    ) -> list[RangeRecord]:
+        """Return the aggregated periods that belong among the runs of a page."""
+        ranges = await self._store.ranges(self._namespace, identity)
+        return [
+            dropped
+            for dropped in ranges
+            if (start is None or dropped.last < start.nominal_time)
+            and (following is None or dropped.last >= following.nominal_time)
+        ]
+
+    async def period(
+        self, identity: str, nominal_time: EpochSeconds
+    ) -> list[tuple[RunRecord, list[AttemptRecord]]]:
+        """Return the runs of one period, each with its earlier attempts; the job may be deleted."""
+        runs = await self.runs(identity, before=nominal_time + 1, limit=MAX_OF_PERIOD)
+        if not runs:
+            await self.state(identity, deleted=True)
+        return [(run, await self._attempts(run)) for run in runs if run.nominal_time == nominal_time]
+
+    async def latest(
+        self, *, limit: int, status: RunStatus | None = None, before: RunCursor | None = None
+    ) -> tuple[list[RunRecord], RunCursor | None]:
+        """Return the runs of all jobs, latest record first, and the cursor of the next page."""
+        runs = await self._store.latest_runs(self._namespace, status=status, before=before, limit=limit + 1)
+        last = runs[limit - 1] if len(runs) > limit else None
+        return runs[:limit], None if last is None else RunCursor(last.created_at, last.key)
+
+    # --- why -------------------------------------------------------------------------------------
+
+    async def why(self, identity: str, when: str | datetime) -> Explanation:
+        """Return the chain of facts behind one period of a job, which may be deleted.
+
+        `when` is its period id, or another text or datetime of the same instant. Without an offset it is a
+        wall time in the job's zone, which may be one that a change of the clocks skips.
+        """
+        moment = _moment_of(when)
+        history = await self._job_history(identity)
+        if moment.tzinfo is not None:
+            return await self._explain(history, seconds_of(moment))
+        definition = _definition_on(history, moment)
+        meant = meant_by(compiled_job(definition.definition, identity), moment)
+        if meant.instant is None:
+            return Explanation(identity, None, None, [schedule_of(history, definition), *meant.facts])
+        explanation = await self._explain(history, meant.instant)
+        return explanation._replace(facts=[*meant.facts, *explanation.facts])
+
+    async def period_history(self, identity: str, nominal_time: EpochSeconds) -> PeriodHistory:
+        """Return a job with the records of one period: its run with attempts, or the range that covers it."""
+        return await self._with_period(await self._job_history(identity), nominal_time)
+
+    async def _job_history(self, identity: str) -> PeriodHistory:
+        state = await self.state(identity, deleted=True)
+        return PeriodHistory(state.job, await self._store.epochs(self._namespace, identity))
+
+    async def _with_period(self, history: PeriodHistory, nominal_time: EpochSeconds) -> PeriodHistory:
+        newest = await self.runs(history.job.identity, before=nominal_time + 1, limit=1)
+        # A period's own run precedes all requested runs with its nominal time.
+        if newest and newest[0].nominal_time == nominal_time and newest[0].kind is RunKind.PERIOD:
+            return history._replace(run=newest[0], attempts=await self._attempts(newest[0]))
+        ranges = await self._store.ranges(self._namespace, history.job.identity, at=nominal_time)
+        return history._replace(dropped=ranges[0] if ranges else None)
+
+    async def _explain(self, history: PeriodHistory, nominal_time: EpochSeconds) -> Explanation:
+        history = await self._with_period(history, nominal_time)
+        return chain.why(history, nominal_time, now=self._now())
+
+    async def _attempts(self, run: RunRecord) -> list[AttemptRecord]:
+        return await self._store.attempts(self._namespace, run.key) if run.attempt > 1 else []
+
+
+def check_identity(namespace: str, identity: str) -> None:
+    """Raise UnknownJobError for a name that no job can have, before a database rejects it in its own way."""
+    if identity_fault(identity) is not None:
+        raise UnknownJobError(namespace=namespace, identity=identity)
+
+
+def _moment_of(when: str | datetime) -> datetime:
+    try:
+        moment = when if isinstance(when, datetime) else datetime.fromisoformat(when)
+    except ValueError as cause:
+        raise InvalidInstantError(value=when, reason="write 2026-03-29T01:00:00Z, or a wall time") from cause
+    if moment.microsecond:
+        raise InvalidInstantError(value=when, reason="a nominal time is a whole second")
+    return moment
+
+
+def _definition_on(history: PeriodHistory, wall: datetime) -> EpochRecord:
+    """Return the definition in force at a wall time, read in the present definition's zone."""
+    present = present_definition(history.job)
+    zone = compiled_job(present.definition, present.identity).plan.zone
+    return definition_at(history, seconds_of(wall.replace(tzinfo=zone.tzinfo))) or present
