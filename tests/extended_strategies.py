@@ -1,7 +1,6 @@
-"""Strategies for the extended dialect: each text comes with its meaning, told without Kron.
+"""Strategies for the extended dialect: each text comes with its meaning, defined without Kron.
 
-A meaning is a set of numbers, or a question asked of a calendar day. What Kron makes of a text can
-so be compared with what the text was written to say.
+A meaning is a set of numbers, or a predicate over calendar days, to compare with how Kron reads the text.
 """
 
 from calendar import monthrange
@@ -24,14 +23,14 @@ DayTest: TypeAlias = Callable[[date], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a field may hold: its lowest and highest number, and the names of some."""
+    """The values of a field: its lowest and highest number, and the names of some."""
 
     low: int
     high: int
     names: tuple[str, ...] = ()
 
     def ring(self, low: int, high: int, step: int = 1) -> frozenset[int]:
-        """Return every `step`-th number from `low` to `high`, round the end where it comes first."""
+        """Return every `step`-th number from `low` to `high`, wrapping around at the end."""
         size = self.high - self.low + 1
         length = (high - low) % size + 1
         return frozenset(self.low + (low - self.low + i) % size for i in range(0, length, step))
@@ -46,20 +45,20 @@ WEEKDAY = Unit(low=0, high=6, names=WEEKDAYS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One item of a list: its text, the numbers it stands for, and the days only the calendar knows."""
+    """One item of a list: its text, the numbers it stands for, and the predicate of a calendar mark."""
 
     text: str
     values: frozenset[int] = frozenset()
     test: DayTest | None = None
 
 
-# Draws the items only one field has.
+# Draws the items that only one field has.
 Marks: TypeAlias = Callable[[Unit], st.SearchStrategy[Item]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldMeaning:
-    """A field's text and what it says."""
+    """A field's text and its meaning."""
 
     text: str
     items: tuple[Item, ...]
@@ -70,13 +69,13 @@ class FieldMeaning:
         return frozenset().union(*(item.values for item in self.items))
 
     def says(self, number: int, day: date) -> bool:
-        """Say whether a day matches whose number in this field is given."""
+        """Return whether a day matches, given its number in this field."""
         return number in self.values or any(item.test(day) for item in self.items if item.test)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """An expression's text and what it says."""
+    """An expression's text and its meaning."""
 
     second: FieldMeaning | None
     minute: FieldMeaning
@@ -99,28 +98,28 @@ class Meaning:
         return [time(*wall) for wall in sorted(walls)]
 
     def matches(self, day: date) -> bool:
-        """Say whether a day matches, by Vixie's rule."""
+        """Return whether a day matches, by Vixie's rule."""
         by_day = self.day.says(day.day, day)
         by_weekday = self.weekday.says(day.isoweekday() % 7, day)
         both = self.day.text.startswith("*") or self.weekday.text.startswith("*")
         return day.month in self.month.values and (by_day and by_weekday if both else by_day or by_weekday)
 
 
-# --- the days only the calendar knows --------------------------------------------------------------
+# --- predicates over calendar days -----------------------------------------------------------------
 
 
 def length_of(day: date) -> int:
-    """Return how many days the month of a day has."""
+    """Return the number of days in the month of a day."""
     return monthrange(day.year, day.month)[1]
 
 
 def is_from_end(day: date, back: int) -> bool:
-    """Say whether a day is so many days before the last of its month."""
+    """Return whether a day is `back` days before the last of its month."""
     return length_of(day) - day.day == back
 
 
 def is_workday(day: date) -> bool:
-    """Say whether a day is one of Monday to Friday."""
+    """Return whether a day is one of Monday to Friday."""
     return day.isoweekday() <= 5
 
 
@@ -136,18 +135,18 @@ def _workdays_in(year: int, month: int) -> list[int]:
 
 
 def is_last_workday(day: date) -> bool:
-    """Say whether a day is the last Monday to Friday of its month."""
+    """Return whether a day is the last Monday to Friday of its month."""
     return day.day == workdays_of(day)[-1]
 
 
 def is_nearest_workday(day: date, wanted: int) -> bool:
-    """Say whether no other Monday to Friday of the month is nearer to the day wanted, if there is one."""
+    """Return whether no other Monday to Friday of the month is nearer to the day wanted, if there is one."""
     nearest = min(workdays_of(day), key=lambda n: abs(n - wanted))
     return wanted <= length_of(day) and day.day == nearest
 
 
 def is_nth_weekday(day: date, weekday: int, nth: int) -> bool:
-    """Say whether a day is the n-th such weekday of its month; 0 is Sunday."""
+    """Return whether a day is the n-th such weekday of its month; 0 is Sunday."""
     if day.isoweekday() % 7 != weekday:
         return False
     same = [n for n in range(1, day.day + 1) if day.replace(day=n).isoweekday() % 7 == weekday]
@@ -155,7 +154,7 @@ def is_nth_weekday(day: date, weekday: int, nth: int) -> bool:
 
 
 def is_last_weekday(day: date, weekday: int) -> bool:
-    """Say whether a day is the last such weekday of its month; 0 is Sunday."""
+    """Return whether a day is the last such weekday of its month; 0 is Sunday."""
     return day.isoweekday() % 7 == weekday and day.day + 7 > length_of(day)
 
 
@@ -182,6 +181,12 @@ def words(unit: Unit) -> st.SearchStrategy[tuple[str, int]]:
     return st.sampled_from(spelled)
 
 
+def open_step(word: str, low: int, step: int, unit: Unit) -> Item:
+    """Return a step without an end: up to the field's highest number, and from 7 that one day alone."""
+    values = frozenset([low]) if unit is WEEKDAY and word in SEVEN else unit.ring(low, unit.high, step)
+    return Item(text=f"{word}/{step}", values=values)
+
+
 @st.composite
 def simple_items(draw: st.DrawFn, unit: Unit) -> Item:
     """Draw a number, a range or a step, wrap-around included."""
@@ -193,7 +198,7 @@ def simple_items(draw: st.DrawFn, unit: Unit) -> Item:
     if kind == "value":
         return Item(text=first, values=frozenset([low]))
     if kind == "open step":
-        return Item(text=f"{first}/{step}", values=unit.ring(low, unit.high, step))
+        return open_step(first, low, step, unit)
     last, high = draw(words(unit))
     text = f"{first}-{last}" + (f"/{step}" if kind == "stepped range" else "")
     if unit is WEEKDAY and last in SEVEN:
@@ -231,7 +236,7 @@ def weekday_marks(draw: st.DrawFn, unit: Unit) -> Item:
 
 @st.composite
 def extended_fields(draw: st.DrawFn, unit: Unit, marks: Marks | None = None) -> FieldMeaning:
-    """Draw a field: `*`, or a list of up to three items, which may begin with `*`."""
+    """Draw a field: `*`, or a list of up to three items, which may start with `*`."""
     shape = draw(st.integers(0, 7))
     items = [] if shape % 4 else [Item(text="*", values=unit.ring(unit.low, unit.high))]
     for _ in range((0, 1, 2, 3, 1, 1, 1, 1)[shape]):
@@ -260,10 +265,10 @@ def extended_expressions() -> st.SearchStrategy[str]:
 
 
 @st.composite
-def mutated(draw: st.DrawFn, texts: st.SearchStrategy[str], signs: str) -> str:
-    """Draw a text with one to three signs removed, replaced or put in."""
+def mutated(draw: st.DrawFn, texts: st.SearchStrategy[str], characters: str) -> str:
+    """Draw a text with one to three characters removed, replaced or inserted."""
     text = draw(texts)
     for _ in range(draw(st.integers(1, 3))):
         at, cut = draw(st.integers(0, len(text))), draw(st.integers(0, 1))
-        text = text[:at] + draw(st.sampled_from(["", *signs])) + text[at + cut :]
+        text = text[:at] + draw(st.sampled_from(["", *characters])) + text[at + cut :]
     return text

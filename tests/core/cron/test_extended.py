@@ -27,6 +27,7 @@ from tests.extended_strategies import (
     extended_expressions,
     extended_meanings,
     mutated,
+    open_step,
 )
 from tests.strategies import instants, law, strict_expressions
 
@@ -338,6 +339,15 @@ def test_a_prefix_with_an_unknown_zone_is_an_error() -> None:
 
 
 # --- laws ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 2, 7])
+@pytest.mark.parametrize(("word", "low"), [("0", 0), ("sun", 0), ("3", 3), ("6", 6), ("7", 0), ("07", 0)])
+def test_a_weekday_with_an_open_step_means_what_the_strategies_draw_for_it(
+    word: str, low: int, step: int
+) -> None:
+    drawn = open_step(word, low, step, WEEKDAY)
+    assert frozenset(parse_field(drawn.text, "weekday").values) == drawn.values
 
 
 @given(extended_meanings(), st.dates(date(1900, 1, 1), date(2100, 1, 1)))

@@ -4,6 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from kron.core.cron.schedule import Schedule
+from kron.core.job.job import Job
 from kron.core.job.policy import Overlap
 from kron.core.plan.record import Result
 from kron.core.plan.report import RunEvent, Traits
@@ -51,11 +53,13 @@ def test_an_execution_that_never_ends_is_lost(
 
 
 def test_what_never_reports_does_not_block_its_job_for_ever() -> None:
-    world = world_of(ELSEWHERE)
-    world.advance(DAY + MINUTE)
-    rows = world.rows()
-    assert (rows[nth(1)].result, rows[nth(2)].reason) == (Result.LOST, "active")
-    assert [nominal for _, nominal, _ in world.starts] == [nth(1), nth(1 + 24 * 60)]
+    hourly = Job(identity="hourly", schedule=Schedule("0 * * * *"))
+    world = World(with_policy(hourly, deadline=None), 1000 * NOON + 1, traits={"callback": ELSEWHERE})
+    world.wake()
+    world.advance(HOUR + DAY)
+    rows, (first, second, last) = world.rows(), (nth(60), nth(2 * 60), nth(25 * 60))
+    assert (rows[first].result, rows[second].reason) == (Result.LOST, "active")
+    assert [nominal for _, nominal, _ in world.starts] == [first, last]
 
 
 def test_the_next_attempt_has_its_own_day() -> None:
