@@ -22,6 +22,7 @@ from cronsim import CronSim, CronSimError
 from kron.core.cron.schedule import Schedule, seconds_between
 from kron.core.errors import InputError
 from kron.core.time.instant import seconds_of
+from tests.tiers import mostly_slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cron-differences.md"
 BERLIN = "Europe/Berlin"
@@ -225,22 +226,22 @@ SEASONS = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow(range(4)))
 def test_cronsim_gives_the_same_occurrences(seed: int) -> None:
     assert compare(CronsimWriter(seed), ask_cronsim, 1500, "UTC", ALWAYS) > 1450
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow(range(4)))
 def test_croniter_gives_the_same_occurrences(seed: int) -> None:
     assert compare(CroniterWriter(seed), ask_croniter, 1000, "UTC", ALWAYS) > 950
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", mostly_slow(range(2)))
 def test_cronsim_gives_the_same_occurrences_in_a_zone_away_from_changes(seed: int) -> None:
     assert compare(CronsimWriter(seed), ask_cronsim, 400, BERLIN, SEASONS) > 350
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", mostly_slow(range(2)))
 def test_croniter_gives_the_same_occurrences_in_a_zone_away_from_changes(seed: int) -> None:
     assert compare(CroniterWriter(seed), ask_croniter, 300, BERLIN, SEASONS) > 250
 

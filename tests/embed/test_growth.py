@@ -124,6 +124,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Work, Work]]:
     return [asyncio.run(due_at_once(folder, count)) for count in COUNTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", Work._fields)
 def test_twice_as_many_tasks_due_in_one_minute_are_at_most_twice_the_work(
     found: list[tuple[Work, Work]], kind: str
@@ -131,6 +132,7 @@ def test_twice_as_many_tasks_due_in_one_minute_are_at_most_twice_the_work(
     _check_growth([getattr(minute, kind) for minute, _ in found])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", Work._fields)
 def test_twice_as_many_tasks_running_at_a_crash_are_at_most_twice_the_work_after_it(
     found: list[tuple[Work, Work]], kind: str

@@ -11,6 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from time import sleep
 
+import pytest
+
 from kron.theory import Trace, check
 from tests.embed.stage import check_trace
 
@@ -59,6 +61,7 @@ def wait_for(
     raise AssertionError("nothing happens")
 
 
+@pytest.mark.slow
 def test_killed_twenty_times_in_the_middle_of_callbacks_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     for kill in range(KILLS):
         with victim(tmp_path) as process:

@@ -10,6 +10,7 @@ from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
 from tests.embed.stage import Act, Given, KeptInMemory, Stage, crash, init, jump, stop, until
 from tests.postgres import Server
+from tests.tiers import mostly_slow
 
 MINUTELY = Given("a", "* * * * *")
 HOURLY = Given("a", "0 * * * *")
@@ -702,7 +703,7 @@ SOME = [
 ]
 
 
-@pytest.mark.parametrize(("chapter", "name"), SOME)
+@pytest.mark.parametrize(("chapter", "name"), mostly_slow(SOME, fast=2))
 async def test_postgresql_tells_the_same_story(postgres_stage: Stage, chapter: str, name: str) -> None:
     acts, calls = STORIES[chapter][name]
     assert await postgres_stage.play(*acts) == calls

@@ -14,6 +14,7 @@ from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, Scenari
 from kron.testing.simulator.step_counter import MeteredClock
 from kron.theory import Kind, Status, Witnesses, check
 from kron.theory.environment import EnvironmentClass
+from tests.tiers import mostly_slow
 
 HOUR, YEAR = 3600, 365 * 86_400
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -24,6 +25,7 @@ def grown() -> list[Progress]:
     return [measure(tasks) for tasks in (3, 9, 27)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axiom", ["L1", "L2", "L3"])
 def test_steps_grow_no_more_than_linearly_with_the_bits_of_the_list(
     grown: list[Progress], axiom: str
@@ -36,17 +38,19 @@ def test_steps_grow_no_more_than_linearly_with_the_bits_of_the_list(
     assert second <= 1.25 * first
 
 
+@pytest.mark.slow
 def test_one_triple_of_witnesses_does_for_every_size(grown: list[Progress]) -> None:
     assert all(found.conforms for found in grown)
     assert all(found.fitted.a <= WITNESSES.a for found in grown)
 
 
+@pytest.mark.slow
 def test_steps_grow_no_more_than_linearly_with_the_years_of_an_absence() -> None:
     short, middle, long = (measure(1, years * YEAR).dearest["L1"].compute for years in (1, 5, 25))
     assert (long - middle) / 20 <= 1.25 * (middle - short) / 4
 
 
-@pytest.mark.parametrize("first", [1, 13])
+@pytest.mark.parametrize("first", mostly_slow([1, 13]))
 def test_random_stories_satisfy_every_axiom_with_the_same_witnesses(first: int) -> None:
     for seed in range(first, first + 3):
         verdict = simulate(seed, environment=FAIR)
@@ -92,7 +96,7 @@ def test_io_sleep_and_callbacks_add_nothing_to_compute() -> None:
 SEEDS = range(2, 4)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS))
 def test_safety_holds_where_the_world_freezes_for_ever_longer(seed: int) -> None:
     verdict = simulate(seed, environment="freezing")
     assert verdict.lawful, str(verdict)
@@ -101,7 +105,7 @@ def test_safety_holds_where_the_world_freezes_for_ever_longer(seed: int) -> None
     assert environment.kind is EnvironmentClass.FREEZING
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS))
 def test_liveness_holds_where_the_world_always_thaws(seed: int) -> None:
     verdict = simulate(seed, environment="thawing")
     assert verdict.lawful, str(verdict)
@@ -111,6 +115,7 @@ def test_liveness_holds_where_the_world_always_thaws(seed: int) -> None:
     assert {report[axiom].status for axiom in ("L1", "L2", "L3")} == {Status.PASSED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS[:1])
 def test_liveness_holds_where_compute_has_a_least_density(seed: int) -> None:
     """Every stretch of so many points has a step, so that any T of them have at least T / (U + 1) - 1."""
@@ -122,7 +127,7 @@ def test_liveness_holds_where_compute_has_a_least_density(seed: int) -> None:
     assert {report[axiom].status for axiom in ("L1", "L2", "L3")} == {Status.PASSED}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS))
 def test_safety_holds_where_compute_comes_in_bursts(seed: int) -> None:
     verdict = simulate(seed, environment="burst")
     assert verdict.lawful, str(verdict)

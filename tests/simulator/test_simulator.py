@@ -30,6 +30,7 @@ from kron.testing.simulator import (
 )
 from kron.testing.simulator.judge import judge, judged
 from kron.testing.simulator.step_counter import MAX_WAKES, MeteredClock
+from tests.tiers import mostly_slow
 
 SEEDS = range(100)
 ON_DISK = range(1_000, 1_006)
@@ -39,14 +40,14 @@ HOURLY = ScenarioTask("a", "0 * * * *")
 DROPPED = (Outcome.MISSED, Outcome.SKIPPED)
 
 
-@pytest.mark.parametrize("first", SEEDS[::20])
+@pytest.mark.parametrize("first", mostly_slow(SEEDS[::20]))
 def test_every_story_is_lawful(first: int) -> None:
     for seed in range(first, first + 20):
         verdict = simulate(seed)
         assert verdict.lawful, str(verdict)
 
 
-@pytest.mark.parametrize("seed", ON_DISK)
+@pytest.mark.parametrize("seed", mostly_slow(ON_DISK, fast=2))
 def test_stories_are_lawful_on_disk(seed: int, tmp_path: Path) -> None:
     verdict = simulate(seed, folder=tmp_path)
     assert verdict.lawful, str(verdict)

@@ -1,4 +1,4 @@
-"""What the checker holds is bounded by the tasks, not by the length of the trace."""
+"""The checker's memory is bounded by the tasks, not by the length of the trace."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from kron.theory.monitor import CheckOptions, Monitor
 @pytest.mark.parametrize("derived", [False, True], ids=["written", "derived"])
 @pytest.mark.parametrize("kron", [True, False], ids=["kron", "literal"])
 def test_the_states_kept_are_those_of_the_tasks(derived: bool, kron: bool) -> None:
-    trace = Trace.from_jsonl(trace_lines(20_000, 7, derived=derived))
+    trace = Trace.from_jsonl(trace_lines(5_000, 7, derived=derived))
     monitor = Monitor(trace.header, CheckOptions(kron=kron, witnesses=Witnesses(100, 100, 0)))
     for position in positions_of(trace, kron=kron):
         monitor.feed(position)
@@ -36,7 +36,8 @@ def peak_of(count: int) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_longer_trace_takes_no_more_memory() -> None:
-    peak_of(100)  # what is loaded and cached once
+    peak_of(100)  # loads and fills the caches
     short, long = peak_of(6_000), peak_of(30_000)
     assert long < 2 * short

@@ -26,6 +26,7 @@ from kron.core.errors import (
 from tests import reference
 from tests.reference import DAY, HOUR, Minutes, epoch, minutes_of, neighbours
 from tests.strategies import law, seconds, strict_expressions, zones
+from tests.tiers import mostly_slow
 
 FIRST = datetime.min.replace(tzinfo=UTC)
 LAST = datetime.max.replace(tzinfo=UTC)
@@ -464,6 +465,7 @@ def test_a_rare_occurrence_is_found_in_both_directions(
     assert schedule.prev_at_or_before(utc(expected) - timedelta(seconds=1)) <= utc(after)
 
 
+@pytest.mark.slow
 def test_a_time_that_its_zone_skips_every_year_is_given_up_with_an_error_that_says_so() -> None:
     """Berlin goes forward at 02:00 on the last Sunday of March since 1981, and no rule ends that."""
     text = "30 2 * 3 0L"
@@ -510,7 +512,7 @@ def test_next_and_prev_are_those_found_by_looking_at_the_days_around(
     assert found_before == prev or (prev is None and found_before < start)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow(range(4)))
 def test_a_year_of_occurrences_is_that_found_by_looking_at_every_minute(seed: int) -> None:
     random = Random(seed)
     zone = random.choice(["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Africa/Casablanca"])

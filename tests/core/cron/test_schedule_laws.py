@@ -26,6 +26,7 @@ from tests.reference import (
     offset_changes,
 )
 from tests.strategies import ZONE_KEYS, law, seconds, strict_expressions, zones
+from tests.tiers import mostly_slow
 
 FIRST_YEAR, LAST_YEAR = 2000, 2040
 # How far before and after what a change skips or repeats every minute is looked at: a midnight lies in it.
@@ -143,7 +144,7 @@ def test_next_prev_and_between_are_those_seen_by_looking_away_from_any_change(se
             ) from cause
 
 
-@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("zone", mostly_slow(ZONES, fast=8))
 def test_next_prev_and_between_are_those_seen_by_looking_around_every_change(zone: str) -> None:
     for change in changes_of(zone):
         random = Random(f"{zone} {change.at}")
@@ -160,7 +161,7 @@ def test_next_prev_and_between_are_those_seen_by_looking_around_every_change(zon
                 raise AssertionError(f"{text!r} in {zone} around {local_text(change.at, zone)}") from cause
 
 
-@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("zone", mostly_slow(ZONES, fast=8))
 def test_the_options_mean_what_the_reference_says_around_every_change(zone: str) -> None:
     for change in changes_of(zone):
         random = Random(f"options {zone} {change.at}")
@@ -227,7 +228,7 @@ def showings_of(day: date, time: tuple[int, int], zone: ZoneInfo) -> Iterator[in
         yield int((local - after).timestamp())
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", mostly_slow(range(PARTS)))
 def test_a_daily_schedule_runs_at_every_showing_of_its_time_in_every_zone(part: int) -> None:
     days = [SINCE + timedelta(days=number) for number in range((UNTIL - SINCE).days)]
     for key in ZONE_KEYS[part::PARTS]:
@@ -238,7 +239,9 @@ def test_a_daily_schedule_runs_at_every_showing_of_its_time_in_every_zone(part: 
             assert list(seconds_between(plan, expected[0], expected[-1] + 1)) == expected, (text, key)
 
 
-@pytest.mark.parametrize("text", ["15 1,2,3 * * 0", "0 0 1,15 * 1", "59 23 28-31 * *", "0 12 29 2 *"])
+@pytest.mark.parametrize(
+    "text", mostly_slow(["0 12 29 2 *", "15 1,2,3 * * 0", "0 0 1,15 * 1", "59 23 28-31 * *"])
+)
 def test_next_is_strictly_later_and_matches_through_four_years_in_every_zone(text: str) -> None:
     for key in ZONE_KEYS:
         plan, zone, schedule = plan_of(text, key), ZoneInfo(key), Schedule(text, key, dialect="posix")
@@ -258,7 +261,7 @@ def test_next_is_strictly_later_and_matches_through_four_years_in_every_zone(tex
             instant = following
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", mostly_slow(range(PARTS)))
 def test_next_is_strictly_later_at_every_change_in_every_zone_under_every_option(part: int) -> None:
     """Asked in both showings of a repeated time and on both sides of a gap, answers never go back."""
     texts = ("* * * * *", "0,15,30,45 * * * *", "0 * * * *", "30 0-3,23 * * *", "0 0 * * *")

@@ -14,6 +14,7 @@ from kron.core.time.instant import FIRST_SECOND, LAST_SECOND
 from kron.core.time.zone import HOST_KEYS, PROBE, Span, Transition, year_bounds, year_of, zone_of
 from tests.reference import DAY, HOUR, OffsetChange, epoch, local_text, offset_changes
 from tests.strategies import ZONE_KEYS
+from tests.tiers import mostly_slow
 
 # The zones are checked in so many tests, which share the work between processes.
 PARTS = 12
@@ -44,7 +45,7 @@ def names_of_each_zone() -> list[list[str]]:
 # --- every zone ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", mostly_slow(range(PARTS)))
 def test_the_changes_of_every_zone_from_1970_to_2040_are_those_of_its_tables(part: int) -> None:
     for key, *_ in names_of_each_zone()[part::PARTS]:
         assert found(key, FIRST_YEAR, LAST_YEAR) == expected(key, FIRST_YEAR, LAST_YEAR), key
