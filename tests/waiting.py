@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 # Only a test that fails waits this long.
@@ -25,4 +26,13 @@ async def until(condition: Callable[[], object]) -> None:
     """Wait, in real time, until a condition holds."""
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - nothing signals an arbitrary condition
+            await asyncio.sleep(_POLL_S)
+
+
+async def retried(work: Callable[[], Awaitable[T]], *errors: type[Exception]) -> T:
+    """Repeat an operation until it raises none of these errors, and return its result."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(*errors):
+                return await work()
             await asyncio.sleep(_POLL_S)
