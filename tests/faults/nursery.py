@@ -1,12 +1,12 @@
-"""The nursery: starts real workers quickly, kills them, stops them for a while; all by their numbers."""
+"""A process that forks real workers quickly, and kills them by their process ids."""
 
 import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 
 import kron
 from tests.faults.worker import Setting, text_of
@@ -30,19 +30,22 @@ class Nursery:
             text=True,
         )
         self._alive: set[int] = set()
+        # Threads that start workers at the same time must not read each other's answers.
+        self._starting = Lock()
 
     def start(self, setting: Setting) -> int:
-        """Start a worker; return its number."""
+        """Start a worker; return its process id."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(text_of(setting) + "\n")
-        self._process.stdin.flush()
-        pid = int(self._process.stdout.readline())
+        with self._starting:
+            self._process.stdin.write(text_of(setting) + "\n")
+            self._process.stdin.flush()
+            pid = int(self._process.stdout.readline())
         self._alive.add(pid)
         return pid
 
     def kill(self, pid: int) -> None:
-        """Kill a worker, and see it gone."""
+        """Kill a worker, and wait until it is gone."""
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         self.wait(pid)
@@ -61,7 +64,7 @@ class Nursery:
 
 
 def is_there(pid: int) -> bool:
-    """Say whether a process is there."""
+    """Return whether a process exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -70,11 +73,7 @@ def is_there(pid: int) -> bool:
 
 
 def seed_of(name: str) -> str:
-    """Return a seed, and say with a failure how to have the same again.
-
-    What every change must pass is struck the same way each time; a run by hand draws its own lots.
-    """
-    lot = name if os.environ.get("CI") else str(time.time_ns() % 1_000_000)
-    seed = os.environ.get("KRON_FAULT_SEED") or lot
+    """Return the test's own seed, or the one in KRON_FAULT_SEED; `make chaos` draws fresh ones."""
+    seed = os.environ.get("KRON_FAULT_SEED") or name
     print(f"{name}: KRON_FAULT_SEED={seed}")  # noqa: T201 - pytest shows it with a failure
     return seed

@@ -189,6 +189,7 @@ def test_a_task_that_the_settings_do_not_name_is_refused(scene: Scene) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_without_names_in_the_settings_no_task_is_allowed_and_one_stored_before_is_not_published(
     tmp_path: Path,
 ) -> None:
@@ -207,6 +208,7 @@ def test_without_names_in_the_settings_no_task_is_allowed_and_one_stored_before_
     assert not broker.published()
 
 
+@pytest.mark.slow
 def test_a_task_published_again_after_a_kill_has_the_same_id_and_is_done_once(tmp_path: Path) -> None:
     url, broker = f"sqlite:///{tmp_path}/kron.db", lay_out(tmp_path)
     variables = {**exported(), "KRON_STORE": url}
@@ -231,6 +233,7 @@ def test_a_task_published_again_after_a_kill_has_the_same_id_and_is_done_once(tm
     assert done == [key, last]
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_away_fails_the_launch_and_its_password_is_nowhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

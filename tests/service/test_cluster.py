@@ -159,6 +159,7 @@ async def test_a_change_by_the_same_store_is_seen_within_a_tick_although_nobody_
         assert len(member.calls) == 1
 
 
+@pytest.mark.slow
 def test_the_database_hears_nothing_of_an_idle_worker_but_its_renewals(
     postgres: Server, postgres_url: str, tmp_path: Path
 ) -> None:
@@ -239,6 +240,7 @@ def owners(postgres: Server, url: str) -> list[int]:
     return [int(str(count)) for (count,) in postgres.execute(statement, url)]
 
 
+@pytest.mark.slow
 def test_workers_grow_shrink_and_restart_without_a_start_twice_or_lost(
     postgres: Server, postgres_url: str, tmp_path: Path
 ) -> None:

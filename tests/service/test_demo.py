@@ -45,6 +45,7 @@ def runs_of(client: httpx.Client, name: str) -> list[dict[str, object]]:
     return runs
 
 
+@pytest.mark.slow
 def test_the_demo_has_a_past_ends_at_once_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     with demo_in(tmp_path) as (client, server):
         names = [found["schedule_id"] for found in client.get("/schedules").json()["schedules"]]
@@ -78,6 +79,7 @@ def test_a_demo_says_where_it_is_and_how_to_end_it(tmp_path: Path) -> None:
     assert (tmp_path / ".kron" / "demo" / "kron.db").exists()
 
 
+@pytest.mark.slow
 def test_a_demo_that_is_broken_off_while_it_is_made_says_nothing_and_goes_on(tmp_path: Path) -> None:
     store = tmp_path / "kron.db"
     words = ("serve", "--demo", "--port", "0", "--store", "sqlite:///kron.db")
@@ -91,6 +93,7 @@ def test_a_demo_that_is_broken_off_while_it_is_made_says_nothing_and_goes_on(tmp
         interrupted(server)
 
 
+@pytest.mark.slow
 def test_a_store_with_schedules_of_others_is_refused(tmp_path: Path) -> None:
     with serving(tmp_path) as (client, server):
         fields = {
@@ -111,6 +114,7 @@ def test_a_store_with_schedules_of_others_is_refused(tmp_path: Path) -> None:
         assert [found["schedule_id"] for found in client.get("/schedules").json()["schedules"]] == ["mine"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--demo",), ()])
 def test_a_port_in_use_is_said_with_the_remedy(tmp_path: Path, words: tuple[str, ...]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

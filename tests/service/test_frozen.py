@@ -4,6 +4,8 @@ import asyncio
 import signal
 from pathlib import Path
 
+import pytest
+
 from kron.fronts.service.runs import run_now
 from tests.service.executor import executing
 from tests.service.server import process
@@ -13,6 +15,7 @@ from tests.waiting import wait_for
 FAST = {"KRON_TICK_MS": "50", "KRON_LEASE_MS": "1000"}
 
 
+@pytest.mark.slow
 def test_what_a_frozen_worker_was_to_send_again_is_left_to_whoever_took_over(
     postgres_url: str, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.service.fuzz import CALLERS, OPEN, SAME, fuzzed
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("caller", [OPEN, *CALLERS])
 def test_no_request_makes_the_api_answer_what_it_does_not_describe(caller: str, tmp_path: Path) -> None:

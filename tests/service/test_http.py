@@ -339,6 +339,7 @@ def test_what_is_valid_at_the_wrong_moment_is_a_conflict(client: httpx.Client) -
     problem_of(client.post(f"/runs/{key}/status", json={"status": "SUCCESS"}), 409, "conflict")
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_used_is_said_and_the_service_goes_on_when_it_can(tmp_path: Path) -> None:
     with serving(tmp_path) as (client, _), sqlite3.connect(tmp_path / "kron.db") as database:
         upserted(client, "stored")

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.service.server import Process, serving
 from tests.waiting import wait_for
@@ -37,6 +38,7 @@ def started(client: httpx.Client) -> list[str]:
     return [run["schedule_id"] for run in runs]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_interrupted_while_functions_run_ends_well(tmp_path: Path) -> None:
     for number in range(ROUNDS):
         with hasty(tmp_path, "--demo") as client:
@@ -45,6 +47,7 @@ def test_a_server_that_is_interrupted_while_functions_run_ends_well(tmp_path: Pa
             wait_for(lambda: "demo/backup" in started(client), lambda: client.get("/runs").text)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_interrupted_while_processes_run_ends_well(tmp_path: Path) -> None:
     document = {
         "schedule_id": "naps",

@@ -114,6 +114,7 @@ async def test_periods_of_a_repeated_hour_that_nobody_looked_after_follow_the_ca
         assert started == nominal[2 - starts :]
 
 
+@pytest.mark.slow
 def test_a_start_finds_its_own_row_committed_and_then_shows_what_came_of_it(tmp_path: Path) -> None:
     """The executor itself looks into the database while it is asked to start, before it answers."""
     seen: dict[str, tuple[str, str] | None] = {}

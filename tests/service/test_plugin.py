@@ -84,6 +84,7 @@ def test_a_schedule_is_started_by_an_installed_launcher(variables: dict[str, str
             assert reason in problems[0]["reason"]
 
 
+@pytest.mark.slow
 def test_without_the_package_its_kind_is_unknown(tmp_path: Path) -> None:
     with serving(tmp_path) as (client, _):
         answer = client.post("/schedules/upsert", json=schedule(kind="queue", queue="nightly"))

@@ -312,9 +312,9 @@ async def test_a_paused_schedule_starts_nothing_and_its_resume_says_what_it_star
     ("catchup", "would_start", "would_wait", "would_drop"),
     [
         pytest.param("none", 0, 0, {"catchup_none": 300}, id="none"),
-        pytest.param("once", 1, 0, {"superseded": 299}, id="once"),
-        pytest.param("fire_immediately", 300, 0, {}, id="all, several wakes long"),
-        pytest.param("spread", 0, 300, {}, id="spread"),
+        pytest.param("once", 1, 0, {"superseded": 299}, id="once", marks=pytest.mark.slow),
+        pytest.param("fire_immediately", 300, 0, {}, id="all, several wakes long", marks=pytest.mark.slow),
+        pytest.param("spread", 0, 300, {}, id="spread", marks=pytest.mark.slow),
     ],
 )
 async def test_what_a_resume_would_do_is_what_it_does(

@@ -78,6 +78,7 @@ def test_a_worker_alone_notices_what_another_process_registers(url: str, tmp_pat
         assert sorted(executor.keys()) == sorted({run.key for run in runs})
 
 
+@pytest.mark.slow
 def test_of_two_workers_one_works_and_the_other_takes_over_when_it_is_gone(url: str, tmp_path: Path) -> None:
     with (
         executing() as executor,
@@ -103,6 +104,7 @@ def test_of_two_workers_one_works_and_the_other_takes_over_when_it_is_gone(url: 
     assert times == list(range(times[0], times[0] + len(times)))
 
 
+@pytest.mark.slow
 def test_a_stop_waits_for_what_runs_within_its_bound_and_the_next_owner_finds_the_rest(
     tmp_path: Path,
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_process_the_settings_allow_is_run_by_the_service(tmp_path: Path) -> N
         assert server.ended() == 0
 
 
+@pytest.mark.slow
 def test_what_was_registered_is_there_after_a_restart(tmp_path: Path) -> None:
     for number in range(2):
         with serving(tmp_path) as (client, server):
@@ -150,6 +153,7 @@ def test_what_was_registered_is_there_after_a_restart(tmp_path: Path) -> None:
             assert server.ended() == 0
 
 
+@pytest.mark.slow
 def test_defaults_come_from_the_environment(tmp_path: Path) -> None:
     variables = {
         "DEFAULT_OVERLAP_POLICY": "queue",
@@ -174,6 +178,7 @@ def test_an_address_others_can_reach_is_refused_unless_told_otherwise(
     assert "--insecure" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
     with serving(tmp_path) as (client, _):
         port = str(client.base_url.port)

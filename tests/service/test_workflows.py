@@ -344,6 +344,7 @@ def test_a_process_gets_the_dag_on_its_input_and_the_meta_in_its_environment(tmp
         assert SECRET not in "".join(server.log)
 
 
+@pytest.mark.slow
 def test_worker_and_launcher_are_split_without_a_change_of_meaning(postgres_url: str, tmp_path: Path) -> None:
     """A worker elsewhere asks the service's run launcher, whose process executor ends; both know of it."""
     command = json.dumps(
@@ -373,6 +374,7 @@ def test_worker_and_launcher_are_split_without_a_change_of_meaning(postgres_url:
     assert given["meta"]["schedule_id"] == "split"
 
 
+@pytest.mark.slow
 def test_a_start_is_remembered_over_a_restart(tmp_path: Path) -> None:
     with flaky() as executor:
         for number in range(2):
@@ -400,6 +402,7 @@ def http_schedule(url: str) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_hosts_and_commands_are_checked_when_a_schedule_is_stored_and_before_every_start(
     tmp_path: Path,
 ) -> None:
@@ -427,6 +430,7 @@ def test_hosts_and_commands_are_checked_when_a_schedule_is_stored_and_before_eve
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_the_default_launcher_is_the_operators_own_and_goes_where_it_says(tmp_path: Path) -> None:
     with flaky() as executor:
         default = executor_of(executor.url)

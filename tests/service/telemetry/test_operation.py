@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import httpx
@@ -30,6 +31,7 @@ from kron.stores.url import open_store
 from tests.docs.page import ROOT
 from tests.service.executor import Executor, executing
 from tests.service.server import Process, process, serving
+from tests.tiers import mostly_slow
 from tests.waiting import PATIENCE_S, wait_for
 
 SECONDLY = {
@@ -76,6 +78,7 @@ def wait_for_starts(executor: Executor, count: int = 2) -> None:
     wait_for(lambda: len(executor.sent) >= count)
 
 
+@pytest.mark.slow
 def test_a_real_scrape_has_every_metric_and_label_that_the_alert_rules_name(
     tmp_path: Path, postgres_url: str
 ) -> None:
@@ -137,6 +140,7 @@ def test_what_is_scraped_is_what_happened(tmp_path: Path) -> None:
         assert value_of(client, "kron_results_total", result="failed") == 1
 
 
+@pytest.mark.slow
 def test_a_worker_alone_shows_its_metrics_and_health_and_nothing_else(tmp_path: Path) -> None:
     with process("worker", folder=tmp_path, KRON_METRICS_PORT="0", KRON_TICK_MS="50") as worker:
         url = worker.logged(r"metrics on (http://\S+)/metrics")[1]
@@ -151,8 +155,9 @@ def test_a_worker_alone_shows_its_metrics_and_health_and_nothing_else(tmp_path: 
         assert worker.ended() == 0
 
 
-@pytest.mark.parametrize("command", ["serve", "worker"])
-@pytest.mark.parametrize("package", ["fastapi", "prometheus_client"])
+@pytest.mark.parametrize(
+    ("command", "package"), mostly_slow(product(["serve", "worker"], ["fastapi", "prometheus_client"]))
+)
 def test_a_package_that_is_missing_is_said_in_one_line(command: str, package: str, tmp_path: Path) -> None:
     program = f"import sys; sys.modules['{package}'] = None; from kron.cli.main import run; sys.exit(run())"
     done = subprocess.run(
@@ -163,6 +168,7 @@ def test_a_package_that_is_missing_is_said_in_one_line(command: str, package: st
     assert "kron-scheduler[service]" in line
 
 
+@pytest.mark.slow
 def test_how_much_is_logged_can_be_changed_while_the_service_runs(tmp_path: Path) -> None:
     file = tmp_path / "kron.toml"
     file.write_text('log_level = "info"\nlog_format = "json"\n')
@@ -197,6 +203,7 @@ def events_of(server: Process, event: str) -> list[dict[str, object]]:
     return [line for line in lines_of(server) if line.get("event") == event]
 
 
+@pytest.mark.slow
 def test_a_request_is_followed_from_the_api_to_the_executor_by_the_key_of_its_run(tmp_path: Path) -> None:
     with executing() as executor, serving(tmp_path, **JSON) as (client, server):
         upsert(client, cron_expr="0 0 1 1 *", launcher={"kind": "http", "url": executor.url})
@@ -229,6 +236,7 @@ async def ask_for_runs(url: str, executor: Executor) -> None:
         await store.close()
 
 
+@pytest.mark.slow
 def test_the_id_of_a_request_reaches_the_executor_through_the_store(tmp_path: Path) -> None:
     """Whoever asked is gone by the time a worker starts the run."""
     url = f"sqlite:///{tmp_path}/kron.db"
@@ -253,6 +261,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "console"])
 def test_secrets_that_were_planted_everywhere_are_nowhere_in_the_log(form: str, tmp_path: Path) -> None:
     with executing() as executor:
@@ -288,6 +297,7 @@ def log_with_secrets(executor: Executor, form: str, folder: Path) -> str:
         return "".join(server.log)
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_reached_is_complained_of_without_its_password(tmp_path: Path) -> None:
     url = f"postgresql://kron:{PLANTED['store']}@127.0.0.1:9/kron?connect_timeout=1"
     with process("worker", folder=tmp_path, KRON_STORE=url, KRON_LOG_LEVEL="debug") as worker:

@@ -4,6 +4,8 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import RunRecord, RunStatus
 from kron.fronts.service.auth.principal import PROGRAM, calling
@@ -46,6 +48,7 @@ def test_a_run_asked_for_over_http_is_asked_started_and_ended_under_the_id_of_th
     assert (tmp_path / "asked").read_text() == "ticket-12\n"
 
 
+@pytest.mark.slow
 def test_the_line_of_an_end_that_an_executor_reports_has_both_requests(tmp_path: Path) -> None:
     with executing() as executor, serving(tmp_path, **JSON) as (client, server):
         client.post("/schedules/upsert", json={**YEARLY, "launcher": {"kind": "http", "url": executor.url}})
@@ -59,6 +62,7 @@ def test_the_line_of_an_end_that_an_executor_reports_has_both_requests(tmp_path:
         assert (line["request_id"], line["via_request_id"]) == ("ticket-12", "report-1")
 
 
+@pytest.mark.slow
 def test_every_run_of_a_backfill_is_started_under_its_request(tmp_path: Path) -> None:
     """Also those of which the audit says no more than how many they were."""
     with executing() as executor, serving(tmp_path, **JSON) as (client, server):
@@ -72,6 +76,7 @@ def test_every_run_of_a_backfill_is_started_under_its_request(tmp_path: Path) ->
         assert {line["request_id"] for line in started} == {"ticket-12"}
 
 
+@pytest.mark.slow
 def test_another_process_than_the_one_that_was_asked_knows_the_request(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/kron.db"
     with (
@@ -89,6 +94,7 @@ def test_another_process_than_the_one_that_was_asked_knows_the_request(tmp_path:
     assert line["request_id"] == executor.sent[0].headers["x-request-id"] == "ticket-12"
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_after_a_restart_is_still_known_by_its_request(tmp_path: Path) -> None:
     wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
     launcher = {"kind": "process", "command": ["/bin/sh", "-c", wait], "survive": True}
@@ -106,6 +112,7 @@ def test_a_run_that_ends_after_a_restart_is_still_known_by_its_request(tmp_path:
         assert (line["request_id"], line["result"]) == ("ticket-12", "success")
 
 
+@pytest.mark.slow
 def test_who_takes_over_a_start_sends_it_again_under_the_same_request(tmp_path: Path) -> None:
     with executing() as executor:
         executor.status = 503
@@ -123,6 +130,7 @@ def test_who_takes_over_a_start_sends_it_again_under_the_same_request(tmp_path: 
         assert {sent.headers.get("x-request-id") for sent in executor.sent} == {"ticket-12"}
 
 
+@pytest.mark.slow
 def test_what_is_handed_to_an_executor_of_workflows_has_the_id_of_who_asked(tmp_path: Path) -> None:
     with executing() as executor:
         variables = {**JSON, "KRON_EXECUTOR": json.dumps({"kind": "http", "url": executor.url})}
@@ -147,6 +155,7 @@ def test_what_is_handed_to_an_executor_of_workflows_has_the_id_of_who_asked(tmp_
             assert executor.sent[1].headers["x-request-id"] == "ticket-13"
 
 
+@pytest.mark.slow
 def test_lines_for_people_name_the_request_too(tmp_path: Path) -> None:
     with executing() as executor, serving(tmp_path) as (client, server):
         client.post("/schedules/upsert", json={**YEARLY, "launcher": {"kind": "http", "url": executor.url}})

@@ -48,12 +48,24 @@ def address(client: httpx.Client, path: str) -> str:
     ("path", "shown"),
     [
         pytest.param("/", "demo/heartbeat", id="overview"),
-        pytest.param("/ui/schedule?id=demo%2Foffice-hours", "Every 30 minutes", id="schedule"),
-        pytest.param("/ui/schedule?id=%3Cscript%3Ealert(1)%3C%2Fscript%3E", "&lt;script&gt;", id="hostile"),
-        pytest.param("/ui/period?id=demo%2Fnightly-literal&at=2027-03-28T02:30", "dst_gap", id="period"),
-        pytest.param("/ui/runs", "demo/heartbeat", id="runs"),
-        pytest.param("/docs", "/schedules/upsert", id="the API"),
-        pytest.param("/nowhere", "Not Found", id="no page"),
+        pytest.param(
+            "/ui/schedule?id=demo%2Foffice-hours", "Every 30 minutes", id="schedule", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "/ui/schedule?id=%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+            "&lt;script&gt;",
+            id="hostile",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "/ui/period?id=demo%2Fnightly-literal&at=2027-03-28T02:30",
+            "dst_gap",
+            id="period",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("/ui/runs", "demo/heartbeat", id="runs", marks=pytest.mark.slow),
+        pytest.param("/docs", "/schedules/upsert", id="the API", marks=pytest.mark.slow),
+        pytest.param("/nowhere", "Not Found", id="no page", marks=pytest.mark.slow),
     ],
 )
 def test_a_page_is_shown_without_a_complaint(
@@ -80,6 +92,7 @@ def test_a_live_page_renews_its_parts_and_has_a_switch(demo: httpx.Client, tmp_p
     assert 'class="live"' not in still
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(1280, 900), (390, 844)], ids=["wide", "phone"])
 def test_a_page_has_a_light_and_a_dark_face(
     demo: httpx.Client, tmp_path: Path, size: tuple[int, int]
@@ -91,6 +104,7 @@ def test_a_page_has_a_light_and_a_dark_face(
     assert light != dark
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/", "/ui/runs", "/ui/schedule?id=" + "x" * 490])
 def test_no_page_is_wider_than_its_window(demo: httpx.Client, tmp_path: Path, path: str) -> None:
     text = demo.get(path, headers={"accept": "text/html"}).text
@@ -139,6 +153,7 @@ def turning(status: int) -> Iterator[str]:
             thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "seen"), [(503, ">No answer</button>"), (303, ">Signed out</button>")])
 def test_a_page_that_cannot_be_renewed_does_not_pretend_to_be_live(
     status: int, seen: str, tmp_path: Path

@@ -133,6 +133,7 @@ def test_a_hostile_name_is_shown_as_it_is_and_can_be_followed(client: httpx.Clie
     assert name == ".." or answer.json()["schedule_id"] == name
 
 
+@pytest.mark.slow
 def test_what_a_process_said_is_only_text(tmp_path: Path) -> None:
     command = ["sh", "-c", "echo '<script>alert(1)</script>' >&2; exit 3"]
     with serving(tmp_path, KRON_ALLOWED_COMMANDS="sh") as (client, _):
@@ -179,6 +180,7 @@ def test_the_api_answers_browsers_as_everybody_else(client: httpx.Client) -> Non
     assert client.get("/nowhere", headers={"accept": "*/*"}).json()["code"] == "not_found"
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_used_is_an_error_page(tmp_path: Path) -> None:
     with serving(tmp_path) as (client, _):
         added(client, "lost")
@@ -188,6 +190,7 @@ def test_a_store_that_cannot_be_used_is_an_error_page(tmp_path: Path) -> None:
         assert "The store cannot be used" in page.text
 
 
+@pytest.mark.slow
 def test_a_schedule_that_cannot_be_read_takes_nothing_from_the_others(tmp_path: Path) -> None:
     with serving(tmp_path) as (client, _):
         for name in ("damaged", "json", "whole"):
