@@ -7,10 +7,9 @@ from pathlib import Path
 import psycopg
 
 from kron.core.plan.query import OpenRuns, RunCursor
-from kron.stores.listing import place_values, runs_clauses
 from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
-from kron.stores.statement import statements
+from kron.stores.statement import place_values, runs_clauses, statements
 
 SPACE = "service"
 MANY = 20_000

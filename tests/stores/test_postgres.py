@@ -18,7 +18,7 @@ from kron.core.plan.record import RunStatus
 from kron.core.shard import SHARDS, shard_of
 from kron.ports import Ownership
 from kron.stores.migration import Migration, steps_of
-from kron.stores.postgres.query import rows_of
+from kron.stores.postgres.connection import rows_of
 from kron.stores.postgres.schema import PostgresSchema
 from kron.stores.postgres.store import SQL, PostgresStore
 from kron.testing.store_contract import (

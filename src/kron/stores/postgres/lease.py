@@ -7,11 +7,13 @@ from kron.core.errors import OwnedError
 from kron.core.plan.step import Change
 from kron.core.shard import SHARDS, shard_of
 from kron.ports import Ownership
-from kron.stores.postgres.array import numbers
-from kron.stores.postgres.query import SQL, count_of, rows_of
+from kron.stores.postgres.connection import count_of, rows_of
 from kron.stores.postgres.schema import Connection
 from kron.stores.postgres.watch import LEASES, tell
+from kron.stores.postgres.write import numbers
+from kron.stores.statement import statements
 
+SQL = statements("postgres")
 # How long a lease lasts unless it is renewed, and how much longer a take-over waits: clocks differ in speed.
 TTL_MS, MARGIN_MS = 30_000, 2_000
 # The margin is at most this part of a short lease.

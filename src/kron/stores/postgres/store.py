@@ -9,44 +9,64 @@ from psycopg import Rollback
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from kron.core.errors import OwnedError, StoreError
+from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, RunCursor
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
     EpochRecord,
     JobRecord,
+    RangeRecord,
     RunRecord,
+    RunStatus,
 )
 from kron.core.plan.step import Change, JobState, WriteScope
 from kron.core.shard import SHARDS, shard_of
 from kron.ports import LoadResult, Ownership, Watch, WriteResult
-from kron.stores.postgres.array import JOB, arrays, numbers, texts
+from kron.stores.postgres.connection import PostgresPool, configuring, count_of, rows_of
 from kron.stores.postgres.lease import MARGIN_MS, MARGIN_PART, TTL_MS, PostgresLease
-from kron.stores.postgres.listing import PostgresListing
-from kron.stores.postgres.pool import PostgresPool
-from kron.stores.postgres.query import count_of, first_of, rows_of
 from kron.stores.postgres.schema import Connection
-from kron.stores.postgres.session import configuring
 from kron.stores.postgres.watch import JOBS, PostgresWatch, tell
-from kron.stores.postgres.write import accepted, chunks, refused, shards_of, write_changes
-from kron.stores.row import attempt_of, readable, runs_of
-from kron.stores.statement import statements
+from kron.stores.postgres.write import (
+    JOB,
+    accepted,
+    arrays,
+    chunks,
+    numbers,
+    refused,
+    shards_of,
+    texts,
+    write_changes,
+)
+from kron.stores.row import attempt_of, range_of, readable, readable_runs, run_of, runs_of
+from kron.stores.statement import (
+    FOR_EVER,
+    audit_statement,
+    count_statement,
+    jobs_statement,
+    place_values,
+    runs_clauses,
+    statements,
+)
 
 SQL = statements("postgres")
 T = TypeVar("T")
 MAX_CONNECTIONS = 8
 # How often a transaction that lost against another one is begun again.
 MAX_TRIES = 5
-FOR_EVER = 1 << 62
 NOTHING: frozenset[str] = frozenset()
 CLEAN = WriteResult(NOTHING, NOTHING)
 
+# Where there is little, it is quicker to look at all of it than to follow an index.
+BY_LOOKING = "SET LOCAL enable_seqscan = on"
 # Only what is old is not found by key.
 BY_AGE = "SET LOCAL enable_bitmapscan = on"
 # The pool warns of each failed attempt to connect; the engine says so itself, once.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+# The name of a job that has something to do, and when; a row may say more.
+Due = tuple[Any, ...]
 
 
-class PostgresStore(PostgresListing):
+class PostgresStore:
     """A store in a PostgreSQL database, 14 or later. Leases last by its clock, unless tests set one."""
 
     def __init__(self, url: str, *, ttl_ms: int = TTL_MS, margin_ms: int | None = None) -> None:
@@ -264,20 +284,6 @@ class PostgresStore(PostgresListing):
                 await connection.execute(SQL[f"forget_{what}"], values)
         return True
 
-    async def prune(self, namespace: str, *, before: int, limit: int) -> int:
-        """Remove old history, at most so many records; return how many were removed."""
-        return await self._write(self._prune, namespace, before, limit)
-
-    async def _prune(self, connection: Connection, namespace: str, before: int, limit: int) -> int:
-        values = {"namespace": namespace, "before": before}
-        await connection.execute(BY_AGE)
-        removed = 0
-        for what in ("prune_runs", "prune_ranges", "prune_epochs"):
-            if removed < limit:
-                ((more,),) = await rows_of(connection, SQL[what], {**values, "limit": limit - removed})
-                removed += more
-        return removed
-
     # --- reading ---------------------------------------------------------------------------------
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
@@ -298,6 +304,112 @@ class PostgresStore(PostgresListing):
         async with self._reading() as connection:
             rows = await rows_of(connection, SQL["attempts"], {"namespace": namespace, "key": key})
         return readable(rows, attempt_of)
+
+    # --- listings --------------------------------------------------------------------------------
+
+    async def find_jobs(
+        self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
+    ) -> list[FoundJob]:
+        """Return jobs in the order of their names, those with a later name than `after`."""
+        values = {**wanted._asdict(), "namespace": namespace, "after": after, "limit": limit}
+        values |= {"names": texts(wanted.names or ()), "users": texts(wanted.users or ())}
+        async with self._reading() as connection:
+            rows = await rows_of(connection, jobs_statement(SQL, wanted), values)
+        return [FoundJob(JobRecord(*row[:-1]), row[-1]) for row in rows]
+
+    async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
+        """Return how many jobs there are."""
+        values = {**wanted._asdict(), "namespace": namespace}
+        values |= {"names": texts(wanted.names or ()), "users": texts(wanted.users or ())}
+        async with self._reading() as connection:
+            ((count,),) = await rows_of(connection, count_statement(SQL, wanted), values)
+        return int(count)
+
+    async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
+        """Return how many runs are open; no more than so many are looked at."""
+        values = {"namespace": namespace, "now": now, "limit": limit}
+        async with self._reading() as connection:
+            return OpenRuns(**dict(await rows_of(connection, SQL["counted_runs"], values)))
+
+    async def runs(
+        self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
+        before = FOR_EVER if before is None else before
+        values = {"namespace": namespace, "name": identity, "before": before}
+        return await self._history(SQL["run_history"], values, limit)
+
+    async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
+        """Return the runs with these keys, open or over."""
+        values = {"namespace": namespace, "names": texts(list(keys))}
+        async with self._reading() as connection:
+            return readable(await rows_of(connection, f"{SQL['runs']} {SQL['with_keys']}", values), run_of)
+
+    async def latest_runs(
+        self,
+        namespace: str,
+        *,
+        status: RunStatus | None = None,
+        users: Sequence[str] | None = None,
+        before: RunCursor | None = None,
+        limit: int = 100,
+    ) -> list[RunRecord]:
+        """Return the runs of all jobs, those whose records were made last first."""
+        values = {**place_values(before), "namespace": namespace, "status": status}
+        values["users"] = texts(users or ())
+        return await self._history(runs_clauses(SQL, status, users), values, limit, first=BY_LOOKING)
+
+    async def _history(
+        self, clauses: str, values: dict[str, Any], limit: int, first: str = ""
+    ) -> list[RunRecord]:
+        async def ask(most: int) -> list[tuple[Any, ...]]:
+            async with self._reading() as connection, connection.transaction():
+                if first:
+                    await connection.execute(first.encode())
+                return await rows_of(connection, f"{SQL['runs']} {clauses}", {**values, "limit": most})
+
+        return await readable_runs(ask, limit)
+
+    async def newest_runs(
+        self, namespace: str, identities: Sequence[str], *, limit: int
+    ) -> dict[str, list[RunRecord]]:
+        """Return the newest runs of each of some jobs."""
+        values = {"namespace": namespace, "names": texts(list(dict.fromkeys(identities))), "limit": limit}
+        async with self._reading() as connection:
+            return runs_of(await rows_of(connection, SQL["newest_runs"], values))[0]
+
+    async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
+        """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
+        at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)
+        values = {"namespace": namespace, "name": identity, "at": at, "since": since}
+        async with self._reading() as connection:
+            return readable(await rows_of(connection, SQL["ranges"], values), range_of)
+
+    async def audits(
+        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+    ) -> list[Audited]:
+        """Return changes that somebody made, the latest first."""
+        values = {**wanted._asdict(), "namespace": namespace, "users": texts(wanted.users or ())}
+        values |= {"before": FOR_EVER if before is None else before, "limit": limit}
+        async with self._reading() as connection:
+            rows = await rows_of(connection, audit_statement(SQL, wanted), values)
+        return [Audited(number, AuditRecord(*row)) for number, *row in rows]
+
+    # --- retention -------------------------------------------------------------------------------
+
+    async def prune(self, namespace: str, *, before: int, limit: int) -> int:
+        """Remove old history, at most so many records; return how many were removed."""
+        return await self._write(self._prune, namespace, before, limit)
+
+    async def _prune(self, connection: Connection, namespace: str, before: int, limit: int) -> int:
+        values = {"namespace": namespace, "before": before}
+        await connection.execute(BY_AGE)
+        removed = 0
+        for what in ("prune_runs", "prune_ranges", "prune_epochs"):
+            if removed < limit:
+                ((more,),) = await rows_of(connection, SQL[what], {**values, "limit": limit - removed})
+                removed += more
+        return removed
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -333,3 +445,17 @@ class PostgresStore(PostgresListing):
             else:
                 return answer
         raise AssertionError("the last try returns or raises")
+
+
+def first_of(jobs: Sequence[Due], runs: Sequence[Due], limit: int) -> tuple[dict[str, None], int | None]:
+    """Return the names of so many jobs, oldest first, and when the first of those left over is due.
+
+    Each list is the oldest of its kind and may have been cut behind its last entry.
+    """
+    names: dict[str, None] = {}
+    for name, at in sorted([*jobs, *runs], key=lambda due: due[1]):
+        if name not in names and len(names) == limit:
+            return names, at
+        names[name] = None
+    cut = [due[-1][1] for due in (jobs, runs) if len(due) > limit]
+    return names, min(cut, default=None)

@@ -11,9 +11,10 @@ from psycopg import AsyncConnection
 
 from kron.core.errors import StoreError
 from kron.ports import News
-from kron.stores.postgres.query import SQL
 from kron.stores.postgres.schema import Address, Connection
+from kron.stores.statement import statements
 
+SQL = statements("postgres")
 _log = logging.getLogger("kron.stores")
 # How long a listener waits before it connects again: at first, and at most.
 BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0

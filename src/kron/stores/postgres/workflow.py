@@ -2,8 +2,7 @@
 
 from kron.core.errors import StoreError
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
-from kron.stores.postgres.pool import PostgresPool
-from kron.stores.postgres.query import count_of, rows_of
+from kron.stores.postgres.connection import PostgresPool, count_of, rows_of
 from kron.stores.statement import statements
 
 SQL = statements("postgres", "workflow")

@@ -8,10 +8,12 @@ from kron.core.plan.record import JobRecord, RangeRecord, RunRecord
 from kron.core.plan.step import Change, WriteScope
 from kron.core.shard import shard_of
 from kron.ports import WriteResult
-from kron.stores.postgres.array import ATTEMPT, ENDED, JOB, arrays, numbers, texts
-from kron.stores.postgres.query import SQL, count_of, rows_of
+from kron.stores.postgres.connection import count_of, rows_of
 from kron.stores.postgres.schema import Connection
+from kron.stores.row import storable
+from kron.stores.statement import statements
 
+SQL = statements("postgres")
 Row = TypeVar("Row")
 
 # Rows of one statement; more of them are several statements of the same transaction.
@@ -22,6 +24,24 @@ UPDATES = {
     WriteScope.END: "note_successes",
     WriteScope.EDIT: "edit_jobs",
 }
+# The fields of records that are texts; all others are integers.
+TEXTS = frozenset(
+    {
+        "identity", "definition", "launcher", "launcher_kind", "past", "paused_because", "key", "status",
+        "reason", "kind", "result", "error", "run_id", "outcome", "who", "request_id", "action", "user_id",
+        "before", "after",
+    }
+)  # fmt: skip
+# All of a job that PostgreSQL keeps; a number is SQLite's own name for it.
+JOB = tuple(name for name in JobRecord._fields if name != "number")
+# What may change of a run, by its key; and what is kept of an earlier attempt.
+ENDED = (
+    "key", "fire_time", "status", "reason", "epoch", "due_at", "is_open", "attempt", "token", "started_at",
+    "ended_at", "result", "error", "run_id", "acked",
+)  # fmt: skip
+ATTEMPT = ("key", "attempt", "token", "started_at", "ended_at", "result", "error", "run_id")
+# What other programs said of themselves, so it may hold what no database column can.
+FOREIGN = frozenset({"error", "run_id", "paused_because", "before", "after", "request_id", "who", "user_id"})
 
 
 async def write_changes(connection: Connection, namespace: str, changes: Sequence[Change], now: int) -> bool:
@@ -132,3 +152,39 @@ def shards_of(records: Iterable[JobRecord] | Iterable[RunRecord]) -> str:
 def chunks(rows: Sequence[Row]) -> Iterable[Sequence[Row]]:
     """Return rows in parts, each for one statement."""
     return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+
+
+def arrays(
+    fields: Sequence[str], rows: Sequence[tuple[object, ...]], wanted: Iterable[str]
+) -> dict[str, str]:
+    """Return the wanted columns of rows by name."""
+    columns = dict(zip(fields, zip(*rows, strict=True), strict=True))
+    return {name: array(name, columns[name]) for name in wanted}
+
+
+def array(name: str, column: Sequence[object]) -> str:
+    """Return one column of texts or of integers."""
+    if name not in TEXTS:
+        return numbers(column)
+    if name in FOREIGN:
+        return texts([None if value is None else storable(str(value)) for value in column])
+    return texts(column)
+
+
+def numbers(column: Iterable[object]) -> str:
+    """Return integers, some of which may be absent."""
+    return "{" + str(list(column))[1:-1].replace("None", "NULL") + "}"
+
+
+def texts(column: Sequence[object]) -> str:
+    """Return texts, some of which may be absent."""
+    if None in column:
+        return "{" + ",".join(["NULL" if text is None else _quoted(str(text)) for text in column]) + "}"
+    joined = '","'.join(column)  # type: ignore[arg-type]
+    if "\\" in joined or joined.count('"') != 2 * max(len(column) - 1, 0):
+        return "{" + ",".join([_quoted(str(text)) for text in column]) + "}"
+    return f'{{"{joined}"}}' if column else "{}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -3,39 +3,49 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from kron.core.errors import OwnedError
+from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, RunCursor
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
     EpochRecord,
     JobRecord,
+    RangeRecord,
     RunRecord,
+    RunStatus,
 )
 from kron.core.plan.step import Change, JobState
 from kron.core.shard import SHARDS
-from kron.ports import LoadResult, Ownership, Watch, WriteResult
-from kron.stores.row import attempt_of, readable, run_of, runs_of
+from kron.ports import LoadResult, News, Ownership, Watch, WriteResult
+from kron.stores.row import attempt_of, range_of, readable, readable_runs, run_of, runs_of
 from kron.stores.sqlite.file import BUSY_MS, MAX_STEPS, MEMORY, STEPS_PER_LOOK, Patience, connect, translated
-from kron.stores.sqlite.listing import SqliteListing
 from kron.stores.sqlite.lock import Lock
-from kron.stores.sqlite.read import job_of, rows_at_once
-from kron.stores.sqlite.watch import SqliteWatch
 from kron.stores.sqlite.write import CLEAN, Writing, key_number, refused, remove, write, write_or_refuse
-from kron.stores.statement import statements
+from kron.stores.statement import (
+    FOR_EVER,
+    audit_statement,
+    count_statement,
+    jobs_statement,
+    place_values,
+    runs_clauses,
+    statements,
+)
 
 SQL = statements("sqlite")
-FOR_EVER = 1 << 62
+# A record from as many columns as it has fields. `_make` counts them, which takes longer than all the rest.
+job_of: Callable[[Iterable[Any]], JobRecord] = partial(tuple.__new__, JobRecord)
 # So many changes take the database long enough for others to use the time.
 MANY = 500
 
 T = TypeVar("T")
 
 
-class SqliteStore(SqliteListing):
+class SqliteStore:
     """A store in one SQLite file, or in memory. Every call is one transaction in the store's own thread."""
 
     def __init__(self, path: str = MEMORY, *, busy_ms: int = BUSY_MS) -> None:
@@ -308,6 +318,88 @@ class SqliteStore(SqliteListing):
     def _at_once(self, name: str, values: dict[str, Any]) -> Iterable[Sequence[Any]]:
         return rows_at_once(self._open(), name, values)
 
+    # --- listings --------------------------------------------------------------------------------
+
+    async def find_jobs(
+        self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
+    ) -> list[FoundJob]:
+        """Return jobs in the order of their names, those with a later name than `after`."""
+        store = self._reader()
+        lists = {"names": json.dumps(wanted.names), "users": json.dumps(wanted.users)}
+        values = {**wanted._asdict(), **lists, "after": after, "limit": limit}
+        rows = await store._do(store._of_namespace, jobs_statement(SQL, wanted), namespace, values)
+        return [FoundJob(JobRecord._make(row[:-1]), row[-1]) for row in rows]
+
+    async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
+        """Return how many jobs there are."""
+        store = self._reader()
+        values = {**wanted._asdict(), "names": json.dumps(wanted.names), "users": json.dumps(wanted.users)}
+        rows = await store._do(store._of_namespace, count_statement(SQL, wanted), namespace, values)
+        return int(rows[0][0])
+
+    async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
+        """Return how many runs are open; no more than so many are looked at."""
+        store = self._reader()
+        values: dict[str, object] = {"now": now, "limit": limit}
+        return OpenRuns(**dict(await store._do(store._of_namespace, SQL["counted_runs"], namespace, values)))
+
+    async def runs(
+        self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
+    ) -> list[RunRecord]:
+        """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
+        store = self._reader()
+        values = {"before": FOR_EVER if before is None else before}
+        return await readable_runs(
+            lambda most: store._do(
+                store._of_job, SQL["run_history"], namespace, identity, {**values, "limit": most}
+            ),
+            limit,
+        )
+
+    async def latest_runs(
+        self,
+        namespace: str,
+        *,
+        status: RunStatus | None = None,
+        users: Sequence[str] | None = None,
+        before: RunCursor | None = None,
+        limit: int = 100,
+    ) -> list[RunRecord]:
+        """Return the runs of all jobs, those whose records were made last first."""
+        store = self._reader()
+        values = {**place_values(before), "status": status, "users": json.dumps(users)}
+        clauses = runs_clauses(SQL, status, users)
+        return await readable_runs(
+            lambda most: store._do(store._of_namespace, clauses, namespace, {**values, "limit": most}), limit
+        )
+
+    async def newest_runs(
+        self, namespace: str, identities: Sequence[str], *, limit: int
+    ) -> dict[str, list[RunRecord]]:
+        """Return the newest runs of each of some jobs."""
+        store = self._reader()
+        values: dict[str, object] = {"names": json.dumps(list(dict.fromkeys(identities))), "limit": limit}
+        return runs_of(await store._do(store._of_namespace, SQL["newest_runs"], namespace, values))[0]
+
+    async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
+        """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
+        store = self._reader()
+        at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)
+        rows = await store._do(store._of_job, SQL["ranges"], namespace, identity, {"at": at, "since": since})
+        return readable(rows, range_of)
+
+    async def audits(
+        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+    ) -> list[Audited]:
+        """Return changes that somebody made, the latest first."""
+        store = self._reader()
+        values = {**wanted._asdict(), "users": json.dumps(wanted.users), "limit": limit}
+        values["before"] = FOR_EVER if before is None else before
+        rows = await store._do(store._of_namespace, audit_statement(SQL, wanted), namespace, values)
+        return [Audited(number, AuditRecord(*row)) for number, *row in rows]
+
+    # --- retention -------------------------------------------------------------------------------
+
     async def prune(self, namespace: str, *, before: int, limit: int) -> int:
         """Remove old history, at most so many records; return how many were removed."""
         return await self._do(self._prune, namespace, before, limit)
@@ -381,3 +473,39 @@ class SqliteStore(SqliteListing):
         begun = self._thread.submit(translated, work, arguments)
         self._latest = begun
         return await asyncio.wrap_future(begun)
+
+
+class SqliteWatch:
+    """Notices that another connection has written since the last look."""
+
+    def __init__(self, ask: Callable[[], Awaitable[object]]) -> None:
+        self._ask = ask
+        self._seen: object = None
+
+    async def look(self) -> News:
+        """Return whether anything may have changed; at first it may have."""
+        before, self._seen = self._seen, await self._ask()
+        return News(jobs=self._seen != before)
+
+    async def close(self) -> None:
+        """Watch no more."""
+
+
+def rows_at_once(
+    connection: sqlite3.Connection, name: str, values: Mapping[str, Any]
+) -> Iterable[Sequence[Any]]:
+    """Return the rows of a statement."""
+    try:
+        ((text,),) = connection.execute(_in_one_piece(name), values)
+        rows: list[list[Any]] = json.loads(text)
+    except (sqlite3.OperationalError, ValueError):
+        # A damaged row may hold what JSON cannot.
+        return connection.execute(SQL[name], values).fetchall()
+    return rows
+
+
+@cache
+def _in_one_piece(name: str) -> str:
+    """Return a statement whose answer is one text; its columns stand between SELECT and FROM."""
+    columns = SQL[name].partition("FROM")[0].removeprefix("SELECT")
+    return f"SELECT json_group_array(json_array({columns})) FROM ({SQL[name]})"  # noqa: S608 - our own text
