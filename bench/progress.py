@@ -35,8 +35,8 @@ def _measured(say: Say, tasks: int, down_s: int) -> Progress:
 
 
 def _row(found: Progress, name: str) -> Row:
-    costs = ", ".join(f"{axiom} {cost.compute:,}" for axiom, cost in sorted(found.dearest.items()))
-    bits = max(cost.size for cost in found.dearest.values())
+    costs = ", ".join(f"{axiom} {cost.compute:,}" for axiom, cost in sorted(found.most_expensive.items()))
+    bits = max(cost.size for cost in found.most_expensive.values())
     a, b, t_lag = found.fitted.a, found.fitted.b, found.fitted.t_lag
     note = f"steps at most: {costs}; {bits:,} bits; fitted (a, b, t_lag) = ({a}, {b:,}, {t_lag})"
     return Row(title=TITLE, contender=name, kind=Kind.RATE, note=note)

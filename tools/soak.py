@@ -39,7 +39,7 @@ def soak(seed: int, wanted: float) -> tuple[int, float]:
     stories, years, said = 0, 0.0, perf_counter()
     while years < wanted:
         verdict = simulate(seed + stories)
-        stories, years = stories + 1, years + verdict.story.scenario.seconds / YEAR_S
+        stories, years = stories + 1, years + verdict.history.scenario.seconds / YEAR_S
         refuse(verdict)
         if perf_counter() - said > SAY_EVERY_S:
             said = perf_counter()
@@ -61,7 +61,7 @@ def refuse(verdict: Verdict) -> None:
     """Exit with the smallest scenario that shows the same violation, if there is one."""
     if not verdict.lawful:
         signature = verdict.signature
-        smallest = shrink(verdict.story.scenario, lambda scenario: judged(scenario).signature == signature)
+        smallest = shrink(verdict.history.scenario, lambda scenario: judged(scenario).signature == signature)
         print(judged(smallest, seed=verdict.seed))
         sys.exit(1)
 

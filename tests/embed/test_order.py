@@ -24,7 +24,7 @@ from kron.testing.faulty_store import Fault, FaultyStore
 from kron.testing.simulator.judge import judge
 from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep
 from kron.testing.simulator.scenario import ScenarioTask as Listed
-from kron.testing.simulator.world import Story, play
+from kron.testing.simulator.world import History, play
 from tests.embed.rig import HOURLY, MINUTELY, SPACE, Rig, a_rig
 from tests.embed.stage import SECOND, Given, KeptInMemory, Stage, crash, init, jump, moment, stop, until
 from tests.strategies import law
@@ -186,14 +186,14 @@ async def test_what_never_was_committed_never_shows(rig: Rig, call: str) -> None
 # --- what was durable when a crash came ------------------------------------------------------------
 
 
-def a_story(*steps: ScenarioStep) -> Story:
+def a_story(*steps: ScenarioStep) -> History:
     """Play a story from noon on; what a dead scheduler could not tell is told by what is on record."""
     story = asyncio.run(play(Scenario("UTC", moment("12:00:30").timestamp(), steps)))
     assert judge(story).lawful, judge(story)
     return story
 
 
-def words(story: Story) -> list[str]:
+def words(story: History) -> list[str]:
     return [json.loads(line).get("event", "") for line in story.lines[1:]]
 
 
@@ -211,21 +211,21 @@ def test_a_start_that_is_durable_at_a_crash_has_happened_though_it_was_not_calle
         *("InitStart", "InitSuccess", "RunStart", "UnexpectedShutdown"),
         *("InitStart", "InitSuccess", "RunStart", "RunSuccess"),
     ]
-    assert [life["a", "RunStart"] for life in story.lives] == [0, 1]
+    assert [life["a", "RunStart"] for life in story.uptimes] == [0, 1]
 
 
 def test_a_start_that_was_called_before_a_crash_is_orphaned() -> None:
     story = a_story(begin("0 * * * *", "hang"), wait(5), ScenarioStep(Act.CRASH), begin(), wait(5))
     assert words(story)[2:4] == ["RunStart", "UnexpectedShutdown"]
     assert words(story)[6:] == ["RunStart", "RunSuccess"]
-    assert [life["a", "RunStart"] for life in story.lives] == [1, 1]
+    assert [life["a", "RunStart"] for life in story.uptimes] == [1, 1]
 
 
 def test_a_start_that_is_not_durable_at_a_crash_has_not_happened() -> None:
     """The minute in which the task came first is over by then, so nothing is owed."""
     story = a_story(ScenarioStep(Act.TRAP, call="settle", how="before"), begin(), wait(60), begin(), wait(60))
     assert words(story) == ["InitStart", "InitSuccess", "UnexpectedShutdown", "InitStart", "InitSuccess"]
-    assert [life["a", "RunStart"] for life in story.lives] == [0, 0]
+    assert [life["a", "RunStart"] for life in story.uptimes] == [0, 0]
 
 
 @pytest.mark.parametrize(("how", "committed"), [("after", True), ("before", False)])
@@ -237,7 +237,7 @@ def test_an_override_that_was_committed_at_a_crash_has_happened(how: str, commit
     )
     crashed = words(story).index("UnexpectedShutdown")
     assert (words(story)[crashed - 1] == "InitSuccess") is committed
-    (memory,) = story.memories
+    (memory,) = story.tasks
     assert memory.job.epoch == 2, "it was overridden once, by the call before the crash or the one after it"
     at_crash = json.loads(story.lines[crashed + 1])["t"]
     assert (memory.job.edited_at <= at_crash) is committed

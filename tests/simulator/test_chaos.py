@@ -13,17 +13,17 @@ AT_NOON = decide_at(Job.from_dict({"identity": "a", "schedule": "0 12 * * *"}), 
 
 
 @pytest.mark.parametrize(
-    ("fire_time", "started_at", "said"),
+    ("fire_time", "started_at", "messages"),
     [
         (1000 * NOON, 1000 * NOON, []),
         (1000 * NOON, 1000 * NOON + 999, []),
         (1000 * NOON, 1000 * NOON + 1000, ["deadline"]),
-        (1000 * NOON, 1000 * NOON - 1, ["before its time"]),
+        (1000 * NOON, 1000 * NOON - 1, ["before its fire time"]),
         (1000 * NOON + 1, 1000 * NOON + 1, ["decided"]),
     ],
 )
-def test_a_start_is_held_to_its_decision(fire_time: int, started_at: int, said: list[str]) -> None:
+def test_a_start_is_held_to_its_decision(fire_time: int, started_at: int, messages: list[str]) -> None:
     run = RunRecord("k", "a", NOON, fire_time, RunStatus.SUCCESS, Reason.DUE, NOON, 1, started_at=started_at)
-    found = list(faults_of_start(AT_NOON, run))
-    assert len(found) == len(said)
-    assert all(word in fault for word, fault in zip(said, found, strict=True))
+    faults = list(faults_of_start(AT_NOON, run))
+    assert len(faults) == len(messages)
+    assert all(word in fault for word, fault in zip(messages, faults, strict=True))

@@ -7,11 +7,11 @@ import pytest
 
 from kron.fronts.embed.scheduler import Scheduler
 from kron.testing.simulator import play, simulate
-from kron.testing.simulator.compute import DENSE_WITHIN_MS, THAWS_WITHIN_MS, Weather
+from kron.testing.simulator.compute import DENSE_WITHIN_MS, THAWS_WITHIN_MS, ComputeModel
 from kron.testing.simulator.judge import FAIR, WITNESSES, steps_of
-from kron.testing.simulator.progress import Progress, busy_life, measure
+from kron.testing.simulator.progress import Progress, busy_scenario, measure
 from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask
-from kron.testing.simulator.step_counter import MeteredClock
+from kron.testing.simulator.step_counter import CountedClock
 from kron.theory import Kind, Status, Witnesses, check
 from kron.theory.environment import EnvironmentClass
 from tests.tiers import mostly_slow
@@ -31,7 +31,9 @@ def test_steps_grow_no_more_than_linearly_with_the_bits_of_the_list(
     grown: list[Progress], axiom: str
 ) -> None:
     # The first initialization has everything to find out, which hides what the later ones cost.
-    few, some, many = ((found.dearest if axiom == "L1" else found.cheapest)[axiom] for found in grown)
+    few, some, many = (
+        (found.most_expensive if axiom == "L1" else found.least_expensive)[axiom] for found in grown
+    )
     first = (some.compute - few.compute) / (some.size - few.size)
     second = (many.compute - some.compute) / (many.size - some.size)
     # Were the growth quadratic, the second would be three times the first.
@@ -46,7 +48,7 @@ def test_one_triple_of_witnesses_does_for_every_size(grown: list[Progress]) -> N
 
 @pytest.mark.slow
 def test_steps_grow_no_more_than_linearly_with_the_years_of_an_absence() -> None:
-    short, middle, long = (measure(1, years * YEAR).dearest["L1"].compute for years in (1, 5, 25))
+    short, middle, long = (measure(1, years * YEAR).most_expensive["L1"].compute for years in (1, 5, 25))
     assert (long - middle) / 20 <= 1.25 * (middle - short) / 4
 
 
@@ -55,7 +57,7 @@ def test_random_stories_satisfy_every_axiom_with_the_same_witnesses(first: int) 
     for seed in range(first, first + 3):
         verdict = simulate(seed, environment=FAIR)
         assert verdict.lawful, str(verdict)
-        report = check(steps_of(verdict.story), WITNESSES, happy=["clock"])
+        report = check(steps_of(verdict.history), WITNESSES, happy=["clock"])
         for axiom in ("EA1", "EA2", "L1", "L2", "L3"):
             assert report[axiom].status in (Status.PASSED, Status.OUT_OF_SCOPE), (
                 f"seed {seed}: {report[axiom]}"
@@ -63,14 +65,14 @@ def test_random_stories_satisfy_every_axiom_with_the_same_witnesses(first: int) 
 
 
 def test_witnesses_that_are_too_small_are_refused() -> None:
-    trace = steps_of(asyncio.run(play(busy_life(2, HOUR), weather=Weather(None, 0))))
+    trace = steps_of(asyncio.run(play(busy_scenario(2, HOUR), compute=ComputeModel(None, 0))))
     report = check(trace, Witnesses(0, 20, 0))
     assert [report[axiom].status for axiom in ("L1", "L2", "L3")] == [Status.FAILED] * 3
 
 
 def test_the_same_seed_counts_the_same_steps() -> None:
     for kind in (EnvironmentClass.FREEZING, EnvironmentClass.THAWING):
-        stories = [simulate(11, environment=kind).story for _ in range(2)]
+        stories = [simulate(11, environment=kind).history for _ in range(2)]
         assert stories[0].lines == stories[1].lines
 
 
@@ -81,7 +83,7 @@ def steps_in(*does: str, seconds: float = 400) -> int:
     tasks = (ScenarioTask("a", "0 12 * * *", 0, does),)
     waiting = ScenarioStep(Act.WAIT, seconds=seconds)
     scenario = Scenario("UTC", NOON.timestamp() - 30, (ScenarioStep(Act.INIT, tasks=tasks), waiting))
-    story = asyncio.run(play(scenario, weather=Weather(EnvironmentClass.BURST, 0), folder=None))
+    story = asyncio.run(play(scenario, compute=ComputeModel(EnvironmentClass.BURST, 0), folder=None))
     trace = steps_of(story)
     return sum(1 for position in trace for event in position.events if event.kind is Kind.COMPUTE)
 
@@ -100,7 +102,7 @@ SEEDS = range(2, 4)
 def test_safety_holds_where_the_world_freezes_for_ever_longer(seed: int) -> None:
     verdict = simulate(seed, environment="freezing")
     assert verdict.lawful, str(verdict)
-    environment = check(steps_of(verdict.story), happy=["clock"]).environment
+    environment = check(steps_of(verdict.history), happy=["clock"]).environment
     assert environment is not None
     assert environment.kind is EnvironmentClass.FREEZING
 
@@ -109,7 +111,7 @@ def test_safety_holds_where_the_world_freezes_for_ever_longer(seed: int) -> None
 def test_liveness_holds_where_the_world_always_thaws(seed: int) -> None:
     verdict = simulate(seed, environment="thawing")
     assert verdict.lawful, str(verdict)
-    report = check(steps_of(verdict.story), WITNESSES)
+    report = check(steps_of(verdict.history), WITNESSES)
     assert report.environment is not None
     assert report.environment.longest_pause <= THAWS_WITHIN_MS
     assert {report[axiom].status for axiom in ("L1", "L2", "L3")} == {Status.PASSED}
@@ -121,7 +123,7 @@ def test_liveness_holds_where_compute_has_a_least_density(seed: int) -> None:
     """Every stretch of so many points has a step, so that any T of them have at least T / (U + 1) - 1."""
     verdict = simulate(seed, environment="lower-bounded")
     assert verdict.lawful, str(verdict)
-    report = check(steps_of(verdict.story), WITNESSES)
+    report = check(steps_of(verdict.history), WITNESSES)
     assert report.environment is not None
     assert report.environment.longest_pause <= DENSE_WITHIN_MS
     assert {report[axiom].status for axiom in ("L1", "L2", "L3")} == {Status.PASSED}
@@ -131,7 +133,7 @@ def test_liveness_holds_where_compute_has_a_least_density(seed: int) -> None:
 def test_safety_holds_where_compute_comes_in_bursts(seed: int) -> None:
     verdict = simulate(seed, environment="burst")
     assert verdict.lawful, str(verdict)
-    environment = check(steps_of(verdict.story), happy=["clock"]).environment
+    environment = check(steps_of(verdict.history), happy=["clock"]).environment
     assert environment is not None
     assert environment.kind is EnvironmentClass.BURST
 
@@ -145,7 +147,7 @@ def test_a_task_starts_once_after_a_freeze_however_many_minutes_it_lost(hours: i
     calls: list[datetime] = []
 
     async def live() -> None:
-        clock = MeteredClock(NOON)
+        clock = CountedClock(NOON)
 
         async def work() -> None:
             calls.append(clock.now())

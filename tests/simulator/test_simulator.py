@@ -19,17 +19,17 @@ from kron.core.task.task import Task, job_of
 from kron.core.time.instant import datetime_of
 from kron.testing.simulator import (
     Act,
+    History,
     Scenario,
     ScenarioStep,
     ScenarioTask,
-    Story,
     drawn,
     play,
     shrink,
     simulate,
 )
 from kron.testing.simulator.judge import judge, judged
-from kron.testing.simulator.step_counter import MAX_WAKES, MeteredClock
+from kron.testing.simulator.step_counter import MAX_WAKES, CountedClock
 from tests.tiers import mostly_slow
 
 SEEDS = range(100)
@@ -54,9 +54,9 @@ def test_stories_are_lawful_on_disk(seed: int, tmp_path: Path) -> None:
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
-    stories = [simulate(7).story for _ in range(2)]
+    stories = [simulate(7).history for _ in range(2)]
     assert stories[0].lines == stories[1].lines
-    assert stories[0].lives == stories[1].lives
+    assert stories[0].uptimes == stories[1].uptimes
 
 
 def test_a_story_in_memory_needs_no_other_thread() -> None:
@@ -147,7 +147,7 @@ def test_what_once_broke_is_lawful(steps: tuple[ScenarioStep, ...]) -> None:
 
 
 @pytest.fixture(scope="module")
-def story() -> Story:
+def story() -> History:
     tasks = (ScenarioTask("a", "* * * * *", 20, ("ok", "fail", "90s", "hang")),)
     again = (ScenarioTask("a", "* * * * *", 20),)
     steps = (
@@ -162,35 +162,35 @@ def story() -> Story:
     return story
 
 
-def without(story: Story, event: str, number: int) -> list[str]:
+def without(story: History, event: str, number: int) -> list[str]:
     places = [i for i, line in enumerate(story.lines) if json.loads(line).get("event") == event]
     return [line for i, line in enumerate(story.lines) if i != places[number]]
 
 
 @pytest.mark.parametrize("event", ["RunStart", "RunSuccess", "RunFailure"])
-def test_a_trace_with_a_line_less_is_found_out(story: Story, event: str) -> None:
+def test_a_trace_with_a_line_less_is_found_out(story: History, event: str) -> None:
     told = replace(story, lines=without(story, event, 0))
     assert not judge(told).lawful
 
 
-def test_a_lost_record_is_found_out(story: Story) -> None:
-    memory = story.memories[0]
+def test_a_lost_record_is_found_out(story: History) -> None:
+    memory = story.tasks[0]
     for number in range(len(memory.runs) - 1):
         runs = memory.runs[:number] + memory.runs[number + 1 :]
-        lost = replace(story, memories=[replace(memory, runs=runs)])
+        lost = replace(story, tasks=[replace(memory, runs=runs)])
         assert judge(lost).signature == "ledger", memory.runs[number]
 
 
-def test_a_run_that_is_over_and_still_open_is_found_out(story: Story) -> None:
-    memory = story.memories[0]
+def test_a_run_that_is_over_and_still_open_is_found_out(story: History) -> None:
+    memory = story.tasks[0]
     runs = [run._replace(is_open=1) if run.status == "SUCCESS" else run for run in memory.runs]
-    assert judge(replace(story, memories=[replace(memory, runs=runs)])).signature == "ledger"
+    assert judge(replace(story, tasks=[replace(memory, runs=runs)])).signature == "ledger"
 
 
-def test_an_edit_that_nobody_made_is_found_out(story: Story) -> None:
-    memory = story.memories[0]
+def test_an_edit_that_nobody_made_is_found_out(story: History) -> None:
+    memory = story.tasks[0]
     edited = replace(memory, job=memory.job._replace(epoch=2))
-    assert "epoch" in "".join(judge(replace(story, memories=[edited])).faults)
+    assert "epoch" in "".join(judge(replace(story, tasks=[edited])).faults)
 
 
 @pytest.mark.parametrize("wrong", ["MISSED", "SKIPPED"])
@@ -202,34 +202,34 @@ def test_missed_and_skipped_are_told_apart(wrong: str) -> None:
         play(Scenario("UTC", NOON - 30, (ScenarioStep(Act.INIT, tasks=tasks), wait(400), *away)))
     )
     assert judge(told).lawful
-    memory, outcome = told.memories[0], Outcome(wrong.lower())
+    memory, outcome = told.tasks[0], Outcome(wrong.lower())
     assert {dropped.outcome for dropped in memory.ranges} | {run.outcome for run in memory.runs} >= {
         Outcome.MISSED, Outcome.SKIPPED,
     }  # fmt: skip
     status = RunStatus(wrong)
     runs = [run._replace(status=status) if run.outcome in DROPPED else run for run in memory.runs]
     ranges = [dropped._replace(outcome=outcome) for dropped in memory.ranges]
-    assert judge(replace(told, memories=[replace(memory, runs=runs, ranges=ranges)])).signature == "ledger"
+    assert judge(replace(told, tasks=[replace(memory, runs=runs, ranges=ranges)])).signature == "ledger"
 
 
 @pytest.mark.parametrize("event", ["RunStart", "RunSuccess", "RunFailure"])
-def test_what_was_seen_and_not_told_is_found_out(story: Story, event: str) -> None:
+def test_what_was_seen_and_not_told_is_found_out(story: History, event: str) -> None:
     """A trace cannot tell a call that goes on from one whose end was lost; whoever saw it end can."""
-    lives = [seen.copy() for seen in story.lives]
+    lives = [seen.copy() for seen in story.uptimes]
     lives[-1]["a", event] += 1
-    assert judge(replace(story, lives=lives)).signature == "calls"
+    assert judge(replace(story, uptimes=lives)).signature == "calls"
 
 
-def test_a_crash_takes_one_end_of_a_task_with_it_and_no_more(story: Story) -> None:
-    lives = [seen.copy() for seen in story.lives]
+def test_a_crash_takes_one_end_of_a_task_with_it_and_no_more(story: History) -> None:
+    lives = [seen.copy() for seen in story.uptimes]
     lives[0]["a", "RunSuccess"] += 1
-    assert judge(replace(story, lives=lives)).lawful
+    assert judge(replace(story, uptimes=lives)).lawful
     lives[0]["a", "RunSuccess"] += 1
-    assert judge(replace(story, lives=lives)).signature == "calls"
+    assert judge(replace(story, uptimes=lives)).signature == "calls"
 
 
 async def test_a_story_without_end_is_broken_off() -> None:
-    clock = MeteredClock(datetime_of(NOON))
+    clock = CountedClock(datetime_of(NOON))
     clock.wakes = MAX_WAKES - 100
 
     async def go_on_and_on() -> None:
@@ -237,7 +237,7 @@ async def test_a_story_without_end_is_broken_off() -> None:
             await clock.sleep_until(clock.now() + timedelta(seconds=1))
 
     going = asyncio.create_task(go_on_and_on())
-    with pytest.raises(TimeoutError, match="goes on and on"):
+    with pytest.raises(TimeoutError, match="without an end"):
         await clock.advance_to(clock.now() + timedelta(days=365))
     assert clock.now() == datetime_of(NOON + 100)
     going.cancel()

@@ -1,6 +1,6 @@
-"""For tests of Kron and of what is built on it: virtual time, crashes, and the contract every store keeps.
+"""Tools for testing Kron and programs built on it: virtual time, crashes, and the store contract.
 
-Names are loaded when they are first asked for (PEP 562), and none of them needs pytest or Hypothesis.
+Names are loaded on first access (PEP 562), and none of them needs pytest or Hypothesis.
 """
 
 from importlib import import_module

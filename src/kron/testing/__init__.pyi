@@ -1,4 +1,4 @@
-"""The names for tests with their types: what `__init__.py` loads when it is asked."""
+"""The names of `__init__.py`, which loads them lazily, with their types."""
 
 from kron.testing.clock import SimulatedClock as SimulatedClock
 from kron.testing.crash import kill as kill

@@ -1,12 +1,12 @@
-"""What chaos came to, as it is told to people and to programs."""
+"""The report of a chaos simulation, for people and for programs."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Aftermath:
-    """What the chaos came to: how much there was of it, how the periods ended, and what was not lawful."""
+class ChaosReport:
+    """The report of a chaos simulation: the faults injected, the outcomes, and the violations."""
 
     seed: int
     years: float
@@ -18,7 +18,7 @@ class Aftermath:
     violations: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, object]:
-        """Return what `kron simulate --chaos --json` prints."""
+        """Return the JSON object of `kron simulate --chaos --json`."""
         return {
             "seed": self.seed,
             "years": self.years,
@@ -26,6 +26,6 @@ class Aftermath:
             "stops": self.stops,
             "store_faults": self.store_faults,
             "calls": self.calls,
-            "jobs": {name: dict(sorted(found.items())) for name, found in self.outcomes.items()},
+            "jobs": {name: dict(sorted(counts.items())) for name, counts in self.outcomes.items()},
             "violations": self.violations,
         }

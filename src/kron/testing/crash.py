@@ -1,4 +1,4 @@
-"""Crashes on demand: everything ends without notice and without a write."""
+"""Simulated crashes: everything ends at once, without a write."""
 
 import asyncio
 from typing import TextIO
@@ -12,8 +12,8 @@ from kron.stores.sqlite.store import SqliteStore
 def kill(victim: Scheduler | Runner | Engine) -> "asyncio.Future[None]":
     """End a scheduler, a runner or an engine as the death of its process would.
 
-    Locks are dropped, callbacks are interrupted, nothing is written. It is done when this returns; awaiting
-    what it returns only lets interrupted callbacks come to their end.
+    Locks are dropped, callbacks are interrupted, nothing is written. The crash is complete on return;
+    awaiting the returned future only lets interrupted callbacks finish.
     """
     if isinstance(victim, Engine):
         victim.kill()
@@ -21,14 +21,14 @@ def kill(victim: Scheduler | Runner | Engine) -> "asyncio.Future[None]":
             victim._store.drop_locks()
     else:
         victim._crash()
-    return asyncio.ensure_future(_let_others_run())
+    return asyncio.ensure_future(_yield_to_others())
 
 
 def trace(scheduler: Scheduler, file: TextIO) -> None:
-    """Have a scheduler that has a time zone of its own write a trace, for `kron.theory` to judge."""
+    """Make a scheduler with an explicit time zone write a trace for `kron.theory`."""
     scheduler._trace_to(file)
 
 
-async def _let_others_run() -> None:
+async def _yield_to_others() -> None:
     for _ in range(3):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A launcher that does what a test says, and remembers what it was asked to do."""
+"""A launcher that follows a test's script and records the requests it receives."""
 
 import asyncio
 from collections import Counter, deque
@@ -13,7 +13,7 @@ from kron.ports import Clock, Launch, ReportSink
 
 
 class Step(StrEnum):
-    """What happens to one start: HANG runs until told to end; LOSE runs, but nobody is told of it."""
+    """The fate of one start: HANG runs until it is ended; LOSE runs, but its reports are lost."""
 
     SUCCEED = "succeed"
     FAIL = "fail"
@@ -23,7 +23,7 @@ class Step(StrEnum):
 
 
 class Started(NamedTuple):
-    """One start as it was asked for."""
+    """One requested start."""
 
     identity: str
     key: str
@@ -33,11 +33,11 @@ class Started(NamedTuple):
 
 
 class ScriptedLauncher:
-    """Follows a script: for each identity what happens to its starts, one after the other.
+    """Follows a script: for each identity the fate of its starts, in order.
 
-    After the last step of its script a job succeeds. The launcher stands for the world outside: share it
-    between an owner that is killed and the next one. `effects` counts executions by key, the way an executor
-    does that honours the key where the traits say so. What hangs can be adopted if `survives`.
+    After the last step of its script a job succeeds. The launcher represents the outside world: share it
+    between an owner that is killed and the next one. `effects` counts executions by key, as an executor
+    does that deduplicates by key if the traits say so. Hanging runs can be adopted if `survives`.
     """
 
     def __init__(
@@ -57,23 +57,23 @@ class ScriptedLauncher:
         self._script = {identity: deque(steps) for identity, steps in (script or {}).items()}
         self._running: dict[tuple[str, int], tuple[Launch, ReportSink]] = {}
         self._lost: set[tuple[str, int]] = set()
-        self._rest = asyncio.Event()
+        self._idle = asyncio.Event()
 
     @property
     def busy(self) -> bool:
-        """Say whether something hangs or is about to end; what was lost nobody waits for."""
+        """Return whether a run hangs or is about to end; lost runs do not count."""
         return any(attempt not in self._lost for attempt in self._running)
 
     @property
     def running(self) -> list[RunRecord]:
-        """Return the executions under way, oldest first."""
+        """Return the running executions, oldest first."""
         return [launch.run for launch, _ in self._running.values()]
 
     def then(self, identity: str, *steps: Step) -> None:
         """Add to a job's script."""
         self._script.setdefault(identity, deque()).extend(steps)
 
-    def start(self, launch: Launch, hear: ReportSink) -> None:
+    def start(self, launch: Launch, report: ReportSink) -> None:
         """Take the next step of the job's script."""
         run = launch.run
         attempt = (run.key, run.attempt)
@@ -83,56 +83,56 @@ class ScriptedLauncher:
         known = self.traits.idempotent and self.effects[run.key] > 0
         if step is not Step.REFUSE and not known:
             self.effects[run.key] += 1
-        self._running[attempt] = launch, hear
+        self._running[attempt] = launch, report
         match step:
             case Step.REFUSE:
                 self._soon(attempt, RunEvent.LAUNCH_FAILED, "refused by the script")
             case Step.LOSE:
                 self._lost.add(attempt)
             case Step.HANG:
-                self._accept(launch, hear)
+                self._accept(launch, report)
             case Step.FAIL:
-                self._accept(launch, hear)
+                self._accept(launch, report)
                 self._soon(attempt, RunEvent.FAILED, "failed by the script")
             case Step.SUCCEED:
-                self._accept(launch, hear)
+                self._accept(launch, report)
                 self._soon(attempt, RunEvent.SUCCESS)
 
-    def _accept(self, launch: Launch, hear: ReportSink) -> None:
-        hear(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=f"scripted {len(self.started)}"))
+    def _accept(self, launch: Launch, report: ReportSink) -> None:
+        report(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=f"scripted {len(self.started)}"))
 
-    def _soon(self, attempt: tuple[str, int], happened: RunEvent, error: str | None = None) -> None:
-        """Report an end in the next turn of the event loop, as a quick execution would."""
-        if happened in (RunEvent.SUCCESS, RunEvent.FAILED) and not self.traits.reports:
+    def _soon(self, attempt: tuple[str, int], event: RunEvent, error: str | None = None) -> None:
+        """Report an end in the next iteration of the event loop, as a quick execution would."""
+        if event in (RunEvent.SUCCESS, RunEvent.FAILED) and not self.traits.reports:
             del self._running[attempt]
-            self._note_rest()
+            self._note_idle()
             return
-        asyncio.get_running_loop().call_soon(self._tell, attempt, happened, error)
+        asyncio.get_running_loop().call_soon(self._report, attempt, event, error)
 
-    def _tell(self, attempt: tuple[str, int], happened: RunEvent, error: str | None = None) -> None:
+    def _report(self, attempt: tuple[str, int], event: RunEvent, error: str | None = None) -> None:
         """Report an end, once."""
-        found = self._running.pop(attempt, None)
+        running = self._running.pop(attempt, None)
         self._lost.discard(attempt)
-        if found is not None:
-            launch, hear = found
-            hear(report_of(self._clock, launch.run, happened, error))
-        self._note_rest()
+        if running is not None:
+            launch, report = running
+            report(report_of(self._clock, launch.run, event, error))
+        self._note_idle()
 
-    def finish(self, run: RunRecord, happened: RunEvent = RunEvent.SUCCESS, error: str | None = None) -> None:
-        """End an execution that hangs or whose answer was lost."""
-        assert (run.key, run.attempt) in self._running, "it is not under way"
-        self._tell((run.key, run.attempt), happened, error)
+    def finish(self, run: RunRecord, event: RunEvent = RunEvent.SUCCESS, error: str | None = None) -> None:
+        """End an execution that hangs or whose reports were lost."""
+        assert (run.key, run.attempt) in self._running, "it is not running"
+        self._report((run.key, run.attempt), event, error)
 
     def end(self, run: RunRecord) -> None:
-        """Remember the request; what hangs is cancelled, what was lost does not hear it."""
+        """Record the request; a hanging run is cancelled, a lost one does not receive it."""
         self.asked_to_end.append(run)
         attempt = (run.key, run.attempt)
         if attempt in self._running and attempt not in self._lost:
             self._soon(attempt, RunEvent.CANCELLED)
 
-    async def adopt(self, runs: Sequence[Launch], hear: ReportSink) -> frozenset[str]:
-        """Find what still hangs, or was lost, if executions survive their owner."""
-        found = set()
+    async def adopt(self, runs: Sequence[Launch], report: ReportSink) -> frozenset[str]:
+        """Adopt the runs that hang or were lost, if executions survive their owner."""
+        adopted = set()
         for launch in runs:
             attempt = (launch.run.key, launch.run.attempt)
             if attempt not in self._running:
@@ -141,18 +141,18 @@ class ScriptedLauncher:
                 del self._running[attempt]
                 self._lost.discard(attempt)
                 continue
-            self._running[attempt] = launch, hear
+            self._running[attempt] = launch, report
             self._lost.discard(attempt)
-            found.add(launch.run.key)
-        self._note_rest()
-        return frozenset(found)
+            adopted.add(launch.run.key)
+        self._note_idle()
+        return frozenset(adopted)
 
     async def close(self, *, wait: bool = True) -> None:
-        """Wait for what hangs, or leave it."""
+        """Wait for hanging runs, or leave them."""
         while wait and self.busy:
-            self._rest.clear()
-            await self._rest.wait()
+            self._idle.clear()
+            await self._idle.wait()
 
-    def _note_rest(self) -> None:
+    def _note_idle(self) -> None:
         if not self.busy:
-            self._rest.set()
+            self._idle.set()

@@ -15,7 +15,7 @@ from kron.core.cron.schedule import UTC as UTC_ZONE
 from kron.core.errors import InvalidOptionError
 from kron.core.job.job import Job
 from kron.core.time.instant import datetime_of, rfc3339
-from kron.testing.chaos_report import Aftermath
+from kron.testing.chaos_report import ChaosReport
 
 DEFAULT_YEARS, MAX_YEARS = 1.0, 1_000.0
 # The same jobs and the same seed tell the same story on every day.
@@ -52,7 +52,7 @@ def show_chaos(
     tell: Callable[[float], None] | None,
 ) -> None:
     """Let the jobs live through chaos, print what came of it, and end with 1 if anything was not lawful."""
-    from kron.testing.simulator.chaos import unleash
+    from kron.testing.simulator.chaos import run_chaos
 
     span = DEFAULT_YEARS if years is None else years
     if not 0 < span <= MAX_YEARS:
@@ -63,7 +63,7 @@ def show_chaos(
     level = log.level
     log.setLevel(logging.CRITICAL)  # what fails here fails on purpose
     try:
-        found = unleash(jobs, seed=seed or 0, years=span, start=begin, tell=tell)
+        found = run_chaos(jobs, seed=seed or 0, years=span, start=begin, progress=tell)
     finally:
         log.setLevel(level)
     if as_json:
@@ -75,7 +75,7 @@ def show_chaos(
         raise typer.Exit(1)
 
 
-def _show(found: Aftermath) -> None:
+def _show(found: ChaosReport) -> None:
     years = f"{found.years:g} year" + ("" if found.years == 1 else "s")
     print(
         f"seed {found.seed}, {years}: {counted(len(found.outcomes), 'job')}, {counted(found.calls, 'call')}"

@@ -1,14 +1,14 @@
-"""APScheduler 3 as a trace: a listener that writes down what it does, for `kron conform` to judge.
+"""APScheduler 3 as a trace: a listener that writes its events for `kron conform`.
 
     with open("trace.jsonl", "w") as file:
         recorder = Recorder({"report": "0 9 * * *"}, write=file.write, now=SystemClock().now)
         recorder.attach(scheduler)
         scheduler.start()
 
-What each job is meant to do is said as a strict cron expression, whatever trigger it has: the checker
-computes the dues from it. APScheduler has no retries, so a task's delay is longer than any trace. A run
-that it reports as missed shows as a start that failed, since it was submitted before. It tells of a start
-after it was made, at times after its end: then both are written where the end is known.
+The intended schedule of each job is given as a strict cron expression, whatever trigger it has: the checker
+derives the dues from it. APScheduler has no retries, so a task's delay is longer than any trace. A run
+that it reports as missed appears as a failed start, since it was submitted before. It reports a start after
+the fact, sometimes after its end: then both are written when the end is reported.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ from kron.theory.event import Event, Kind, Task, TaskList, is_valid
 from kron.theory.header import Header
 from kron.theory.trace import line_of
 
-# No trace lasts as long as this, in milliseconds: a thousand years.
+# Longer than any trace, in milliseconds: a thousand years.
 NO_RETRY = 1_000 * 366 * 86_400_000
 
 _ENDS = {
@@ -51,10 +51,10 @@ _MASK = (
 
 
 class Recorder:
-    """Writes the events of a scheduler as the lines of a trace, in the order in which they happen.
+    """Writes the events of a scheduler as the lines of a trace, in order.
 
-    `schedules` says for each job's id when it is meant to run, in `timezone`; other jobs are left out.
-    `now` tells the time of an event.
+    `schedules` has the intended schedule of each job id, in `timezone`; other jobs are ignored.
+    `now` returns the time of an event.
     """
 
     def __init__(
@@ -70,22 +70,22 @@ class Recorder:
         self._write = write
         self._now = now
         self._calls = 0
-        # By job and time: the runs that were started, with those that follow them; the ends that came early.
+        # By job and time: the started runs with their following ones; the ends reported before their starts.
         self._runs: dict[tuple[str, datetime], list[datetime]] = {}
         self._early: set[tuple[str, datetime]] = set()
         self._last: int | None = None
-        # Events come from the scheduler's thread and from those of its executors.
+        # Events come from the threads of the scheduler and of its executors.
         self._lock = Lock()
         derive = frozenset({Kind.MINUTE_START, Kind.DUE})
         header = Header(unit="ms", derive=derive, timezone=timezone, computed=False)
         self._write(dumps(header.to_dict()) + "\n")
 
     def attach(self, scheduler: BaseScheduler) -> None:
-        """Listen to a scheduler from now on; do this before it is started."""
+        """Add the listener to a scheduler; do this before it is started."""
         scheduler.add_listener(self.note, _MASK)
 
     def note(self, event: SchedulerEvent) -> None:
-        """Write down one event of the scheduler."""
+        """Write one event of the scheduler."""
         with self._lock:
             if event.code == EVENT_SCHEDULER_STARTED:
                 self._call(Kind.INIT_START, Kind.INIT_SUCCESS, self._tasks)
@@ -99,7 +99,7 @@ class Recorder:
                 self._end(_ENDS[event.code], event.job_id, event.scheduled_run_time)
 
     def _start(self, name: str, times: list[datetime]) -> None:
-        """Write the start of a submission; those of its runs that follow start where the one before ends."""
+        """Write the start of a submission; each of its further runs starts where the previous one ends."""
         times = [time for time in times if not self._was_early((name, time))]
         if times:
             self._add(Event(Kind.RUN_START, task=name))
@@ -119,7 +119,7 @@ class Recorder:
         return early
 
     def _call(self, start: Kind, end: Kind, tasks: TaskList | None) -> None:
-        """Write a call down; of APScheduler's calls only that they were made can be seen, not how long."""
+        """Write a call; APScheduler reports only that a call was made, not how long it took."""
         self._calls += 1
         for kind in (start, end):
             self._add(Event(kind, call=self._calls, tasks=tasks))

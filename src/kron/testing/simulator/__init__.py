@@ -1,16 +1,15 @@
-"""A seeded world for `kron.Scheduler`: what can go wrong does, and every story is judged."""
+"""A seeded simulator for `kron.Scheduler`: injects every kind of fault and judges each history."""
 
 from kron.testing.simulator.judge import Verdict, simulate
-from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask, drawn
-from kron.testing.simulator.shrink import shrink
-from kron.testing.simulator.world import Story, play
+from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask, drawn, shrink
+from kron.testing.simulator.world import History, play
 
 __all__ = [
     "Act",
+    "History",
     "Scenario",
     "ScenarioStep",
     "ScenarioTask",
-    "Story",
     "Verdict",
     "drawn",
     "play",

@@ -1,4 +1,4 @@
-"""Stores of a story: one that is the same every time, and one in which a crash waits at a call."""
+"""Stores of the simulator: one that is deterministic, and one that can crash its caller."""
 
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
@@ -12,15 +12,15 @@ Arguments = ParamSpec("Arguments")
 T = TypeVar("T")
 
 
-class PromptStore(SqliteStore):
-    """A store that in memory does all its work at once: no thread decides who has the next turn."""
+class InlineStore(SqliteStore):
+    """A store that works inline when in memory: no thread makes the order of events random."""
 
     async def _do(self, work: Callable[..., T], *arguments: object, many: bool = False) -> T:
         return await super()._do(work, *arguments)
 
 
-class TrappedStore(FaultyStore):
-    """A faulty store that can also kill whoever calls it; `put_at` is the time of the list last written."""
+class CrashStore(FaultyStore):
+    """A faulty store that can also kill its caller; `put_at` is the time of the last list written."""
 
     def __init__(self, store: Store, clock: Clock, kill: Callable[[], None]) -> None:
         super().__init__(store, clock)
@@ -29,11 +29,11 @@ class TrappedStore(FaultyStore):
         self.put_at: int | None = None
 
     def set_trap(self, call: str, how: str) -> None:
-        """Have the next call of a name be the last, `before` it is done or `after`."""
+        """Crash the caller at the next call of a name, `before` it is done or `after`."""
         self._trap = call, how
 
     def heal(self) -> None:
-        """Let nothing fail any more, and nobody die."""
+        """Remove all faults and the trap."""
         super().heal()
         self._trap = None
 
@@ -45,16 +45,16 @@ class TrappedStore(FaultyStore):
         **named: Arguments.kwargs,
     ) -> T:
         self._spring(name, "before")
-        answer = await super()._call(name, call, *arguments, **named)
+        result = await super()._call(name, call, *arguments, **named)
         now = named.get("now")
-        if name == "put" and isinstance(now, int) and isinstance(answer, WriteResult) and not any(answer):
+        if name == "put" and isinstance(now, int) and isinstance(result, WriteResult) and not any(result):
             self.put_at = now
         self._spring(name, "after")
-        return answer
+        return result
 
     def _spring(self, name: str, how: str) -> None:
         if self._trap == (name, how):
             self._trap = None
             self._kill()
-            # Whoever asked is dead, and nothing after the call is done.
+            # The caller is dead: nothing after the call is done.
             raise CancelledError

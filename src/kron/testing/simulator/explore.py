@@ -1,11 +1,11 @@
-"""Bounded exhaustive exploration: every order in which a few things can happen in a small world."""
+"""Bounded exhaustive exploration: every order of a few events for two tasks."""
 
 from collections.abc import Iterator
 from itertools import product
 
 from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask
 
-# One task fails and is tried again after a while, the other is still running when its next minute comes.
+# One task fails and is retried after a delay, the other is still running at its next due minute.
 FAILING = ScenarioTask("a", "* * * * *", 30, ("fail",))
 SLOW = ScenarioTask("b", "* * * * *", 0, ("90s",))
 EDITED = ScenarioTask("a", "0-59 * * * *", 90)
@@ -20,16 +20,16 @@ ALPHABET = (
     ScenarioStep(Act.FAULT, call="settle", how="after"),
 )
 # Half a minute before noon.
-BEGIN = 1767268770
+START_AT = 1767268770
 
 
 def scenarios(bound: int) -> Iterator[Scenario]:
-    """Yield all scenarios of up to so many steps after the first, the short ones first."""
+    """Yield all scenarios of up to `bound` steps after the first, the short ones first."""
     for length in range(bound + 1):
         for steps in product(ALPHABET, repeat=length):
-            yield Scenario("UTC", BEGIN, (START, *steps))
+            yield Scenario("UTC", START_AT, (START, *steps))
 
 
 def count(bound: int) -> int:
-    """Return how many scenarios there are."""
+    """Return the number of scenarios."""
     return sum(len(ALPHABET) ** length for length in range(bound + 1))

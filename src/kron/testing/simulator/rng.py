@@ -1,4 +1,4 @@
-"""Choices from a seed: a stream of numbers that is the same everywhere and for ever."""
+"""Choices from a seed: a stream of numbers that is the same on every platform and version."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -8,26 +8,26 @@ from kron.core.job.seed import seed_hash, splitmix64, state_of, unit_of
 Choice = TypeVar("Choice")
 
 
-class Draw:
-    """A stream of choices; streams of other purposes with the same seed are independent of it."""
+class Rng:
+    """A stream of choices; streams with the same seed and another purpose are independent of it."""
 
     def __init__(self, seed: int | str, purpose: str) -> None:
         self._state = state_of(seed_hash("simulator", str(seed), purpose))
 
     def below(self, bound: int) -> int:
-        """Return a whole number from 0 on, less than the bound."""
+        """Return a whole number from 0 to below the bound."""
         self._state, number = splitmix64(self._state)
         return number % bound
 
     def happens(self, odds: float) -> bool:
-        """Say whether something of these odds happens."""
+        """Return True with this probability."""
         self._state, number = splitmix64(self._state)
         return unit_of(number) < odds
 
     def one_of(self, choices: Sequence[Choice]) -> Choice:
-        """Return one of several."""
+        """Return one of the choices."""
         return choices[self.below(len(choices))]
 
     def some_of(self, choices: Sequence[Choice], most: int) -> tuple[Choice, ...]:
-        """Return none to `most` of several, each as often as it comes."""
+        """Return 0 to `most` of the choices, with repetition."""
         return tuple(self.one_of(choices) for _ in range(self.below(most + 1)))

@@ -1,13 +1,13 @@
-"""Scenarios: what happens to a scheduler, step by step; drawn from a seed, shown, and made smaller."""
+"""Scenarios: the steps that a scheduler goes through; drawn from a seed, printed, and shrunk."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from kron.core.time.instant import DAY, datetime_of
 from kron.testing.faulty_store import Fault
-from kron.testing.simulator.rng import Draw
+from kron.testing.simulator.rng import Rng
 
 MINUTE, HOUR = 60, 3600
 MONTH, YEAR = 30 * DAY, 365 * DAY
@@ -15,9 +15,9 @@ MAX_STEPS = 24
 
 
 class ScenarioTask(NamedTuple):
-    """A task as a scenario registers it; `does` says how its calls end, one after the other, then all well.
+    """A task as a scenario registers it; `does` scripts the ends of its calls, then all succeed.
 
-    `ok` and `fail` at once, `30s` and `fail 30s` after that while, `hang` never.
+    `ok` and `fail` end at once, `30s` and `fail 30s` after that time, `hang` never.
     """
 
     name: str
@@ -31,7 +31,7 @@ class ScenarioTask(NamedTuple):
 
 
 class Act(StrEnum):
-    """What can happen: TRAP is a crash that waits for a call of the store, before or after it is done."""
+    """The kinds of steps: TRAP is a crash at the next call of a store method, before or after it is done."""
 
     INIT = "initialize"
     STOP = "stop"
@@ -43,7 +43,7 @@ class Act(StrEnum):
 
 
 class ScenarioStep(NamedTuple):
-    """One step: it comes so many turns of the event loop after the one before it."""
+    """One step: it follows the previous one after `turns` iterations of the event loop."""
 
     act: Act
     turns: int = 0
@@ -68,7 +68,7 @@ class ScenarioStep(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """A zone, a beginning in epoch seconds, and the steps."""
+    """A zone, a start in epoch seconds, and the steps."""
 
     zone: str
     start: float
@@ -76,22 +76,22 @@ class Scenario(NamedTuple):
 
     @property
     def faulty(self) -> bool:
-        """Say whether the store fails or is late in it, so that what is owed may come late."""
+        """Return whether the store fails or is slow in it, so that starts may be late."""
         return any(step.act is Act.FAULT for step in self.steps)
 
     @property
     def seconds(self) -> float:
-        """Return how much time passes in it."""
+        """Return the seconds that pass in it."""
         return sum(step.seconds for step in self.steps if step.seconds > 0)
 
     def __str__(self) -> str:
-        begin = (datetime_of(int(self.start)) + timedelta(seconds=self.start % 1)).isoformat()
-        return "\n".join([f"{self.zone}, from {begin}", *(f"  {step}" for step in self.steps)])
+        start = (datetime_of(int(self.start)) + timedelta(seconds=self.start % 1)).isoformat()
+        return "\n".join([f"{self.zone}, from {start}", *(f"  {step}" for step in self.steps)])
 
 
 # --- drawing -----------------------------------------------------------------------------------------
 
-# Zones, each with an instant shortly before its clocks change or a day begins.
+# Zones, each with an instant shortly before a transition or a new day.
 PLACES = (
     ("UTC", 1767268800),
     ("UTC", 1767225540),
@@ -117,12 +117,12 @@ PAUSES = (0.001, 1, 5, 20, 30, 59, 60, 61, 119, 180, 400)
 LONG_PAUSES = (HOUR, 7 * HOUR, DAY, 40 * DAY, 4 * YEAR)
 RARE_PAUSES = (HOUR, DAY, MONTH, 3 * MONTH, YEAR)
 SAME_LIST = 0.6
-# How often a life ends with a run that outlasts its next minutes; no zone's offset is less than a quarter.
+# How often a scenario ends with a run that exceeds its next minutes; all offsets are whole quarters.
 EPISODES, QUARTER, QUARTERLY = 0.2, 900, "0-2,15-17,30-32,45-47 * * * *"
-# How often it ends with a store that fails just when the end of a run is to be written.
+# How often it ends with a store that fails when the end of a run is to be written.
 OUTAGES = 0.2
 ENGINE_CALLS = ("load", "settle", "settle", "cases", "find_runs", "in_flight")
-# A list that was written although `initialize` failed is beyond what a caller can be told.
+# These calls do not fail after writing: `initialize` could not report a list that was written.
 CALL_FAULTS = {call: tuple(Fault) for call in ENGINE_CALLS} | dict.fromkeys(
     ("acquire", "put", "release"), (Fault.BEFORE, Fault.DELAY, Fault.YIELD)
 )
@@ -133,49 +133,49 @@ ACTS = (
 
 
 def drawn(seed: int | str) -> Scenario:
-    """Return the scenario of a seed: minutes of a busy life, or years of a quiet one."""
-    draw = Draw(seed, "scenario")
-    zone, near = draw.one_of(PLACES)
-    start = near + draw.one_of((0, 0.5, 30, 59.999, 120))
-    rare = draw.happens(0.3)
-    tame = draw.happens(0.4)
+    """Return the scenario of a seed: busy minutes, or quiet years."""
+    rng = Rng(seed, "scenario")
+    zone, near = rng.one_of(PLACES)
+    start = near + rng.one_of((0, 0.5, 30, 59.999, 120))
+    rare = rng.happens(0.3)
+    tame = rng.happens(0.4)
     acts = [act for act in ACTS if not (tame and act in (Act.FAULT, Act.JUMP))]
-    tasks = _tasks(draw, rare)
+    tasks = _tasks(rng, rare)
     steps = [ScenarioStep(Act.INIT, tasks=tasks)]
     is_up = True
-    for _ in range(4 + draw.below(MAX_STEPS)):
-        step = _step(draw, draw.one_of(acts), rare=rare, is_up=is_up)
+    for _ in range(4 + rng.below(MAX_STEPS)):
+        step = _step(rng, rng.one_of(acts), rare=rare, is_up=is_up)
         if step.act is Act.INIT:
-            # Mostly a restart has the list of before; what its tasks do is their own.
-            tasks = _again(draw, tasks) if draw.happens(SAME_LIST) else step.tasks
+            # Most restarts have the previous list, with new scripts.
+            tasks = _again(rng, tasks) if rng.happens(SAME_LIST) else step.tasks
             step = step._replace(tasks=tasks)
         is_up = {Act.INIT: True, Act.STOP: False, Act.CRASH: False}.get(step.act, is_up)
         steps.append(step)
-        if step.act is not Act.WAIT and draw.happens(0.6):
-            steps.append(_pause(draw, rare=rare, is_up=is_up))
-    if not rare and draw.happens(EPISODES):
+        if step.act is not Act.WAIT and rng.happens(0.6):
+            steps.append(_pause(rng, rare=rare, is_up=is_up))
+    if not rare and rng.happens(EPISODES):
         passed = sum(step.seconds for step in steps)
-        steps += _overrun(draw, start + passed)
-    if not (rare or tame) and draw.happens(OUTAGES):
+        steps += _overrun(rng, start + passed)
+    if not (rare or tame) and rng.happens(OUTAGES):
         passed = sum(step.seconds for step in steps)
-        steps += _outage(draw, start + passed)
+        steps += _outage(rng, start + passed)
     return Scenario(zone, start, tuple(steps))
 
 
-def _overrun(draw: Draw, now: float) -> list[ScenarioStep]:
-    """Return a run that outlasts its next minutes, and a stop that waits for it; then the same list again.
+def _overrun(rng: Rng, now: float) -> list[ScenarioStep]:
+    """Return a run that exceeds its next minutes, a stop that waits for it, then the same list again.
 
-    What waited for that run is owed as soon as somebody is there again, not a quarter of an hour later.
+    The period that waited for that run is due as soon as a scheduler is active, not at the next quarter.
     """
-    tasks = (ScenarioTask("a", QUARTERLY, draw.one_of(RETRIES), (draw.one_of(("200s", "fail 200s")),)),)
-    waits = (QUARTER - now % QUARTER - 10, draw.one_of((20, 80, 140, 200)), draw.one_of((80, 250, 400)), 70)
+    tasks = (ScenarioTask("a", QUARTERLY, rng.one_of(RETRIES), (rng.one_of(("200s", "fail 200s")),)),)
+    waits = (QUARTER - now % QUARTER - 10, rng.one_of((20, 80, 140, 200)), rng.one_of((80, 250, 400)), 70)
     quarter, run, end, rest = (ScenarioStep(Act.WAIT, seconds=seconds) for seconds in waits)
-    begin, again = ScenarioStep(Act.INIT, tasks=tasks), ScenarioStep(Act.INIT, tasks=_again(draw, tasks))
+    init, again = ScenarioStep(Act.INIT, tasks=tasks), ScenarioStep(Act.INIT, tasks=_again(rng, tasks))
     return [
         ScenarioStep(Act.STOP),
         ScenarioStep(Act.WAIT, seconds=QUARTER),
         quarter,
-        begin,
+        init,
         run,
         ScenarioStep(Act.STOP),
         end,
@@ -184,64 +184,105 @@ def _overrun(draw: Draw, now: float) -> list[ScenarioStep]:
     ]
 
 
-def _outage(draw: Draw, now: float) -> list[ScenarioStep]:
-    """Return a run of which a store that fails is told first; its end is not to be lost by that."""
-    tasks = (ScenarioTask("a", "* * * * *", draw.one_of(RETRIES), (draw.one_of(("30s", "fail 30s")),) * 3),)
-    # Whatever is owed before, something runs ten seconds after a minute has begun.
+def _outage(rng: Rng, now: float) -> list[ScenarioStep]:
+    """Return a run whose end is first reported to a failing store; the end must not be lost."""
+    tasks = (ScenarioTask("a", "* * * * *", rng.one_of(RETRIES), (rng.one_of(("30s", "fail 30s")),) * 3),)
+    # In any case something runs ten seconds after the start of a minute.
     run = MINUTE - now % MINUTE + 10
-    how = str(draw.one_of((Fault.BEFORE, Fault.AFTER, Fault.LOSE)))
+    how = str(rng.one_of((Fault.BEFORE, Fault.AFTER, Fault.LOSE)))
     return [
         ScenarioStep(Act.STOP),
         ScenarioStep(Act.WAIT, seconds=5 * MINUTE),
         ScenarioStep(Act.INIT, tasks=tasks),
         ScenarioStep(Act.WAIT, seconds=run),
-        ScenarioStep(Act.FAULT, call=draw.one_of(("load", "settle")), how=how),
+        ScenarioStep(Act.FAULT, call=rng.one_of(("load", "settle")), how=how),
         ScenarioStep(Act.WAIT, seconds=2 * MINUTE),
     ]
 
 
-def sheltered(scenario: Scenario) -> Scenario:
-    """Return a scenario in which nobody waits for long or sets the clock: the weather does that."""
+def without_long_waits(scenario: Scenario) -> Scenario:
+    """Return the scenario without long waits and clock jumps, which the compute model provides."""
     steps = [step._replace(seconds=min(step.seconds, PAUSES[-1])) for step in scenario.steps]
     return scenario._replace(steps=tuple(step for step in steps if step.act is not Act.JUMP))
 
 
-def _step(draw: Draw, act: Act, *, rare: bool, is_up: bool) -> ScenarioStep:
-    turns = draw.one_of((0, 0, 1, 2, 3, 5, 8, 13, 30))
+def _step(rng: Rng, act: Act, *, rare: bool, is_up: bool) -> ScenarioStep:
+    turns = rng.one_of((0, 0, 1, 2, 3, 5, 8, 13, 30))
     match act:
         case Act.INIT:
-            return ScenarioStep(act, turns, tasks=_tasks(draw, rare))
+            return ScenarioStep(act, turns, tasks=_tasks(rng, rare))
         case Act.STOP | Act.CRASH:
             return ScenarioStep(act, turns)
         case Act.TRAP:
-            call = draw.one_of((*ENGINE_CALLS, "put", "acquire", "release"))
-            return ScenarioStep(act, turns, call=call, how=draw.one_of(("before", "after")))
+            call = rng.one_of((*ENGINE_CALLS, "put", "acquire", "release"))
+            return ScenarioStep(act, turns, call=call, how=rng.one_of(("before", "after")))
         case Act.FAULT:
-            call = draw.one_of(tuple(CALL_FAULTS))
-            return ScenarioStep(act, turns, call=call, how=str(draw.one_of(CALL_FAULTS[call])))
+            call = rng.one_of(tuple(CALL_FAULTS))
+            return ScenarioStep(act, turns, call=call, how=str(rng.one_of(CALL_FAULTS[call])))
         case Act.JUMP:
-            return ScenarioStep(act, turns, draw.one_of((5, 61, 600, HOUR, DAY, 400 * DAY, -5, -90, -HOUR)))
+            return ScenarioStep(act, turns, rng.one_of((5, 61, 600, HOUR, DAY, 400 * DAY, -5, -90, -HOUR)))
         case Act.WAIT:
-            return _pause(draw, rare=rare, is_up=is_up)
+            return _pause(rng, rare=rare, is_up=is_up)
 
 
-def _pause(draw: Draw, *, rare: bool, is_up: bool) -> ScenarioStep:
+def _pause(rng: Rng, *, rare: bool, is_up: bool) -> ScenarioStep:
     pauses: Sequence[float] = PAUSES
-    if rare and draw.happens(0.5):
+    if rare and rng.happens(0.5):
         pauses = RARE_PAUSES
-    elif not is_up and draw.happens(0.3):
+    elif not is_up and rng.happens(0.3):
         pauses = LONG_PAUSES
-    return ScenarioStep(Act.WAIT, seconds=draw.one_of(pauses))
+    return ScenarioStep(Act.WAIT, seconds=rng.one_of(pauses))
 
 
-def _again(draw: Draw, tasks: tuple[ScenarioTask, ...]) -> tuple[ScenarioTask, ...]:
-    return tuple(task._replace(does=draw.some_of(DOES, 5)) for task in tasks)
+def _again(rng: Rng, tasks: tuple[ScenarioTask, ...]) -> tuple[ScenarioTask, ...]:
+    return tuple(task._replace(does=rng.some_of(DOES, 5)) for task in tasks)
 
 
-def _tasks(draw: Draw, rare: bool) -> tuple[ScenarioTask, ...]:
+def _tasks(rng: Rng, rare: bool) -> tuple[ScenarioTask, ...]:
     crons = RARE if rare else BUSY
     return tuple(
-        ScenarioTask(name, draw.one_of(crons), draw.one_of(RETRIES), draw.some_of(DOES, 5))
+        ScenarioTask(name, rng.one_of(crons), rng.one_of(RETRIES), rng.some_of(DOES, 5))
         for name in "abc"
-        if draw.happens(0.8)
+        if rng.happens(0.8)
     )
+
+
+# --- shrinking ---------------------------------------------------------------------------------------
+
+# A scenario has a few dozen steps, so this is reached only if a fault is not deterministic.
+MAX_TRIALS = 400
+
+
+def shrink(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
+    """Return a minimal scenario that still fails."""
+    trials = 0
+    smaller_fails = True
+    while smaller_fails:
+        smaller_fails = False
+        for smaller in _smaller(scenario):
+            trials += 1
+            if trials > MAX_TRIALS:
+                return scenario
+            if fails(smaller):
+                scenario, smaller_fails = smaller, True
+                break
+    return scenario
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Yield the scenario without one part: a step, a task, an entry of a task's script, or loop turns."""
+    steps = scenario.steps
+    for i in reversed(range(len(steps))):
+        yield scenario._replace(steps=steps[:i] + steps[i + 1 :])
+    for i, step in enumerate(steps):
+        variants = [step._replace(turns=0)] if step.turns else []
+        if step.act is Act.INIT:
+            tasks = step.tasks
+            variants += [step._replace(tasks=tasks[:k] + tasks[k + 1 :]) for k in range(len(tasks))]
+            variants += [
+                step._replace(tasks=(*tasks[:k], task._replace(does=task.does[:-1]), *tasks[k + 1 :]))
+                for k, task in enumerate(tasks)
+                if task.does
+            ]
+        for variant in variants:
+            yield scenario._replace(steps=(*steps[:i], variant, *steps[i + 1 :]))

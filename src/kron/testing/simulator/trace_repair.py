@@ -1,7 +1,7 @@
-"""What a dead scheduler could not tell any more is added to its trace: what is on record has happened.
+"""Completion of a crashed scheduler's trace: committed records that it did not trace have happened.
 
-A start, an end or a list that was committed counts, also where a crash came before it was told (SPEC 2:
-reading 14). A call that a failing store refused counts as one that nobody promised to accept.
+A start, an end or a list that was committed counts, even if a crash came before its trace line (SPEC 2:
+reading 14). A call that a failing store refused counts as one that need not be accepted.
 """
 
 import io
@@ -20,7 +20,7 @@ ENDED_AS = {Result.SUCCESS: "RunSuccess"} | dict.fromkeys(
 
 
 class Record(Protocol):
-    """What is on record of one task."""
+    """The stored records of one task."""
 
     @property
     def job(self) -> JobRecord:
@@ -51,49 +51,49 @@ def write(file: io.StringIO, lines: Sequence[Line]) -> None:
 
 
 def supernatural(file: io.StringIO, kind: str) -> None:
-    """Add that something beyond the model happens now."""
+    """Add a Supernatural event now."""
     lines = read(file)
     write(file, [*lines, {"t": lines[-1].get("t", 0), "event": "Supernatural", "kind": kind}])
 
 
 def complete(file: io.StringIO, records: Sequence[Record], put_at: int | None) -> None:
-    """Add what is on record and was not told before the crash with which a trace ends."""
+    """Add the committed events that are missing before the crash at the end of a trace."""
     *lines, crash = read(file)
     assert crash["event"] == "UnexpectedShutdown", crash
     call = open_call(lines)
     if call is not None and put_at is not None:
         at = max(put_at, lines[-1]["t"])
         lines.append({"t": at, "event": "InitSuccess", "call": call, "list": call})
-    told = Counter((line["task"], line["event"], line["t"]) for line in lines if "task" in line)
-    found = [event for record in records for event in _events_of(record)]
+    traced = Counter((line["task"], line["event"], line["t"]) for line in lines if "task" in line)
+    events = [event for record in records for event in _events_of(record)]
     latest = max((line["t"] for line in lines if "task" in line), default=0)
-    for at, event, task in sorted(found, key=lambda event: event[0]):
-        if told[task, event, at] > 0:
-            told[task, event, at] -= 1
-        elif at >= latest or not _was_told(lines, task, event, at):
+    for at, event, task in sorted(events, key=lambda event: event[0]):
+        if traced[task, event, at] > 0:
+            traced[task, event, at] -= 1
+        elif at >= latest or not _was_traced(lines, task, event, at):
             lines.append({"t": max(at, lines[-1].get("t", at)), "event": event, "task": task})
     crash["t"] = max(crash["t"], lines[-1].get("t", 0))
     write(file, [*lines, crash])
 
 
 def open_call(lines: Sequence[Line]) -> object | None:
-    """Return the call of `initialize` that is under way at the end of a trace."""
-    found: list[object] = []
+    """Return the call of `initialize` that is open at the end of a trace."""
+    calls: list[object] = []
     for line in lines:
         match line.get("event"):
             case "InitStart":
-                found.append(line["call"])
+                calls.append(line["call"])
             case "InitSuccess" | "InitFailure":
-                found = [call for call in found if call != line["call"]]
+                calls = [call for call in calls if call != line["call"]]
             case "UnexpectedShutdown":
-                found = []
+                calls = []
             case _:
                 pass
-    return found[0] if found else None
+    return calls[0] if calls else None
 
 
-def _was_told(lines: Sequence[Line], task: str, event: str, at: int) -> bool:
-    """Say whether an event of a task stands in the trace with a later time: another stood before it."""
+def _was_traced(lines: Sequence[Line], task: str, event: str, at: int) -> bool:
+    """Return whether an event of a task is in the trace with a later time."""
     return any(
         line.get("task") == task and line["event"] == event and line["t"] >= at for line in reversed(lines)
     )
@@ -108,8 +108,8 @@ def _events_of(record: Record) -> Iterator[tuple[int, str, str]]:
                 yield attempt.ended_at, ENDED_AS[attempt.result], run.identity
 
 
-def lawful(lines: Sequence[Line]) -> list[Line]:
-    """Return a trace in which calls that a failing store refused were never promised anything."""
+def without_refused(lines: Sequence[Line]) -> list[Line]:
+    """Return a trace in which the calls that a failing store refused have invalid lists."""
     refused = {
         after["call"]
         for line, after in pairwise(lines)

@@ -1,4 +1,4 @@
-"""The world: plays a scenario with the real scheduler on a real store, in virtual time."""
+"""The simulated world: plays a scenario with the real scheduler on a real store, in virtual time."""
 
 import asyncio
 import io
@@ -17,28 +17,28 @@ from kron.fronts.embed.scheduler import Scheduler
 from kron.stores.sqlite.file import MEMORY
 from kron.testing.crash import kill, trace
 from kron.testing.faulty_store import Fault
-from kron.testing.simulator.compute import Weather
-from kron.testing.simulator.crash_store import PromptStore, TrappedStore
+from kron.testing.simulator.compute import ComputeModel
+from kron.testing.simulator.crash_store import CrashStore, InlineStore
 from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask
-from kron.testing.simulator.step_counter import Meter, MeteredClock, Stamped
+from kron.testing.simulator.step_counter import CountedClock, StampedTrace, StepCounter
 from kron.testing.simulator.trace_repair import complete, supernatural
 
-SPACE = "embed:main"
+NAMESPACE = "embed:main"
 FILE = "simulated.db"
-# How long a scheduler has at the end to do what it owes, with nothing in its way.
-PEACE = timedelta(minutes=5)
-FOR_EVER = timedelta(days=36_525)
+# The fault-free time at the end in which the scheduler must fulfil its obligations.
+RECOVERY = timedelta(minutes=5)
+FOREVER = timedelta(days=36_525)
 MAX_ROWS = 100_000
-# Real time in which every piece of work ends, or never does.
+# The most real time for one piece of work.
 MAX_WORK_S = 30.0
 Callback = Callable[[], Awaitable[object]]
-# A task, and what happened to it in the words of a trace.
+# A task, and the name of a trace event.
 Seen = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class TaskMemory:
-    """All that is on record of one task at the end."""
+class TaskHistory:
+    """All stored records of one task at the end."""
 
     job: JobRecord
     runs: list[RunRecord]
@@ -47,77 +47,77 @@ class TaskMemory:
 
 
 @dataclass(slots=True)
-class Story:
-    """What happened: the trace, what is on record, and what the world itself saw go wrong."""
+class History:
+    """The history of a scenario: the trace, the stored records, and the faults observed."""
 
     scenario: Scenario
     lines: list[str] = field(default_factory=list)
-    memories: list[TaskMemory] = field(default_factory=list)
+    tasks: list[TaskHistory] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    # What was seen of each task's calls in each life; all but the last life ended with a crash.
-    lives: list[Counter[Seen]] = field(default_factory=lambda: [Counter()])
+    # The observed calls of each task per process lifetime; all but the last ended with a crash.
+    uptimes: list[Counter[Seen]] = field(default_factory=lambda: [Counter()])
     is_running: bool = False
     until: int = 0
-    # What the engine's steps were counted by, if they were.
-    meter: Meter | None = None
+    # The counter of the engine's steps, if they were counted.
+    counter: StepCounter | None = None
 
 
 class World:
-    """A clock, a store that outlives crashes, and the scheduler that is on."""
+    """A clock, a store that survives crashes, and the running scheduler."""
 
-    def __init__(self, scenario: Scenario, folder: Path | None, weather: Weather | None) -> None:
+    def __init__(self, scenario: Scenario, folder: Path | None, compute: ComputeModel | None) -> None:
         self._path = MEMORY if folder is None else str(folder / FILE)
         self._zone = scenario.zone
-        self._meter = None if weather is None else Meter(weather)
-        self.clock = MeteredClock(EPOCH + timedelta(seconds=scenario.start), max_work_s=MAX_WORK_S)
-        self.store = TrappedStore(PromptStore(self._path), self.clock, self._die)
-        self.story = Story(scenario, meter=self._meter)
-        self._lines = io.StringIO() if self._meter is None else Stamped(self._meter)
+        self._counter = None if compute is None else StepCounter(compute)
+        self.clock = CountedClock(EPOCH + timedelta(seconds=scenario.start), max_work_s=MAX_WORK_S)
+        self.store = CrashStore(InlineStore(self._path), self.clock, self._crash)
+        self.history = History(scenario, counter=self._counter)
+        self._lines = io.StringIO() if self._counter is None else StampedTrace(self._counter)
         self._scripts: dict[str, list[str]] = {}
         self._calls: list[asyncio.Task[None]] = []
         self._busy: set[str] = set()
-        self._is_dead = False
+        self._crashed = False
         self.scheduler = self._make()
 
     def _make(self) -> Scheduler:
-        made = Scheduler(self.store, clock=self.clock, timezone=self._zone)
-        trace(made, self._lines)
-        self._life = object()
-        return made
+        scheduler = Scheduler(self.store, clock=self.clock, timezone=self._zone)
+        trace(scheduler, self._lines)
+        self._process = object()
+        return scheduler
 
     # --- steps -----------------------------------------------------------------------------------
 
-    async def play(self) -> Story:
-        """Take every step, then leave the scheduler in peace for a while, and ask what is on record."""
-        with nullcontext() if self._meter is None else self._meter.reading(self.clock):
-            await self._live()
+    async def play(self) -> History:
+        """Take every step, let the scheduler recover without faults, and read the stored records."""
+        with nullcontext() if self._counter is None else self._counter.counting(self.clock):
+            await self._play_steps()
         await self._close()
-        return self.story
+        return self.history
 
-    async def _live(self) -> None:
+    async def _play_steps(self) -> None:
         try:
-            for step in self.story.scenario.steps:
+            for step in self.history.scenario.steps:
                 await self._take(step)
-                if self._is_dead:
-                    await self._rise()
+                if self._crashed:
+                    await self._restart()
             self.store.heal()
-            await self.clock.advance_to(self.clock.now() + PEACE)
-        except TimeoutError as endless:
-            self.story.faults.append(str(endless) or "something works and never ends")
+            await self.clock.advance_to(self.clock.now() + RECOVERY)
+        except TimeoutError as timeout:
+            self.history.faults.append(str(timeout) or "work does not end")
 
     async def _take(self, step: ScenarioStep) -> None:
         for _ in range(step.turns):
             await asyncio.sleep(0)
-        if self._is_dead:
-            await self._rise()
+        if self._crashed:
+            await self._restart()
         match step.act:
             case Act.INIT:
                 self._initialize(step.tasks)
             case Act.STOP:
-                self._begin(self.scheduler.stop())
+                self._call(self.scheduler.stop())
             case Act.CRASH:
                 await asyncio.sleep(0)
-                self._die()
+                self._crash()
             case Act.TRAP:
                 self.store.set_trap(step.call, step.how)
             case Act.FAULT:
@@ -130,14 +130,14 @@ class World:
     def _initialize(self, tasks: tuple[ScenarioTask, ...]) -> None:
         if self.scheduler.state in ("uninitialized", "stopped"):
             self.store.put_at = None
-        self._begin(self.scheduler.initialize(self._listed(tasks)))
+        self._call(self.scheduler.initialize(self._listed(tasks)))
 
-    def _begin(self, call: Coroutine[object, object, None]) -> None:
-        life = self._life
+    def _call(self, call: Coroutine[object, object, None]) -> None:
+        process = self._process
 
         async def try_to() -> None:
-            if life is not self._life:
-                call.close()  # nobody calls the dead
+            if process is not self._process:
+                call.close()  # the process has crashed
                 return
             with suppress(KronError, asyncio.CancelledError):
                 await call
@@ -159,22 +159,22 @@ class World:
         ]
 
     def _callback(self, name: str) -> Callback:
-        """Return a function that notes its call and follows the task's script."""
+        """Return a function that records its call and follows the task's script."""
 
         async def call() -> None:
-            life = self._life
+            process = self._process
             if name in self._busy:
-                self.story.faults.append(f"{name} is called while it runs, at {self.clock.now()}")
+                self.history.faults.append(f"{name} is called while it runs, at {self.clock.now()}")
             self._busy.add(name)
-            self.story.lives[-1][name, "RunStart"] += 1
+            self.history.uptimes[-1][name, "RunStart"] += 1
             ended_as = "RunFailure"
             try:
                 await self._act(name)
                 ended_as = "RunSuccess"
             finally:
-                if life is self._life:
+                if process is self._process:
                     self._busy.discard(name)
-                    self.story.lives[-1][name, ended_as] += 1
+                    self.history.uptimes[-1][name, ended_as] += 1
 
         return call
 
@@ -183,66 +183,66 @@ class World:
         step = script.pop(0) if script else "ok"
         how, _, takes = step.rpartition(" ")
         if step == "hang":
-            await self.clock.sleep_until(self.clock.now() + FOR_EVER)
+            await self.clock.sleep_until(self.clock.now() + FOREVER)
         elif takes.endswith("s"):
             await self.clock.sleep_until(self.clock.now() + timedelta(seconds=float(takes[:-1])))
         if "fail" in (how, step):
-            raise ValueError("as the scenario says")
+            raise ValueError("failed by the scenario")
 
-    # --- death and life --------------------------------------------------------------------------
+    # --- crash and restart -----------------------------------------------------------------------
 
-    def _die(self) -> None:
-        """End everything without notice."""
-        if not self._is_dead:
-            self._is_dead = True
-            self._life = object()
+    def _crash(self) -> None:
+        """End everything at once."""
+        if not self._crashed:
+            self._crashed = True
+            self._process = object()
             self._busy = set()
-            self.story.lives.append(Counter())
+            self.history.uptimes.append(Counter())
             self._count(False)
             kill(self.scheduler)
 
-    async def _rise(self) -> None:
-        """Have another scheduler with the same state; what is on record has happened (reading 14)."""
+    async def _restart(self) -> None:
+        """Start another scheduler with the same state; recorded events have happened (reading 14)."""
         await asyncio.sleep(0)
         store = self.store.inner
-        assert isinstance(store, PromptStore)
+        assert isinstance(store, InlineStore)
         store.drop_locks()
         if self._path != MEMORY:
             await store.close()
-            self.store.inner = PromptStore(self._path)
-        memories = await self._memories()
-        complete(self._lines, memories, self.store.put_at)
+            self.store.inner = InlineStore(self._path)
+        tasks = await self._task_histories()
+        complete(self._lines, tasks, self.store.put_at)
         self.store.put_at = None
-        self._is_dead = False
+        self._crashed = False
         self._count(True)
         self.scheduler = self._make()
 
     def _count(self, counts: bool) -> None:
-        """The dead take no steps."""
-        if self._meter is not None:
-            self._meter.is_counting = counts
+        """Switch the counter; a crashed process takes no steps."""
+        if self._counter is not None:
+            self._counter.is_counting = counts
 
-    async def _memories(self) -> list[TaskMemory]:
-        store, found = self.store.inner, []
-        for case in await store.cases(SPACE):
-            name = case.job.identity
-            runs = await store.runs(SPACE, name, limit=MAX_ROWS)
-            attempts = {run.key: await store.attempts(SPACE, run.key) for run in runs if run.attempt > 1}
-            found.append(TaskMemory(case.job, runs, await store.ranges(SPACE, name), attempts))
-        return found
+    async def _task_histories(self) -> list[TaskHistory]:
+        store, histories = self.store.inner, []
+        for state in await store.cases(NAMESPACE):
+            name = state.job.identity
+            runs = await store.runs(NAMESPACE, name, limit=MAX_ROWS)
+            attempts = {run.key: await store.attempts(NAMESPACE, run.key) for run in runs if run.attempt > 1}
+            histories.append(TaskHistory(state.job, runs, await store.ranges(NAMESPACE, name), attempts))
+        return histories
 
     async def _close(self) -> None:
-        """End, and leave everything behind that a judge needs."""
-        story, engine = self.story, getattr(self.scheduler._wiring, "engine", None)
-        story.is_running = self.scheduler.state == "running"
-        if story.is_running and engine is not None and engine.health.state not in ("running", "ready"):
-            story.faults.append(f"the engine is {engine.health.state}: {engine.health.error}")
-        story.faults += [f"what was written cannot be read: {error}" for error in self.scheduler.quarantined]
-        story.until = (self.clock.now() - EPOCH) // MILLISECOND
-        story.memories = await self._memories()
-        story.lines = self._lines.getvalue().splitlines()
-        # What ends from here on is broken off.
-        self._life = object()
+        """Stop, and collect everything that the judge needs."""
+        history, engine = self.history, getattr(self.scheduler._wiring, "engine", None)
+        history.is_running = self.scheduler.state == "running"
+        if history.is_running and engine is not None and engine.health.state not in ("running", "ready"):
+            history.faults.append(f"the engine is {engine.health.state}: {engine.health.error}")
+        history.faults += [f"a stored record cannot be read: {error}" for error in self.scheduler.quarantined]
+        history.until = (self.clock.now() - EPOCH) // MILLISECOND
+        history.tasks = await self._task_histories()
+        history.lines = self._lines.getvalue().splitlines()
+        # Calls that end from here on are aborted.
+        self._process = object()
         for call in self._calls:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
@@ -251,6 +251,8 @@ class World:
         await self.store.inner.close()
 
 
-async def play(scenario: Scenario, folder: Path | None = None, weather: Weather | None = None) -> Story:
-    """Play a scenario in memory, or with a file in a folder; in some weather, every step is counted."""
-    return await World(scenario, folder, weather).play()
+async def play(
+    scenario: Scenario, folder: Path | None = None, compute: ComputeModel | None = None
+) -> History:
+    """Play a scenario in memory, or with a file in a folder; with a compute model, count every step."""
+    return await World(scenario, folder, compute).play()
