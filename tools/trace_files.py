@@ -22,7 +22,7 @@ from kron.clocks.system import SystemClock
 from kron.fronts.service.api.app import api_of
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.worker import Worker
+from kron.fronts.service.worker import ServiceWorker
 from kron.stores.sqlite.store import SqliteStore
 
 SOURCE = str(Path(kron.__file__).parent)
@@ -79,7 +79,7 @@ async def trace_upsert(recorder: Recorder, registrar: Registrar, settings: Setti
     return found[1:]
 
 
-async def trace_process(recorder: Recorder, worker: Worker, path: Path) -> set[str]:
+async def trace_process(recorder: Recorder, worker: ServiceWorker, path: Path) -> set[str]:
     """Return the files that run while periods come due, start processes and are recorded as successes."""
     working = asyncio.create_task(worker.run())
     await _successes(path, 1)
@@ -114,7 +114,7 @@ async def main() -> None:
         store = SqliteStore(str(path))
         registrar = Registrar(store, SystemClock(), rules=settings.rules)
         known, new = await trace_upsert(recorder, registrar, settings)
-        process = await trace_process(recorder, Worker(store, SystemClock(), settings), path)
+        process = await trace_process(recorder, ServiceWorker(store, SystemClock(), settings), path)
         await store.close()
     print(json.dumps([sorted(known), sorted(new), sorted(process)], indent=1))
 

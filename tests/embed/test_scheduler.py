@@ -176,7 +176,7 @@ async def test_without_a_state_it_is_kept_beside_the_program(
 
 async def test_state_in_memory_says_that_nothing_survives(caplog: pytest.LogCaptureFixture) -> None:
     Scheduler("memory://")
-    assert "nothing of it survives" in caplog.text
+    assert "it is lost when this program ends" in caplog.text
     caplog.clear()
     Scheduler("sqlite:///unused.db")
     assert caplog.text == ""

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
+from kron.app.retention import prune_history
 from kron.core.errors import ConflictError, InvalidOptionError
 from kron.core.plan.record import RunKind, RunRecord, key_of
 from kron.core.plan.registration import backfill
 from kron.ports import Store, WriteResult
-from kron.runtime.retention import prune_history
 from kron.runtime.why import recall_job, recall_period, why
 from kron.testing import Step
 from tests.engine_stage import DAY, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on

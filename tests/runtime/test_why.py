@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kron.app.retention import prune_history
 from kron.core.errors import InputError, InvalidInstantError, UnknownJobError
 from kron.core.job.job import Job
 from kron.core.plan.why import Explanation
 from kron.ports import Store
-from kron.runtime.retention import prune_history
 from kron.runtime.why import why
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Step

@@ -8,7 +8,7 @@ from kron.clocks.system import SystemClock
 from kron.fronts.service.settings import read_settings
 from kron.fronts.service.telemetry.launcher_meter import LauncherMeter
 from kron.fronts.service.telemetry.request_trail import RequestTrail
-from kron.fronts.service.worker import Worker
+from kron.fronts.service.worker import ServiceWorker
 from kron.ports import Launch, ReportSink
 from kron.stores.url import open_store
 
@@ -24,7 +24,7 @@ async def main() -> None:
     settings, clock = read_settings(os.environ, {}).settings, SystemClock()
     store = open_store(settings.store)
     trail = RequestTrail(store)
-    await Worker(store, clock, settings, timed=lambda _, launcher: Deadly(launcher, clock, trail)).run()
+    await ServiceWorker(store, clock, settings, wrap=lambda _, launcher: Deadly(launcher, clock, trail)).run()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def test_what_a_frozen_worker_was_to_send_again_is_left_to_whoever_took_over(
 ) -> None:
     words = ("worker", "--store", postgres_url)
     with executing() as executor, process(*words, folder=tmp_path, **FAST) as frozen:
-        frozen.logged("looking after the schedules")
+        frozen.logged("lease acquired")
         upsert(postgres_url, {**YEARLY, "launcher": {"kind": "http", "url": executor.url}})
         executor.status = 500
         asyncio.run(asked(postgres_url, lambda registrar: run_now(registrar, "fast", "one")))
@@ -29,7 +29,7 @@ def test_what_a_frozen_worker_was_to_send_again_is_left_to_whoever_took_over(
         frozen.signal(signal.SIGSTOP)
         executor.status = 202
         with process(*words, folder=tmp_path, **FAST) as following:
-            following.logged("looking after the schedules")
+            following.logged("lease acquired")
             wait_for(lambda: [run for run in runs_of(postgres_url) if run.acked])
             frozen.signal(signal.SIGCONT)
             # It waits for what it has under way, so that nothing can come after this.

@@ -18,7 +18,7 @@ from kron.fronts.service.launchers import workflow_launcher
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher, Wanted
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.worker import Worker
+from kron.fronts.service.worker import ServiceWorker
 from kron.launchers.run_token import is_run_token_of
 from kron.launchers.workflow import Function, UnknownWorkflowError
 from kron.stores.sqlite.store import SqliteStore
@@ -193,7 +193,7 @@ async def test_a_worker_calls_a_function_for_each_period_of_a_workflow(tmp_path:
     """Worker and launcher in one program: nothing but the function and its name is needed."""
     path, clock, settings = str(tmp_path / "kron.db"), SystemClock(), Settings(executor=CALLBACK, tick_ms=20)
     store, workflows = SqliteStore(path), SqliteWorkflows(path)
-    worker = Worker(store, clock, replace(settings, process_folder=str(tmp_path)), workflows=workflows)
+    worker = ServiceWorker(store, clock, replace(settings, process_folder=str(tmp_path)), workflows=workflows)
     registrar = Registrar(store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
     calls: list[Mapping[str, object]] = []
 

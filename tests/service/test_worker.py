@@ -17,7 +17,7 @@ from kron.fronts.service.documents import Document
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.runs import run_now
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.worker import Worker
+from kron.fronts.service.worker import ServiceWorker
 from kron.ports import Launch
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.url import open_store
@@ -68,7 +68,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_a_worker_alone_notices_what_another_process_registers(url: str, tmp_path: Path) -> None:
     with executing() as executor, process("worker", "--store", url, folder=tmp_path, **FAST) as worker:
-        worker.logged("looking after the schedules")
+        worker.logged("lease acquired")
         upsert(url, {**SECONDLY, "launcher": {"kind": "http", "url": executor.url}})
         wait_for(lambda: len(executor.sent) >= 2)
         worker.signal(signal.SIGTERM)
@@ -84,16 +84,16 @@ def test_of_two_workers_one_works_and_the_other_takes_over_when_it_is_gone(url: 
         executing() as executor,
         process("worker", "--store", url, folder=tmp_path, **FAST) as first,
     ):
-        first.logged("looking after the schedules")
+        first.logged("lease acquired")
         upsert(url, {**SECONDLY, "launcher": {"kind": "http", "url": executor.url}})
         with process("worker", "--store", url, folder=tmp_path, **FAST) as second:
             wait_for(lambda: len(executor.sent) >= 2)
-            second.logged("standing by: another worker looks after the schedules")
+            second.logged("standing by: another worker holds the lease")
             assert len(second.log) == 1
             first.signal(signal.SIGTERM)
             assert first.ended() == 0
             # Leases were handed over: nobody waits for them to run out.
-            second.logged("looking after the schedules")
+            second.logged("lease acquired")
             before = len(executor.sent)
             wait_for(lambda: len(executor.sent) >= before + 2)
             second.signal(signal.SIGINT)
@@ -201,7 +201,7 @@ async def test_a_worker_sleeps_until_a_fire_time_and_sees_a_change_within_a_tick
     assert Settings().tick_ms == 1_000
     clock, store = SimulatedClock(NOON + timedelta(milliseconds=1)), SqliteStore()
     settings = Settings(tick_ms=tick_ms, process_folder=str(tmp_path))
-    worker, registrar = Worker(store, clock, settings), Registrar(store, clock)
+    worker, registrar = ServiceWorker(store, clock, settings), Registrar(store, clock)
     starts: dict[str, list[datetime]] = {"known": [], "changed": []}
 
     def noted(name: str) -> Callable[[Launch], Awaitable[None]]:

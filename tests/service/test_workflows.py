@@ -351,7 +351,7 @@ def test_worker_and_launcher_are_split_without_a_change_of_meaning(postgres_url:
         {"kind": "process", "command": ["/bin/sh", "-c", "cat >> got; echo >> got"], "cwd": str(tmp_path)}
     )
     with process("worker", "--store", postgres_url, folder=tmp_path, KRON_TICK_MS="50") as worker:
-        worker.logged("looking after the schedules")
+        worker.logged("lease acquired")
         with serving(tmp_path, KRON_STORE=postgres_url, KRON_EXECUTOR=command) as (client, server):
             put(client, 1, dag(cron=None))
             launcher = {"kind": "http", "url": f"{client.base_url}/run-launcher/start", "reports": True}
@@ -366,7 +366,7 @@ def test_worker_and_launcher_are_split_without_a_change_of_meaning(postgres_url:
             (failed,) = [run for run in runs_of(client, "split") if run["status"] == "FAILED"]
             assert failed["result"] == "launch_failed"
             assert "404" in str(failed["error"])
-            assert "looking after" not in "".join(server.log)
+            assert "lease acquired" not in "".join(server.log)
     (line,) = (tmp_path / "got").read_text().splitlines()
     given = json.loads(line)
     assert given.keys() == {"dag", "meta"}

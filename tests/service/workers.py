@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.runs import run_now
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.worker import Worker
+from kron.fronts.service.worker import ServiceWorker
 from kron.ports import Launch, Store
 from kron.testing.clock import SimulatedClock
 
@@ -26,7 +26,7 @@ class Member:
 
     def __init__(self, store: Store, clock: SimulatedClock, **settings: object) -> None:
         self.store = store
-        self.worker = Worker(store, clock, Settings(**settings))  # type: ignore[arg-type]
+        self.worker = ServiceWorker(store, clock, Settings(**settings))  # type: ignore[arg-type]
         self.calls: list[str] = []
         self.task = asyncio.create_task(self.worker.run())
 
@@ -42,7 +42,7 @@ class Member:
     @property
     def shards(self) -> int:
         """Return how much it looks after."""
-        return len(self.worker._engine._lease.owned.shards)
+        return len(self.worker.engine._lease.owned.shards)
 
     async def leave(self) -> None:
         """Stop in order."""

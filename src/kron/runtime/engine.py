@@ -67,7 +67,7 @@ class Engine:
         self._launchers = launchers
         self._traits: dict[str, Traits] = {kind: launcher.traits for kind, launcher in launchers.items()}
         self._namespace = namespace
-        self._owner = owner
+        self.owner = owner
         self._journal = journal
         self._balance = balance
         self._time = EngineClock(clock)
@@ -101,12 +101,22 @@ class Engine:
         """Say whether every decision and report has reached the store."""
         return not self._wakeup.is_working and not self._inbox.reports and not self._dispatcher.unconfirmed
 
+    @property
+    def owns_first_shard(self) -> bool:
+        """Say whether this engine owns the first shard, and with it the chores of the whole namespace."""
+        return 0 in self._lease.owned.shards
+
+    def is_idle(self, for_ms: int) -> bool:
+        """Say whether the loop is waiting, and no job is due for at least this long."""
+        wake_at = self._wakeup.wake_at
+        return not self._wakeup.is_working and (wake_at is None or wake_at - self.now() >= for_ms)
+
     async def acquire(self, *, not_before: int = 0) -> None:
         """Take over: from now on the store refuses the writes of every earlier owner."""
         self._time.high = max(self._time.high, not_before)
         self._time.read()  # from here on a clock jump is noticed, even before the first wake
         requested_at = self._clock.monotonic()
-        ownership = await self._store.acquire(self._namespace, self._owner, balance=self._balance)
+        ownership = await self._store.acquire(self._namespace, self.owner, balance=self._balance)
         await self._take(ownership, requested_at)
         self.health.state = "ready"
 
@@ -165,7 +175,7 @@ class Engine:
         if (self._lease.granted.shards or self._balance) and self.health.state != "lost":
             with self._clock.working():
                 await self._store.release(self._lease.granted)
-        self._lease = no_lease(self._namespace, self._owner)
+        self._lease = no_lease(self._namespace, self.owner)
         self.health.state = "stopped"
 
     def kill(self) -> None:
@@ -175,7 +185,7 @@ class Engine:
                 task.cancel()
         self._task = self._renewer = None
         self._wakeup.end_work()
-        self._lease = no_lease(self._namespace, self._owner)
+        self._lease = no_lease(self._namespace, self.owner)
         self.health.state = "killed"
 
     def report(self, report: RunReport) -> None:
@@ -240,7 +250,8 @@ class Engine:
                     backoff_ms = min(2 * backoff_ms, MAX_BACKOFF_MS)
                     continue
                 backoff_ms = BACKOFF_MS
-                self.health.recover()
+                if self.health.state == "degraded":
+                    self.health.recover()
                 if self._inbox.reports:
                     continue
                 if self._draining and not self._dispatcher.is_busy:

@@ -23,9 +23,8 @@ class Health:
         self.failures += 1
 
     def recover(self) -> None:
-        """Note that a whole wake succeeded."""
-        if self.state == "degraded":
-            self.state, self.error = "running", None
+        """Note that a whole wake succeeded after a failure."""
+        self.state, self.error = "running", None
 
     def stand_by(self) -> None:
         """Note that the store answered, and that another worker holds the lease."""

@@ -57,6 +57,8 @@ class Wakeup:
         self._called = asyncio.Event()
         self._hurried = asyncio.Event()
         self._is_backing_off = False
+        # The end of the present or last wait, in milliseconds; None waits for a call only.
+        self.wake_at: int | None = None
         self._work: AbstractContextManager[None] | None = None
 
     @property
@@ -94,6 +96,7 @@ class Wakeup:
         """Sleep until an instant, in milliseconds, or until called."""
         if not self._called.is_set():
             self.end_work()
+        self.wake_at = wake_at
         await first_of(self._clock, self._called, wake_at)
 
     async def back_off(self, until: int) -> None:

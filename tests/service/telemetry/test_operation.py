@@ -144,7 +144,7 @@ def test_what_is_scraped_is_what_happened(tmp_path: Path) -> None:
 def test_a_worker_alone_shows_its_metrics_and_health_and_nothing_else(tmp_path: Path) -> None:
     with process("worker", folder=tmp_path, KRON_METRICS_PORT="0", KRON_TICK_MS="50") as worker:
         url = worker.logged(r"metrics on (http://\S+)/metrics")[1]
-        worker.logged("looking after")
+        worker.logged("lease acquired")
         with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
             assert value_of(client, "kron_shards_owned") == 64
             assert client.get("/healthz").json() == {"status": "ok"}
@@ -186,7 +186,7 @@ def test_how_much_is_logged_can_be_changed_while_the_service_runs(tmp_path: Path
         server.signal(signal.SIGHUP)
         client.put("/admin/log-level", json={"level": "warning"})
         server.signal(signal.SIGHUP)
-        server.logged("the settings are left as they were")
+        server.logged("settings not reloaded")
         assert client.get("/admin/log-level").json() == {"level": "warning"}
 
 
@@ -301,7 +301,7 @@ def log_with_secrets(executor: Executor, form: str, folder: Path) -> str:
 def test_a_store_that_cannot_be_reached_is_complained_of_without_its_password(tmp_path: Path) -> None:
     url = f"postgresql://kron:{PLANTED['store']}@127.0.0.1:9/kron?connect_timeout=1"
     with process("worker", folder=tmp_path, KRON_STORE=url, KRON_LOG_LEVEL="debug") as worker:
-        worker.logged("cannot look after the schedules: The store cannot be used")
+        worker.logged("cannot acquire the lease: The store cannot be used")
         worker.signal(signal.SIGKILL)
         worker.ended()
         assert PLANTED["store"] not in "".join(worker.log)

@@ -83,7 +83,7 @@ def test_another_process_than_the_one_that_was_asked_knows_the_request(tmp_path:
         executing() as executor,
         process("worker", "--store", url, folder=tmp_path, KRON_TICK_MS="50", **JSON) as worker,
     ):
-        worker.logged("looking after the schedules")
+        worker.logged("lease acquired")
         with serving(tmp_path, KRON_STORE=url, **JSON) as (client, server):
             launcher = {"kind": "http", "url": executor.url}
             client.post("/schedules/upsert", json={**YEARLY, "launcher": launcher})
@@ -106,7 +106,7 @@ def test_a_run_that_ends_after_a_restart_is_still_known_by_its_request(tmp_path:
         server.signal(signal.SIGTERM)
         server.ended()
     with serving(tmp_path, **variables) as (_, server):
-        server.logged("looking after the schedules")
+        server.logged("lease acquired")
         (tmp_path / "go").touch()
         (line,) = wait_for_lines(server, "ended")
         assert (line["request_id"], line["result"]) == ("ticket-12", "success")

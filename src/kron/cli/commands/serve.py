@@ -1,16 +1,14 @@
 """`kron serve`: the service, its API and a worker in one process."""
 
-import asyncio
 import logging
 import os
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from kron.app.signals import exiting_at_once
 from kron.cli.commands.config import Config
 from kron.cli.commands.worker import INSTALL, StoreUrl
 from kron.cli.main import GOOD
@@ -33,9 +31,6 @@ Demo = Annotated[
     bool,
     typer.Option("--demo", help="Serve a few schedules with a past, to look around (in .kron/demo)."),
 ]
-
-# What shells add to a signal's number.
-SIGNALLED = 128
 
 
 def serve_command(
@@ -81,19 +76,6 @@ def _for_demo(effective: Effective) -> Settings:
     return replace(effective.settings, **unsaid)  # type: ignore[arg-type]
 
 
-@contextmanager
-def _at_once() -> Iterator[None]:
-    """End the process at once when it is asked to: the past is on record as far as it goes, and goes on."""
-    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, os._exit, SIGNALLED + number)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
 class _Guide:
     """Prepares the demo, and tells whoever started it where to look."""
 
@@ -107,7 +89,7 @@ class _Guide:
         # The demo fails on purpose, in the past and from now on; its pages show that better than a log.
         for name in ("kron.launchers", "kron.engine"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        with _at_once():
+        with exiting_at_once():
             is_new = await Demo(SimulatedClock).prepare(store, clock)
         if is_new:
             print("The demo's schedules have lived through their past, in virtual time.")

@@ -15,7 +15,7 @@ from kron.core.plan.registration import BY_HAND
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import seconds_of
 from kron.fronts.embed.assembly import Wiring
-from kron.fronts.embed.housekeeping import Caretaker
+from kron.fronts.embed.housekeeping import Housekeeping
 from kron.fronts.embed.registration import callback_fault
 from kron.fronts.embed.run import Run, Work, calling, run_of
 from kron.fronts.embed.store_source import State
@@ -47,7 +47,7 @@ class Runner:
         self._jobs: dict[str, tuple[Job, Callback]] = {}
         self._is_running = False
         self._catalog: Catalog
-        self._caretaker = Caretaker(self._wiring.clock, clean=self._wiring.prune)
+        self._housekeeping = Housekeeping(self._wiring.clock)
 
     # --- life cycle ------------------------------------------------------------------------------
 
@@ -62,14 +62,14 @@ class Runner:
             self._wiring.assemble(LogJournal(), launcher)
             store, engine = self._wiring.store, self._wiring.engine
             self._catalog = Catalog(store, self._wiring.namespace, now=engine.now, wake=engine.call)
-            await self._wiring.take_over(wait=self._wait)
+            await self._wiring.worker.take_over(wait=self._wait)
             await self._register([job for job, _ in self._jobs.values()])
         except BaseException:
             self._is_running = False
             await self._wiring.give_up()
             raise
-        self._wiring.engine.run()
-        self._caretaker.begin(self._crash)
+        self._wiring.worker.start()
+        self._housekeeping.start(self._crash)
 
     async def stop(self) -> None:
         """Start nothing more, wait for the running functions, and close the store."""
@@ -77,8 +77,8 @@ class Runner:
             raise ConflictError("A function cannot wait for stop(), which waits for the function")
         if self._is_running:
             self._is_running = False
-            self._wiring.engine.drain()
-            self._caretaker.end()
+            self._wiring.worker.drain()
+            self._housekeeping.end()
             await self._wiring.close()
 
     async def __aenter__(self) -> "Runner":
@@ -92,7 +92,7 @@ class Runner:
 
     def _crash(self) -> None:
         """Drop everything without writing, as the death of the process would."""
-        self._caretaker.end()
+        self._housekeeping.end()
         if self._is_running:
             self._is_running = False
             self._wiring.crash()

@@ -16,7 +16,7 @@ from kron.core.task.errors import (
 from kron.core.time.zone import zone_of
 from kron.fronts.embed.assembly import Wiring
 from kron.fronts.embed.event import LOGGER, EventLog, Listener
-from kron.fronts.embed.housekeeping import Caretaker
+from kron.fronts.embed.housekeeping import Housekeeping
 from kron.fronts.embed.registration import Callback
 from kron.fronts.embed.state_machine import (
     POLLING_TRANSITIONS,
@@ -71,8 +71,8 @@ class Scheduler:
         self._initialized: asyncio.Future[None] | None = None
         self._initializer: asyncio.Task[object] | None = None
         self._closing: asyncio.Task[None] | None = None
-        look = None if zone is not None else self._task_list.follow_zone
-        self._caretaker = Caretaker(self._wiring.clock, clean=self._wiring.prune, look=look)
+        check = None if zone is not None else self._task_list.follow_zone
+        self._housekeeping = Housekeeping(self._wiring.clock, check=check)
 
     # --- status ------------------------------------------------------------------------------------
 
@@ -174,9 +174,9 @@ class Scheduler:
         self._calls.init_succeeded(since, call)
         if self._tracker.entries and not self._stop_requested:
             self._wiring.engine.on_rest = self._calls.rested
-            self._wiring.engine.run()
+            self._wiring.worker.start()
             self._polling.follow(PollingEvent.STARTED)
-        self._caretaker.begin(self._crash)
+        self._housekeeping.start(self._crash)
         self._machine.follow(SchedulerEvent.INITIALIZATION_COMPLETED)
         if self._stop_requested:
             self._start_stopping()
@@ -209,11 +209,11 @@ class Scheduler:
 
     def _start_stopping(self) -> None:
         """Stop deciding starts, and close in the background."""
-        self._wiring.engine.drain()
+        self._wiring.worker.drain()
         self._machine.follow(SchedulerEvent.STOP_REQUESTED)
         if self._polling.may(PollingEvent.STOP_REQUESTED):
             self._polling.follow(PollingEvent.STOP_REQUESTED)
-        self._caretaker.end()
+        self._housekeeping.end()
         self._closing = asyncio.create_task(self._close(), name="kron stop")
 
     async def _close(self) -> None:
@@ -233,7 +233,7 @@ class Scheduler:
     def _crash(self) -> None:
         """Drop everything without writing, as the death of the process would."""
         self._calls.crashed(self._now())
-        self._caretaker.end()
+        self._housekeeping.end()
         if self._closing is not None:
             self._closing.cancel()
         state, self._machine.state = self._machine.state, SchedulerState.UNINITIALIZED

@@ -1,4 +1,4 @@
-"""Where a program keeps its state: a URL, a store of its own, or a file beside the program."""
+"""The state of an embedded front: a store by URL, a given store, or a file beside the program."""
 
 import logging
 import sys
@@ -14,21 +14,21 @@ _log = logging.getLogger("kron.scheduler")
 
 
 def default_state() -> str:
-    """Return the URL of the file beside the program, or in the current folder where there is no program."""
+    """Return the URL of the file beside the program, or in the current folder in an interactive session."""
     program = getattr(sys.modules.get("__main__"), "__file__", None)
     folder = Path(program).resolve().parent if program else Path.cwd()
     return f"sqlite:///{str(folder / FILE).replace('%', '%25').replace('?', '%3F').replace('#', '%23')}"
 
 
 class State:
-    """The store behind a scheduler; one in memory, or the caller's own, stays open between uses."""
+    """The store of a scheduler or runner; one in memory, or a given one, stays open between uses."""
 
     def __init__(self, state: str | Store | None) -> None:
         if isinstance(state, str) or state is None:
             self._url: str | None = default_state() if state is None else state
             self._store: Store | None = open_store(self._url)
             if self._url == MEMORY_URL:
-                _log.warning("state is kept in memory: nothing of it survives the end of this program")
+                _log.warning("state is kept in memory: it is lost when this program ends")
         else:
             self._url, self._store = None, state
 
@@ -40,13 +40,13 @@ class State:
         return self._store
 
     async def close(self) -> None:
-        """Let go of files and connections; what is in memory would be lost, so it stays."""
+        """Close files and connections; a store in memory stays, because closing it would lose it."""
         if self._store is not None and self._url not in (None, MEMORY_URL):
             store, self._store = self._store, None
             await store.close()
 
     def abandon(self) -> None:
-        """Drop everything without writing, as a crash would; what was in memory is gone."""
+        """Drop everything without writing, as a crash would; a store in memory is lost."""
         if isinstance(self._store, SqliteStore):
             if self._url is None:
                 self._store.drop_locks()

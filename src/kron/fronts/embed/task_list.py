@@ -56,7 +56,7 @@ class TaskList:
         launcher = CallbackLauncher(wiring.clock, pick=self._pick, cancelled=RunEvent.FAILED)
         wiring.assemble(journal, launcher)
         self.timezone = self._fixed or host_timezone()
-        await wiring.take_over(wait=wait)
+        await wiring.worker.take_over(wait=wait)
         with wiring.clock.working(), self._busy_with(registered):
             reconciled = await self._reconcile([task for task, _ in registered])
             await self._enter(registered, reconciled)

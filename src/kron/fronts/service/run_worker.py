@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-import signal
 from collections.abc import Callable
+from functools import partial
 
+from kron.app.signals import on_reload, on_stop
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
 from kron.fronts.service.launchers import workflows_of
@@ -12,7 +13,7 @@ from kron.fronts.service.settings import Settings
 from kron.fronts.service.telemetry.log_format import set_level
 from kron.fronts.service.telemetry.metrics import Metrics
 from kron.fronts.service.telemetry.worker_endpoint import watched
-from kron.fronts.service.worker import Worker
+from kron.fronts.service.worker import ServiceWorker
 from kron.stores.url import open_store, open_workflows, store_kind_of
 
 Reread = Callable[[], Settings]
@@ -30,10 +31,10 @@ async def _work(settings: Settings, reread: Reread | None) -> None:
     panel = Metrics(opened, clock, kind=store_kind_of(settings.store_url))
     database = open_workflows(settings.store_url)
     workflows = workflows_of(settings, database)
-    worker = Worker(panel.store, clock, settings, workflows=workflows, journal=panel, timed=panel.timed)
+    worker = ServiceWorker(panel.store, clock, settings, workflows=workflows, journal=panel, wrap=panel.timed)
     panel.look_at(worker)
-    on_signals(worker.leave)
-    on_hang_up(reread)
+    on_stop(worker.leave)
+    reload_log_level(reread)
     try:
         async with watched(panel, worker, settings):
             await worker.run()
@@ -42,29 +43,14 @@ async def _work(settings: Settings, reread: Reread | None) -> None:
         await panel.store.close()
 
 
-def on_hang_up(reread: Reread | None) -> None:
-    """Read the settings again at SIGHUP; of them the level of the log can change while the process runs."""
+def reload_log_level(reread: Reread | None) -> None:
+    """Read the settings again at SIGHUP; the log level is the one that can change while the process runs."""
     if reread is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _look_again, reread)
+        on_reload(partial(_reload, reread))
 
 
-def _look_again(reread: Reread) -> None:
+def _reload(reread: Reread) -> None:
     try:
         set_level(reread().log_level)
     except InputError as error:
-        _log.warning("the settings are left as they were: %s", error)
-
-
-def on_signals(call: Callable[[], None]) -> None:
-    """Call when the process is asked to end; asked again, it ends at once."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _heed, number, call)
-
-
-def _heed(number: signal.Signals, call: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-    _log.info("%s: stopping", number.name)
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.remove_signal_handler(each)
-    call()
+        _log.warning("settings not reloaded: %s", error)

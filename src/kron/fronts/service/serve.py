@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Protocol
 
+from kron.app.signals import on_stop
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.api.app import api_of
@@ -15,11 +16,11 @@ from kron.fronts.service.auth.setup import check_guard, porter_of, serving_of
 from kron.fronts.service.launchers import workflow_launcher, workflows_of
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.run_launcher import RunLauncher, reporter_of
-from kron.fronts.service.run_worker import Reread, on_hang_up, on_signals
+from kron.fronts.service.run_worker import Reread, reload_log_level
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.telemetry.metrics import Metrics
 from kron.fronts.service.telemetry.server import address_of, listen, server_of
-from kron.fronts.service.worker import Worker
+from kron.fronts.service.worker import ServiceWorker
 from kron.launchers.callback import Callback
 from kron.ports import Clock, Store
 from kron.stores.url import open_store, open_workflows, store_kind_of
@@ -61,7 +62,7 @@ async def _serve(
     store = panel.store
     database = open_workflows(settings.store_url)
     workflows = workflows_of(settings, database)
-    worker = Worker(store, clock, settings, workflows=workflows, journal=panel, timed=panel.timed)
+    worker = ServiceWorker(store, clock, settings, workflows=workflows, journal=panel, wrap=panel.timed)
     panel.look_at(worker)
     registrar = Registrar(store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
     handing = workflow_launcher(clock, settings, workflows, worker.functions)
@@ -83,8 +84,8 @@ async def _serve(
         server.should_exit = True
         worker.leave()
 
-    on_signals(leave)
-    on_hang_up(reread)
+    on_stop(leave)
+    reload_log_level(reread)
     working = asyncio.create_task(worker.run(), name="kron worker")
     # A worker that fails takes the service with it: whoever supervises it sees that, and starts it again.
     working.add_done_callback(lambda _: leave())

@@ -7,6 +7,7 @@ from math import isfinite
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
+from kron.app.worker import Worker
 from kron.core.errors import KronError
 from kron.core.plan.query import OpenRuns
 from kron.core.plan.step import Change
@@ -20,7 +21,6 @@ from kron.fronts.service.telemetry.http_meter import Requests
 from kron.fronts.service.telemetry.launcher_meter import LauncherMeter
 from kron.fronts.service.telemetry.request_trail import RequestTrail
 from kron.fronts.service.telemetry.store_meter import StoreMeter
-from kron.fronts.service.worker import Worker
 from kron.ports import Clock, Launcher, Ownership, Store, WriteResult
 
 # Whoever looks sees all shards; nothing is written with it.

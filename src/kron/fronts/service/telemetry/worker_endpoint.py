@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
+from kron.app.worker import Worker
 from kron.fronts.service.api.admin import metrics_routes
 from kron.fronts.service.api.app import health_routes
 from kron.fronts.service.client import LocalClient
@@ -14,7 +15,6 @@ from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.telemetry.metrics import Metrics
 from kron.fronts.service.telemetry.server import address_of, listen, server_of
-from kron.fronts.service.worker import Worker
 
 _log = logging.getLogger("kron.service")
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
+from kron.app.retention import Pruned, prune_history
 from kron.core.errors import InvalidOptionError, StoreError
 from kron.core.plan.record import RunKind
 from kron.core.plan.registration import request_run
 from kron.ports import Store
-from kron.runtime.retention import Pruned, prune_history
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore, Step
 from tests.engine_stage import DAY, HOUR, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on

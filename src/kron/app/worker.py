@@ -1,0 +1,278 @@
+"""The worker: one life cycle for every front. It stands by, takes over, runs, drains and hands over."""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from uuid import uuid4
+
+from kron.app.retention import DEFAULT_POLICY, Retention, RetentionPolicy
+from kron.core.errors import KronError, OwnedError, StoreError
+from kron.core.plan.step import MILLISECOND, USUAL_LIMITS, Limits
+from kron.core.time.instant import EPOCH
+from kron.ports import Clock, Journal, Launcher, News, Store, Watch
+from kron.runtime.engine import Engine
+from kron.runtime.health import Health
+from kron.runtime.journal import LogJournal
+from kron.runtime.wakeup import first_of
+
+_log = logging.getLogger("kron.worker")
+# States from which an engine does not recover.
+OVER = ("lost", "failed", "stopped", "killed")
+# How long a hand-over may take after the drain timeout, in seconds.
+HANDOVER_S = 5
+
+
+class WorkerFailedError(KronError):
+    """The engine ended because of a bug of Kron."""
+
+    code = "worker_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a worker behaves, whatever front runs it.
+
+    `tick_ms` is how long a change by another process may stay unseen. With `balance` all workers of a
+    namespace share its shards; without, one runs and the others stand by. `drain_ms` bounds how long a stop
+    waits for running executions; None waits for all of them. `owner` is the name under which the lease is
+    held; without one every engine makes a unique name.
+    """
+
+    tick_ms: int = 1_000
+    balance: bool = False
+    drain_ms: int | None = None
+    limits: Limits = USUAL_LIMITS
+    retention: RetentionPolicy = DEFAULT_POLICY
+    owner: str | None = None
+
+
+DEFAULT_OPTIONS = WorkerOptions()
+
+
+class Worker:
+    """Runs the jobs of one namespace whenever it holds the lease.
+
+    `run` is the whole life cycle, until `leave`. A front that runs its own steps uses `take_over`, `start`,
+    `drain`, `stop` and `kill` instead.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        launchers: Mapping[str, Launcher],
+        *,
+        namespace: str,
+        options: WorkerOptions = DEFAULT_OPTIONS,
+        journal: Journal | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.namespace = namespace
+        self.options = options
+        self._launchers = launchers
+        self._journal = journal or LogJournal()
+        self._is_leaving = False
+        self._stands_by = False
+        # Set when there is news before the tick is over.
+        self._called = asyncio.Event()
+        self._pruning: asyncio.Task[None] | None = None
+        self.engine = self._new_engine()
+
+    def _new_engine(self) -> Engine:
+        # Host names and process ids are not unique: containers share both.
+        owner = self.options.owner or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        engine = Engine(
+            self.store,
+            self.clock,
+            self._launchers,
+            namespace=self.namespace,
+            owner=owner,
+            journal=self._journal,
+            balance=self.options.balance,
+        )
+        engine.limits = self.options.limits
+        return engine
+
+    # --- health ------------------------------------------------------------------------------------
+
+    @property
+    def health(self) -> Health:
+        """Return the health of the present engine."""
+        return self.engine.health
+
+    @property
+    def state(self) -> str:
+        """Return the state of the engine, or `waiting` while the worker stands by."""
+        state = self.engine.health.state
+        return "waiting" if state in ("stopped", "lost", "killed") else state
+
+    @property
+    def error(self) -> str | None:
+        """Return the present error, if there is one."""
+        return self.engine.health.error
+
+    # --- steps -------------------------------------------------------------------------------------
+
+    async def take_over(self, *, wait: bool = False) -> None:
+        """Acquire the lease; while another worker holds it, raise OwnedError or, with `wait`, stand by."""
+        while True:
+            try:
+                with self.clock.working():
+                    await self.engine.acquire()
+            except OwnedError:
+                if not wait:
+                    raise
+                await self.clock.sleep_until(self.clock.now() + timedelta(milliseconds=self.options.tick_ms))
+            else:
+                return
+
+    def start(self) -> None:
+        """Run the engine, and prune its history from time to time."""
+        self.engine.run()
+        retention = Retention(
+            self.store,
+            self.clock,
+            self.engine,
+            namespace=self.namespace,
+            policy=self.options.retention,
+            journal=self._journal,
+        )
+        self._pruning = asyncio.create_task(retention.run(), name=f"kron retention {self.namespace}")
+
+    def drain(self) -> None:
+        """Start no more executions; those running may end."""
+        self._stop_pruning()
+        self.engine.drain()
+
+    async def stop(self) -> None:
+        """Drain, wait for running executions within the drain timeout, and hand over the lease.
+
+        Executions still running after that are left for the next owner to adopt.
+        """
+        self._stop_pruning()
+        if self.options.drain_ms is None:
+            await self.engine.stop()
+        elif self.engine.health.state == "failed":
+            self.engine.kill()
+            await self._abandon_runs()
+        elif not await self._stopped_within(self.options.drain_ms / 1000):
+            _log.warning("drain timeout: handing over the executions that are still running")
+            await self._abandon_runs()
+            if not await self._stopped_within(HANDOVER_S):
+                _log.warning("the store cannot be used: another worker takes over when the lease expires")
+                self.engine.kill()
+
+    def kill(self) -> None:
+        """Stop at once without writing anything, as a crash would."""
+        self._stop_pruning()
+        self.engine.kill()
+
+    def call(self) -> None:
+        """Wake the engine now: a job was changed."""
+        self.engine.call()
+
+    def _stop_pruning(self) -> None:
+        pruning, self._pruning = self._pruning, None
+        if pruning is not None:
+            pruning.cancel()
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        """Stop the engine, and say whether that succeeded in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.engine.stop()
+        except (TimeoutError, StoreError):
+            return False
+        return True
+
+    async def _abandon_runs(self) -> None:
+        for launcher in self._launchers.values():
+            await launcher.close(wait=False)
+
+    # --- the whole life cycle ----------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Stop the worker; `run` returns once it has handed over."""
+        self._is_leaving = True
+        self._called.set()
+
+    async def run(self) -> None:
+        """Stand by, take over and run until `leave`; after a lost lease, stand by again."""
+        try:
+            while not self._is_leaving:
+                if await self._took_over():
+                    await self._work()
+                else:
+                    await self._stand_by()
+        finally:
+            await self._watch.close()
+            await self.stop()
+
+    @cached_property
+    def _watch(self) -> Watch:
+        return self.store.watch(self.namespace, self._called.set)
+
+    async def _took_over(self) -> bool:
+        try:
+            await self.take_over()
+        except OwnedError:
+            self.engine.health.stand_by()
+            if not self._stands_by:
+                _log.info("standing by: another worker holds the lease")
+            self._stands_by = True
+            return False
+        except StoreError as error:
+            self.engine.health.degrade(error)
+            _log.warning("cannot acquire the lease: %s", error)
+            return False
+        self._stands_by = False
+        _log.info("lease acquired: running schedules")
+        return True
+
+    async def _stand_by(self) -> None:
+        """Wait for a tick, or until another worker releases its lease."""
+        until, is_over = self._tick_end(), False
+        while not (self._is_leaving or (await self._news()).leases or is_over):
+            is_over = await self._wait(until)
+
+    async def _work(self) -> None:
+        """Run the engine until `leave`, or until the lease is lost."""
+        self.start()
+        while not self._is_leaving:
+            news = await self._news()
+            if self.engine.health.state == "failed":
+                raise WorkerFailedError(f"The engine failed: {self.engine.health.error}")
+            if self.engine.health.state in OVER:
+                _log.warning("lease lost: %s", self.engine.health.error)
+                self._stop_pruning()
+                self.engine = self._new_engine()
+                return
+            if news.jobs:
+                self.engine.call()
+            if news.leases:
+                self.engine.renew_soon()
+            await self._wait(self._tick_end())
+
+    async def _news(self) -> News:
+        """Return which changes other processes made; when the store fails, assume that jobs changed."""
+        with self.clock.working():
+            try:
+                return await self._watch.look()
+            except StoreError:
+                return News(jobs=True)
+
+    async def _wait(self, until: int) -> bool:
+        """Wait until an instant or until called; say whether the instant has passed."""
+        await first_of(self.clock, self._called, until)
+        is_over = not self._called.is_set()
+        self._called.clear()
+        return is_over
+
+    def _tick_end(self) -> int:
+        return (self.clock.now() - EPOCH) // MILLISECOND + self.options.tick_ms
