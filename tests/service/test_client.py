@@ -12,7 +12,7 @@ import uvicorn
 from kron.core.errors import KronError, Problem
 from kron.core.plan.query import JobFilter
 from kron.core.plan.record import RunKind, request_key_of
-from kron.fronts.service.api.app import api_of
+from kron.fronts.service.app import app_of
 from kron.fronts.service.auth.tenancy import TenantStore
 from kron.fronts.service.client import BackfillRange, LocalClient, PageRequest, ServiceClient
 from kron.fronts.service.http_client import HttpClient, ServerError
@@ -47,7 +47,7 @@ class Served(NamedTuple):
 def served() -> Iterator[Served]:
     clock = SimulatedClock(NOON)
     registrar = Registrar(SqliteStore(), clock)
-    app = api_of(registrar, SETTINGS)
+    app = app_of(registrar, SETTINGS)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="off"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from kron.fronts.service.api.cursor import cursor_of
+from kron.fronts.service.url import cursor_of
 from tests.service.executor import executing
 from tests.service.server import serving
 from tests.service.test_registrar import WRONG

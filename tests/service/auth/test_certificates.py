@@ -81,11 +81,11 @@ def test_a_certificate_may_be_an_admins(url: str, authority: Authority) -> None:
         pytest.param("ci\\,O=Example", id="and one that escapes itself"),
     ],
 )
-def test_an_unknown_subject_is_nobody(name: str, url: str, authority: Authority) -> None:
+def test_an_unknown_subject_is_not_authenticated(name: str, url: str, authority: Authority) -> None:
     with client_of(url, authority, authority.certificate(name)) as client:
         refusal = client.get("/schedules")
     assert (refusal.status_code, refusal.json()["code"]) == (401, "unauthenticated")
-    assert "client_subjects for the certificate of CN=ci" in refusal.json()["detail"]
+    assert "client_subjects has no entry for the certificate of CN=ci" in refusal.json()["detail"]
 
 
 @pytest.mark.parametrize("fault", ["none", "other authority", "expired"])

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from kron.core.errors import KronError
-from kron.fronts.service.api.middleware import MAX_HEAD
-from kron.fronts.service.auth.principal import TooManyError
-from kron.fronts.service.auth.rate_limit import MAX_CALLERS, Rate
+from kron.fronts.service.auth.principal import LimitExceededError
+from kron.fronts.service.auth.rate_limit import MAX_CALLERS, RateLimit
+from kron.fronts.service.auth.tls import MAX_HEAD
 from kron.testing import SimulatedClock
 from tests.service.auth import forge
 from tests.service.server import Process, serving
@@ -225,21 +225,21 @@ def test_a_caller_who_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
 
 async def test_a_bucket_never_holds_more_than_a_burst() -> None:
     clock = SimulatedClock(forge.NOW)
-    rate = Rate(2, clock)
+    rate = RateLimit(2, clock)
     rate.take("ann")
     await clock.advance_to(clock.now() + timedelta(hours=1))
     for _ in range(4):
         rate.take("ann")
-    with pytest.raises(TooManyError):
+    with pytest.raises(LimitExceededError):
         rate.take("ann")
 
 
 async def test_a_bucket_fills_again_and_forgotten_callers_cost_nothing() -> None:
     clock = SimulatedClock(forge.NOW)
-    rate = Rate(2, clock)
+    rate = RateLimit(2, clock)
     for _ in range(4):
         rate.take("ann")
-    with pytest.raises(TooManyError) as refusal:
+    with pytest.raises(LimitExceededError) as refusal:
         rate.take("ann")
     assert refusal.value.wait_s == 1
     await clock.advance_to(clock.now().replace(second=1))
@@ -249,4 +249,4 @@ async def test_a_bucket_fills_again_and_forgotten_callers_cost_nothing() -> None
         rate.take("ann")
     for number in range(2 * MAX_CALLERS):
         rate.take(str(number))
-    assert rate.remembered <= MAX_CALLERS
+    assert rate.tracked <= MAX_CALLERS

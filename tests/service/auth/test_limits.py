@@ -11,8 +11,8 @@ from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.auth.middleware import Authenticator
 from kron.fronts.service.auth.permissions import Need
-from kron.fronts.service.auth.principal import Caller, TokenScope, TooManyError, calling, slug_of
-from kron.fronts.service.auth.rate_limit import Rate
+from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, calling
+from kron.fronts.service.auth.rate_limit import RateLimit
 from kron.fronts.service.bulk import upsert_batch
 from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.launchers import launchers_of, workflow_launcher
@@ -57,7 +57,7 @@ async def test_a_user_has_at_most_so_many_schedules(registrar: Registrar) -> Non
         for number in range(3):
             await registrar.upsert_schedule(registrar.read_spec(a_schedule(f"ann/{number}")))
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/2", "0 10 * * *")))
-        with pytest.raises(TooManyError, match='"ann" has 3 schedules'):
+        with pytest.raises(LimitExceededError, match='"ann" has 3 schedules'):
             await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/3")))
         await registrar.delete_schedule("ann/0")
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/3")))
@@ -75,10 +75,10 @@ async def test_neither_what_was_deleted_nor_what_changes_hands_makes_room_for_mo
             await registrar.upsert_schedule(registrar.read_spec(a_schedule(f"ann/{number}")))
         await registrar.delete_schedule("ann/0")
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/3")))
-        with pytest.raises(TooManyError, match='"ann" has 3 schedules'):
+        with pytest.raises(LimitExceededError, match='"ann" has 3 schedules'):
             await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/0")))
         await registrar.upsert_schedule(registrar.read_spec({**a_schedule("team/0"), "user_id": "team"}))
-        with pytest.raises(TooManyError, match='"ann" has 3 schedules'):
+        with pytest.raises(LimitExceededError, match='"ann" has 3 schedules'):
             await registrar.upsert_schedule(registrar.read_spec({**a_schedule("team/0"), "user_id": "ann"}))
         await registrar.upsert_schedule(registrar.read_spec({**a_schedule("ann/3"), "user_id": "team"}))
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/0")))
@@ -86,7 +86,7 @@ async def test_neither_what_was_deleted_nor_what_changes_hands_makes_room_for_mo
 
 async def test_a_batch_that_would_be_too_many_is_not_stored_at_all(registrar: Registrar) -> None:
     lines = [(number, a_schedule(f"ann/{number}")) for number in range(4)]
-    with calling(ANN), pytest.raises(TooManyError):
+    with calling(ANN), pytest.raises(LimitExceededError):
         await upsert_batch(registrar, lines)
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 0
 
@@ -94,9 +94,9 @@ async def test_a_batch_that_would_be_too_many_is_not_stored_at_all(registrar: Re
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"schedule_id": "bob/1"}, 'must begin with "ann/"'),
-        ({"user_id": "bob"}, "must be one of yours: ann"),
-        ({"launcher": None, "workflow_id": "bob.x", "version": 1}, 'must begin with "ann."'),
+        ({"schedule_id": "bob/1"}, 'must start with "ann/"'),
+        ({"user_id": "bob"}, "must be one of ann"),
+        ({"launcher": None, "workflow_id": "bob.x", "version": 1}, 'must start with "ann."'),
     ],
 )
 async def test_a_line_that_is_not_the_callers_is_named(
@@ -121,9 +121,9 @@ async def test_times_too_close_are_refused(cron_expr: str, gap: int, registrar: 
 
 async def test_a_tenants_workflows_begin_with_their_name_and_are_theirs_alone(registrar: Registrar) -> None:
     with calling(ANN):
-        with pytest.raises(InvalidWorkflowError, match=r'must begin with "ann\."'):
+        with pytest.raises(InvalidWorkflowError, match=r'must start with "ann\."'):
             await registrar.deploy_workflow("report", 1, DAG, user_id="ann")
-        with pytest.raises(InvalidWorkflowError, match="must be one of yours"):
+        with pytest.raises(InvalidWorkflowError, match="must be one of ann"):
             await registrar.deploy_workflow("ann.report", 1, DAG, user_id="bob@example.com")
         deployed = await registrar.deploy_workflow("ann.report", 1, DAG, user_id="ann")
         assert [one["schedule_id"] for one in _upserted(deployed)] == ["ann/ann.report/daily"]
@@ -132,9 +132,9 @@ async def test_a_tenants_workflows_begin_with_their_name_and_are_theirs_alone(re
         assert await registrar.workflow_versions("ann.report") == []
         with pytest.raises(UnknownWorkflowError):
             await find_workflow(registrar.workflows, "ann.report", 1)
-        with pytest.raises(InvalidWorkflowError, match="must begin with"):
+        with pytest.raises(InvalidWorkflowError, match="must start with"):
             await registrar.deploy_workflow("ann.report", 1, DAG, user_id="bob@example.com")
-        await registrar.deploy_workflow(f"{slug_of('bob@example.com')}x", 1, DAG, user_id="bob@example.com")
+        await registrar.deploy_workflow("bob_40_example_2e_com.x", 1, DAG, user_id="bob@example.com")
         mine = await registrar.list_schedules(JobFilter())
         assert [one["schedule_id"] for one in mine] == ["bob@example.com/bob_40_example_2e_com.x/daily"]
 
@@ -202,7 +202,7 @@ async def test_nobody_schedules_a_workflow_of_others_nor_learns_that_there_is_on
     await registrar.deploy_workflow("old", 1, NODES, user_id="ann")
     with calling(Caller("ann", RIGHTS, ("ann", "team"))):
         for stranger in ("bob.report", "bob.nothing", "team.report", "what is this?"):
-            with pytest.raises(InvalidScheduleError, match=r'workflow_id ".*": must begin with "ann\."'):
+            with pytest.raises(InvalidScheduleError, match=r'workflow_id ".*": must start with "ann\."'):
                 await registrar.upsert_schedule(registrar.read_spec(a_use(stranger)))
         await registrar.upsert_schedule(registrar.read_spec(a_use("ann.later")))
         await registrar.upsert_schedule(registrar.read_spec(a_use("old")))
@@ -233,18 +233,18 @@ def launch_for(document: dict[str, object]) -> Launch:
 
 async def test_no_run_can_use_up_what_the_executors_of_others_may_ask(registrar: Registrar) -> None:
     secret = b"s" * 32
-    porter, rate = Authenticator(None, run_secret=secret), Rate(1, registrar.clock)
+    authenticator, rate = Authenticator(None, run_secret=secret), RateLimit(1, registrar.clock)
 
     async def report(key: str) -> None:
         proof = f"Bearer {run_token_of(secret, key)}".encode()
         scope = {"path": f"/runs/{key}/status", "headers": [(b"authorization", proof)]}
-        caller = await porter.caller_of(scope, Need(TokenScope.RUN, run_token=True))
-        assert caller.rights == {TokenScope.RUN}
+        caller = await authenticator.caller_of(scope, Need(TokenScope.RUN, run_token=True))
+        assert caller.scopes == {TokenScope.RUN}
         rate.admit(caller)
 
     await report("one")
     await report("one")
-    with pytest.raises(TooManyError):
+    with pytest.raises(LimitExceededError):
         await report("one")
     await report("other")
 

@@ -44,8 +44,8 @@ def tls(certificate: str = "server.crt", key: str = "server.key", **further: str
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"KRON_JWT_KEYS": "none.json"}, 'The keys of "none.json" cannot be used: No such file'),
-        ({"KRON_JWT_KEYS": "junk"}, 'The keys of "junk" cannot be used: it is not JSON'),
+        ({"KRON_JWT_KEYS": "none.json"}, 'Invalid keys in "none.json": No such file'),
+        ({"KRON_JWT_KEYS": "junk"}, 'Invalid keys in "junk": not JSON'),
         ({"KRON_JWT_KEYS": "http://[::/keys"}, "it is not an address"),
         ({"KRON_JWT_KEYS": "https://"}, "it is not an address"),
         ({"KRON_JWT_KEYS": "http://example.test/keys"}, "must begin with https://"),
@@ -85,7 +85,7 @@ def test_an_identity_provider_that_is_down_keeps_nothing_from_running(folder: Pa
     settings = {"KRON_JWT_KEYS": "http://127.0.0.1:9/keys"}
     with process("serve", "--port", "0", folder=folder, **settings) as server:
         url = server.logged(r"serving on (http://\S+)")[1]
-        server.logged("keys of tokens cannot be read")
+        server.logged("token keys cannot be loaded")
         token = {"Authorization": f"Bearer {forge.token('EdDSA', exp=4_000_000_000)}"}
         with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
             assert client.get("/readyz").status_code == 200
@@ -110,7 +110,7 @@ def test_a_shared_secret_beside_certificates_lets_those_with_a_token_in(folder: 
 @pytest.mark.parametrize(
     ("keys", "text", "complaint"),
     [
-        ("none.json", forge.token("EdDSA"), 'The keys of "none.json" cannot be used: No such file'),
+        ("none.json", forge.token("EdDSA"), 'Invalid keys in "none.json": No such file'),
         ("jwks.json", "", "there is no token in it"),
         ("jwks.json", "junk", "the token is malformed"),
     ],
@@ -134,7 +134,7 @@ def test_a_command_without_a_token_is_told_where_it_comes_from(folder: Path) -> 
             [*KRON, "schedules", "list", "--server", url], text=True, capture_output=True, check=False
         )
     assert done.returncode == 2
-    assert "a token is missing" in done.stderr
+    assert "Not authenticated: no token" in done.stderr
     assert "KRON_TOKEN" in done.stderr
 
 

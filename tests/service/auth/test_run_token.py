@@ -118,7 +118,7 @@ def test_a_token_that_an_executor_repeats_is_not_recorded(tmp_path: Path) -> Non
 
 
 def test_who_has_a_runs_token_may_do_nothing_but_report() -> None:
-    assert EXECUTOR.rights == {TokenScope.RUN}
+    assert EXECUTOR.scopes == {TokenScope.RUN}
     routes = [route for route, need in NEEDS.items() if need.run_token]
     assert routes == [("POST", "/runs/{idempotency_key}/status")]
 

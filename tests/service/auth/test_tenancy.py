@@ -10,7 +10,7 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.record import RangeRecord
 from kron.core.plan.step import Change
-from kron.fronts.service.auth.principal import NOBODY, PROGRAM, Caller, TokenScope, calling
+from kron.fronts.service.auth.principal import ANONYMOUS, PROGRAM, Caller, TokenScope, calling
 from kron.fronts.service.auth.tenancy import TenantStore
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import InvalidScheduleError, UnknownScheduleError
@@ -53,7 +53,7 @@ async def test_a_caller_sees_their_own_and_their_groups(registrar: Registrar) ->
     assert await names(registrar, ANN) == ["ann/daily"]
     assert await names(registrar, BOB) == ["bob/weekly", "team/monthly"]
     assert await names(registrar, TEAM) == ["team/monthly"]
-    assert await names(registrar, NOBODY) == []
+    assert await names(registrar, ANONYMOUS) == []
     everything = ["ann/daily", "bob/weekly", "nobodys", "team/monthly"]
     assert [found["schedule_id"] for found in await registrar.list_schedules(JobFilter())] == everything
 
@@ -85,7 +85,7 @@ async def test_names_of_others_and_names_that_do_not_exist_answer_alike(
             with pytest.raises(UnknownScheduleError) as refusal:
                 await call
             refusals.append(str(refusal.value))
-        with pytest.raises(InvalidScheduleError, match='must begin with "ann/"'):
+        with pytest.raises(InvalidScheduleError, match='must start with "ann/"'):
             await registrar.upsert_schedule(registrar.read_spec(a_schedule(name)))
         assert await latest_page(registrar, limit=10) == ([], None)
         assert await registrar.store.find_runs(NAMESPACE, [str(run["idempotency_key"])]) == []

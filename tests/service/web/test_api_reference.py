@@ -6,7 +6,7 @@ import re
 import pytest
 
 from kron.clocks.system import SystemClock
-from kron.fronts.service.api.app import api_of
+from kron.fronts.service.app import app_of
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.schedule_spec import FIELDS
 from kron.fronts.service.settings import SETTINGS, Settings
@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "reference" / "service.md").read_text(encoding="utf-8")
 
 
 def test_the_page_has_every_route_and_no_other() -> None:
-    document = api_of(Registrar(SqliteStore(), SystemClock()), Settings()).openapi()
+    document = app_of(Registrar(SqliteStore(), SystemClock()), Settings()).openapi()
     routes = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
     assert set(re.findall(r"^\| `((?:GET|POST|PUT|DELETE) [^`]+)`", PAGE, re.MULTILINE)) == routes
 

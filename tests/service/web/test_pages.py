@@ -157,7 +157,7 @@ def test_what_a_process_said_is_only_text(tmp_path: Path) -> None:
         pytest.param("/ui/schedule", 400, "Field required", id="nothing asked"),
         pytest.param("/ui/period?id=errors&at=soon", 400, "write 2026-03-29T01:00:00Z", id="no time"),
         pytest.param("/ui/period?id=nobody&at=2026-01-01", 404, "There is no schedule", id="nobody's period"),
-        pytest.param("/?cursor=%3Cb%3E", 400, "hand back what the last page gave", id="no cursor"),
+        pytest.param("/?cursor=%3Cb%3E", 400, "use the next_cursor of the last page", id="no cursor"),
         pytest.param("/?state=odd", 400, "Input should be", id="no state"),
         pytest.param("/ui/runs?status=ODD", 400, "Input should be", id="no status"),
         pytest.param("/static/nothing.css", 404, "Not Found", id="no file"),

@@ -17,10 +17,10 @@ from kron.cli.support.option import AsJson
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError, InvalidOptionError, UnreadableFileError
 from kron.core.time.duration import parse_duration
-from kron.fronts.service.auth.keygen import Pair, new_pair, read_pair
-from kron.fronts.service.auth.principal import MAX_USER, TokenScope, UnknownCallerError, user_of
-from kron.fronts.service.auth.setup import reader_of
+from kron.fronts.service.auth.key import KeyPair, new_pair, read_pair
+from kron.fronts.service.auth.principal import MAX_USER, TokenScope, UnauthenticatedError, parse_user
 from kron.fronts.service.auth.token import MAX_TOKEN, make_token, unverified
+from kron.fronts.service.security import token_reader_of
 from kron.fronts.service.settings import Settings, read_settings
 
 app = typer.Typer(
@@ -144,13 +144,13 @@ def show_command(file: TokenFile = "-", config: Config = None, as_json: AsJson =
 
 
 async def _refusal(text: str, settings: Settings) -> str | None:
-    reader = reader_of(settings, SystemClock())
+    reader = token_reader_of(settings, SystemClock())
     if reader is None:
         return "no key is set to check it with (jwt_keys, jwt_secret)"
     await reader.keyring.load()
     try:
         await reader.caller_of(text)
-    except UnknownCallerError as error:
+    except UnauthenticatedError as error:
         return error.reason
     return None
 
@@ -167,8 +167,8 @@ def _show(header: Mapping[str, object], claims: Mapping[str, object], refusal: s
 def _name(option: str, name: str) -> str:
     """Return a name that services accept; a token with any other would be refused for ever."""
     try:
-        return user_of(name)
-    except UnknownCallerError as cause:
+        return parse_user(name)
+    except UnauthenticatedError as cause:
         reason = f"must have 1 to {MAX_USER} bytes, and no line break"
         raise InvalidOptionError(option=option, value=name, reason=reason) from cause
 
@@ -192,7 +192,7 @@ def _seconds(ttl: str) -> int:
     return seconds
 
 
-def _pair_in(path: str) -> Pair:
+def _pair_in(path: str) -> KeyPair:
     try:
         return read_pair(Path(path).read_bytes())
     except OSError as cause:

@@ -8,9 +8,8 @@ from kron.core.job.fields import parse_instant
 from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus
 from kron.core.time.instant import EpochSeconds
-from kron.fronts.service.api.cursor import cursor_of, place_of
-from kron.fronts.service.auth.audit_page import audit_page
-from kron.fronts.service.auth.principal import NOBODY, present_caller
+from kron.fronts.service.auth.audit import audit_view
+from kron.fronts.service.auth.principal import ANONYMOUS, present_caller
 from kron.fronts.service.backfill import Only, Range, backfill_schedule
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.documents import Document
@@ -27,6 +26,7 @@ from kron.fronts.service.runs import (
 )
 from kron.fronts.service.schedule_spec import parse_schedule_spec
 from kron.fronts.service.settings import Settings
+from kron.fronts.service.url import cursor_of, place_of
 
 # What the state of the worker and its mistake are asked of; without a worker there is neither.
 Ask = Callable[[], tuple[str | None, str | None]]
@@ -224,7 +224,13 @@ class LocalClient:
     async def audit(self, wanted: AuditFilter, sheet: PageRequest) -> Document:
         """Return the changes that somebody made, the latest first."""
         limit = self._limit(sheet)
-        return await audit_page(self._registrar, wanted, limit=limit, cursor=sheet.cursor)
+        if any("\0" in text for text in (wanted.identity, wanted.who) if text is not None):
+            return {"entries": [], "next_cursor": None}
+        before = None if sheet.cursor is None else int(place_of(sheet.cursor, int)[0])
+        found = await self._registrar.store.audits(NAMESPACE, wanted, before=before, limit=limit + 1)
+        shown = found[:limit]
+        place = [shown[-1].number] if len(found) > limit else None
+        return {"entries": [audit_view(one.record) for one in shown], "next_cursor": cursor_of(place)}
 
     async def health(self) -> Document:
         """Return whether the store can be used, and the worker works or waits for its turn."""
@@ -235,7 +241,7 @@ class LocalClient:
             state, error = "degraded", str(fault)
         status = "ok" if state in READY else "not ready"
         # What went wrong may name places that are nobody else's business.
-        return {"status": status, "worker": state, "error": None if present_caller() is NOBODY else error}
+        return {"status": status, "worker": state, "error": None if present_caller() is ANONYMOUS else error}
 
     def _limit(self, sheet: PageRequest) -> int:
         if sheet.limit is None:

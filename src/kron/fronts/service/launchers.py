@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from kron.core.errors import InputError
-from kron.fronts.service.auth.proof import has_proof
+from kron.fronts.service.security import requires_authentication
 from kron.fronts.service.settings import IN_STORE, Settings
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.celery.launcher import CeleryLauncher
@@ -78,7 +78,7 @@ def workflow_launcher(
             inner = CallbackLauncher(clock, pick=picker_of(functions, secret=secret))
         case _:
             inner = PluginKindLauncher(clock, launcher_kind_of(executor))
-    return WorkflowLauncher(clock, workflows, executor, inner, own_only=has_proof(settings))
+    return WorkflowLauncher(clock, workflows, executor, inner, own_only=requires_authentication(settings))
 
 
 def _celery_launcher(clock: Clock, settings: Settings, *, reports: bool) -> CeleryLauncher:

@@ -13,8 +13,7 @@ from kron.core.plan.step import Change, JobState
 from kron.core.time.instant import EPOCH, rfc3339
 from kron.core.workflow import NAME, WorkflowVersion
 from kron.fronts.service.auth.audit import deployment_entry
-from kron.fronts.service.auth.tenancy import TenantStore, own_name, signed
-from kron.fronts.service.auth.workflow_tenancy import TenantWorkflows
+from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows, unique_name, with_owner
 from kron.fronts.service.documents import Document, coming, etag_of, preview_of, schedule_view
 from kron.fronts.service.edit import edited, paused_or_resumed
 from kron.fronts.service.errors import (
@@ -76,7 +75,7 @@ class Registrar:
 
         Its `user_id` is by default the caller's, its `schedule_id` a new one.
         """
-        return parse_schedule_spec(signed(document), self.rules, schedule_id=_name_for(document))
+        return parse_schedule_spec(with_owner(document), self.rules, schedule_id=_name_for(document))
 
     async def upsert_schedule(self, spec: ScheduleSpec, *, if_match: str | None = None) -> Document:
         """Create a schedule or change it; return its name and when it runs next.
@@ -288,7 +287,7 @@ def new_name() -> str:
 def _name_for(document: object) -> str:
     """Return a new name for a schedule without one; that is rare where there are many."""
     named = isinstance(document, Mapping) and document.get("schedule_id") is not None
-    return "" if named else own_name()
+    return "" if named else unique_name()
 
 
 def _receipt(job: JobRecord, now: int) -> Document:

@@ -10,13 +10,17 @@ from typing import Protocol
 from kron.app.signals import on_stop
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError
-from kron.fronts.service.api.app import api_of
-from kron.fronts.service.auth.proof import has_proof
-from kron.fronts.service.auth.setup import check_guard, porter_of, serving_of
+from kron.fronts.service.app import app_of
 from kron.fronts.service.launchers import workflow_launcher, workflows_of
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.run_launcher import RunLauncher, reporter_of
 from kron.fronts.service.run_worker import Reread, reload_log_level
+from kron.fronts.service.security import (
+    authenticator_of,
+    check_security,
+    requires_authentication,
+    server_options,
+)
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.telemetry.metrics import Metrics
 from kron.fronts.service.telemetry.server import address_of, listen, server_of
@@ -55,8 +59,8 @@ async def _serve(
     settings: Settings, listening: socket.socket, company: ServeHooks | None, reread: Reread | None
 ) -> None:
     clock = SystemClock()
-    porter = porter_of(settings, clock)
-    await porter.begin()
+    authenticator = authenticator_of(settings, clock)
+    await authenticator.begin()
     opened = open_store(settings.store_url, lease_ms=settings.lease_ms)
     panel = Metrics(opened, clock, kind=store_kind_of(settings.store_url))
     store = panel.store
@@ -67,15 +71,15 @@ async def _serve(
     registrar = Registrar(store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
     handing = workflow_launcher(clock, settings, workflows, worker.functions)
     launcher = RunLauncher(clock, handing, database, on_end=reporter_of(registrar))
-    app = api_of(
+    app = app_of(
         registrar,
         settings,
-        porter=porter,
+        authenticator=authenticator,
         ask_worker=lambda: (worker.state, worker.error),
         launcher=launcher,
         panel=panel,
     )
-    server = server_of(app, serving_of(settings))
+    server = server_of(app, server_options(settings))
     if company is not None:
         await company.prepare(store, clock)
         worker.callbacks.update(company.callbacks(clock))
@@ -106,15 +110,15 @@ def _say_where(settings: Settings, listening: socket.socket) -> str:
     scheme = "http" if settings.tls_certificate is None else "https"
     url = address_of(settings.host, listening, scheme=scheme)
     _log.info("serving on %s", url)
-    if not (has_proof(settings) or is_loopback(settings.host)):
+    if not (requires_authentication(settings) or is_loopback(settings.host)):
         _log.warning("others can reach it, nobody has to say who they are, and everybody may do everything")
     return url
 
 
 def _check_host(settings: Settings) -> None:
     """Refuse an address that others can reach where nobody has to say who they are."""
-    check_guard(settings)
-    if settings.insecure or has_proof(settings) or is_loopback(settings.host):
+    check_security(settings)
+    if settings.insecure or requires_authentication(settings) or is_loopback(settings.host):
         return
     reason = (
         "others could reach it and nobody has to say who they are; "

@@ -11,8 +11,7 @@ from kron.core.errors import InputError, InvalidOptionError, Problem, Unreadable
 from kron.core.job.fields import choice_of, count_in, parse_bool, parse_text, refuse, suggestion
 from kron.core.job.policy import BOUNDS, CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES
 from kron.core.time.zone import zone_of
-from kron.fronts.service.auth.principal import Caller
-from kron.fronts.service.auth.subjects import subjects_of
+from kron.fronts.service.auth.principal import Caller, parse_subjects
 from kron.fronts.service.schedule_spec import Rules
 from kron.launchers.celery.broker import QUEUE, Broker, parse_broker, parse_options
 from kron.launchers.celery.spec import parse_name
@@ -247,7 +246,7 @@ def _subjects(value: object) -> Mapping[str, Caller]:
         document = json.loads(value) if isinstance(value, str) else value
     except ValueError as cause:
         raise refuse("...", f"must be a JSON object: {cause}") from cause
-    return subjects_of(document)
+    return parse_subjects(document)
 
 
 # How each is read, and what it is for.

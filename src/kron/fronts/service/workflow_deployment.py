@@ -86,8 +86,8 @@ def prefix_of(workflow_id: str, user_id: str) -> str:
 
     Those of a workflow that has its owner's name before its own stand among its owner's schedules.
     """
-    owned = workflow_id.startswith(caller.slug_of(user_id))
-    return f"{caller.prefix_of(user_id) if owned else ''}{workflow_id}/"
+    owned = workflow_id.startswith(caller.workflow_prefix(user_id))
+    return f"{caller.schedule_prefix(user_id) if owned else ''}{workflow_id}/"
 
 
 def check_kept(deployment: Deployment, kept: WorkflowRecord | None) -> None:

@@ -1,11 +1,15 @@
-"""Routes for operators: the metrics, and how much is logged."""
+"""Routes for operators: health, metrics, and the log level."""
 
+from http import HTTPStatus
 from typing import Literal
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict
 
+from kron.fronts.service.api.models import Health
+from kron.fronts.service.client import LocalClient
+from kron.fronts.service.documents import Document
 from kron.fronts.service.telemetry.log_format import present_level, set_level
 from kron.fronts.service.telemetry.metrics import Metrics
 
@@ -44,5 +48,25 @@ def metrics_routes(panel: Metrics) -> APIRouter:
     async def metrics() -> Response:
         """Show everything that is counted, as Prometheus reads it."""
         return Response(await panel.scrape(), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+def health_routes(client: LocalClient) -> APIRouter:
+    """Return the routes of the liveness and readiness probes."""
+    router = APIRouter(tags=["health"])
+
+    @router.get("/healthz", response_model=Health, response_model_exclude_none=True)
+    async def healthz() -> Document:
+        """Report that the process is alive."""
+        return {"status": "ok"}
+
+    @router.get("/readyz", response_model=Health, responses={503: {"model": Health}})
+    async def readyz(response: Response) -> Document:
+        """Report whether the store is usable and the worker is running or on standby."""
+        document = await client.health()
+        if document["status"] != "ok":
+            response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
+        return document
 
     return router

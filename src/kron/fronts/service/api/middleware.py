@@ -1,20 +1,17 @@
 """The edge of the API: every request gets an id and a bound, and names in its path stay as they were sent."""
 
 import asyncio
-from urllib.parse import unquote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kron.core.errors import InvalidOptionError
 from kron.fronts.service.api import problem
+from kron.fronts.service.auth.tls import MAX_HEAD
 from kron.fronts.service.registrar import new_name
 
 REQUEST_ID = b"x-request-id"
 MAX_REQUEST_ID = 128
-# How large the headers of a request may be, in bytes.
-MAX_HEAD = 32_768
 # What is read line by line has a bound for each line instead.
 STREAMED = "/schedules/bulk"
 
@@ -95,11 +92,3 @@ def _request_id(scope: Scope) -> str:
             if 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable():
                 return text
     return new_name()
-
-
-def name_of(part: str) -> str:
-    """Return the name in a part of a path."""
-    try:
-        return unquote(part, errors="strict")
-    except UnicodeDecodeError as cause:
-        raise InvalidOptionError(option="path", value=ascii(part), reason="must be UTF-8") from cause

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from kron.core.errors import ConflictError, InputError, KronError, Problem, quoted
-from kron.fronts.service.auth.principal import ForbiddenError, TooManyError, UnknownCallerError
+from kron.fronts.service.auth.principal import ForbiddenError, LimitExceededError, UnauthenticatedError
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import (
     MAX_LINES,
@@ -25,9 +25,9 @@ from kron.launchers.workflow import UnknownWorkflowError
 MEDIA_TYPE = "application/problem+json"
 # The first kind that fits an error says its status (STYLE 2).
 STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
-    (UnknownCallerError, HTTPStatus.UNAUTHORIZED),
+    (UnauthenticatedError, HTTPStatus.UNAUTHORIZED),
     (ForbiddenError, HTTPStatus.FORBIDDEN),
-    (TooManyError, HTTPStatus.TOO_MANY_REQUESTS),
+    (LimitExceededError, HTTPStatus.TOO_MANY_REQUESTS),
     (UnknownScheduleError, HTTPStatus.NOT_FOUND),
     (UnknownRunError, HTTPStatus.NOT_FOUND),
     (UnknownWorkflowError, HTTPStatus.NOT_FOUND),
@@ -80,9 +80,9 @@ def of_error(request: Request, error: Exception) -> JSONResponse:
 
 def _headers_of(error: KronError) -> Mapping[str, str] | None:
     """Return what tells a program how to do better."""
-    if isinstance(error, UnknownCallerError):
+    if isinstance(error, UnauthenticatedError):
         return {"WWW-Authenticate": 'Bearer realm="kron"'}
-    if isinstance(error, TooManyError) and error.wait_s is not None:
+    if isinstance(error, LimitExceededError) and error.wait_s is not None:
         return {"Retry-After": str(error.wait_s)}
     return None
 

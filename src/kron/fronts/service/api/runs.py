@@ -6,7 +6,6 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 
 from kron.core.plan.record import RunStatus
-from kron.fronts.service.api.middleware import name_of
 from kron.fronts.service.api.models import (
     AskedRun,
     Backfilled,
@@ -22,6 +21,7 @@ from kron.fronts.service.api.models import (
 from kron.fronts.service.client import USUAL_PAGE, BackfillRange, LocalClient, PageRequest
 from kron.fronts.service.documents import Document
 from kron.fronts.service.runs import Feedback
+from kron.fronts.service.url import name_of
 
 IdempotencyKey = Annotated[str | None, Header(description="names the request, if the body does not")]
 

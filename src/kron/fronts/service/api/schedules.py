@@ -6,7 +6,6 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 
 from kron.core.plan.query import JobFilter
-from kron.fronts.service.api.middleware import name_of
 from kron.fronts.service.api.models import (
     EXAMPLE,
     Foreseen,
@@ -22,6 +21,7 @@ from kron.fronts.service.api.models import (
 )
 from kron.fronts.service.client import USUAL_PAGE, LocalClient, PageRequest
 from kron.fronts.service.documents import Document
+from kron.fronts.service.url import name_of
 
 IfMatch = Annotated[str | None, Header(description="the ETag of the state that may be changed")]
 IfNoneMatch = Annotated[str | None, Header(description="`*`: only create, change nothing")]

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Body, Header, Query, Response
 from kron.core.errors import ConflictError, Problem
 from kron.core.job.fields import parse_instant
 from kron.core.workflow import InvalidWorkflowError
-from kron.fronts.service.api.middleware import name_of
 from kron.fronts.service.api.workflow_models import (
     EXAMPLE,
     Accepted,
@@ -17,11 +16,12 @@ from kron.fronts.service.api.workflow_models import (
     WorkflowVersions,
     WorkflowView,
 )
-from kron.fronts.service.auth.principal import own_user
+from kron.fronts.service.auth.principal import default_owner
 from kron.fronts.service.documents import Document, time_text
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.run_launcher import RunLauncher, Wanted
 from kron.fronts.service.settings import Settings
+from kron.fronts.service.url import name_of
 from kron.launchers.workflow import UnknownWorkflowError, find_workflow
 
 Dag = Annotated[dict[str, Any], Body(openapi_examples={"report": {"value": EXAMPLE}})]
@@ -52,7 +52,7 @@ def _add_deployment(router: APIRouter, registrar: Registrar) -> None:
     ) -> Document:
         """Keep a version of a workflow, which never changes, and have its triggers' schedules follow it."""
         name = name_of(workflow_id)
-        owner = _owner_of(name, dag, user_id) or own_user()
+        owner = _owner_of(name, dag, user_id) or default_owner()
         answer = await registrar.deploy_workflow(name, version, dag, user_id=owner, dry_run=dry_run)
         if answer["new"] and not dry_run:
             response.status_code = HTTPStatus.CREATED

@@ -1,4 +1,4 @@
-"""The audit: every change that somebody makes, with what was before and what is after, without secrets."""
+"""The audit log: every change a caller makes, with the state before and after, secrets redacted."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,18 +7,17 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.record import AuditRecord, JobRecord, RunKind
 from kron.core.plan.step import Change
 from kron.core.workflow import WorkflowRecord
-from kron.fronts.service.auth.owner import owner_of
-from kron.fronts.service.auth.principal import present_caller, present_request
-from kron.fronts.service.documents import launcher_view
+from kron.fronts.service.auth.principal import owner_of, present_caller, present_request
+from kron.fronts.service.documents import Document, launcher_view, time_text
 
-# How many of the runs that somebody asked for at once are written out.
+# How many keys of runs that one request started are listed.
 MAX_RUNS = 100
 
 
 def audit_of(
     created: Sequence[JobRecord], changed: Sequence[Change], before: Mapping[str, JobRecord], *, now: int
 ) -> list[AuditRecord]:
-    """Return what is written for the audit of a change; reports of executors change nothing of a schedule."""
+    """Return the audit records of a write; reports of executors change no schedule and have none."""
     entries = [_entry("create", job, None, _state_of(job), now=now) for job in created]
     for change in changed:
         old = before.get(change.job.identity)
@@ -28,21 +27,21 @@ def audit_of(
 
 
 def _changes(old: JobRecord, change: Change, now: int) -> list[AuditRecord]:
-    was, is_now = _state_of(old), _state_of(change.job)
+    before, after = _state_of(old), _state_of(change.job)
     entries = []
     if change.job.deleted_at is not None and old.deleted_at is None:
-        entries.append(_entry("delete", old, was, None, now=now))
+        entries.append(_entry("delete", old, before, None, now=now))
     elif change.job.deleted_at is None and old.deleted_at is not None:
-        entries.append(_entry("create", change.job, None, is_now, now=now))
-    elif was != is_now:
-        entries.append(_entry(_action_of(old, change.job), change.job, was, is_now, now=now))
-    asked = [run for run in change.inserts if run.reason is Reason.ASKED]
+        entries.append(_entry("create", change.job, None, after, now=now))
+    elif before != after:
+        entries.append(_entry(_action_of(old, change.job), change.job, before, after, now=now))
+    manual = [run for run in change.inserts if run.reason is Reason.ASKED]
     for action in ("run", "backfill"):
-        # A period from before the schedule's creation is backfilled as itself.
-        keys = [run.key for run in asked if (run.kind is RunKind.MANUAL) == (action == "run")]
+        # A period from before the schedule's creation is backfilled as a period, not as a manual run.
+        keys = [run.key for run in manual if (run.kind is RunKind.MANUAL) == (action == "run")]
         if keys:
-            after = {"runs": len(keys), "idempotency_keys": keys[:MAX_RUNS]}
-            entries.append(_entry(action, change.job, None, after, now=now))
+            started = {"runs": len(keys), "idempotency_keys": keys[:MAX_RUNS]}
+            entries.append(_entry(action, change.job, None, started, now=now))
     return entries
 
 
@@ -81,7 +80,7 @@ def _entry(
 
 
 def deployment_entry(record: WorkflowRecord) -> AuditRecord:
-    """Return what is written for the audit of a workflow's new version."""
+    """Return the audit record of a new workflow version."""
     return AuditRecord(
         at=record.created_at,
         who=present_caller().name,
@@ -92,3 +91,17 @@ def deployment_entry(record: WorkflowRecord) -> AuditRecord:
         before=None,
         after=json.dumps({"workflow_id": record.workflow_id, "version": record.version}),
     )
+
+
+def audit_view(record: AuditRecord) -> Document:
+    """Return an audit record as the API shows it."""
+    return {
+        "at": time_text(record.at),
+        "who": record.who,
+        "request_id": record.request_id,
+        "action": record.action,
+        "name": record.identity,
+        "user_id": record.user_id,
+        "before": None if record.before is None else json.loads(record.before),
+        "after": None if record.after is None else json.loads(record.after),
+    }

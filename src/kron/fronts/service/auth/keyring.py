@@ -1,4 +1,4 @@
-"""The keyring: keys from a secret, a file or an address, read again when they may have changed."""
+"""The keyring: verification keys from a secret, a file or a URL, reloaded when they may have changed."""
 
 import asyncio
 import logging
@@ -11,8 +11,8 @@ from kron.fronts.service.auth.key import InvalidKeysError, Key, keys_of
 from kron.ports import Clock
 
 _log = logging.getLogger("kron.service")
-# How long keys are believed without a look, how soon an unknown name is looked up again, and how long keys
-# whose source cannot be read are still used, in seconds.
+# In seconds: how long keys are cached, how soon an unknown key id reloads them, and how long they are used
+# while their source cannot be read.
 FRESH_S, SOON_S, STALE_S = 300.0, 10.0, 3_600.0
 MAX_BYTES = 262_144
 TIMEOUT_S = 5.0
@@ -20,7 +20,7 @@ Read = Callable[[], Awaitable[bytes]]
 
 
 class Keyring:
-    """Finds the keys that a token may be signed with."""
+    """Finds the keys that can verify a token."""
 
     def __init__(
         self,
@@ -39,29 +39,29 @@ class Keyring:
         self._reading = asyncio.Lock()
 
     async def find(self, name: str | None, algorithm: str) -> list[Key]:
-        """Return the keys that may have signed a token with this header."""
+        """Return the keys for a token with this key id and algorithm."""
         if self._read is not None and self._is_due(FRESH_S):
             await self._refresh()
         found = self._matching(name, algorithm)
         if not found and self._read is not None and self._is_due(SOON_S):
-            # Perhaps the key is newer than what we know.
+            # The key may be newer than the cached ones.
             await self._refresh()
             found = self._matching(name, algorithm)
         return found
 
     async def load(self) -> None:
-        """Read the keys now, and raise if they cannot be used."""
+        """Load the keys, or raise InvalidKeysError."""
         if self._read is not None:
             await self._take(await self._read())
 
     async def begin(self) -> None:
-        """Read the keys before anybody asks; a file must be there, an address may answer later."""
+        """Load the keys at startup; a file must exist, a URL may become available later."""
         try:
             await self.load()
         except InvalidKeysError as error:
             if not _is_address(str(self._source)):
                 raise
-            _log.warning("keys of tokens cannot be read yet: %s", error)
+            _log.warning("token keys cannot be loaded yet: %s", error)
 
     def _matching(self, name: str | None, algorithm: str) -> list[Key]:
         known = (*self._fixed, *self._keys)
@@ -75,17 +75,17 @@ class Keyring:
         return self._clock.monotonic() - self._tried_at >= min(after_s, FRESH_S)
 
     async def _refresh(self) -> None:
-        """Read the keys again; if that fails the old ones count a while longer."""
+        """Reload the keys; if that fails, the cached ones are used until they are stale."""
         before = self._tried_at
         async with self._reading:
             if self._tried_at != before or self._read is None:
-                # Somebody else did while we waited.
+                # Another request reloaded them while this one waited for the lock.
                 return
             self._tried_at = self._clock.monotonic()
             try:
                 await self._take(await self._read())
             except InvalidKeysError as error:
-                _log.warning("keys of tokens cannot be read again: %s", error)
+                _log.warning("token keys cannot be reloaded: %s", error)
                 if self._clock.monotonic() - self._good_at > STALE_S:
                     self._keys = ()
 

@@ -1,4 +1,4 @@
-"""The sentry: every request passes it before anything of it is read, and goes on in its caller's name."""
+"""Authentication and authorization of every request, before its body is read."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -12,30 +12,29 @@ from starlette.types import Scope as ASGIScope
 
 from kron.core.errors import KronError
 from kron.core.redaction import RUN_TOKEN_PREFIX
-from kron.fronts.service.api import problem
-from kron.fronts.service.api.middleware import name_of
 from kron.fronts.service.auth.permissions import Need, find
 from kron.fronts.service.auth.principal import (
-    ANYBODY,
-    NOBODY,
+    ANONYMOUS,
+    UNRESTRICTED,
     Caller,
     ForbiddenError,
     TokenScope,
-    UnknownCallerError,
+    UnauthenticatedError,
     calling,
 )
 from kron.fronts.service.auth.tls import PEER
 from kron.fronts.service.auth.token import TokenReader
+from kron.fronts.service.url import name_of
 from kron.launchers.run_token import is_run_token_of
 
 ErrorResponder = Callable[[Request, Exception], Response]
 COOKIE = "kron_token"
-# What becomes of the token of a run: who it speaks for may do nothing but report.
+# The caller of a request with a run token: it can report on its run and nothing else.
 EXECUTOR = Caller("executor", frozenset({TokenScope.RUN}), None)
 
 
 class Authenticator:
-    """Finds out who calls: by a token, by a certificate, or not at all where nobody has to say."""
+    """Authenticates callers by token or client certificate; with `is_open`, every caller is unrestricted."""
 
     def __init__(
         self,
@@ -51,32 +50,32 @@ class Authenticator:
         self.is_open = is_open
 
     async def begin(self) -> None:
-        """Read the keys of tokens, and raise if that can never work."""
+        """Load the token keys, and raise if they can never be loaded."""
         if self._reader is not None:
             await self._reader.keyring.begin()
 
     async def caller_of(self, scope: ASGIScope, need: Need) -> Caller:
-        """Return who makes a request, or raise."""
+        """Return the caller of a request, or raise UnauthenticatedError."""
         if self.is_open:
-            return ANYBODY
-        if need.right is None:
-            return NOBODY
+            return UNRESTRICTED
+        if need.scope is None:
+            return ANONYMOUS
         token = _bearer_of(scope) or (_cookie_of(scope) if need.page else None)
         if token is not None and need.run_token and token.startswith(RUN_TOKEN_PREFIX):
             return self._executor(token, scope)
         return self._peer(scope) if token is None else await self.caller_with(token)
 
     async def caller_with(self, token: str) -> Caller:
-        """Return who a token speaks for, or raise."""
+        """Return the caller a token authenticates, or raise UnauthenticatedError."""
         if self._reader is None:
-            raise UnknownCallerError("tokens are not accepted here")
+            raise UnauthenticatedError("tokens are not accepted here")
         return await self._reader.caller_of(token)
 
     def _executor(self, token: str, scope: ASGIScope) -> Caller:
         key = name_of(scope["path"].split("/")[2])
         if self._run_secret is None or not is_run_token_of(token, self._run_secret, key):
-            raise UnknownCallerError("the token is not of this run")
-        # Each run is a caller of its own, so that no others can use up what it may ask.
+            raise UnauthenticatedError("the token belongs to another run")
+        # Each run has a name and so a rate limit, so that others cannot use it up.
         return EXECUTOR._replace(name=f"run {key}")
 
     def _peer(self, scope: ASGIScope) -> Caller:
@@ -85,33 +84,33 @@ class Authenticator:
         if caller is not None:
             return caller
         if isinstance(subject, str):
-            raise UnknownCallerError(f"nobody is listed in client_subjects for the certificate of {subject}")
-        raise UnknownCallerError("a token is missing: send it as `Authorization: Bearer ...`")
+            raise UnauthenticatedError(f"client_subjects has no entry for the certificate of {subject}")
+        raise UnauthenticatedError("no token; send one as `Authorization: Bearer ...`")
 
 
 class AuthMiddleware:
-    """Wraps the API: who calls, whether they may, and how often; then their request goes on.
+    """Authenticates, rate limits and authorizes each request, then passes it on in its caller's name.
 
-    What is not in the table of routes is answered here, so that nothing unguarded can be reached.
+    Unknown routes are answered here, so that no route without a permission can be reached.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         *,
-        porter: Authenticator,
+        authenticator: Authenticator,
+        answer: ErrorResponder,
         admit: Callable[[Caller], None] = lambda _: None,
-        answer: ErrorResponder = problem.of_refusal,
     ) -> None:
         self._app = app
         self._answer = answer
-        self._porter = porter
+        self._authenticator = authenticator
         self._admit = admit
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        """Let a request pass, or answer why not."""
+        """Pass an authorized request on, or answer with the error."""
         if scope["type"] != "http":
-            raise AssertionError("there are only requests")
+            raise AssertionError("only HTTP requests are served")
         try:
             caller = await self._allowed(scope)
         except (KronError, HTTPException) as error:
@@ -121,35 +120,34 @@ class AuthMiddleware:
                 await self._app(scope, receive, send)
 
     def _refusal(self, scope: ASGIScope, error: Exception) -> Response:
-        """Return what is answered to a request that is not let through; a browser learns where to sign in."""
+        """Return the response to a denied request; a browser is redirected to the login page."""
         need = find(scope["method"], scope["path"]).need
-        if isinstance(error, UnknownCallerError) and need is not None and need.page:
+        if isinstance(error, UnauthenticatedError) and need is not None and need.page:
             return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
         return self._answer(Request(scope), error)
 
     async def _allowed(self, scope: ASGIScope) -> Caller:
         need, methods = find(scope["method"], scope["path"])
-        # What does not exist is nobody's business but of those who may look.
-        wanted = need or Need(TokenScope.READ)
-        caller = await self._porter.caller_of(scope, wanted)
+        # Whether a path exists is shown to authenticated callers only.
+        caller = await self._authenticator.caller_of(scope, need or Need(TokenScope.READ))
         self._admit(caller)
         if need is None and methods:
             raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(sorted(methods))})
         if need is None:
             raise HTTPException(HTTPStatus.NOT_FOUND)
-        if need.right is not None and not caller.may(need.right):
-            raise ForbiddenError(right=need.right)
+        if need.scope is not None and not caller.may(need.scope):
+            raise ForbiddenError(scope=need.scope)
         return caller
 
 
 def _bearer_of(scope: ASGIScope) -> str | None:
-    """Return the token of a request; several, or another kind of proof, are none."""
-    found: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
-    if not found:
+    """Return the bearer token of a request, or None; any other `Authorization` is an error."""
+    headers: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+    if not headers:
         return None
-    kind, _, token = found[0].decode("latin-1").strip().partition(" ")
-    if len(found) > 1 or kind.lower() != "bearer" or not token.strip():
-        raise UnknownCallerError("the header Authorization must be `Bearer` and one token")
+    kind, _, token = headers[0].decode("latin-1").strip().partition(" ")
+    if len(headers) > 1 or kind.lower() != "bearer" or not token.strip():
+        raise UnauthenticatedError("the Authorization header must be `Bearer` and one token")
     return token.strip()
 
 

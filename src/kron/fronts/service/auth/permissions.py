@@ -1,4 +1,4 @@
-"""The one table of what each route asks of its caller; a route that is not in it is refused to everybody."""
+"""Permissions: the scope that each route requires. A route without an entry is denied to every caller."""
 
 import re
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from kron.fronts.service.auth.principal import TokenScope
 
 
 class Need(NamedTuple):
-    """What a route needs: a right, or none at all; an executor may come with the token of its run instead.
+    """What a route requires: a scope, or None for a public route.
 
-    A page is looked at in a browser, which shows who calls by a cookie.
+    With `run_token`, an executor may use the token of its run. With `page`, a browser may use a cookie.
     """
 
-    right: TokenScope | None
+    scope: TokenScope | None
     run_token: bool = False
     page: bool = False
 
 
-READ, WRITE, RUN, ADMIN = (Need(right) for right in TokenScope)
+READ, WRITE, RUN, ADMIN = (Need(scope) for scope in TokenScope)
 OPEN = Need(None)
 PAGE = Need(TokenScope.READ, page=True)
 NEEDS: dict[tuple[str, str], Need] = {
@@ -57,7 +57,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("PUT", "/workflows/{workflow_id}/versions/{version}"): WRITE,
     ("GET", "/workflows/{workflow_id}/versions/{version}"): READ,
     ("GET", "/workflows/{workflow_id}"): READ,
-    # What workers elsewhere ask for; whoever knew another's key could take its run.
+    # For workers on other hosts: with the key of another tenant's run, a caller could start it.
     ("POST", "/run-launcher/start"): ADMIN,
     ("POST", "/schedules/{schedule_id}/run"): RUN,
     ("POST", "/schedules/{schedule_id}/backfill"): RUN,
@@ -66,23 +66,23 @@ NEEDS: dict[tuple[str, str], Need] = {
 
 
 class UnguardedRouteError(KronError):
-    """A route exists of which nobody has said who may call it."""
+    """A route has no entry in the permissions."""
 
     code = "unguarded_route"
 
     def __init__(self, routes: Sequence[str]) -> None:
-        super().__init__(f"Nobody has said who may call {', '.join(routes)}", routes=list(routes))
+        super().__init__(f"No permission is defined for {', '.join(routes)}", routes=list(routes))
 
 
 def check_routes(routes: Sequence[BaseRoute]) -> None:
-    """Refuse to begin with a route that is not in the table; the sentry would refuse it to everybody."""
+    """Raise for routes without a permission, at startup: the middleware would deny them to every caller."""
     missing = sorted(" ".join(route) for route in methods_of(routes) if route not in NEEDS)
     if missing:
         raise UnguardedRouteError(missing)
 
 
 def methods_of(routes: Sequence[BaseRoute]) -> list[tuple[str, str]]:
-    """Return every method and path there is, of routers inside routers too; HEAD is as good as GET."""
+    """Return every method and path, nested routers included; HEAD counts as GET."""
     found: list[tuple[str, str]] = []
     for route in routes:
         inner = getattr(route, "original_router", None)
@@ -98,16 +98,16 @@ def methods_of(routes: Sequence[BaseRoute]) -> list[tuple[str, str]]:
 
 
 class RouteAccess(NamedTuple):
-    """What is known of a request's path: what its method needs, and which methods there are at all."""
+    """The permission of a request's method and path, and the methods that its path has."""
 
     need: Need | None
     methods: frozenset[str]
 
 
 def find(method: str, path: str) -> RouteAccess:
-    """Return what a request needs; a path without parameters goes before one that fits by them.
+    """Return the permission of a request; a path without parameters takes precedence.
 
-    The methods of a path that has not this one are those of the first that fits.
+    Where no path has this method, the methods are those of the first path that matches.
     """
     method = "GET" if method == "HEAD" else method
     methods: frozenset[str] = frozenset()

@@ -1,20 +1,25 @@
-"""Callers: who asks, what they may do, and whose schedules are theirs."""
+"""Principals: who makes a request, which scopes they hold, and whose schedules they can access."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from kron.core.errors import KronError
 from kron.core.identity import identity_fault
+from kron.core.job.fields import refuse
 
-# The longest name of a user, in bytes: it stands before the names of their schedules.
+# The longest name of a user, in bytes: it is the prefix of their schedules' names.
 MAX_USER = 200
+# How many launcher texts are kept parsed, to know the owners of schedules.
+MAX_OWNERS = 4_096
 
 
 class TokenScope(StrEnum):
-    """What a caller may be allowed to do. Whoever is `admin` may do everything, for everybody."""
+    """A permission that a caller holds; `admin` includes the others, for every tenant."""
 
     READ = "read"
     WRITE = "write"
@@ -22,101 +27,8 @@ class TokenScope(StrEnum):
     ADMIN = "admin"
 
 
-class Caller(NamedTuple):
-    """Who makes a request: a name for the audit, their rights, and the users whose schedules are theirs.
-
-    The first of `users` is who a new schedule belongs to if nothing else is said. With None, all are theirs.
-    """
-
-    name: str
-    rights: frozenset[TokenScope]
-    users: tuple[str, ...] | None
-
-    def may(self, right: TokenScope) -> bool:
-        """Say whether this caller has a right."""
-        return right in self.rights or TokenScope.ADMIN in self.rights
-
-    def sees(self, user: str | None) -> bool:
-        """Say whether what belongs to a user is this caller's; what belongs to nobody is the admins'."""
-        return self.users is None or user in self.users
-
-
-EVERYTHING = frozenset({TokenScope.ADMIN})
-# The program itself, which nobody has to let in; whoever calls where nobody has to say who they are; and
-# somebody of whom nothing is known.
-PROGRAM = Caller("program", EVERYTHING, None)
-ANYBODY = Caller("anybody", EVERYTHING, None)
-NOBODY = Caller("nobody", frozenset(), ())
-
-
-class Visit(NamedTuple):
-    """A request under way: who makes it, its id, and the keys of the runs that were shown so far."""
-
-    caller: Caller
-    request_id: str | None
-    shown: set[str]
-
-
-_present: ContextVar[Visit | None] = ContextVar("kron_visit", default=None)
-
-
-def present_caller() -> Caller:
-    """Return who made the request under way; outside of requests it is the program itself."""
-    visit = _present.get()
-    return PROGRAM if visit is None else visit.caller
-
-
-def own_user() -> str | None:
-    """Return the user that what the present caller makes belongs to if nothing else is said."""
-    users = present_caller().users
-    return users[0] if users else None
-
-
-def present_request() -> str | None:
-    """Return the id of the request under way, if there is one."""
-    visit = _present.get()
-    return None if visit is None else visit.request_id
-
-
-def shown_keys() -> set[str]:
-    """Return the keys of the runs that the request under way was shown; outside of requests nobody counts."""
-    visit = _present.get()
-    return set() if visit is None else visit.shown
-
-
-@contextmanager
-def calling(caller: Caller, request_id: str | None = None) -> Iterator[None]:
-    """Act for a caller."""
-    token = _present.set(Visit(caller, request_id, set()))
-    try:
-        yield
-    finally:
-        _present.reset(token)
-
-
-def rights_of(words: object) -> frozenset[TokenScope]:
-    """Return the rights that are named in a list, or in a text with spaces; other words mean nothing here."""
-    listed = words.split() if isinstance(words, str) else words
-    known = {right.value for right in TokenScope}
-    named = listed if isinstance(listed, list | tuple | frozenset) else ()
-    return frozenset(TokenScope(word) for word in named if isinstance(word, str) and word in known)
-
-
-def prefix_of(user: str) -> str:
-    """Return what the names of a user's schedules begin with; no other user's can begin so."""
-    return user.replace("%", "%25").replace("/", "%2F") + "/"
-
-
-def slug_of(user: str) -> str:
-    """Return what the names of a user's workflows begin with, in signs that such names may have."""
-    signs = (
-        sign if sign.isascii() and (sign.isalnum() or sign == "-") else f"_{ord(sign):x}_" for sign in user
-    )
-    return "".join(signs) + "."
-
-
-class UnknownCallerError(KronError):
-    """A request does not show who makes it, or shows it in a way that cannot be trusted."""
+class UnauthenticatedError(KronError):
+    """A request has no valid credentials."""
 
     code = "unauthenticated"
 
@@ -126,16 +38,16 @@ class UnknownCallerError(KronError):
 
 
 class ForbiddenError(KronError):
-    """A caller is known and may not do this."""
+    """An authenticated caller lacks a scope."""
 
     code = "forbidden"
 
-    def __init__(self, *, right: TokenScope) -> None:
-        super().__init__(f'Not allowed: this needs the scope "{right}"', scope=right.value)
+    def __init__(self, *, scope: TokenScope) -> None:
+        super().__init__(f'Not allowed: needs scope "{scope}"', scope=scope.value)
 
 
-class TooManyError(KronError):
-    """A caller asks more often, or for more, than is allowed; `wait_s` says when to come back, if ever."""
+class LimitExceededError(KronError):
+    """A caller exceeds a rate limit or a quota; `wait_s` is the time until a retry can succeed, if any."""
 
     code = "too_many"
 
@@ -144,8 +56,145 @@ class TooManyError(KronError):
         self.wait_s = wait_s
 
 
-def user_of(name: object) -> str:
-    """Return the name of a user or group, or raise."""
+class Caller(NamedTuple):
+    """Who makes a request: a name for the audit log, scopes, and the users whose schedules they can access.
+
+    The first of `users` is the default owner of new schedules. None gives access to all users.
+    """
+
+    name: str
+    scopes: frozenset[TokenScope]
+    users: tuple[str, ...] | None
+
+    def may(self, scope: TokenScope) -> bool:
+        """Return whether this caller holds a scope."""
+        return scope in self.scopes or TokenScope.ADMIN in self.scopes
+
+    def sees(self, user: str | None) -> bool:
+        """Return whether this caller can access a user's schedules; those without an owner need admin."""
+        return self.users is None or user in self.users
+
+
+EVERYTHING = frozenset({TokenScope.ADMIN})
+# Kron's own code outside of requests; any caller where authentication is off; a caller of a public route.
+PROGRAM = Caller("program", EVERYTHING, None)
+UNRESTRICTED = Caller("anybody", EVERYTHING, None)
+ANONYMOUS = Caller("nobody", frozenset(), ())
+
+
+class RequestContext(NamedTuple):
+    """The current request: its caller, its id, and the keys of the runs it has listed."""
+
+    caller: Caller
+    request_id: str | None
+    listed_keys: set[str]
+
+
+_current: ContextVar[RequestContext | None] = ContextVar("kron_request", default=None)
+
+
+def present_caller() -> Caller:
+    """Return the caller of the current request; outside of requests, Kron itself."""
+    context = _current.get()
+    return PROGRAM if context is None else context.caller
+
+
+def default_owner() -> str | None:
+    """Return the owner of what the current caller creates, unless the request names one."""
+    users = present_caller().users
+    return users[0] if users else None
+
+
+def present_request() -> str | None:
+    """Return the id of the current request, if any."""
+    context = _current.get()
+    return None if context is None else context.request_id
+
+
+def listed_keys() -> set[str]:
+    """Return the keys of the runs that the current request has listed; outside of requests none is kept."""
+    context = _current.get()
+    return set() if context is None else context.listed_keys
+
+
+@contextmanager
+def calling(caller: Caller, request_id: str | None = None) -> Iterator[None]:
+    """Act on behalf of a caller."""
+    token = _current.set(RequestContext(caller, request_id, set()))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+# --- names and owners ----------------------------------------------------------------------------
+
+
+def parse_user(name: object) -> str:
+    """Return the name of a user or group, or raise UnauthenticatedError."""
     if not isinstance(name, str) or identity_fault(name) is not None or len(name.encode()) > MAX_USER:
-        raise UnknownCallerError(f"the token names no user, or one with more than {MAX_USER} bytes")
+        raise UnauthenticatedError(f'the token\'s "sub" and "groups" must be names of 1 to {MAX_USER} bytes')
     return name
+
+
+def parse_scopes(value: object) -> frozenset[TokenScope]:
+    """Return the scopes of a list, or of a text separated by spaces; unknown ones are ignored."""
+    listed = value.split() if isinstance(value, str) else value
+    known = {scope.value for scope in TokenScope}
+    names = listed if isinstance(listed, list | tuple | frozenset) else ()
+    return frozenset(TokenScope(name) for name in names if isinstance(name, str) and name in known)
+
+
+def schedule_prefix(user: str) -> str:
+    """Return the prefix of a user's schedule names; no two users share one."""
+    return user.replace("%", "%25").replace("/", "%2F") + "/"
+
+
+def workflow_prefix(user: str) -> str:
+    """Return the prefix of a user's workflow names, in the characters that such names allow."""
+    escaped = (
+        character
+        if character.isascii() and (character.isalnum() or character == "-")
+        else f"_{ord(character):x}_"
+        for character in user
+    )
+    return "".join(escaped) + "."
+
+
+@lru_cache(maxsize=MAX_OWNERS)
+def owner_of(launcher: str) -> str | None:
+    """Return the user who owns a schedule, from its stored launcher; None if it has no owner."""
+    try:
+        owner = json.loads(launcher).get("user_id")
+    except (ValueError, AttributeError):
+        return None
+    return owner if isinstance(owner, str) else None
+
+
+# --- client certificates -------------------------------------------------------------------------
+
+
+def parse_subjects(document: object) -> Mapping[str, Caller]:
+    """Return the callers of client certificates: `{"CN=ci": {"user_id": "ci", "scopes": ["read"]}}`."""
+    if not isinstance(document, Mapping):
+        raise refuse(document, "must be an object of subjects")
+    return {str(subject): _parse_subject(str(subject), entry) for subject, entry in document.items()}
+
+
+def _parse_subject(subject: str, entry: object) -> Caller:
+    if not isinstance(entry, Mapping) or not set(entry) <= {"user_id", "scopes", "groups"}:
+        raise refuse(subject, "must be an object with user_id, scopes and groups")
+    names = entry.get("scopes")
+    scopes = parse_scopes(names)
+    if not isinstance(names, list) or len(scopes) != len(names):
+        raise refuse(subject, f"scopes must be a list of {', '.join(TokenScope)}")
+    groups = entry.get("groups", [])
+    users = _parse_users(subject, [entry.get("user_id"), *(groups if isinstance(groups, list) else [None])])
+    return Caller(users[0], scopes, None if TokenScope.ADMIN in scopes else users)
+
+
+def _parse_users(subject: str, names: list[object]) -> tuple[str, ...]:
+    try:
+        return tuple(dict.fromkeys(parse_user(name) for name in names))
+    except UnauthenticatedError as cause:
+        raise refuse(subject, "user_id and groups must be names") from cause

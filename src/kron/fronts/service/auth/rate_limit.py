@@ -1,37 +1,37 @@
-"""How often a caller may ask: each has a bucket of requests that fills again at an even rate."""
+"""Rate limits: a token bucket of requests for each caller."""
 
 import math
 from collections import OrderedDict
 
-from kron.fronts.service.auth.principal import ANYBODY, NOBODY, Caller, TooManyError
+from kron.fronts.service.auth.principal import ANONYMOUS, UNRESTRICTED, Caller, LimitExceededError
 from kron.ports import Clock
 
-# How many callers are remembered; whoever was quiet longest is forgotten first, with a full bucket.
+# How many callers are tracked; the least recent one is dropped first, and starts again with a full bucket.
 MAX_CALLERS = 10_000
 
 
-class Rate:
-    """Counts requests by caller: so many a second, and twice as many at once."""
+class RateLimit:
+    """Limits the requests of each caller to a rate per second, with bursts of twice the rate."""
 
     def __init__(self, per_s: int, clock: Clock) -> None:
         self._per_s = per_s
         self._burst = 2 * per_s
         self._clock = clock
-        # What is left in a caller's bucket, and when that was so.
+        # The tokens left in each caller's bucket, and when they were counted.
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     @property
-    def remembered(self) -> int:
-        """Return how many callers are remembered."""
+    def tracked(self) -> int:
+        """Return how many callers are tracked."""
         return len(self._buckets)
 
     def admit(self, caller: Caller) -> None:
-        """Count a request of a caller who had to say who they are."""
-        if caller is not ANYBODY and caller is not NOBODY:
+        """Count a request of an authenticated caller, or raise LimitExceededError."""
+        if caller is not UNRESTRICTED and caller is not ANONYMOUS:
             self.take(caller.name)
 
     def take(self, name: str) -> None:
-        """Count a request, or raise if it is one too many."""
+        """Count a request under a name, or raise LimitExceededError."""
         if not self._per_s:
             return
         now = self._clock.monotonic()
@@ -40,7 +40,8 @@ class Rate:
         if left < 1:
             self._buckets[name] = left, now
             wait = math.ceil((1 - left) / self._per_s)
-            raise TooManyError(f"More than {self._per_s} requests a second; try again later", wait_s=wait)
+            message = f"Rate limit exceeded: {self._per_s} requests per second; retry after {wait} s"
+            raise LimitExceededError(message, wait_s=wait)
         self._buckets[name] = left - 1, now
         if len(self._buckets) > MAX_CALLERS:
             self._buckets.popitem(last=False)

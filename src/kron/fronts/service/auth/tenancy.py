@@ -1,6 +1,6 @@
-"""Tenancy: what a caller sees of the store, under every route and page.
+"""Tenancy: the part of the store that a caller can access, under every route and page.
 
-What belongs to others is as if it did not exist, so no answer can tell the two apart.
+Schedules and workflows of other tenants look as if they did not exist, so that no response reveals them.
 """
 
 from collections import Counter
@@ -19,26 +19,37 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.step import Change, JobState
+from kron.core.workflow import MAX_VERSION, NAME, InvalidWorkflowError, WorkflowRecord, WorkflowVersion
 from kron.fronts.service.auth.audit import audit_of
-from kron.fronts.service.auth.owner import owner_of
-from kron.fronts.service.auth.principal import Caller, TooManyError, prefix_of, present_caller, shown_keys
+from kron.fronts.service.auth.principal import (
+    Caller,
+    LimitExceededError,
+    listed_keys,
+    owner_of,
+    present_caller,
+    schedule_prefix,
+    workflow_prefix,
+)
 from kron.fronts.service.errors import InvalidScheduleError
-from kron.ports import Store, WriteResult
+from kron.launchers.spec import WorkflowSettings
+from kron.ports import Store, WorkflowStore, WriteResult
 
 
 class TenantStore:
-    """A store as the present caller sees it: only what is theirs. The program itself sees everything."""
+    """A store restricted to the current caller's tenants. Outside of requests it is unrestricted."""
 
     def __init__(self, store: Store, *, max_jobs: int = 0) -> None:
         self._store = store
-        # How many jobs a user may have; 0 for any number.
+        # The quota of jobs per user; 0 is unlimited.
         self.max_jobs = max_jobs
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
         """Return jobs with their open runs: those named, or all."""
         caller = present_caller()
-        cases = await self._store.cases(namespace, identities)
-        return [case for case in cases if _is_theirs(caller, case.job)]
+        states = await self._store.cases(namespace, identities)
+        if caller.users is None:
+            return states
+        return [state for state in states if caller.sees(owner_of(state.job.launcher))]
 
     async def find_jobs(
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
@@ -62,18 +73,18 @@ class TenantStore:
         """Return a job's runs, newest first."""
         if not await self._is_known(namespace, identity):
             return []
-        found = await self._store.runs(namespace, identity, before=before, limit=limit)
-        shown_keys().update(run.key for run in found)
-        return found
+        runs = await self._store.runs(namespace, identity, before=before, limit=limit)
+        listed_keys().update(run.key for run in runs)
+        return runs
 
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
-        """Return the runs with these keys, open or over."""
+        """Return the runs with these keys, open or ended."""
         runs = await self._store.find_runs(namespace, keys)
         if present_caller().users is None:
             return runs
-        cases = await self.cases(namespace, sorted({run.identity for run in runs}))
-        known = {case.job.identity for case in cases}
-        return [run for run in runs if run.identity in known]
+        states = await self.cases(namespace, sorted({run.identity for run in runs}))
+        visible = {state.job.identity for state in states}
+        return [run for run in runs if run.identity in visible]
 
     async def latest_runs(
         self,
@@ -84,7 +95,7 @@ class TenantStore:
         before: RunCursor | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
-        """Return the runs of all jobs, those whose records were made last first."""
+        """Return the runs of all jobs, the latest records first."""
         theirs = present_caller().users
         return await self._store.latest_runs(
             namespace, status=status, before=before, limit=limit, users=users if theirs is None else theirs
@@ -93,18 +104,18 @@ class TenantStore:
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int
     ) -> dict[str, list[RunRecord]]:
-        """Return the newest runs of each of some jobs, newest first."""
-        theirs = identities
+        """Return the newest runs of each job, newest first."""
+        visible = identities
         if present_caller().users is not None:
-            theirs = [case.job.identity for case in await self.cases(namespace, identities)]
-        return await self._store.newest_runs(namespace, theirs, limit=limit)
+            visible = [state.job.identity for state in await self.cases(namespace, identities)]
+        return await self._store.newest_runs(namespace, visible, limit=limit)
 
     async def note(self, namespace: str, entry: AuditRecord) -> None:
-        """Write something for the audit that changes no schedule."""
+        """Write an audit record without a change of a schedule."""
         await self._store.put(namespace, created=[], changed=[], audit=[entry], now=entry.at)
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
-        """Return a job's counted records, newest first."""
+        """Return a job's records of dropped ranges, newest first."""
         if not await self._is_known(namespace, identity):
             return []
         return await self._store.ranges(namespace, identity, at=at)
@@ -116,44 +127,48 @@ class TenantStore:
         return await self._store.epochs(namespace, identity)
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
-        """Return the earlier attempts of a run, oldest first; of one that the caller was just shown.
+        """Return the earlier attempts of a run, oldest first, if the current request has listed the run.
 
-        Others could compute the key, and no store finds every run by it.
+        A caller could compute the key of another tenant's run, and no store finds every run by its key.
         """
-        if present_caller().users is not None and key not in shown_keys():
+        if present_caller().users is not None and key not in listed_keys():
             return []
         return await self._store.attempts(namespace, key)
 
     async def put(
         self, namespace: str, *, created: Sequence[JobRecord], changed: Sequence[Change], now: int
     ) -> WriteResult:
-        """Write new and changed jobs in one transaction, or do nothing of it; the audit has it too."""
+        """Write new and changed jobs and their audit records in one transaction."""
         caller = present_caller()
         for job in (*created, *(change.job for change in changed)):
             _check_owner(caller, job)
         for job in created:
             _check_name(caller, job)
         names = [change.job.identity for change in changed]
-        known = {case.job.identity: case.job for case in await self.cases(namespace, names)} if names else {}
-        await self._check_room(namespace, [*created, *_come_to_count(changed, known)])
+        states = await self.cases(namespace, names) if names else []
+        known = {state.job.identity: state.job for state in states}
+        await self._check_quota(namespace, [*created, *_newly_owned(changed, known)])
         audit = audit_of(created, changed, known, now=now)
         return await self._store.put(namespace, created=created, changed=changed, audit=audit, now=now)
 
-    async def _check_room(self, namespace: str, further: Sequence[JobRecord]) -> None:
-        """Refuse more schedules than a user may have."""
-        owners = Counter(owner_of(job.launcher) for job in further)
+    async def _check_quota(self, namespace: str, added: Sequence[JobRecord]) -> None:
+        """Raise if a user would own more schedules than the quota allows."""
+        owners = Counter(owner_of(job.launcher) for job in added)
         for owner, more in owners.items():
             if not self.max_jobs or owner is None or present_caller().users is None:
                 continue
-            has = await self._store.count_jobs(namespace, JobFilter(users=[owner]))
-            if has + more > self.max_jobs:
-                said = f'"{owner}" has {has} schedules; with {more} more there would be over {self.max_jobs}'
-                raise TooManyError(said)
+            count = await self._store.count_jobs(namespace, JobFilter(users=[owner]))
+            if count + more > self.max_jobs:
+                message = (
+                    f'Quota exceeded: "{owner}" has {count} schedules, and {more} more would exceed the '
+                    f"quota of {self.max_jobs}"
+                )
+                raise LimitExceededError(message)
 
     async def audits(
         self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
     ) -> list[Audited]:
-        """Return changes that somebody made, the latest first."""
+        """Return audit records, the latest first."""
         users = present_caller().users
         if users is not None:
             wanted = wanted._replace(users=users)
@@ -165,46 +180,93 @@ class TenantStore:
         return bool(await self.cases(namespace, [identity]))
 
 
-def signed(document: object) -> object:
-    """Return a schedule that says whose it is: the caller's, where it says nothing."""
+def with_owner(document: object) -> object:
+    """Return a schedule document with an owner: the current caller, unless it names one."""
     users = present_caller().users
     if not users or not isinstance(document, Mapping) or document.get("user_id") is not None:
         return document
     return {**document, "user_id": users[0]}
 
 
-def own_name() -> str:
-    """Return a name that no other schedule has, among the caller's own."""
+def unique_name() -> str:
+    """Return a unique schedule name below the current caller's prefix."""
     users = present_caller().users
-    return f"{prefix_of(users[0]) if users else ''}{uuid4()}"
+    return f"{schedule_prefix(users[0]) if users else ''}{uuid4()}"
 
 
 def _check_owner(caller: Caller, job: JobRecord) -> None:
-    """Refuse to make something somebody else's."""
+    """Raise if a schedule would belong to another tenant."""
     owner = owner_of(job.launcher)
     if not caller.sees(owner):
-        problem = Problem("user_id", owner, f"must be one of yours: {', '.join(caller.users or ())}")
+        problem = Problem("user_id", owner, f"must be one of {', '.join(caller.users or ())}")
         raise InvalidScheduleError(schedule_id=job.identity, problems=[problem])
 
 
 def _check_name(caller: Caller, job: JobRecord) -> None:
-    """Refuse a name outside of its owner's own, so that nobody learns which names others have."""
+    """Raise for a name without its owner's prefix: names of other tenants must not be revealed."""
     owner = owner_of(job.launcher)
-    if caller.users is not None and owner is not None and not job.identity.startswith(prefix_of(owner)):
-        problem = Problem("schedule_id", job.identity, f'must begin with "{prefix_of(owner)}"')
+    if caller.users is not None and owner is not None and not job.identity.startswith(schedule_prefix(owner)):
+        problem = Problem("schedule_id", job.identity, f'must start with "{schedule_prefix(owner)}"')
         raise InvalidScheduleError(schedule_id=job.identity, problems=[problem])
 
 
-def _come_to_count(changed: Sequence[Change], known: Mapping[str, JobRecord]) -> list[JobRecord]:
-    """Return what its owner has not had so far: what was deleted and comes back, or was somebody else's."""
-    found = []
+def _newly_owned(changed: Sequence[Change], known: Mapping[str, JobRecord]) -> list[JobRecord]:
+    """Return the jobs that count anew for their owner: restored after a deletion, or given a new owner."""
+    jobs = []
     for change in changed:
         old = known.get(change.job.identity)
         had = old is not None and old.deleted_at is None and owner_of(old.launcher)
         if change.job.deleted_at is None and had != owner_of(change.job.launcher):
-            found.append(change.job)
-    return found
+            jobs.append(change.job)
+    return jobs
 
 
-def _is_theirs(caller: Caller, job: JobRecord) -> bool:
-    return caller.users is None or caller.sees(owner_of(job.launcher))
+# --- workflows -----------------------------------------------------------------------------------
+
+
+class TenantWorkflows:
+    """A workflow store restricted to the current caller's tenants."""
+
+    def __init__(self, workflows: WorkflowStore) -> None:
+        self._workflows = workflows
+        self.close = workflows.close
+
+    async def put(self, record: WorkflowRecord) -> WorkflowRecord:
+        """Store a version unless it exists; return the stored one."""
+        _check_workflow_owner(record.workflow_id, record.user_id)
+        return await self._workflows.put(record)
+
+    async def check_use(self, schedule_id: str, settings: WorkflowSettings) -> None:
+        """Raise for a schedule of a workflow that its owner does not own, whether it exists or not."""
+        workflow_id, owner = settings.workflow_id, settings.user_id
+        if present_caller().users is None or workflow_id.startswith(workflow_prefix(owner)):
+            return
+        possible = NAME.fullmatch(workflow_id) and 0 <= settings.version <= MAX_VERSION
+        record = await self._workflows.get(workflow_id, settings.version) if possible else None
+        if record is None or record.user_id != owner:
+            problem = Problem("workflow_id", workflow_id, f'must start with "{workflow_prefix(owner)}"')
+            raise InvalidScheduleError(schedule_id=schedule_id, problems=[problem])
+
+    async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
+        """Return a version, or None."""
+        record = await self._workflows.get(workflow_id, version)
+        return record if record is not None and present_caller().sees(record.user_id) else None
+
+    async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
+        """Return the versions of a workflow, newest first."""
+        versions = await self._workflows.versions(workflow_id, limit=limit)
+        caller = present_caller()
+        return [version for version in versions if caller.sees(version.user_id)]
+
+
+def _check_workflow_owner(workflow_id: str, owner: str) -> None:
+    """Raise if a workflow would belong to another tenant, or its name lacks the owner's prefix."""
+    users = present_caller().users
+    if users is None:
+        return
+    if owner not in users:
+        problem = Problem("user_id", owner, f"must be one of {', '.join(users)}")
+        raise InvalidWorkflowError(workflow_id=workflow_id, problems=[problem])
+    if not workflow_id.startswith(workflow_prefix(owner)):
+        problem = Problem("workflow_id", workflow_id, f'must start with "{workflow_prefix(owner)}"')
+        raise InvalidWorkflowError(workflow_id=workflow_id, problems=[problem])

@@ -9,12 +9,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from kron.core.errors import InvalidOptionError
-from kron.fronts.service.auth.setup import Serving
+from kron.fronts.service.security import ServerOptions
 
 # How long a stop waits for requests under way, in seconds.
 REQUESTS_S = 5
 BUSY = "something else listens there; stop it, or take another port: --port 8081, or --port 0 for a free one"
-PLAIN: Serving = {"ws": "none"}
+PLAIN: ServerOptions = {"ws": "none"}
 
 
 class Server(uvicorn.Server):
@@ -39,7 +39,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def server_of(app: ASGIApp, told: Serving = PLAIN) -> Server:
+def server_of(app: ASGIApp, told: ServerOptions = PLAIN) -> Server:
     """Return a server of an application."""
     config = uvicorn.Config(
         app,

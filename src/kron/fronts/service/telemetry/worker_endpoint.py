@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from kron.app.worker import Worker
-from kron.fronts.service.api.admin import metrics_routes
-from kron.fronts.service.api.app import health_routes
+from kron.fronts.service.api.admin import health_routes, metrics_routes
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.settings import Settings

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from kron.fronts.service.auth.middleware import COOKIE, Authenticator
-from kron.fronts.service.auth.principal import TokenScope, UnknownCallerError
+from kron.fronts.service.auth.principal import TokenScope, UnauthenticatedError
 from kron.fronts.service.web.render import HEADERS, page, render
 
 READ = ["GET", "HEAD"]
@@ -19,13 +19,13 @@ TOO_LONG = f"the token has more than {MAX_COOKIE} bytes, which browsers do not k
 FOREIGN = "the request comes from another site"
 
 
-def login_routes(porter: Authenticator) -> APIRouter:
+def login_routes(authenticator: Authenticator) -> APIRouter:
     """Return the routes by which a browser signs in and out."""
     router = APIRouter(include_in_schema=False)
 
     @router.api_route("/login", methods=READ)
     async def form() -> Response:
-        return page(render("login.html", is_open=porter.is_open, error=None))
+        return page(render("login.html", is_open=authenticator.is_open, error=None))
 
     @router.post("/login")
     async def sign_in(request: Request) -> Response:
@@ -36,8 +36,8 @@ def login_routes(porter: Authenticator) -> APIRouter:
         if len(token) > MAX_COOKIE:
             return page(render("login.html", is_open=False, error=TOO_LONG), 401)
         try:
-            caller = await porter.caller_with(token)
-        except UnknownCallerError as refusal:
+            caller = await authenticator.caller_with(token)
+        except UnauthenticatedError as refusal:
             return page(render("login.html", is_open=False, error=refusal.reason), 401)
         if not caller.may(TokenScope.READ):
             return page(render("login.html", is_open=False, error=NOT_ALLOWED), 403)

@@ -11,16 +11,16 @@ from starlette.responses import Response
 from kron.core.plan.query import RunCursor
 from kron.core.plan.record import RunStatus
 from kron.core.time.instant import rfc3339
-from kron.fronts.service.api.cursor import cursor_of, place_of
 from kron.fronts.service.auth.principal import (
-    ANYBODY,
-    NOBODY,
-    own_user,
-    prefix_of,
+    ANONYMOUS,
+    UNRESTRICTED,
+    default_owner,
     present_caller,
-    slug_of,
+    schedule_prefix,
+    workflow_prefix,
 )
 from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.url import cursor_of, place_of
 from kron.fronts.service.web.api_reference import sections_of
 from kron.fronts.service.web.pages import RUNS, Pages
 from kron.fronts.service.web.render import asset, page, render
@@ -59,8 +59,8 @@ def _add_schedules(router: APIRouter, viewer: Pages) -> None:
             is_first=cursor is None,
             following=following,
             base=str(request.base_url).rstrip("/"),
-            prefix=prefix_of(own) if (own := own_user()) else "",
-            slug=slug_of(own) if own else "",
+            prefix=schedule_prefix(own) if (own := default_owner()) else "",
+            slug=workflow_prefix(own) if own else "",
         )
 
     @router.api_route("/ui/schedule", methods=READ)
@@ -124,4 +124,4 @@ async def _shown(template: str, viewer: Pages, **values: Any) -> Response:
 def _signed_in() -> str | None:
     """Return the name of who looks, where they had to say it."""
     caller = present_caller()
-    return None if caller in (ANYBODY, NOBODY) else caller.name
+    return None if caller in (UNRESTRICTED, ANONYMOUS) else caller.name

@@ -1,25 +1,22 @@
-"""The guard put together, as the settings say."""
+"""Security of a server as configured: authentication, TLS and connection limits."""
 
 import ssl
 from pathlib import Path
 from typing import Literal, TypedDict
 
 from kron.core.errors import InvalidOptionError
-from kron.fronts.service.api.middleware import MAX_HEAD
 from kron.fronts.service.auth.key import secret_key
 from kron.fronts.service.auth.keyring import Keyring
 from kron.fronts.service.auth.middleware import Authenticator
-from kron.fronts.service.auth.proof import has_proof, has_tokens
-from kron.fronts.service.auth.tls import PatientProtocol, protocol_with
+from kron.fronts.service.auth.tls import MAX_HEAD, TimeoutProtocol, protocol_with
 from kron.fronts.service.auth.token import TokenReader, TokenRules
 from kron.fronts.service.settings import Settings
 from kron.ports import Clock
 
-# How many connections there may be at once; one more is answered 503.
+# How many connections are served at once; one more is answered 503.
 MAX_CONNECTIONS = 1_000
-# Which setting is of no use, or dangerous, without which other: with authorities alone, whoever has any
-# certificate of theirs could do everything.
-NEEDED = (
+# Settings that need another one. With client authorities alone, every certificate they signed would be admin.
+REQUIRED = (
     ("tls_key", "tls_certificate"),
     ("tls_certificate", "tls_key"),
     ("tls_client_authorities", "tls_certificate"),
@@ -29,8 +26,18 @@ NEEDED = (
 DEFAULTS = Settings()
 
 
-def reader_of(settings: Settings, clock: Clock) -> TokenReader | None:
-    """Return what reads tokens, if any are accepted."""
+def accepts_tokens(settings: Settings) -> bool:
+    """Return whether keys are configured that verify tokens."""
+    return settings.jwt_keys is not None or settings.has_secret("jwt_secret")
+
+
+def requires_authentication(settings: Settings) -> bool:
+    """Return whether authentication is configured, by token or certificate, and therefore required."""
+    return accepts_tokens(settings) or bool(settings.client_subjects)
+
+
+def token_reader_of(settings: Settings, clock: Clock) -> TokenReader | None:
+    """Return the verifier of tokens, or None if tokens are not accepted."""
     secret = settings.secret_of("jwt_secret")
     if secret is None and settings.jwt_keys is None:
         return None
@@ -40,20 +47,20 @@ def reader_of(settings: Settings, clock: Clock) -> TokenReader | None:
     return TokenReader(keyring, rules, clock)
 
 
-def porter_of(settings: Settings, clock: Clock) -> Authenticator:
-    """Return what finds out who calls."""
+def authenticator_of(settings: Settings, clock: Clock) -> Authenticator:
+    """Return the authenticator of callers."""
     return Authenticator(
-        reader_of(settings, clock),
+        token_reader_of(settings, clock),
         subjects=settings.client_subjects.get,
         run_secret=settings.secret(),
-        is_open=not has_proof(settings),
+        is_open=not requires_authentication(settings),
     )
 
 
-class Serving(TypedDict, total=False):
-    """What a server is told about connections and certificates."""
+class ServerOptions(TypedDict, total=False):
+    """Options of uvicorn for connections and TLS."""
 
-    http: type[PatientProtocol]
+    http: type[TimeoutProtocol]
     ws: Literal["none"]
     limit_concurrency: int
     h11_max_incomplete_event_size: int
@@ -64,46 +71,46 @@ class Serving(TypedDict, total=False):
     ssl_cert_reqs: int
 
 
-def serving_of(settings: Settings) -> Serving:
-    """Return what a server is told.
+def server_options(settings: Settings) -> ServerOptions:
+    """Return the options of the server.
 
-    With authorities for clients, whoever shows no certificate is refused, unless a token would do.
+    With client authorities, a client needs a certificate, unless tokens are accepted too.
     """
-    told: Serving = {
+    options: ServerOptions = {
         "http": protocol_with(settings.patience_s),
         "ws": "none",
         "limit_concurrency": MAX_CONNECTIONS,
-        # What is larger gets no more than a short answer; what is a little too large is told so by the edge.
+        # Between MAX_HEAD and this, the API answers with a problem document; above, uvicorn with a line.
         "h11_max_incomplete_event_size": 2 * MAX_HEAD,
     }
     if settings.tls_certificate is None:
-        return told
-    told |= {"ssl_certfile": settings.tls_certificate, "ssl_keyfile": str(settings.tls_key)}
+        return options
+    options |= {"ssl_certfile": settings.tls_certificate, "ssl_keyfile": str(settings.tls_key)}
     if settings.tls_client_authorities is not None:
-        told |= {
+        options |= {
             "ssl_ca_certs": settings.tls_client_authorities,
-            "ssl_cert_reqs": int(ssl.CERT_OPTIONAL if has_tokens(settings) else ssl.CERT_REQUIRED),
+            "ssl_cert_reqs": int(ssl.CERT_OPTIONAL if accepts_tokens(settings) else ssl.CERT_REQUIRED),
         }
-    return told
+    return options
 
 
-def check_guard(settings: Settings) -> None:
-    """Refuse settings that do not go together, and files that cannot be used."""
-    for name, needs in NEEDED:
+def check_security(settings: Settings) -> None:
+    """Raise for settings that contradict each other, and for unusable certificate files."""
+    for name, needs in REQUIRED:
         if getattr(settings, name) and not getattr(settings, needs):
             value = "..." if name == "client_subjects" else getattr(settings, name)
             raise InvalidOptionError(option=name, value=value, reason=f"needs {needs} too")
-    if not has_tokens(settings):
+    if not accepts_tokens(settings):
         for name in ("jwt_issuer", "jwt_audience"):
             if getattr(settings, name) != getattr(DEFAULTS, name):
-                reason = "needs jwt_keys or jwt_secret_file too: without them nobody is asked for a token"
+                reason = "needs jwt_keys or jwt_secret_file too: without them no token is checked"
                 raise InvalidOptionError(option=name, value=getattr(settings, name), reason=reason)
     if settings.tls_certificate is not None:
         _check_files(settings)
 
 
 def _check_files(settings: Settings) -> None:
-    """Load what belongs to TLS, as the server will; its own words would name no file."""
+    """Load the TLS files as the server will: OpenSSL's errors do not name the file."""
     for name in ("tls_certificate", "tls_key", "tls_client_authorities"):
         path = getattr(settings, name)
         try:
@@ -113,7 +120,7 @@ def _check_files(settings: Settings) -> None:
             raise InvalidOptionError(option=name, value=path, reason=cause.strerror or str(cause)) from cause
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # Without a password of our own, OpenSSL would ask for one at the terminal.
+        # Without an explicit password, OpenSSL would prompt for one on the terminal.
         context.load_cert_chain(str(settings.tls_certificate), settings.tls_key, password="")
     except (ssl.SSLError, ValueError) as cause:
         reason = "it and tls_key must be a certificate and its private key, as PEM, without a password"

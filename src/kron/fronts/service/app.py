@@ -1,27 +1,24 @@
-"""The API: routes, errors, limits and OpenAPI put together."""
+"""The HTTP application: the API and the pages behind their middleware, and the OpenAPI document."""
 
-from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 
 from kron.core.errors import KronError
 from kron.fronts.service.api import problem
-from kron.fronts.service.api.admin import panel_routes
+from kron.fronts.service.api.admin import health_routes, panel_routes
 from kron.fronts.service.api.audit import audit_routes
 from kron.fronts.service.api.middleware import RequestMiddleware
-from kron.fronts.service.api.models import Health
 from kron.fronts.service.api.runs import run_routes
 from kron.fronts.service.api.schedules import schedule_routes
 from kron.fronts.service.api.workflows import workflow_routes
 from kron.fronts.service.auth.middleware import Authenticator, AuthMiddleware
 from kron.fronts.service.auth.permissions import check_routes
-from kron.fronts.service.auth.rate_limit import Rate
+from kron.fronts.service.auth.rate_limit import RateLimit
 from kron.fronts.service.client import Ask, LocalClient
-from kron.fronts.service.documents import Document
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.run_launcher import RunLauncher
 from kron.fronts.service.settings import Settings
@@ -32,29 +29,26 @@ from kron.fronts.service.web.login import login_routes
 from kron.fronts.service.web.routes import page_routes
 from kron.stores.url import store_kind_of
 
-# Where nobody has to say who they are.
-OPEN_DOOR = Authenticator(None, is_open=True)
+# Authentication is off.
+NO_AUTHENTICATION = Authenticator(None, is_open=True)
 
 
-def api_of(
+def app_of(
     registrar: Registrar,
     settings: Settings,
     *,
-    porter: Authenticator = OPEN_DOOR,
+    authenticator: Authenticator = NO_AUTHENTICATION,
     ask_worker: Ask = lambda: (None, None),
     launcher: RunLauncher | None = None,
     panel: Metrics | None = None,
 ) -> FastAPI:
-    """Return the API over a registrar, and over a run launcher if there is one.
-
-    `porter` finds out who calls, and `panel` counts what is done.
-    """
+    """Return the application over a registrar and, where there is one, a run launcher."""
     panel = panel or Metrics(registrar.whole, registrar.clock, kind=store_kind_of(settings.store_url))
     summary = "Schedules that say why."
     app = FastAPI(title="Kron", summary=summary, redirect_slashes=False, docs_url=None, redoc_url=None)
-    rate = Rate(settings.requests_per_s, registrar.clock)
+    rate_limit = RateLimit(settings.requests_per_s, registrar.clock)
     refuse = for_browsers(app, problem.of_refusal)
-    app.add_middleware(AuthMiddleware, porter=porter, admit=rate.admit, answer=refuse)
+    app.add_middleware(AuthMiddleware, authenticator=authenticator, admit=rate_limit.admit, answer=refuse)
     app.add_middleware(HttpMeter, requests=panel.requests, clock=panel.clock)
     app.add_middleware(RequestMiddleware, max_body=settings.max_body, patience_s=settings.patience_s)
     for kind, answer in (
@@ -64,42 +58,22 @@ def api_of(
         (Exception, problem.of_mistake),
     ):
         app.add_exception_handler(kind, for_browsers(app, answer))
-    desk = LocalClient(registrar, settings, ask_worker=ask_worker)
-    app.include_router(schedule_routes(desk, settings.max_page))
-    app.include_router(run_routes(desk, settings.max_page))
+    client = LocalClient(registrar, settings, ask_worker=ask_worker)
+    app.include_router(schedule_routes(client, settings.max_page))
+    app.include_router(run_routes(client, settings.max_page))
     app.include_router(workflow_routes(registrar, settings, launcher))
-    app.include_router(health_routes(desk))
+    app.include_router(health_routes(client))
     app.include_router(panel_routes(panel))
-    app.include_router(audit_routes(desk, settings.max_page))
-    app.include_router(login_routes(porter))
+    app.include_router(audit_routes(client, settings.max_page))
+    app.include_router(login_routes(authenticator))
     app.include_router(page_routes(registrar, app))
     check_routes(app.routes)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
 
 
-def health_routes(desk: LocalClient) -> APIRouter:
-    """Return the routes that say how the service is doing."""
-    router = APIRouter(tags=["health"])
-
-    @router.get("/healthz", response_model=Health, response_model_exclude_none=True)
-    async def healthz() -> Document:
-        """Say that the process answers."""
-        return {"status": "ok"}
-
-    @router.get("/readyz", response_model=Health, responses={503: {"model": Health}})
-    async def readyz(response: Response) -> Document:
-        """Say whether the store can be used and the worker works, or waits for its turn."""
-        document = await desk.health()
-        if document["status"] != "ok":
-            response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
-        return document
-
-    return router
-
-
 def _described(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document: every error is a problem document, and none is a 422."""
+    """Return the OpenAPI document: every error is a problem document, none is a 422."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         content = {problem.MEDIA_TYPE: {"schema": {"type": "object"}, "example": problem.EXAMPLE}}
