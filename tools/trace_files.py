@@ -19,7 +19,7 @@ import httpx
 
 import kron
 from kron.clocks.system import SystemClock
-from kron.fronts.service.api.app import api_of
+from kron.fronts.service.app import app_of
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.worker import ServiceWorker
@@ -68,7 +68,7 @@ class Recorder:
 
 async def trace_upsert(recorder: Recorder, registrar: Registrar, settings: Settings) -> list[set[str]]:
     """Return the files that run for a request whose expression was used before, and for a new one."""
-    transport = httpx.ASGITransport(api_of(registrar, settings))
+    transport = httpx.ASGITransport(app_of(registrar, settings))
     found = []
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         for name, expression in (("warm", "0 1 * * *"), ("known", "0 1 * * *"), ("traced", "* * * * * *")):
