@@ -51,12 +51,40 @@ def test_a_browser_signs_in_and_out(client: httpx.Client) -> None:
         assert browser.get("/").status_code == 303
 
 
+def test_the_page_of_a_paused_schedule_names_the_caller_who_paused_it(client: httpx.Client) -> None:
+    ann = {"Authorization": f"Bearer {token(scope='read write')}"}
+    launcher = {"kind": "http", "url": "http://127.0.0.1:9/"}
+    schedule: dict[str, object] = {
+        "schedule_id": "ann/p",
+        "cron_expr": "0 9 * * *",
+        "timezone": "UTC",
+        "launcher": launcher,
+    }
+
+    def put(path: str, document: dict[str, object]) -> None:
+        client.post(path, json=document, headers=ann).raise_for_status()
+
+    def is_named() -> bool:
+        page = client.get("/ui/schedule", params={"id": "ann/p"}, headers=ann)
+        return "Paused by <bdi>ann</bdi>: no run starts until the schedule is resumed." in page.text
+
+    put("/schedules/upsert", schedule)
+    assert not is_named()
+    put("/schedules/pause", {"schedule_id": "ann/p", "paused": True})
+    put("/schedules/upsert", {**schedule, "cron_expr": "0 10 * * *"})
+    assert is_named()
+    put("/schedules/pause", {"schedule_id": "ann/p", "paused": False})
+    assert not is_named()
+    put("/schedules/upsert", {**schedule, "paused": True})
+    assert is_named()
+
+
 @pytest.mark.parametrize(
     ("claims", "status", "said"),
     [
         ({"exp": 1}, 401, "expired"),
         ({"scope": "write"}, 403, "scope read"),
-        ({"groups": ["g" * 190 + str(number) for number in range(20)]}, 401, "browsers do not keep"),
+        ({"groups": ["g" * 190 + str(number) for number in range(20)]}, 401, "browsers do not store"),
     ],
 )
 def test_a_token_that_is_not_good_enough_is_not_kept(

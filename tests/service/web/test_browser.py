@@ -154,7 +154,7 @@ def turning(status: int) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("status", "seen"), [(503, ">No answer</button>"), (303, ">Signed out</button>")])
+@pytest.mark.parametrize(("status", "seen"), [(503, ">No response</button>"), (303, ">Signed out</button>")])
 def test_a_page_that_cannot_be_renewed_does_not_pretend_to_be_live(
     status: int, seen: str, tmp_path: Path
 ) -> None:

@@ -77,7 +77,7 @@ def test_an_empty_service_says_how_to_add_the_first_schedule(tmp_path: Path) -> 
         page = page_of(client, "/")
         assert "No schedules yet" in page.text
         assert f"curl {str(client.base_url).rstrip('/')}/schedules/upsert" in page.text
-        assert "Nothing has run yet" in page_of(client, "/ui/runs").text
+        assert "No schedule has run yet" in page_of(client, "/ui/runs").text
 
 
 def test_the_overview_says_when_a_schedule_runs_and_in_which_state_it_is(client: httpx.Client) -> None:
@@ -85,16 +85,24 @@ def test_the_overview_says_when_a_schedule_runs_and_in_which_state_it_is(client:
     added(client, "look-paused", cron_expr="0 9 * * mon-fri", timezone="Asia/Tokyo", paused=True)
     added(client, "look-utc", cron_expr="0 12 * * *")
     page = page_of(client, "/", search="look")
-    for words in ("At 02:30 every day", "30 2 * * * Europe/Berlin", "active", "paused", "no runs yet"):
+    for words in ("At 02:30 every day", "30 2 * * * Europe/Berlin", "active", "paused", "no runs"):
         assert words in page.text
     times = page.all("time")
     assert any(time.get("title", "").endswith("UTC") and "T" in time["datetime"] for time in times)
     days = [svg["aria-label"] for svg in page.all("svg")]
-    assert days[1].endswith(", if it were not paused")
-    assert days[2] == "Next 24 hours: 1 time"
-    # What is paused has no next start, whatever its times are.
-    assert page.text.count("not while it is paused") == 1
+    assert days[1].endswith(" if resumed")
+    assert days[2] == "Next 24 hours: 1 run"
+    # A paused schedule shows no next run.
+    rows = page.text.partition("look-paused")[2].partition("look-utc")[0]
+    assert "UTC" not in rows
     assert len([time for time in times if "T" in time["datetime"]]) == 3
+
+
+def test_without_authentication_a_paused_schedule_names_no_caller(client: httpx.Client) -> None:
+    added(client, "on-hold", paused=True)
+    words = "Paused: no run starts until the schedule is resumed."
+    assert words in page_of(client, "/ui/schedule", id="on-hold").text
+    assert 'title="Paused manually"' in client.get("/", params={"search": "on-hold"}).text
 
 
 def test_schedules_are_searched_filtered_and_shown_page_by_page(client: httpx.Client) -> None:
@@ -111,8 +119,8 @@ def test_schedules_are_searched_filtered_and_shown_page_by_page(client: httpx.Cl
     assert seen == [f"/ui/schedule?id=many%2F{number:03}" for number in range(120)]
     paused = page_of(client, "/", search="MANY/", state="paused")
     assert [a["href"][-3:] for a in paused.all("a") if a.get("class") == "name"] == ["000", "060"]
-    assert "No schedule fits" in page_of(client, "/", search="many/", state="failing").text
-    assert "No schedule fits" in page_of(client, "/", search="nobody\0").text
+    assert "No schedules found" in page_of(client, "/", search="many/", state="failing").text
+    assert "No schedules found" in page_of(client, "/", search="nobody\0").text
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -161,7 +169,7 @@ def test_what_a_process_said_is_only_text(tmp_path: Path) -> None:
         pytest.param("/?state=odd", 400, "Input should be", id="no state"),
         pytest.param("/ui/runs?status=ODD", 400, "Input should be", id="no status"),
         pytest.param("/static/nothing.css", 404, "Not Found", id="no file"),
-        pytest.param("/static/..%2Fdesk.py", 404, "Not Found", id="not a file of ours"),
+        pytest.param("/static/..%2Fpages.py", 404, "Not Found", id="not a file of ours"),
     ],
 )
 def test_what_goes_wrong_is_a_page_for_browsers(
@@ -200,7 +208,7 @@ def test_a_schedule_that_cannot_be_read_takes_nothing_from_the_others(tmp_path: 
                 values = (text, name)
                 connection.execute("UPDATE jobs SET definition = ? WHERE schedule_id = ?", values)
         page = page_of(client, "/")
-        assert page.text.count("What is remembered of it cannot be read") == 2
+        assert page.text.count("Unreadable record") == 2
         assert "whole At 00:00 on the 1st of January 0 0 1 1 * UTC" in page.text
         for name in ("damaged", "json"):
             assert "cannot be read" in page_of(client, "/ui/schedule", 500, id=name).text
@@ -281,16 +289,17 @@ def test_the_demo_shows_every_kind_of_outcome(demo: httpx.Client) -> None:
         assert f": {outcome}, " in titles, outcome
     office = page_of(demo, "/ui/schedule", id="demo/office-hours")
     assert "no time in the window satisfies the constraints" in office.text
-    assert re.search(r"\d periods? (was|were) dropped without a record of (its|their) own", office.text)
-    assert "in one record" in office.text
+    assert re.search(r"\d periods? (was|were) dropped, recorded in \d ranges?", office.text)
+    assert "in one range" in office.text
     assert "missed" in office.text
     backup = page_of(demo, "/ui/schedule", id="demo/backup")
     assert "the catch-up policy runs it late" in backup.text
     paused = page_of(demo, "/ui/schedule", id="demo/legacy-sync")
     assert "5 failures in a row" in " ".join(badge.get("title", "") for badge in paused.all("span"))
+    assert "Paused: no run starts until the schedule is resumed." in paused.text
 
 
-def test_the_page_of_a_schedule_says_what_the_clocks_do(demo: httpx.Client) -> None:
+def test_the_page_of_a_schedule_shows_the_effects_of_clock_changes(demo: httpx.Client) -> None:
     literal = page_of(demo, "/ui/schedule", id="demo/nightly-literal").text
     assert "02:30 skipped: clocks go forward 02:00 to 03:00" in literal
     assert "second of two: clocks go back 03:00 to 02:00" in literal
@@ -301,11 +310,11 @@ def test_the_page_of_a_schedule_says_what_the_clocks_do(demo: httpx.Client) -> N
 
 def test_a_wall_time_that_is_skipped_is_answered_too(demo: httpx.Client) -> None:
     page = page_of(demo, "/ui/period", id="demo/nightly-literal", at="2027-03-28T02:30")
-    assert "A time that does not exist" in page.text
+    assert "Not a period" in page.text
     assert "dst_gap" in page.text
 
 
-def test_the_page_of_a_period_tells_the_whole_chain(demo: httpx.Client) -> None:
+def test_the_page_of_a_period_shows_every_fact(demo: httpx.Client) -> None:
     runs = demo.get("/schedules/demo%2Fpartner-feed/runs", params={"limit": 100}).json()["runs"]
     retried = next(run for run in runs if run["reason"] == "retry" and run["status"] == "SUCCESS")
     story = page_of(demo, "/ui/period", id="demo/partner-feed", at=retried["run_at"])
@@ -313,7 +322,7 @@ def test_the_page_of_a_period_tells_the_whole_chain(demo: httpx.Client) -> None:
     assert [fact["code"] for fact in why["facts"]][-3:] == ["attempt", "started", "ended"]
     for fact in why["facts"]:
         assert fact["sentence"][1:] in story.text
-    assert "It ran and succeeded" in story.text
+    assert "Succeeded: " in story.text
     assert {a.get("rel") for a in story.all("a")} >= {"prev", "next"}
 
 
@@ -326,7 +335,7 @@ def test_the_runs_of_one_status_are_shown_page_by_page(demo: httpx.Client) -> No
     ]
     assert [len(each) for each in shown] == [50, 50]
     assert not shown[0] & shown[1]
-    assert "failed" not in first.text.replace("an earlier attempt failed", "")
+    assert "failed" not in first.text.replace("retried after a failed attempt", "")
 
 
 def test_people_can_add_what_really_runs_and_nothing_harmful(demo: httpx.Client) -> None:
@@ -343,7 +352,7 @@ def test_a_schedule_that_was_deleted_keeps_its_page(client: httpx.Client) -> Non
     assert client.delete("/schedules/gone").status_code == 204
     page = page_of(client, "/ui/schedule", id="gone")
     assert "deleted" in page.text
-    assert "Nothing is to come" in page.text
+    assert "No further runs" in page.text
 
 
 def test_the_page_of_the_api_has_every_operation(client: httpx.Client) -> None:

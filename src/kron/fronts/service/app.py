@@ -24,9 +24,9 @@ from kron.fronts.service.run_launcher import RunLauncher
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.telemetry.http_meter import HttpMeter
 from kron.fronts.service.telemetry.metrics import Metrics
-from kron.fronts.service.web.errors import for_browsers
 from kron.fronts.service.web.login import login_routes
-from kron.fronts.service.web.routes import page_routes
+from kron.fronts.service.web.pages import page_routes
+from kron.fronts.service.web.render import for_browsers
 from kron.stores.url import store_kind_of
 
 # Authentication is off.

@@ -1,4 +1,4 @@
-"""The API on one page: what its OpenAPI document says, in an order that people read."""
+"""The API reference: the operations of the OpenAPI document, grouped by tag."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Parameter(NamedTuple):
-    """What a caller can say in a path, a query or a header."""
+    """A parameter in a path, a query or a header."""
 
     name: str
     place: str
@@ -16,7 +16,7 @@ class Parameter(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One thing the API does."""
+    """A method of a path."""
 
     name: str
     method: str
@@ -24,31 +24,30 @@ class Operation(NamedTuple):
     sentence: str
     parameters: list[Parameter]
     example: str | None
-    answers: list[tuple[str, str]]
+    responses: list[tuple[str, str]]
 
 
 class Section(NamedTuple):
-    """What the API does with one kind of thing."""
+    """The operations with one tag."""
 
     name: str
     operations: list[Operation]
 
 
 def sections_of(document: Mapping[str, Any]) -> list[Section]:
-    """Return the operations of an OpenAPI document by their tags."""
+    """Return the operations of an OpenAPI document by tag."""
     sections: dict[str, list[Operation]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             tag = operation.get("tags", ["other"])[0]
-            found = _operation(method, path, operation, document)
-            sections.setdefault(tag, []).append(found)
+            sections.setdefault(tag, []).append(_operation(method, path, operation, document))
     return [Section(name, operations) for name, operations in sections.items()]
 
 
 def _operation(
     method: str, path: str, operation: Mapping[str, Any], document: Mapping[str, Any]
 ) -> Operation:
-    answers = [(status, answer["description"]) for status, answer in operation["responses"].items()]
+    responses = [(status, response["description"]) for status, response in operation["responses"].items()]
     return Operation(
         operation["operationId"],
         method.upper(),
@@ -56,7 +55,7 @@ def _operation(
         operation.get("description", operation.get("summary", "")),
         [_parameter(each) for each in operation.get("parameters", ())],
         _example(operation.get("requestBody", {}), document),
-        answers,
+        responses,
     )
 
 
@@ -69,7 +68,7 @@ def _parameter(parameter: Mapping[str, Any]) -> Parameter:
 
 
 def _example(body: Mapping[str, Any], document: Mapping[str, Any]) -> str | None:
-    """Return an example of what is sent: the document's own, or one made of its fields' examples."""
+    """Return an example of a request body: the schema's, or one made of its fields' examples."""
     for media, content in body.get("content", {}).items():
         schema = _resolved(content.get("schema", {}), document)
         example = content.get("example", schema.get("example"))
@@ -83,8 +82,8 @@ def _example(body: Mapping[str, Any], document: Mapping[str, Any]) -> str | None
 def _resolved(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[str, Any]:
     options = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
     name = options[0].get("$ref", "").rpartition("/")[2]
-    found: Mapping[str, Any] = document["components"]["schemas"][name] if name else options[0]
-    return found
+    resolved: Mapping[str, Any] = document["components"]["schemas"][name] if name else options[0]
+    return resolved
 
 
 def _value(field: Mapping[str, Any]) -> object:

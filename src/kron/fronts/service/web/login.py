@@ -1,4 +1,4 @@
-"""Signing in: a browser shows a token once, and then by a cookie that only this service reads."""
+"""Sign-in: a browser sends a token once, and this service keeps it in a cookie."""
 
 from http import HTTPStatus
 from urllib.parse import parse_qs
@@ -12,15 +12,15 @@ from kron.fronts.service.auth.principal import TokenScope, UnauthenticatedError
 from kron.fronts.service.web.render import HEADERS, page, render
 
 READ = ["GET", "HEAD"]
-NOT_ALLOWED = "the token does not have the scope read"
-# Browsers drop longer cookies without a word, and whoever signed in would be asked to again.
+NOT_ALLOWED = "not allowed: needs scope read"
+# Browsers drop longer cookies silently, and the user would be asked to sign in again.
 MAX_COOKIE = 4_000
-TOO_LONG = f"the token has more than {MAX_COOKIE} bytes, which browsers do not keep; use one with less in it"
-FOREIGN = "the request comes from another site"
+TOO_LONG = f"the token is longer than {MAX_COOKIE} bytes, which browsers do not store; use a shorter one"
+CROSS_SITE = "the request comes from another site"
 
 
 def login_routes(authenticator: Authenticator) -> APIRouter:
-    """Return the routes by which a browser signs in and out."""
+    """Return the routes that sign a browser in and out."""
     router = APIRouter(include_in_schema=False)
 
     @router.api_route("/login", methods=READ)
@@ -29,38 +29,38 @@ def login_routes(authenticator: Authenticator) -> APIRouter:
 
     @router.post("/login")
     async def sign_in(request: Request) -> Response:
-        if _is_foreign(request):
-            return page(render("login.html", is_open=False, error=FOREIGN), 403)
+        if _is_cross_site(request):
+            return page(render("login.html", is_open=False, error=CROSS_SITE), 403)
         body = (await request.body()).decode("utf-8", "replace")
         token = parse_qs(body).get("token", [""])[0].strip()
         if len(token) > MAX_COOKIE:
             return page(render("login.html", is_open=False, error=TOO_LONG), 401)
         try:
             caller = await authenticator.caller_with(token)
-        except UnauthenticatedError as refusal:
-            return page(render("login.html", is_open=False, error=refusal.reason), 401)
+        except UnauthenticatedError as error:
+            return page(render("login.html", is_open=False, error=error.reason), 401)
         if not caller.may(TokenScope.READ):
             return page(render("login.html", is_open=False, error=NOT_ALLOWED), 403)
-        response = _to("/")
-        is_safe = request.url.scheme == "https"
-        response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=is_safe, path="/")
+        response = _redirect("/")
+        is_https = request.url.scheme == "https"
+        response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=is_https, path="/")
         return response
 
     @router.post("/logout")
     async def sign_out(request: Request) -> Response:
-        if _is_foreign(request):
-            return page(render("login.html", is_open=False, error=FOREIGN), 403)
-        response = _to("/login")
+        if _is_cross_site(request):
+            return page(render("login.html", is_open=False, error=CROSS_SITE), 403)
+        response = _redirect("/login")
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return response
 
     return router
 
 
-def _is_foreign(request: Request) -> bool:
-    """Say whether a form is another site's, to sign people in as somebody else, or out."""
+def _is_cross_site(request: Request) -> bool:
+    """Return whether another site sent the form, to sign a user in as another one, or out (login CSRF)."""
     return request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
 
 
-def _to(path: str) -> RedirectResponse:
+def _redirect(path: str) -> RedirectResponse:
     return RedirectResponse(path, HTTPStatus.SEE_OTHER, headers=HEADERS)

@@ -1,18 +1,38 @@
-"""The viewer: the one place that every page asks for what it shows.
+"""Pages: their routes, and the queries behind them.
 
-Pages ask nothing else, so that whoever is to decide who may see what has one door to guard.
+Every query goes through the registrar's tenant store, so that a page shows the caller's tenants only.
 """
 
 import asyncio
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, FastAPI, Query
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from kron.core.errors import StoreError
 from kron.core.plan.plan import UNUSABLE
-from kron.core.plan.query import FoundJob, JobFilter, RunCursor
-from kron.core.plan.record import RunStatus
+from kron.core.plan.query import AuditFilter, FoundJob, JobFilter, RunCursor
+from kron.core.plan.record import JobRecord, RunStatus
+from kron.core.time.instant import rfc3339
+from kron.fronts.service.auth.principal import (
+    ANONYMOUS,
+    UNRESTRICTED,
+    default_owner,
+    present_caller,
+    schedule_prefix,
+    workflow_prefix,
+)
 from kron.fronts.service.documents import schedule_view
+from kron.fronts.service.edit import BY_HAND
 from kron.fronts.service.errors import UnknownScheduleError
 from kron.fronts.service.registrar import NAMESPACE, Registrar, check_name
 from kron.fronts.service.runs import latest_page, runs_page
+from kron.fronts.service.url import cursor_of, place_of
+from kron.fronts.service.web.api_reference import sections_of
+from kron.fronts.service.web.render import asset, page, render
 from kron.fronts.service.web.time_text import UTC_ZONE
 from kron.fronts.service.web.view_models import (
     Detail,
@@ -22,55 +42,59 @@ from kron.fronts.service.web.view_models import (
     Row,
     coming_of,
     damaged_row,
+    definition_of,
     dropped_entry,
     notes_of,
     open_entry,
+    period_page,
     row_of,
     run_entry,
-    said_of,
-    story_of,
     zone_of_job,
 )
 from kron.runtime import why as inquiry
 
 # How many of each a page shows.
 SCHEDULES, RUNS, STRIP = 50, 50, 16
-# What the filter of the overview says, and which schedules that means.
+# How many audit records are searched for the caller who paused a schedule.
+MAX_AUDITS = 50
+# The states of the overview's filter.
 STATES = {
     "": JobFilter(),
     "active": JobFilter(paused=False),
     "paused": JobFilter(paused=True),
     "failing": JobFilter(failing=True),
 }
+Name = Annotated[str, Query(alias="id", description="the schedule")]
+READ = ["GET", "HEAD"]
 
 
 class Pages:
-    """Answers what pages ask."""
+    """Queries the values that pages show."""
 
     def __init__(self, registrar: Registrar) -> None:
         self._registrar = registrar
         self._store = registrar.store
 
     def now(self) -> int:
-        """Return the present instant in milliseconds."""
+        """Return the current instant in milliseconds."""
         return self._registrar.now()
 
     async def overview(self, *, search: str = "", state: str = "", after: str = "") -> Overview:
-        """Return a page of schedules, each with its last outcomes: three questions in all."""
+        """Return a page of schedules, each with its last outcomes, in three queries."""
         if "\0" in search:
             return Overview([], None)
         wanted = STATES[state]._replace(search=search or None)
         found = await self._store.find_jobs(NAMESPACE, wanted, after=after, limit=SCHEDULES + 1)
         more, found = len(found) > SCHEDULES, found[:SCHEDULES]
         names = [one.job.identity for one in found]
-        cases = {case.job.identity: case.runs for case in await self._store.cases(NAMESPACE, names)}
+        states = {state.job.identity: state.runs for state in await self._store.cases(NAMESPACE, names)}
         newest = await self._store.newest_runs(NAMESPACE, names, limit=STRIP)
         now = self.now()
 
         def row(one: FoundJob) -> Row:
             name = one.job.identity
             try:
-                return row_of(one, list(cases.get(name, ())), newest.get(name, []), now)
+                return row_of(one, list(states.get(name, ())), newest.get(name, []), now)
             except UNUSABLE as fault:
                 return damaged_row(one.job, str(fault))
 
@@ -80,57 +104,60 @@ class Pages:
         return Overview(await asyncio.to_thread(rows), names[-1] if more else None)
 
     async def schedule(self, name: str, place: tuple[int, int] | None = None) -> Detail:
-        """Return one schedule with its history, also one that was deleted."""
+        """Return a schedule with its history, deleted or not."""
         found = await self._find(name)
-        (case,) = await self._store.cases(NAMESPACE, [name])
+        (state,) = await self._store.cases(NAMESPACE, [name])
         newest = await self._store.newest_runs(NAMESPACE, [name], limit=STRIP)
-        page = await runs_page(self._registrar, name, limit=RUNS, place=place)
+        runs = await runs_page(self._registrar, name, limit=RUNS, place=place)
         ranges = await self._store.ranges(NAMESPACE, name)
+        paused_by = await self._pauser_of(found.job)
         now = self.now()
 
         def detail() -> Detail:
             zone = zone_of_job(found.job)
             fields = schedule_view(found, now=now)
-            row = row_of(found, list(case.runs), newest.get(name, []), now)
-            entries = [run_entry(run, zone, now) for run in page.runs]
-            entries += [dropped_entry(one, zone, now) for one in page.dropped]
+            row = row_of(found, list(state.runs), newest.get(name, []), now)
+            entries = [run_entry(run, zone, now) for run in runs.runs]
+            entries += [dropped_entry(one, zone, now) for one in runs.dropped]
             return Detail(
                 row,
-                said_of(fields),
+                definition_of(fields),
                 fields,
                 found.job.deleted_at is not None,
                 coming_of(found.job, now),
                 notes_of(found.job, now),
-                [open_entry(run, zone, now) for run in case.runs],
+                [open_entry(run, zone, now) for run in state.runs],
                 sorted(entries, key=lambda entry: entry.at, reverse=True),
                 sum(one.periods for one in ranges),
                 len(ranges),
-                page.following,
+                runs.following,
+                paused_by,
             )
 
         try:
             return await asyncio.to_thread(detail)
         except UNUSABLE as fault:
-            raise StoreError(f"What is remembered of the schedule cannot be read: {fault}") from fault
+            raise StoreError(f'The record of schedule "{name}" cannot be read: {fault}') from fault
 
     async def runs(
         self, *, status: RunStatus | None = None, before: RunCursor | None = None
     ) -> tuple[list[HistoryRow], RunCursor | None]:
-        """Return the latest runs of all schedules, and where the next page begins."""
+        """Return the latest runs of all schedules, and the cursor of the next page."""
         found, following = await latest_page(self._registrar, limit=RUNS, status=status, before=before)
         now = self.now()
         return [run_entry(run, UTC_ZONE, now) for run in found], following
 
     async def period(self, name: str, at: str) -> PeriodPage:
-        """Return the chain of facts behind a period, or behind a wall time that is none."""
+        """Return the explanation of a period, or of a wall time that is no period."""
         found = await self._find(name)
         now = self.now()
-        answer = await inquiry.why(self._store, NAMESPACE, name, at, now=now)
+        explanation = await inquiry.why(self._store, NAMESPACE, name, at, now=now)
         run = None
-        if answer.nominal_time is not None:
+        if explanation.nominal_time is not None:
             memory = await inquiry.recall_job(self._store, NAMESPACE, name)
-            run = (await inquiry.recall_period(self._store, NAMESPACE, memory, answer.nominal_time)).run
-        return await asyncio.to_thread(story_of, found.job, answer, run, now)
+            period = await inquiry.recall_period(self._store, NAMESPACE, memory, explanation.nominal_time)
+            run = period.run
+        return await asyncio.to_thread(period_page, found.job, explanation, run, now)
 
     async def _find(self, name: str) -> FoundJob:
         check_name(name)
@@ -139,3 +166,119 @@ class Pages:
         if not found:
             raise UnknownScheduleError(schedule_id=name)
         return found[0]
+
+    async def _pauser_of(self, job: JobRecord) -> str | None:
+        """Return the authenticated caller who paused a schedule, from the audit log, or None."""
+        if not job.paused or job.paused_because not in (None, BY_HAND):
+            return None
+        wanted = AuditFilter(identity=job.identity)
+        for audited in await self._store.audits(NAMESPACE, wanted, limit=MAX_AUDITS):
+            if _is_paused(audited.record.after) and not _is_paused(audited.record.before):
+                who = audited.record.who
+                return None if who == UNRESTRICTED.name else who
+        return None
+
+
+def _is_paused(state: str | None) -> bool:
+    return state is not None and json.loads(state).get("paused") is True
+
+
+# --- routes --------------------------------------------------------------------------------------
+
+
+def page_routes(registrar: Registrar, app: FastAPI) -> APIRouter:
+    """Return the routes of pages, which are not part of the API."""
+    router = APIRouter(include_in_schema=False)
+    pages = Pages(registrar)
+    _add_schedules(router, pages)
+    _add_runs(router, pages)
+    _add_reference(router, pages, app)
+    return router
+
+
+def _add_schedules(router: APIRouter, pages: Pages) -> None:
+    @router.api_route("/", methods=READ)
+    async def overview(
+        request: Request,
+        search: str = "",
+        state: Literal["", "active", "paused", "failing"] = "",
+        cursor: str | None = None,
+    ) -> Response:
+        after = "" if cursor is None else str(place_of(cursor, str)[0])
+        listed = await pages.overview(search=search, state=state, after=after)
+        following = cursor_of(None if listed.after is None else [listed.after])
+        owner = default_owner()
+        return await _rendered(
+            "overview.html",
+            pages,
+            rows=listed.rows,
+            search=search,
+            state=state,
+            is_first=cursor is None,
+            following=following,
+            base=str(request.base_url).rstrip("/"),
+            schedule_prefix="" if owner is None else schedule_prefix(owner),
+            workflow_prefix="" if owner is None else workflow_prefix(owner),
+        )
+
+    @router.api_route("/ui/schedule", methods=READ)
+    async def schedule(name: Name, cursor: str | None = None) -> Response:
+        place = None
+        if cursor is not None:
+            time, shown = place_of(cursor, int, int)
+            place = int(time), min(max(int(shown), 0), RUNS)
+        detail = await pages.schedule(name, place)
+        following = cursor_of(detail.following)
+        return await _rendered("schedule.html", pages, it=detail, is_first=place is None, following=following)
+
+    @router.api_route("/ui/period", methods=READ)
+    async def period(name: Name, at: str) -> Response:
+        return await _rendered("period.html", pages, it=await pages.period(name, at.strip()))
+
+
+def _add_runs(router: APIRouter, pages: Pages) -> None:
+    @router.api_route("/ui/runs", methods=READ)
+    async def runs(status: Literal[""] | RunStatus = "", cursor: str | None = None) -> Response:
+        before = None
+        if cursor is not None:
+            made_at, key = place_of(cursor, int, str)
+            before = RunCursor(int(made_at), str(key))
+        entries, following = await pages.runs(status=RunStatus(status) if status else None, before=before)
+        return await _rendered(
+            "runs.html",
+            pages,
+            entries=entries,
+            statuses=[each.value for each in RunStatus],
+            status=str(status),
+            is_first=before is None,
+            following=cursor_of(following),
+        )
+
+
+def _add_reference(router: APIRouter, pages: Pages, app: FastAPI) -> None:
+    @router.api_route("/docs", methods=READ)
+    async def docs() -> Response:
+        return await _rendered("reference.html", pages, sections=sections_of(app.openapi()))
+
+    @router.api_route("/static/{name}", methods=READ)
+    async def static(name: str) -> Response:
+        file = asset(name)
+        if file is None:
+            raise HTTPException(404)
+        return file
+
+    @router.api_route("/favicon.ico", methods=READ)
+    async def icon() -> Response:
+        return asset("icon.svg") or Response(status_code=404)
+
+
+async def _rendered(template: str, pages: Pages, **values: Any) -> Response:
+    """Render in a thread: a page takes milliseconds, which the event loop of a worker cannot spare."""
+    now = rfc3339(pages.now() // 1000)
+    return page(await asyncio.to_thread(render, template, now=now, user=_signed_in(), **values))
+
+
+def _signed_in() -> str | None:
+    """Return the name of the authenticated caller, if any."""
+    caller = present_caller()
+    return None if caller in (UNRESTRICTED, ANONYMOUS) else caller.name

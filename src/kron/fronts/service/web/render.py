@@ -1,21 +1,24 @@
-"""Rendering: templates, the files they use, and what a browser may do with a page."""
+"""Rendering: templates, static files, security headers, and error pages for browsers."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
+from fastapi import FastAPI
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from starlette.responses import HTMLResponse, Response
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from kron.fronts.service.web.time_text import span
 
 PACKAGE = "kron.fronts.service.web"
 MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-# Nothing comes from elsewhere, nothing is inline, nobody may frame a page.
+# No external resources, no inline code, no framing.
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -26,11 +29,13 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-FOR_EVER = "public, max-age=31536000, immutable"
+IMMUTABLE = "public, max-age=31536000, immutable"
+# Paths below these are pages, whatever the client accepts.
+PAGES = ("/ui/", "/docs", "/static/")
 
 
 class Asset(NamedTuple):
-    """A file for browsers, and a name for its present content."""
+    """A static file, and a hash of its content."""
 
     body: bytes
     media: str
@@ -39,14 +44,14 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> Mapping[str, Asset]:
-    """Return the files of the pages by name."""
-    found = {}
+    """Return the static files by name."""
+    by_name = {}
     for file in (files(PACKAGE) / "static").iterdir():
         suffix = "." + file.name.rpartition(".")[2]
         if suffix in MEDIA:
             body = file.read_bytes()
-            found[file.name] = Asset(body, MEDIA[suffix], sha256(body).hexdigest()[:12])
-    return found
+            by_name[file.name] = Asset(body, MEDIA[suffix], sha256(body).hexdigest()[:12])
+    return by_name
 
 
 @cache
@@ -65,18 +70,18 @@ def _environment() -> Environment:
 
 
 def asset_url(name: str) -> str:
-    """Return where a file is; another content has another address."""
+    """Return the URL of a static file, which changes with its content."""
     return f"/static/{quote(name)}?v={assets()[name].version}"
 
 
 def url_of(path: str, **parameters: str | None) -> str:
-    """Return an address on this service; what is None or empty is left out."""
-    given = {name: value for name, value in parameters.items() if value}
-    return f"{path}?{urlencode(given, quote_via=quote, safe='')}" if given else path
+    """Return a URL of this service; empty parameters are left out."""
+    present = {name: value for name, value in parameters.items() if value}
+    return f"{path}?{urlencode(present, quote_via=quote, safe='')}" if present else path
 
 
 def prose(text: str) -> Markup:
-    """Return a sentence in which what stands between backticks is code."""
+    """Return a sentence as HTML, with the parts between backticks as code."""
     parts = [escape(part) for part in text.split("`")]
     return Markup().join(
         Markup("<code>{}</code>").format(part) if index % 2 else part for index, part in enumerate(parts)
@@ -84,19 +89,49 @@ def prose(text: str) -> Markup:
 
 
 def render(template: str, **values: object) -> str:
-    """Return a page."""
+    """Return the HTML of a template."""
     return _environment().get_template(template).render(values)
 
 
 def page(text: str, status: int = 200) -> Response:
-    """Answer with a page."""
+    """Return a page as a response."""
     return HTMLResponse(text, status, headers=HEADERS)
 
 
 def asset(name: str) -> Response | None:
-    """Answer with a file; None if there is no such file."""
-    found = assets().get(name)
-    if found is None:
+    """Return a static file as a response, or None."""
+    file = assets().get(name)
+    if file is None:
         return None
-    headers = {"Cache-Control": FOR_EVER, "X-Content-Type-Options": "nosniff"}
-    return Response(found.body, media_type=found.media, headers=headers)
+    headers = {"Cache-Control": IMMUTABLE, "X-Content-Type-Options": "nosniff"}
+    return Response(file.body, media_type=file.media, headers=headers)
+
+
+# --- error pages ---------------------------------------------------------------------------------
+
+
+def for_browsers(
+    app: FastAPI, answer: Callable[[Request, Exception], JSONResponse]
+) -> Callable[[Request, Exception], Response]:
+    """Return an error handler that answers requests for pages with a page, and others as the API does."""
+
+    def answered(request: Request, error: Exception) -> Response:
+        problem = answer(request, error)
+        if not _wants_page(request, app):
+            return problem
+        document = json.loads(bytes(problem.body))
+        return page(render("error.html", problem=document), problem.status_code)
+
+    return answered
+
+
+def _wants_page(request: Request, app: FastAPI) -> bool:
+    path = request.scope["path"]
+    if path == "/" or path.startswith(PAGES):
+        return True
+    of_api = {_first_segment(known) for known in app.openapi()["paths"]}
+    return _first_segment(path) not in of_api and "text/html" in request.headers.get("accept", "")
+
+
+def _first_segment(path: str) -> str:
+    return path.removeprefix("/").partition("/")[0]

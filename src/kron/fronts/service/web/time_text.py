@@ -1,4 +1,4 @@
-"""Moments: an instant as people read it, in a zone of theirs, in UTC, and seen from now."""
+"""Instants as text: in a time zone, in UTC, and relative to now."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -7,14 +7,14 @@ from kron.core.time.instant import datetime_of
 from kron.core.time.zone import Zone, zone_of
 from kron.fronts.service.documents import time_text
 
-# How a distance is told, from this many seconds on.
+# Units of relative times, from this many seconds on.
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-# Beyond this many of one unit the next smaller one says nothing any more.
+# From this many of one unit on, the next smaller one is left out.
 COARSE = 10
 
 
 class PageTime(NamedTuple):
-    """An instant on a page: for machines, in the schedule's zone, in UTC, and how far away it is."""
+    """An instant on a page: as ISO 8601, in the schedule's zone, in UTC, and relative to now."""
 
     iso: str
     local: str
@@ -29,27 +29,27 @@ def moment_of(milliseconds: int, zone: Zone, now: int) -> PageTime:
     try:
         local, name = utc.astimezone(zone.tzinfo), zone.name_at(seconds)
     except OverflowError:
-        # Around the ends of the calendar some zones have no date for it.
+        # Near the ends of the calendar some zones have no date for it.
         local, name = utc, "UTC"
     iso = str(time_text(milliseconds))
     year = datetime_of(now // 1000).year
     return PageTime(
         iso,
-        f"{_written(local, year)} {name}",
+        f"{_wall_text(local, year)} {name}",
         f"{utc:%a} {utc.day} {utc:%b %Y %H:%M:%S} UTC",
         away(milliseconds - now),
     )
 
 
-def _written(wall: datetime, year: int) -> str:
-    """Write a wall time: its seconds only if it has any, its year only if it is another one."""
+def _wall_text(wall: datetime, year: int) -> str:
+    """Format a wall time, with seconds only if not zero and the year only if not this one."""
     clock = f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
     day = f"{wall:%a} {wall.day} {wall:%b}"
     return f"{day} {clock}" if wall.year == year else f"{day} {wall.year} {clock}"
 
 
 def away(milliseconds: int) -> str:
-    """Tell how far away something is: `in 5 min`, `2 h 10 min ago`, `now`."""
+    """Format a relative time: `in 5 min`, `2 h 10 min ago`, `now`."""
     text = span(abs(milliseconds))
     if text == "0 s":
         return "now"
@@ -57,7 +57,7 @@ def away(milliseconds: int) -> str:
 
 
 def span(milliseconds: int) -> str:
-    """Tell how long something takes, in the two largest units that matter."""
+    """Format a duration in its two largest units."""
     seconds = milliseconds // 1000
     if milliseconds < 1000:
         return f"{milliseconds} ms" if milliseconds >= COARSE else "0 s"

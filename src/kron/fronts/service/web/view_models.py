@@ -1,46 +1,99 @@
-"""Sheets: what each page shows, as values, and how they come from records."""
+"""View models: the values that pages show, and how they are made from records."""
 
 from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
+from kron.core.cron.count import count_between
 from kron.core.cron.preview import changes_ahead, preview
 from kron.core.job.fields import parse_instant
-from kron.core.plan.compiled import compiled_job
+from kron.core.job.job import MAX_OPEN_WINDOWS
+from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.query import FoundJob
-from kron.core.plan.record import JobRecord, RunRecord
+from kron.core.plan.record import JobRecord, RunKind, RunRecord, RunStatus
+from kron.core.plan.registration import is_period
 from kron.core.plan.why import Explanation
-from kron.core.time.instant import DAY, milliseconds_of, rfc3339
+from kron.core.time.instant import DAY, EpochSeconds, milliseconds_of, rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.documents import Document, coming, run_view
-from kron.fronts.service.web.badge import (
-    Badge,
-    OutcomeMark,
-    badges_of,
-    mark_of,
-    mark_of_answer,
-    mark_of_document,
-)
-from kron.fronts.service.web.chart import Day, day_of
+from kron.fronts.service.edit import BY_HAND
 from kron.fronts.service.web.time_text import PageTime, moment_of
 
-# How many coming times and changes of the clocks are shown.
+# How many fire times and clock changes are shown.
 COMING, NOTES = 5, 6
-# What a schedule is if nothing is said, and what stands elsewhere on its page.
-USUAL: Document = {
+# Defaults, which are not shown, and fields that have another place on the page.
+DEFAULTS: Document = {
     "jitter_ms": 0, "dialect": "extended", "dst_gap": "skip", "dst_repeat": "both", "failures": 0,
     "paused": False,
     "window": {"mode": "after", "duration": "0s"}, "distribution": {"name": "uniform"},
     "seed": {"strategy": "stable", "salt": ""}, "constraints": {"only": {}, "avoid": {}},
     "replace_grace": "10s", "queue_max": 100, "max_catchup": 1000,
 }  # fmt: skip
-ELSEWHERE = ("schedule_id", "sentence", "next_run_at", "cron_expr", "timezone", "updated_at")
-# How far ahead changes of the clocks are looked for: a zone that has any has one in this time.
+IN_HEADING = ("schedule_id", "sentence", "next_run_at", "cron_expr", "timezone", "updated_at")
+# How far ahead clock changes are searched: a zone that has any has one in this time.
 AHEAD = 400 * DAY
+# The chart of a day has this many columns, each of this many seconds.
+PARTS = 96
+PART_S = DAY // PARTS
+# Each status as a class of the style sheet, and as a word.
+LOOKS = {
+    RunStatus.PENDING: ("wait", "pending"),
+    RunStatus.ENQUEUED: ("sent", "dispatched"),
+    RunStatus.STARTED: ("run", "running"),
+    RunStatus.SUCCESS: ("ok", "success"),
+    RunStatus.FAILED: ("bad", "failed"),
+    RunStatus.SKIPPED: ("skip", "skipped"),
+    RunStatus.MISSED: ("miss", "missed"),
+    RunStatus.UNSCHEDULABLE: ("none", "unschedulable"),
+    RunStatus.CANCELLED: ("stop", "cancelled"),
+}
+OUTCOMES = {
+    Outcome.EXECUTED: ("ok", "executed"),
+    Outcome.SKIPPED: LOOKS[RunStatus.SKIPPED],
+    Outcome.MISSED: LOOKS[RunStatus.MISSED],
+    Outcome.UNSCHEDULABLE: LOOKS[RunStatus.UNSCHEDULABLE],
+}
+UPCOMING = ("wait", "upcoming")
+NO_PERIOD = ("none", "no period")
+# The last fact of a period that has no outcome.
+CODES = {"to_come": UPCOMING, "paused": ("wait", "paused"), "overdue": ("wait", "overdue")}
+
+
+class OutcomeMark(NamedTuple):
+    """An outcome: its look, its word, its reason, and the id of its period, if it belongs to one."""
+
+    look: str
+    word: str
+    reason: str
+    title: str
+    period_id: str | None
+
+
+class Badge(NamedTuple):
+    """A state of a schedule."""
+
+    look: str
+    word: str
+    title: str
+
+
+class Bar(NamedTuple):
+    """Adjacent columns of a day's chart with starts in them."""
+
+    x: int
+    width: int
+
+
+class Day(NamedTuple):
+    """The next 24 hours of a schedule: bars, and the number of periods."""
+
+    bars: list[Bar]
+    periods: int
 
 
 class Row(NamedTuple):
-    """A schedule among others."""
+    """A schedule in a list."""
 
     name: str
     sentence: str
@@ -54,14 +107,14 @@ class Row(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """A page of schedules; `after` is the name the next page begins behind."""
+    """A page of schedules; `after` is the last name on it if more follow."""
 
     rows: list[Row]
     after: str | None
 
 
 class Coming(NamedTuple):
-    """A time to come: its nominal time, when it starts, and what the clocks do to it."""
+    """A coming period: its nominal time, its fire time, and the effect of a clock change on it."""
 
     period_id: str
     nominal: PageTime
@@ -70,7 +123,7 @@ class Coming(NamedTuple):
 
 
 class HistoryRow(NamedTuple):
-    """A line of a history: a run, or periods that were dropped together."""
+    """A row of a history: a run, or a range of dropped periods."""
 
     at: str
     mark: OutcomeMark
@@ -78,28 +131,29 @@ class HistoryRow(NamedTuple):
     last: PageTime | None = None
     periods: int = 1
     run: Document | None = None
-    began: PageTime | None = None
+    started: PageTime | None = None
     took_ms: int | None = None
 
 
 class Detail(NamedTuple):
-    """Everything about one schedule; `said` is what of its fields is not as usual."""
+    """A schedule's page; `definition` has the fields that differ from their defaults."""
 
     row: Row
-    said: Document
+    definition: Document
     fields: Document
     is_deleted: bool
     coming: list[Coming]
     notes: list[tuple[PageTime, str]]
-    waiting: list[HistoryRow]
+    open: list[HistoryRow]
     history: list[HistoryRow]
     dropped: int
     ranges: int
     following: tuple[int, int] | None
+    paused_by: str | None
 
 
-class Link(NamedTuple):
-    """A link of the chain behind a period."""
+class FactRow(NamedTuple):
+    """A fact that explains a period."""
 
     code: str
     sentence: str
@@ -115,31 +169,34 @@ class PeriodPage(NamedTuple):
     period_id: str | None
     nominal: PageTime | None
     mark: OutcomeMark
-    links: list[Link]
+    facts: list[FactRow]
     run: Document | None
     before: str | None
     after: str | None
 
 
+# --- schedules -----------------------------------------------------------------------------------
+
+
 def zone_of_job(job: JobRecord) -> Zone:
-    """Return the zone a schedule is in."""
+    """Return the time zone of a schedule."""
     return compiled_job(job.definition, job.identity).plan.zone
 
 
-def row_of(found: FoundJob, waiting: list[RunRecord], newest: list[RunRecord], now: int) -> Row:
-    """Return a schedule among others, with its open runs and its newest ones."""
+def row_of(found: FoundJob, open_runs: list[RunRecord], newest: list[RunRecord], now: int) -> Row:
+    """Return a schedule in a list, with its open and its newest runs."""
     job = found.job
-    terms, zone = compiled_job(job.definition, job.identity), zone_of_job(job)
-    schedule = terms.job.schedule
+    compiled, zone = compiled_job(job.definition, job.identity), zone_of_job(job)
+    schedule = compiled.job.schedule
     following = None if job.deleted_at is not None else next(coming(job, now), None)
-    starts = None if following is None else terms.fire_time(job.identity, following) or 1000 * following
+    starts = None if following is None else compiled.fire_time(job.identity, following) or 1000 * following
     return Row(
         job.identity,
         schedule.expression.describe(),
         schedule.text,
         schedule.timezone,
         None if starts is None else moment_of(starts, zone, now),
-        badges_of(job, waiting, following),
+        badges_of(job, open_runs, following),
         [mark_of(run, moment_of(1000 * run.nominal_time, zone, now)) for run in reversed(newest)],
         day_of(job, now // 1000),
         bool(job.paused),
@@ -147,33 +204,32 @@ def row_of(found: FoundJob, waiting: list[RunRecord], newest: list[RunRecord], n
 
 
 def damaged_row(job: JobRecord, fault: str) -> Row:
-    """Return a schedule whose definition cannot be read, so that the others can be shown beside it."""
+    """Return a schedule whose record cannot be read, so that it does not hide the others."""
     badge = Badge("bad", "damaged", fault)
-    sentence = "What is remembered of it cannot be read"
-    return Row(job.identity, sentence, "", "", None, [badge], [], Day([], 0), bool(job.paused))
+    return Row(job.identity, "Unreadable record", "", "", None, [badge], [], Day([], 0), bool(job.paused))
 
 
-def said_of(fields: Document) -> Document:
-    """Return those fields of a schedule that say something."""
+def definition_of(fields: Document) -> Document:
+    """Return the fields of a schedule that differ from their defaults."""
     return {
         name: value
         for name, value in fields.items()
-        if name not in ELSEWHERE and value is not None and value != USUAL.get(name)
+        if name not in IN_HEADING and value is not None and value != DEFAULTS.get(name)
     }
 
 
 def coming_of(job: JobRecord, now: int) -> list[Coming]:
-    """Return the next times of a schedule, each with what a change of the clocks does to it."""
+    """Return the next periods of a schedule, each with the effect of a clock change on it."""
     if job.deleted_at is not None:
         return []
-    terms, zone = compiled_job(job.definition, job.identity), zone_of_job(job)
+    compiled, zone = compiled_job(job.definition, job.identity), zone_of_job(job)
     times = list(islice(coming(job, now), COMING))
-    lines = preview(terms.job.schedule, times[0], COMING) if times else []
+    lines = preview(compiled.job.schedule, times[0], COMING) if times else []
     notes = {line.instant: line.note for line in lines}
-    found = []
+    periods = []
     for time in times:
-        fires = terms.fire_time(job.identity, time)
-        found.append(
+        fires = compiled.fire_time(job.identity, time)
+        periods.append(
             Coming(
                 rfc3339(time),
                 moment_of(1000 * time, zone, now),
@@ -181,40 +237,105 @@ def coming_of(job: JobRecord, now: int) -> list[Coming]:
                 notes.get(time),
             )
         )
-    return found
+    return periods
 
 
 def notes_of(job: JobRecord, now: int) -> list[tuple[PageTime, str]]:
-    """Return what coming changes of the clocks do to a schedule."""
+    """Return the effects of coming clock changes on a schedule."""
     schedule, zone = compiled_job(job.definition, job.identity).job.schedule, zone_of_job(job)
     start = now // 1000
     lines = changes_ahead(schedule, start, start + AHEAD)[:NOTES]
     return [(moment_of(1000 * line.at, zone, now), line.note) for line in lines if line.note is not None]
 
 
+def badges_of(job: JobRecord, open_runs: list[RunRecord], following: EpochSeconds | None) -> list[Badge]:
+    """Return the states of a schedule; without any other it is active."""
+    if job.deleted_at is not None:
+        return [Badge("stop", "deleted", "Deleted; its history is kept")]
+    badges = []
+    if job.paused:
+        because = job.paused_because
+        title = "Paused manually" if because in (None, BY_HAND) else f"Paused: {because}"
+        badges.append(Badge("wait", "paused", title))
+    if running := sum(run.in_flight for run in open_runs):
+        badges.append(Badge("run", "running" if running == 1 else f"{running} running", "Runs in progress"))
+    if pending := sum(run.status is RunStatus.PENDING for run in open_runs):
+        badges.append(Badge("wait", f"{pending} pending", "Runs recorded and not started yet"))
+    if job.failures:
+        badges.append(Badge("bad", "failing", f"Consecutive failures: {job.failures}"))
+    if following is None and not job.paused:
+        badges.append(Badge("stop", "finished", "No further runs"))
+    return badges or [Badge("ok", "active", "Runs on schedule")]
+
+
+# --- the chart of a day --------------------------------------------------------------------------
+
+
+def day_of(job: JobRecord, now: EpochSeconds) -> Day:
+    """Return the next 24 hours of a schedule, as if it were not paused."""
+    compiled = compiled_job(job.definition, job.identity)
+    end = now + DAY
+    if job.deleted_at is not None or job.remaining == 0:
+        return Day([], 0)
+    policy = compiled.policy
+    first = now if policy.start_at is None else max(now, policy.start_at)
+    last = end if policy.end_at is None else min(end, policy.end_at + 1)
+    periods = count_between(compiled.plan, first, last) if first < last else 0
+    return Day(_bars(_filled(compiled, now, end)), periods)
+
+
+def _filled(compiled: CompiledJob, now: EpochSeconds, end: EpochSeconds) -> set[int]:
+    """Return the columns in which a run may start; one period per column is enough."""
+    parts: set[int] = set()
+    period = compiled.plan.next_after(now - compiled.late - 1)
+    for _ in range(MAX_OPEN_WINDOWS + PARTS):
+        if period is None or period + compiled.early >= end:
+            break
+        if is_period(compiled, period):
+            earliest, latest = max(period + compiled.early, now), min(period + compiled.late, end - 1)
+            parts.update(range((earliest - now) // PART_S, (latest - now) // PART_S + 1))
+        # Skip the other periods of the same column.
+        part = (period - now) // PART_S
+        period = compiled.plan.next_after(now + (part + 1) * PART_S - 1)
+    return parts
+
+
+def _bars(parts: set[int]) -> list[Bar]:
+    bars: list[Bar] = []
+    for part in sorted(parts):
+        if bars and bars[-1].x + bars[-1].width == part:
+            bars[-1] = Bar(bars[-1].x, bars[-1].width + 1)
+        else:
+            bars.append(Bar(part, 1))
+    return bars
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
 def run_entry(run: Document, zone: Zone, now: int) -> HistoryRow:
-    """Return a run as a line of a history."""
+    """Return a run as a row of a history."""
     nominal = parse_instant(str(run["run_at"]))
-    began, over = _instant(run["started_at"]), _instant(run["ended_at"])
+    started_at, ended_at = _instant(run["started_at"]), _instant(run["ended_at"])
     shown = moment_of(1000 * nominal, zone, now)
     return HistoryRow(
         str(run["run_at"]),
         mark_of_document(run, shown),
         shown,
         run=run,
-        began=None if began is None else moment_of(began, zone, now),
-        took_ms=None if began is None or over is None else over - began,
+        started=None if started_at is None else moment_of(started_at, zone, now),
+        took_ms=None if started_at is None or ended_at is None else ended_at - started_at,
     )
 
 
 def open_entry(run: RunRecord, zone: Zone, now: int) -> HistoryRow:
-    """Return a run that is not over, with how long it has been running."""
+    """Return a run that has not ended, with its duration so far."""
     entry = run_entry(run_view(run), zone, now)
     return entry if run.started_at is None else entry._replace(took_ms=max(0, now - run.started_at))
 
 
 def dropped_entry(dropped: Document, zone: Zone, now: int) -> HistoryRow:
-    """Return periods that were dropped together as one line of a history."""
+    """Return a range of dropped periods as one row of a history."""
     first, last = (parse_instant(str(dropped[name])) for name in ("first_run_at", "last_run_at"))
     shown = moment_of(1000 * first, zone, now)
     return HistoryRow(
@@ -226,24 +347,50 @@ def dropped_entry(dropped: Document, zone: Zone, now: int) -> HistoryRow:
     )
 
 
-def story_of(job: JobRecord, answer: Explanation, run: RunRecord | None, now: int) -> PeriodPage:
-    """Return the chain of facts behind a period, with its neighbours."""
-    terms, zone = compiled_job(job.definition, job.identity), zone_of_job(job)
-    time = answer.nominal_time
+def mark_of(run: RunRecord, nominal: PageTime) -> OutcomeMark:
+    """Return the outcome of a run."""
+    return mark_of_document(run_view(run), nominal)
+
+
+def mark_of_document(run: Document, nominal: PageTime) -> OutcomeMark:
+    """Return the outcome of a run, or of a range of dropped periods."""
+    look, word = LOOKS[RunStatus(str(run["status"]))]
+    reason = _reason(run)
+    has_period = run.get("kind") == RunKind.PERIOD.value
+    title = f"{nominal.local}: {word}, {reason}"
+    return OutcomeMark(look, word, reason, title, str(run["run_at"]) if has_period else None)
+
+
+def _reason(run: Document) -> str:
+    """Return the reason of a run's status: the error of a failed one, the retry of a successful one."""
+    if run["status"] == RunStatus.FAILED and run.get("error"):
+        return str(run["error"])
+    if run["status"] == RunStatus.SUCCESS and run["reason"] == Reason.RETRY:
+        return "retried after a failed attempt"
+    return str(run["sentence"])
+
+
+# --- periods -------------------------------------------------------------------------------------
+
+
+def period_page(job: JobRecord, explanation: Explanation, run: RunRecord | None, now: int) -> PeriodPage:
+    """Return the explanation of a period, with links to the periods before and after it."""
+    compiled, zone = compiled_job(job.definition, job.identity), zone_of_job(job)
+    time = explanation.nominal_time
     before = after = None
     if time is not None:
-        before, after = terms.plan.prev_at_or_before(time - 1), terms.plan.next_after(time)
+        before, after = compiled.plan.prev_at_or_before(time - 1), compiled.plan.next_after(time)
     nominal = None if time is None else moment_of(1000 * time, zone, now)
     return PeriodPage(
         job.identity,
-        terms.job.schedule.text,
-        terms.job.schedule.timezone,
+        compiled.job.schedule.text,
+        compiled.job.schedule.timezone,
         None if time is None else rfc3339(time),
         nominal,
-        mark_of_answer(answer) if run is None or nominal is None else mark_of(run, nominal),
+        _mark_without_run(explanation) if run is None or nominal is None else mark_of(run, nominal),
         [
-            Link(str(fact.code), fact.sentence, None if fact.at is None else moment_of(fact.at, zone, now))
-            for fact in answer.facts
+            FactRow(str(fact.code), fact.sentence, None if fact.at is None else moment_of(fact.at, zone, now))
+            for fact in explanation.facts
         ],
         None if run is None else run_view(run),
         None if before is None else rfc3339(before),
@@ -251,8 +398,17 @@ def story_of(job: JobRecord, answer: Explanation, run: RunRecord | None, now: in
     )
 
 
+def _mark_without_run(explanation: Explanation) -> OutcomeMark:
+    if explanation.outcome is None:
+        look, word = CODES.get(explanation.code, NO_PERIOD)
+    else:
+        look, word = OUTCOMES[explanation.outcome]
+    sentence = explanation.facts[-1].sentence
+    return OutcomeMark(look, word, sentence, f"{word}: {sentence}", None)
+
+
 def _instant(text: object) -> int | None:
-    """Return the milliseconds of an instant that a document has."""
+    """Return the milliseconds of an instant in a document."""
     if text is None:
         return None
     return milliseconds_of(datetime.fromisoformat(str(text)))

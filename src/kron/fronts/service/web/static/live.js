@@ -1,5 +1,5 @@
-// Keeps a page fresh: asks for it again every few seconds and puts its live parts in the place of the old ones.
-// A part somebody is reading with the keyboard or has marked stays as it is. Without this file pages work the same.
+// Refreshes a page: fetches it again every few seconds and replaces its live parts.
+// A part with the keyboard focus or a selection is kept. Without this script pages work, but do not refresh.
 "use strict";
 
 (() => {
@@ -8,17 +8,17 @@
 
   const isInUse = (part) => {
     const selection = document.getSelection();
-    const marked = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
-    return marked || (part !== document.activeElement && part.contains(document.activeElement));
+    const selected = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
+    return selected || (part !== document.activeElement && part.contains(document.activeElement));
   };
 
   let times = 0;
   const refresh = async () => {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    // Whoever was signed in may be so no longer, and is sent to where one signs in.
-    if (answer.redirected) return "Signed out";
-    if (!answer.ok) return "No answer";
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const response = await fetch(location.href, { headers: { accept: "text/html" } });
+    // An expired session is redirected to the login page.
+    if (response.redirected) return "Signed out";
+    if (!response.ok) return "No response";
+    const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = fresh.getElementById(part.id);
       if (other && !isInUse(part)) part.replaceWith(document.adoptNode(other));
@@ -37,7 +37,7 @@
     button.textContent = paused ? "Paused" : failed || "Live";
     button.setAttribute("aria-pressed", String(!paused));
     button.classList.toggle("failed", Boolean(failed) && !paused);
-    button.title = paused ? "Keep this page up to date" : "Leave this page as it is";
+    button.title = paused ? "Resume live updates" : "Pause live updates";
   };
   button.addEventListener("click", () => {
     paused = !paused;
@@ -48,7 +48,7 @@
 
   const again = () => setTimeout(async () => {
     if (!paused && !document.hidden) {
-      failed = await refresh().catch(() => "No answer");
+      failed = await refresh().catch(() => "No response");
       show();
     }
     again();
