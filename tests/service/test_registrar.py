@@ -20,7 +20,7 @@ from kron.fronts.service.errors import (
     UnknownScheduleError,
 )
 from kron.fronts.service.runs import Feedback, run_now, runs_page, take_feedback, why
-from kron.fronts.service.schedule_spec import FIELDS, Rules, parse_schedule_spec
+from kron.fronts.service.schedule_spec import SCHEDULE, Rules, parse_schedule_spec
 from kron.launchers.http.egress import egress_policy_of
 from kron.launchers.spec import launcher_text_of
 from kron.ports import Store
@@ -171,6 +171,12 @@ WRONG = [
     pytest.param({"schedule_id": "x" * 501}, "schedule_id", id="long name"),
     pytest.param({"cron": "* * * * *"}, "cron", id="unknown field"),
     pytest.param({"deadline": "1m", "policy": {"deadline": "2m"}}, "deadline", id="said twice"),
+    pytest.param(
+        {"overlap_policy": "skip", "policy": {"concurrency": "allow"}}, "overlap_policy", id="in two words"
+    ),
+    pytest.param(
+        {"policy": {"concurrency": "skip", "overlap": "allow"}}, "policy.overlap", id="both words in a policy"
+    ),
     pytest.param({"policy": []}, "policy", id="a policy that is no object"),
     pytest.param({"policy": {"overlapp": "skip"}}, "policy.overlapp", id="unknown policy field"),
     pytest.param({"launcher": {"kind": "http"}}, "launcher.url", id="a launcher without its address"),
@@ -457,7 +463,7 @@ ODD: list[object] = [
 
 
 @law(300)
-@given(st.dictionaries(st.sampled_from(FIELDS), st.sampled_from(ODD), max_size=4))
+@given(st.dictionaries(st.sampled_from(list(SCHEDULE.words)), st.sampled_from(ODD), max_size=4))
 def test_whatever_is_given_is_read_or_refused_and_what_is_read_can_be_shown(odd: dict[str, object]) -> None:
     try:
         wish = parse_schedule_spec({**HOURLY, **odd}, Rules(), schedule_id="new")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import InputError, InvalidJobError
+from kron.core.job.calendar import read_calendars
 from kron.core.job.decision import decide
 from kron.core.job.job import MAX_OPEN_WINDOWS, Job
-from kron.core.job.parse import read_calendars
 from kron.core.job.policy import Overlap, Policy
 from kron.core.job.seed import SeedStrategy
 from kron.core.job.window import Window, WindowMode

@@ -10,13 +10,13 @@ from jsonschema import Draft202012Validator
 
 from kron.core.errors import InvalidJobError, InvalidJobFileError
 from kron.core.job.file import jobs_from
-from kron.core.job.job import FIELDS, Job
+from kron.core.job.job import JOB, Job
 from kron.core.job.schema import SCHEMAS
 from tests.core.job.test_job import TOGETHER, VALUES, definition_of, placed
 from tests.job_strategies import Definition, definitions
 from tests.strategies import law
 
-JOB = Draft202012Validator(SCHEMAS["job"])
+ONE_JOB = Draft202012Validator(SCHEMAS["job"])
 FILE = Draft202012Validator(SCHEMAS["jobfile"])
 
 # Values that are wrong only in what they mean, which a schema cannot say.
@@ -50,15 +50,15 @@ def test_a_schema_is_a_valid_schema(name: str) -> None:
 def test_the_schema_names_the_fields_the_reader_knows() -> None:
     properties = SCHEMAS["job"]["properties"]
     assert isinstance(properties, dict)
-    assert set(properties) == set(FIELDS)
+    assert set(properties) == set(JOB.words)
 
 
 @law(200)
 @given(definitions())
 def test_whatever_is_accepted_is_valid(definition: Definition) -> None:
     assert accepts(definition)
-    JOB.validate(definition)
-    JOB.validate(Job.from_dict(definition).to_dict())
+    ONE_JOB.validate(definition)
+    ONE_JOB.validate(Job.from_dict(definition).to_dict())
     FILE.validate([definition])
 
 
@@ -78,7 +78,7 @@ def mangled(definition: Definition, data: st.DataObject) -> Any:
             break
         place = place[key]
     if isinstance(place, dict) and data.draw(st.booleans()):
-        place[data.draw(st.sampled_from((*FIELDS, "mode", "duration", "only", "hours", "file")))] = "x"
+        place[data.draw(st.sampled_from((*JOB.words, "mode", "duration", "only", "hours", "file")))] = "x"
     return value
 
 
@@ -87,20 +87,20 @@ def mangled(definition: Definition, data: st.DataObject) -> Any:
 def test_whatever_the_schema_refuses_is_refused(definition: Definition, data: st.DataObject) -> None:
     changed = mangled(definition, data)
     if accepts(changed):
-        JOB.validate(changed)
+        ONE_JOB.validate(changed)
 
 
 @pytest.mark.parametrize(("name", "path", "value", "_reason"), VALUES, ids=[row[0] for row in VALUES])
 def test_a_bad_shape_is_refused_by_the_schema_too(name: str, path: str, value: Any, _reason: str) -> None:
     if name not in BEYOND_JSON:
-        assert JOB.is_valid(placed(path, value)) is (name in BEYOND_SHAPES)
+        assert ONE_JOB.is_valid(placed(path, value)) is (name in BEYOND_SHAPES)
 
 
 @pytest.mark.parametrize(("name", "changed", "_path", "_reason"), TOGETHER, ids=[row[0] for row in TOGETHER])
 def test_a_bad_combination_is_refused_by_the_schema_where_it_can(
     name: str, changed: Definition, _path: str, _reason: str
 ) -> None:
-    assert JOB.is_valid(definition_of(**changed)) is (name in BEYOND_SHAPES)
+    assert ONE_JOB.is_valid(definition_of(**changed)) is (name in BEYOND_SHAPES)
 
 
 def test_every_exception_is_a_case_that_exists() -> None:
@@ -111,7 +111,7 @@ def test_every_exception_is_a_case_that_exists() -> None:
 def test_what_is_required_is_required_by_the_schema(missing: str) -> None:
     definition = definition_of()
     del definition[missing]
-    assert not JOB.is_valid(definition)
+    assert not ONE_JOB.is_valid(definition)
     assert not accepts(definition)
 
 
@@ -159,4 +159,4 @@ def test_the_schema_of_files_agrees_with_their_reader(content: Any, good: bool) 
 )
 def test_a_calendar_in_a_file_of_its_own_is_valid_in_files_only(content: Definition) -> None:
     FILE.validate(content)
-    assert not JOB.is_valid(content)
+    assert not ONE_JOB.is_valid(content)

@@ -8,7 +8,7 @@ import pytest
 from kron.clocks.system import SystemClock
 from kron.fronts.service.app import app_of
 from kron.fronts.service.registrar import Registrar
-from kron.fronts.service.schedule_spec import FIELDS
+from kron.fronts.service.schedule_spec import SCHEDULE
 from kron.fronts.service.settings import SETTINGS, Settings
 from kron.stores.sqlite.store import SqliteStore
 from tests.docs.page import ROOT
@@ -22,7 +22,7 @@ def test_the_page_has_every_route_and_no_other() -> None:
     assert set(re.findall(r"^\| `((?:GET|POST|PUT|DELETE) [^`]+)`", PAGE, re.MULTILINE)) == routes
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("field", SCHEDULE.words)
 def test_the_page_has_every_field_of_a_schedule(field: str) -> None:
     assert f"`{field}`" in PAGE
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kron.cli.support.read import MAX_CALENDAR, read_text
 from kron.core.errors import InputError, Problem, UnreadableFileError
-from kron.core.job.parse import parse_dates
+from kron.core.job.calendar import parse_dates
 
 # What is quoted of a line that is no day: a file may be named by mistake that is nobody's business.
 MAX_QUOTED = 40

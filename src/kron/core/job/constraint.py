@@ -3,13 +3,27 @@
 `only`: every kind present must match, any value within it. `avoid`: any match rejects.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from kron.core.cron.field import MONTH, WEEKDAY, Unit
 from kron.core.cron.year import EPOCH_ORDINAL
+from kron.core.job.calendar import (
+    CALENDARS,
+    DAYS,
+    Calendar,
+    Calendars,
+    Days,
+    calendars_named,
+    items_of,
+    parse_dates,
+)
+from kron.core.job.fields import FieldReader, refuse
+from kron.core.job.table import Parsers, Schema, ValueType, one_or_more, part, row, table_of
 from kron.core.time.instant import DAY, EpochSeconds
 from kron.core.time.zone import Zone
 
@@ -18,7 +32,7 @@ EPOCH_WEEKDAY = 4
 
 
 class ConstraintKind(StrEnum):
-    """What a constraint looks at."""
+    """Which part of a local time a constraint tests."""
 
     HOURS = "hours"
     DOW = "dow"
@@ -27,23 +41,6 @@ class ConstraintKind(StrEnum):
     BETWEEN = "between"
     DATES = "dates"
     CALENDARS = "calendars"
-
-
-class Days(NamedTuple):
-    """The days `[first, last]`, closed, as a person writes them."""
-
-    first: date
-    last: date
-
-    def __str__(self) -> str:
-        return f"{self.first}" if self.first == self.last else f"{self.first}..{self.last}"
-
-
-class Calendar(NamedTuple):
-    """A named list of days."""
-
-    name: str
-    days: tuple[Days, ...]
 
 
 class MinuteRange(NamedTuple):
@@ -57,7 +54,7 @@ class MinuteRange(NamedTuple):
 
 
 class LocalTime(NamedTuple):
-    """A local time taken apart once, for every kind to look at."""
+    """A local time taken apart once, for the checks of every kind."""
 
     minute: int
     hour: int
@@ -66,22 +63,142 @@ class LocalTime(NamedTuple):
 
 
 Check: TypeAlias = Callable[[LocalTime], bool]
+HOURS, DOM = Unit("hours", 0, 23), Unit("dom", 1, 31)
+_CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])")
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def _numbers(value: object, unit: Unit) -> frozenset[int]:
+    numbers: set[int] = set()
+    for item in items_of(value):
+        numbers |= _range_of(item, unit)
+    return frozenset(numbers)
+
+
+def _range_of(item: object, unit: Unit) -> set[int]:
+    """Return the values of a number, a name, or a range `a-b` of them; Sunday may be 7."""
+    words = item.split("-") if isinstance(item, str) and item.count("-") == 1 else [item]
+    low, high = _number_of(words[0], item, unit), _number_of(words[-1], item, unit)
+    if low > high:
+        raise refuse(item, f"the range {item} is reversed")
+    return {value % 7 if unit is WEEKDAY else value for value in range(low, high + 1)}
+
+
+def _number_of(word: object, item: object, unit: Unit) -> int:
+    highest = 7 if unit is WEEKDAY else unit.high
+    if isinstance(word, str):
+        text = word.strip()
+        named = unit.value_of(text)
+        number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else named
+    else:
+        number = word if isinstance(word, int) and not isinstance(word, bool) else None
+    if number is None or not unit.low <= number <= highest:
+        names = " or names" if unit.names else ""
+        raise refuse(item, f"{item} is not among {unit.low}-{highest}{names}")
+    return number
+
+
+def _parse_clock(value: object) -> MinuteRange:
+    match = _CLOCK.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise refuse(value, f'{value} is not a time span; write "09:00-17:30"')
+    hour, minute, last_hour, last_minute = map(int, match.groups())
+    return MinuteRange(60 * hour + minute, 60 * last_hour + last_minute)
+
+
+# --- value types ---------------------------------------------------------------------------------
+
+_MINUTE = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+
+
+def _numbers_type(unit: Unit, high: int) -> ValueType:
+    """Return the type of numbers, names, or ranges of them."""
+    names = [part for name in unit.names for part in (name, name[:3])]
+    word = "|".join(["[0-9]{1,4}", *(_any_case(name) for name in names)])
+    item: Schema = {
+        "oneOf": [
+            {"type": "integer", "minimum": unit.low, "maximum": high},
+            {"type": "string", "pattern": rf"^\s*({word})\s*(-\s*({word})\s*)?$"},
+        ]
+    }
+    return ValueType(schema=one_or_more(item), parse=lambda value: _numbers(value, unit), write=_sorted)
+
+
+def _any_case(name: str) -> str:
+    return "".join(f"[{letter.upper()}{letter}]" for letter in name)
+
+
+def _sorted(value: object) -> object:
+    assert isinstance(value, frozenset)
+    return sorted(value)
+
+
+def _texts(value: object) -> object:
+    assert isinstance(value, tuple)
+    return list(map(str, value))
+
+
+def _write_calendars(value: object) -> object:
+    assert isinstance(value, tuple)
+    return {calendar.name: list(map(str, calendar.days)) for calendar in value}
+
+
+BETWEEN = ValueType(
+    schema=one_or_more({"type": "string", "pattern": rf"^{_MINUTE}-{_MINUTE}$"}),
+    parse=lambda value: tuple(map(_parse_clock, items_of(value))),
+    write=_texts,
+)
+DATES = ValueType(schema=one_or_more(DAYS), parse=parse_dates, write=_texts)
+CALENDAR_NAMES = ValueType(
+    schema={
+        "oneOf": [one_or_more({"type": "string"}), {**CALENDARS, "minProperties": 1}],
+        "description": "names of calendars, or calendars in full",
+    },
+    parse=lambda value: calendars_named(value, {}),
+    write=_write_calendars,
+)
+NO_NUMBERS: frozenset[int] = frozenset()
+
+
+# --- constraints ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintRule:
     """The kinds on one side, `only` or `avoid`; a kind that is not present is empty."""
 
-    hours: frozenset[int] = frozenset()
-    dow: frozenset[int] = frozenset()
-    dom: frozenset[int] = frozenset()
-    months: frozenset[int] = frozenset()
-    between: tuple[MinuteRange, ...] = ()
-    dates: tuple[Days, ...] = ()
-    calendars: tuple[Calendar, ...] = ()
+    hours: frozenset[int] = field(
+        default=NO_NUMBERS, metadata=row(_numbers_type(HOURS, 23), "hours of the day, 0-23", sparse=True)
+    )
+    dow: frozenset[int] = field(
+        default=NO_NUMBERS,
+        metadata=row(
+            _numbers_type(WEEKDAY, 7), "days of the week, 0-7 (Sunday is 0 and 7) or names", sparse=True
+        ),
+    )
+    dom: frozenset[int] = field(
+        default=NO_NUMBERS, metadata=row(_numbers_type(DOM, 31), "days of the month, 1-31", sparse=True)
+    )
+    months: frozenset[int] = field(
+        default=NO_NUMBERS, metadata=row(_numbers_type(MONTH, 12), "months, 1-12 or names", sparse=True)
+    )
+    between: tuple[MinuteRange, ...] = field(
+        default=(),
+        metadata=row(
+            BETWEEN, "times of day `HH:MM-HH:MM`, both minutes included; may cross midnight", sparse=True
+        ),
+    )
+    dates: tuple[Days, ...] = field(
+        default=(), metadata=row(DATES, "days, or spans of days `A..B`, both included", sparse=True)
+    )
+    calendars: tuple[Calendar, ...] = field(
+        default=(), metadata=row(CALENDAR_NAMES, "days of named lists", sparse=True)
+    )
 
     def checks(self) -> list[tuple[ConstraintKind, Check]]:
-        """Return each kind present and the question it asks of a moment."""
+        """Return each kind present and its check of a local time."""
         calendar_days = tuple(days for calendar in self.calendars for days in calendar.days)
         every: list[tuple[ConstraintKind, Check]] = [
             (ConstraintKind.HOURS, lambda moment: moment.hour in self.hours),
@@ -99,36 +216,41 @@ class ConstraintRule:
 
     def to_dict(self) -> dict[str, object]:
         """Return the kinds present with their values, calendars with their days."""
-        values: dict[str, object] = {
-            "hours": sorted(self.hours),
-            "dow": sorted(self.dow),
-            "dom": sorted(self.dom),
-            "months": sorted(self.months),
-            "between": list(map(str, self.between)),
-            "dates": list(map(str, self.dates)),
-            "calendars": {calendar.name: list(map(str, calendar.days)) for calendar in self.calendars},
-        }
-        return {name: value for name, value in values.items() if value}
+        return RULE.write(self)
+
+
+RULE = table_of(ConstraintRule)
+RULE_TYPE = part(RULE, lambda reader: _read_rule(reader, {}))
+NO_RULE = ConstraintRule()
+
+
+def _read_rule(reader: FieldReader, calendars: Calendars) -> ConstraintRule:
+    parsers: Parsers = {"calendars": lambda value: calendars_named(value, calendars)}
+    return RULE.build(reader, ConstraintRule, parsers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
     """Both sides together; the empty one allows every time."""
 
-    only: ConstraintRule = ConstraintRule()
-    avoid: ConstraintRule = ConstraintRule()
-    # Every question, with its name and the answer that rejects; made once, because each candidate is asked.
+    only: ConstraintRule = field(
+        default=NO_RULE, metadata=row(RULE_TYPE, "the times allowed: every kind that is given must match")
+    )
+    avoid: ConstraintRule = field(
+        default=NO_RULE, metadata=row(RULE_TYPE, "the times excluded: any match rejects")
+    )
+    # Every check with its name and the result that rejects; prepared once, because each candidate runs them.
     _checks: tuple[tuple[str, Check, bool], ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Line the questions up."""
+        """Prepare the checks."""
         only = [(f"only.{kind}", check, False) for kind, check in self.only.checks()]
         avoid = [(f"avoid.{kind}", check, True) for kind, check in self.avoid.checks()]
         object.__setattr__(self, "_checks", tuple(only + avoid))
 
     @property
     def applied(self) -> list[str]:
-        """Return the names of what is checked, e.g. ``only.hours``."""
+        """Return the names of the checks, e.g. ``only.hours``."""
         return [name for name, _, _ in self._checks]
 
     def rejected_by(self, instant: EpochSeconds, zone: Zone) -> str | None:
@@ -144,6 +266,15 @@ class Constraints:
     def to_dict(self) -> dict[str, object]:
         """Return both sides, each present even when empty."""
         return {"only": self.only.to_dict(), "avoid": self.avoid.to_dict()}
+
+
+CONSTRAINTS = table_of(Constraints)
+
+
+def read_constraints(reader: FieldReader, calendars: Calendars) -> Constraints:
+    """Return the constraints of a definition; `calendars` are those it may name."""
+    only, avoid = (_read_rule(reader.sub(side, RULE.words), calendars) for side in CONSTRAINTS.words)
+    return Constraints(only=only, avoid=avoid)
 
 
 def moment_of(instant: EpochSeconds, zone: Zone) -> LocalTime:

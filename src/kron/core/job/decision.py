@@ -11,7 +11,6 @@ from kron.core.errors import InvalidInstantError, InvalidOptionError, NoCandidat
 from kron.core.job.job import Job
 from kron.core.job.seed import period_key, seed_hash, splitmix64, state_of, unit_of
 from kron.core.job.window import Bounds
-from kron.core.time.duration import format_duration
 from kron.core.time.instant import FIRST_SECOND, LAST_SECOND, EpochSeconds, datetime_of, rfc3339, seconds_of
 from kron.core.time.zone import FIRST_PROBE, LAST_PROBE, Zone, tzdata_version
 
@@ -68,7 +67,7 @@ class Decision:
             "salt": job.salt,
             "period_id": self.period_id,
             "nominal_time": self.period_id,
-            "window": {"mode": job.window.mode.value, "duration": format_duration(job.window.duration)},
+            "window": job.window.to_dict(),
             "window_start": rfc3339(self.bounds.start),
             "window_end": rfc3339(self.bounds.end),
             "chosen_time": None if self.chosen_time is None else rfc3339(self.chosen_time),

@@ -1,6 +1,6 @@
 """Reading plain data: field by field, everything that is wrong said at once."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from math import isfinite
 from typing import TypeVar
@@ -9,27 +9,40 @@ from kron.core.errors import InputError, InvalidOptionError, Problem
 from kron.core.time.instant import EpochSeconds, seconds_of
 
 Value = TypeVar("Value")
+NOT_RENAMED: Mapping[str, str] = {}
 
 
 class FieldReader:
-    """One object of a definition, read field by field; problems are collected, not raised."""
+    """One object of a definition, read field by field; problems are collected, not raised.
 
-    def __init__(self, value: object, path: str, problems: list[Problem], *, known: Iterable[str]) -> None:
+    `renamed` are the paths of a document that calls some fields by other words.
+    """
+
+    def __init__(
+        self,
+        value: object,
+        path: str,
+        problems: list[Problem],
+        *,
+        known: Collection[str],
+        renamed: Mapping[str, str] = NOT_RENAMED,
+    ) -> None:
         self._path = path
+        self._renamed = renamed
         self.problems = problems
-        self._values: Mapping[object, object] = {}
-        names = tuple(known)
+        self.values: Mapping[object, object] = {}
         if not isinstance(value, Mapping):
-            self.problem("", value, f"must be an object with {', '.join(names)}")
+            self.problem("", value, f"must be an object with {', '.join(known)}")
             return
-        self._values = value
+        self.values = value
         for name in value:
-            if name not in names:
-                self.problem(str(name), value[name], f"unknown field; {suggestion(name, names)}")
+            if name not in known:
+                self.problem(str(name), value[name], f"unknown field; {suggestion(name, known)}")
 
     def path_of(self, name: str) -> str:
         """Return the path of a field, e.g. ``policy.deadline``."""
-        return ".".join(filter(None, (self._path, name))) or "job"
+        path = ".".join(filter(None, (self._path, name))) or "job"
+        return self._renamed.get(path, path)
 
     def problem(self, name: str, value: object, reason: str) -> None:
         """Note something that is wrong."""
@@ -37,26 +50,27 @@ class FieldReader:
 
     def has(self, name: str) -> bool:
         """Say whether a field is present."""
-        return name in self._values
+        return name in self.values
 
     def get(self, name: str, default: object = None) -> object:
         """Return a field as it stands."""
-        return self._values.get(name, default)
+        return self.values.get(name, default)
 
     def read(self, name: str, parse: Callable[[object], Value], default: Value) -> Value:
         """Return a field parsed, or the default where it is absent or wrong."""
-        if name not in self._values:
+        if name not in self.values:
             return default
-        value = self._values[name]
+        value = self.values[name]
         try:
             return parse(value)
         except InputError as error:
             self.problem(name, value, str(error.details.get("reason", error)))
             return default
 
-    def sub(self, name: str, known: Iterable[str]) -> "FieldReader":
+    def sub(self, name: str, known: Collection[str]) -> "FieldReader":
         """Return the object in a field; an absent one is empty."""
-        return FieldReader(self._values.get(name, {}), self.path_of(name), self.problems, known=known)
+        value, path = self.values.get(name, {}), self.path_of(name)
+        return FieldReader(value, path, self.problems, known=known, renamed=self._renamed)
 
 
 def refuse(value: object, reason: str) -> InvalidOptionError:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from kron.core.errors import InvalidJobError, InvalidJobFileError, Problem
+from kron.core.job.calendar import Calendars, read_calendars
 from kron.core.job.job import Job
-from kron.core.job.parse import Calendars, read_calendars
 
 
 def jobs_from(content: object) -> list[Job]:

@@ -1,48 +1,124 @@
-"""A job: what is to run, when, and under which policy (SPEC 4: Inputs)."""
+"""A job: the definition of one scheduled thing, read from plain data and checked (SPEC 4: Inputs)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from kron.core.cron.dialect import EXTENDED, POSIX
-from kron.core.cron.schedule import Schedule
-from kron.core.cron.timeline import GAP_CHOICES, REPEAT_CHOICES
+from kron.core.cron.dialect import DIALECTS, EXTENDED
+from kron.core.cron.schedule import UTC, Schedule
+from kron.core.cron.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP
 from kron.core.errors import InputError, InvalidJobError, Problem
 from kron.core.identity import identity_fault
-from kron.core.job.constraint import Constraints
-from kron.core.job.distribution import Distribution, Uniform
-from kron.core.job.fields import FieldReader, choice_of, parse_text, parse_utf8, refuse
-from kron.core.job.parse import (
-    Calendars,
-    read_calendars,
-    read_constraints,
+from kron.core.job.calendar import CALENDARS, Calendars, parse_calendars, read_calendars
+from kron.core.job.constraint import CONSTRAINTS, Constraints, read_constraints
+from kron.core.job.distribution import (
+    Distribution,
+    Uniform,
+    distribution_schema,
+    parse_distribution,
     read_distribution,
-    read_policy,
-    read_seed,
-    read_window,
 )
-from kron.core.job.policy import POLICY_FIELDS, Policy
-from kron.core.job.seed import SeedStrategy
-from kron.core.job.window import Window
+from kron.core.job.fields import FieldReader, optional, parse_text, parse_utf8, refuse
+from kron.core.job.policy import POLICY, Policy, read_policy
+from kron.core.job.seed import SEED, Seed, SeedStrategy, read_seed
+from kron.core.job.table import FieldSpec, FieldTable, ValueType, nullable, one_of, part
+from kron.core.job.window import WINDOW, Window, read_window
 from kron.core.time.duration import MICROSECOND, format_duration
 from kron.core.time.instant import DAY
 from kron.core.time.zone import zone_of
 
-# How many windows of one job may be open at once: what a planner has to keep in mind (DESIGN 7).
+# How many windows of one job may be open at once, which bounds the periods a planning step keeps (DESIGN 7).
 MAX_OPEN_WINDOWS = 1_000
+NO_WINDOW, NO_SEED, UNIFORM = Window(), Seed(), Uniform()
+UNCONSTRAINED, USUAL_POLICY = Constraints(), Policy()
 
-FIELDS = (
-    "identity", "schedule", "timezone", "dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed",
-    "constraints", "calendars", "policy",
-)  # fmt: skip
-NO_WINDOW, UNIFORM, UNCONSTRAINED, USUAL_POLICY = Window(), Uniform(), Constraints(), Policy()
-# The first of each is the usual one.
-_SCHEDULE_CHOICES = {"dialect": (EXTENDED, POSIX), "dst_gap": GAP_CHOICES, "dst_repeat": REPEAT_CHOICES}
+
+def check_identity(value: object) -> str:
+    """Return an identity, or refuse one that is empty or has a line break."""
+    if fault := identity_fault(value):
+        raise refuse(value if fault != "must be valid Unicode" else ascii(value), fault)
+    return str(value)
+
+
+def _parse_zone(value: object) -> str:
+    return zone_of(parse_text(value)).key
+
+
+# Something to read, and nothing that ends a line.
+_ON_A_LINE = r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029\x00]*"
+_IDENTITY = rf"^{_ON_A_LINE}[^\s\x1c-\x1f\x85\x00]{_ON_A_LINE}$"
+IDENTITY = ValueType(schema={"type": "string", "pattern": _IDENTITY}, parse=check_identity)
+CRON = ValueType(schema={"type": "string", "examples": ["0 9 * * mon-fri"]}, parse=parse_text)
+ZONE = ValueType(
+    schema={"type": ["string", "null"], "examples": ["Europe/Berlin"]}, parse=optional(_parse_zone)
+)
+
+
+def _field(
+    name: str, type_: ValueType, doc: str, default: object = None, service_word: str | None = None
+) -> FieldSpec:
+    return FieldSpec(name, type_, doc, default, (name,), service_word or name)
+
+
+# The options of a schedule, beside its expression and its zone.
+OPTIONS = (
+    _field(
+        "dialect",
+        nullable(one_of(DIALECTS)),
+        "the dialect of the expression: `extended` or `posix`",
+        EXTENDED,
+    ),
+    _field(
+        "dst_gap",
+        nullable(one_of(GAP_CHOICES)),
+        "what happens to local times the clocks skip: `skip` drops them, `next` runs them after the gap",
+        SKIP,
+    ),
+    _field(
+        "dst_repeat",
+        nullable(one_of(REPEAT_CHOICES)),
+        "which of local times shown twice run: `both`, `first` or `last`",
+        BOTH,
+    ),
+)
+JOB = FieldTable(
+    (
+        _field(
+            "identity",
+            IDENTITY,
+            "the job's stable name, any text on one line; it seeds the decisions",
+            service_word="schedule_id",
+        ),
+        _field("schedule", CRON, "a cron expression", service_word="cron_expr"),
+        _field("timezone", ZONE, "an IANA time zone; by default the expression's `CRON_TZ=`, else UTC", UTC),
+        *OPTIONS,
+        _field("window", part(WINDOW, read_window), "the interval from which each start is chosen"),
+        _field(
+            "distribution",
+            ValueType(schema=distribution_schema(), parse=parse_distribution),
+            "how likely each part of the window is: a name, or an object with `name` and its parameters",
+            {"name": "uniform"},
+        ),
+        _field("seed", part(SEED, read_seed), "what seeds the choice, beside the identity and the period"),
+        _field(
+            "constraints",
+            part(CONSTRAINTS, lambda reader: read_constraints(reader, {})),
+            "which local times may be chosen",
+        ),
+        _field(
+            "calendars",
+            ValueType(schema=CALENDARS, parse=parse_calendars),
+            "named lists of days that the constraints may name",
+        ),
+        _field("policy", part(POLICY, read_policy), "what happens to a period that is due"),
+    ),
+    required=("identity", "schedule"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The definition of one job; what exists is valid."""
+    """The definition of one job; a job that exists is valid."""
 
     identity: str
     schedule: Schedule
@@ -54,7 +130,7 @@ class Job:
     policy: Policy = USUAL_POLICY
 
     def __post_init__(self) -> None:
-        """Check what no single part can."""
+        """Check the fields that no part checks, and those that depend on each other."""
         problems: list[Problem] = []
         for path, value, check in (
             ("identity", self.identity, check_identity),
@@ -76,46 +152,13 @@ class Job:
         `calendars` are named lists of days that several jobs share; the job may bring its own.
         """
         problems: list[Problem] = []
-        fields = FieldReader(definition, "", problems, known=FIELDS)
+        reader = FieldReader(definition, "", problems, known=JOB.words)
         if not isinstance(definition, Mapping):
             raise InvalidJobError(identity=None, problems=problems)
-        identity = ""
-        if fields.get("identity") is None:
-            fields.problem("identity", None, "is missing")
-        else:
-            identity = fields.read("identity", check_identity, "")
-        schedule = _read_schedule(fields, identity)
-        window = (
-            read_window(fields.sub("window", ("mode", "duration"))) if fields.has("window") else NO_WINDOW
-        )
-        own = read_calendars(fields.get("calendars", {}), problems)
-        strategy, salt = SeedStrategy.STABLE, ""
-        if fields.has("seed"):
-            strategy, salt = read_seed(fields.sub("seed", ("strategy", "salt")))
-        distribution: Distribution = UNIFORM
-        if fields.has("distribution"):
-            distribution = read_distribution(fields, window.mode)
-        constraints = UNCONSTRAINED
-        if fields.has("constraints"):
-            sides = fields.sub("constraints", ("only", "avoid"))
-            constraints = read_constraints(sides, {**(calendars or {}), **own})
-        policy = USUAL_POLICY
-        if fields.has("policy"):
-            policy = read_policy(fields.sub("policy", POLICY_FIELDS))
-        if schedule is not None and (fault := _window_fault(schedule, window)):
-            problems.append(Problem("window.duration", format_duration(window.duration), fault))
-        if problems or schedule is None:
-            raise InvalidJobError(identity=identity or fields.get("identity"), problems=problems)
-        return cls(
-            identity=identity,
-            schedule=schedule,
-            window=window,
-            distribution=distribution,
-            seed_strategy=strategy,
-            salt=salt,
-            constraints=constraints,
-            policy=policy,
-        )
+        job = read_job(reader, calendars or {})
+        if job is None:
+            raise InvalidJobError(identity=reader.get("identity"), problems=problems)
+        return job
 
     def to_dict(self) -> dict[str, object]:
         """Return plain data from which an equal job can be made."""
@@ -127,19 +170,49 @@ class Job:
             "dialect": schedule.dialect,
             "dst_gap": schedule.dst_gap,
             "dst_repeat": schedule.dst_repeat,
-            "window": {"mode": self.window.mode.value, "duration": format_duration(self.window.duration)},
+            "window": self.window.to_dict(),
             "distribution": self.distribution.to_dict(),
-            "seed": {"strategy": self.seed_strategy.value, "salt": self.salt},
+            "seed": Seed(self.seed_strategy, self.salt).to_dict(),
             "constraints": self.constraints.to_dict(),
             "policy": self.policy.to_dict(),
         }
 
 
-def check_identity(value: object) -> str:
-    """Return an identity, or refuse one that is empty or would not stay on its line."""
-    if fault := identity_fault(value):
-        raise refuse(value if fault != "must be valid Unicode" else ascii(value), fault)
-    return str(value)
+def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:
+    """Return the job of a definition, or None with every problem noted."""
+    identity = ""
+    if reader.get("identity") is None:
+        reader.problem("identity", None, "is missing")
+    else:
+        identity = reader.read("identity", check_identity, "")
+    schedule = _read_schedule(reader, identity)
+    window = read_window(reader.sub("window", WINDOW.words)) if reader.has("window") else NO_WINDOW
+    own = read_calendars(reader.get("calendars", {}), reader.problems)
+    seed = read_seed(reader.sub("seed", SEED.words)) if reader.has("seed") else NO_SEED
+    distribution: Distribution = UNIFORM
+    if reader.has("distribution"):
+        distribution = read_distribution(reader, window.mode)
+    constraints = UNCONSTRAINED
+    if reader.has("constraints"):
+        sides = reader.sub("constraints", CONSTRAINTS.words)
+        constraints = read_constraints(sides, {**calendars, **own})
+    policy = USUAL_POLICY
+    if reader.has("policy"):
+        policy = read_policy(reader.sub("policy", POLICY.words))
+    if schedule is not None and (fault := _window_fault(schedule, window)):
+        reader.problems.append(Problem("window.duration", format_duration(window.duration), fault))
+    if reader.problems or schedule is None:
+        return None
+    return Job(
+        identity=identity,
+        schedule=schedule,
+        window=window,
+        distribution=distribution,
+        seed_strategy=seed.strategy,
+        salt=seed.salt,
+        constraints=constraints,
+        policy=policy,
+    )
 
 
 def _window_fault(schedule: Schedule, window: Window) -> str | None:
@@ -155,28 +228,27 @@ def _window_fault(schedule: Schedule, window: Window) -> str | None:
     return f"too long for a schedule that runs {often} a day; use at most {longest}"
 
 
-def _read_schedule(fields: FieldReader, identity: str) -> Schedule | None:
-    """Return the schedule; what is wrong with it is placed at the field that is to blame."""
+def _read_schedule(reader: FieldReader, identity: str) -> Schedule | None:
+    """Return the schedule, or None with the problem at the field that causes it."""
     options = {
-        name: fields.read(name, choice_of({choice: choice for choice in choices}), choices[0])
-        for name, choices in _SCHEDULE_CHOICES.items()
-        if fields.get(name) is not None
+        option.name: reader.read(option.name, option.type.parse, option.default)
+        for option in OPTIONS
+        if reader.get(option.name) is not None
     }
-    timezone = fields.read("timezone", _parse_zone, None)
-    if fields.get("schedule") is None:
-        fields.problem("schedule", None, "is missing")
+    timezone = reader.read("timezone", ZONE.parse, None)
+    if reader.get("schedule") is None:
+        reader.problem("schedule", None, "is missing")
         return None
+    # A wrong identity is a problem already noted; any other will do to read the expression.
+    name, make = identity or "unknown", _SCHEDULE
     try:
-        # A wrong identity is a problem of its own; any other will do to read the expression.
-        name = identity or "unknown"
-        return Schedule(parse_text(fields.get("schedule")), timezone, identity=name, **options)
+        return make(parse_text(reader.get("schedule")), timezone, identity=name, **options)
     except InputError as error:
-        # The one thing that can be wrong with a zone here is that the expression names another.
+        # The zone is refused here only if the expression names another.
         blamed = "timezone" if error.details.get("option") == "timezone" else "schedule"
         reason = error.details["reason"] if blamed == "timezone" else error
-        fields.problem(blamed, fields.get(blamed), str(reason))
+        reader.problem(blamed, reader.get(blamed), str(reason))
     return None
 
 
-def _parse_zone(value: object) -> str | None:
-    return None if value is None else zone_of(parse_text(value)).key
+_SCHEDULE: Callable[..., Schedule] = Schedule

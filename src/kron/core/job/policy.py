@@ -1,21 +1,37 @@
-"""A policy: what becomes of a period when its time comes, and of an execution when it ends."""
+"""Policies: what happens to a period that is due, and to a run that has ended."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
+from functools import lru_cache
 
 from kron.core.errors import InvalidOptionError
-from kron.core.time.duration import format_duration
-from kron.core.time.instant import FIRST_SECOND, LAST_SECOND, EpochSeconds, rfc3339
+from kron.core.job.fields import FieldReader
+from kron.core.job.table import (
+    DURATION,
+    FLAG,
+    INSTANT,
+    choice,
+    names_of,
+    nullable,
+    row,
+    table_of,
+    whole_number,
+)
+from kron.core.time.instant import EpochSeconds, rfc3339
 
-# How far ahead due schedules are loaded, how wide `spread` is, and how late a take-over may be unnoticed.
+# How far ahead due schedules are loaded, the width of `spread`, and the grace of a take-over.
 LOOKAHEAD_MS = 60_000
-# How long an execution that only others can see may stay silent, where its policy does not say.
+# The run timeout of a run that reports its end from outside the worker, where its policy has none.
 REMOTE_TIMEOUT = timedelta(hours=24)
+# Upper bounds of numbers: more would let one job fill the store or the memory.
+MAX_QUEUE, MAX_CATCHUP, MAX_COUNT = 10_000, 10_000, 1_000_000_000
+# How many different policies are kept ready; many jobs share few.
+MAX_POLICIES = 1_000
 
 
 class Overlap(StrEnum):
-    """What happens while an earlier execution of the job is still active."""
+    """What happens to a period that is due while an earlier run of the job is active."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -25,7 +41,7 @@ class Overlap(StrEnum):
 
 
 class Catchup(StrEnum):
-    """Which of the periods that were missed while nothing looked after them still run."""
+    """Which periods still run that were missed while no worker was running."""
 
     NONE = "none"
     ONCE = "once"
@@ -34,118 +50,149 @@ class Catchup(StrEnum):
 
 
 class OnOrphan(StrEnum):
-    """What becomes of an execution whose owner died and that cannot be found again."""
+    """What happens to a run whose worker died and that no other worker can adopt."""
 
     RESTART = "restart"
     FAIL = "fail"
 
 
-# SPEC 4 says `forbid` for what SPEC 3 calls `skip`; each is accepted, and SPEC 4's word is given back.
+# SPEC 4 says `forbid` for what SPEC 3 calls `skip`; each is accepted, and SPEC 4's word is written.
 OVERLAP_NAMES = {overlap.value: overlap for overlap in Overlap} | {"forbid": Overlap.SKIP}
-CONCURRENCY_OF = {overlap: overlap.value for overlap in Overlap} | {Overlap.SKIP: "forbid"}
-ORPHAN_NAMES = {choice.value: choice for choice in OnOrphan}
 # SPEC 3's word for `all`.
 CATCHUP_NAMES = {catchup.value: catchup for catchup in Catchup} | {"fire_immediately": Catchup.ALL}
-
-
-# Bounds of a policy's numbers: more would let one job fill the store or the memory.
-MAX_QUEUE, MAX_CATCHUP, MAX_COUNT = 10_000, 10_000, 1_000_000_000
-
-# How each value is checked: choices by their names, durations (and whether there may be none), numbers.
-_CHOICES: dict[str, dict[str, StrEnum]] = {
-    "overlap": {**OVERLAP_NAMES},
-    "catchup": {**CATCHUP_NAMES},
-    "on_orphan": {**ORPHAN_NAMES},
-}
-_DURATIONS = {"deadline": True, "retry_delay": True, "run_timeout": True, "replace_grace": False}
-BOUNDS = {
-    "jitter_ms": (0, LOOKAHEAD_MS),
-    "queue_max": (1, MAX_QUEUE),
-    "max_catchup": (1, MAX_CATCHUP),
-    "remaining": (1, MAX_COUNT),
-    "pause_after_failures": (1, MAX_COUNT),
-    "start_at": (FIRST_SECOND, LAST_SECOND),
-    "end_at": (FIRST_SECOND, LAST_SECOND),
-}
-_OPTIONAL_NUMBERS = ("remaining", "pause_after_failures", "start_at", "end_at")
+COUNT = nullable(whole_number(1, MAX_COUNT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """One model for all fronts (DESIGN 7); the defaults are those of a `Job` (SPEC 4).
 
-    Without a `deadline` no period is ever too late; without a `retry_delay` nothing is retried.
-    `start_at` and `end_at` bound the nominal times, both included. `remaining` counts executed
-    periods and `pause_after_failures` failures in a row.
+    A new field is a row here and the code that uses it; reader, schema and documentation follow.
     """
 
-    overlap: Overlap = Overlap.SKIP
-    deadline: timedelta | None = timedelta(0)
-    suspend: bool = False
-    catchup: Catchup = Catchup.ALL
-    on_orphan: OnOrphan = OnOrphan.FAIL
-    jitter_ms: int = 0
-    retry_delay: timedelta | None = None
-    run_timeout: timedelta | None = None
-    replace_grace: timedelta = timedelta(seconds=10)
-    queue_max: int = 100
-    max_catchup: int = 1_000
-    start_at: EpochSeconds | None = None
-    end_at: EpochSeconds | None = None
-    remaining: int | None = None
-    pause_after_failures: int | None = None
+    overlap: Overlap = field(
+        default=Overlap.SKIP,
+        metadata=row(
+            choice(OVERLAP_NAMES, written={Overlap.SKIP: "forbid"}),
+            "while an earlier run is active: `forbid` (or `skip`) skips the new one, `allow` starts it too, "
+            "`replace` ends the active one first, `queue` keeps it until the active one ends, `buffer_one` "
+            "keeps only the newest",
+            words=("concurrency", "overlap"),
+            service_word="overlap_policy",
+        ),
+    )
+    deadline: timedelta | None = field(
+        default=timedelta(0),
+        metadata=row(nullable(DURATION), "how late a start may be, in whole seconds; `null`: never too late"),
+    )
+    suspend: bool = field(
+        default=False,
+        metadata=row(FLAG, "`true`: nothing starts, and periods are judged on resume", service_word=None),
+    )
+    catchup: Catchup = field(
+        default=Catchup.ALL,
+        metadata=row(
+            choice(CATCHUP_NAMES),
+            "which periods missed during an outage run: `none`, `once` (the newest), `all` (or "
+            "`fire_immediately`), `spread` (all, spread over the lookahead)",
+            service_word="catchup_policy",
+            sparse=True,
+        ),
+    )
+    on_orphan: OnOrphan = field(
+        default=OnOrphan.FAIL,
+        metadata=row(
+            choice(names_of(OnOrphan)),
+            "what happens to a run whose worker died: `fail`, or `restart` as the next attempt",
+            sparse=True,
+        ),
+    )
+    jitter_ms: int = field(
+        default=0,
+        metadata=row(
+            whole_number(0, LOOKAHEAD_MS),
+            "moves each start by up to this many milliseconds either way; derived from a seed, so a period "
+            "always has the same offset",
+            sparse=True,
+        ),
+    )
+    retry_delay: timedelta | None = field(
+        default=None,
+        metadata=row(
+            nullable(DURATION),
+            "delay between a failed attempt and the next; the next period pre-empts a waiting retry; `null`: "
+            "no retries",
+            sparse=True,
+        ),
+    )
+    run_timeout: timedelta | None = field(
+        default=None,
+        metadata=row(
+            nullable(DURATION),
+            "after this a run is ended with the result `lost`; `null`: no timeout, except 24 hours for a "
+            "launcher with `reports: true`",
+            sparse=True,
+        ),
+    )
+    replace_grace: timedelta = field(
+        default=timedelta(seconds=10),
+        metadata=row(DURATION, "how long `replace` waits for the active run to end", sparse=True),
+    )
+    queue_max: int = field(
+        default=100,
+        metadata=row(
+            whole_number(1, MAX_QUEUE), "how many periods `queue` keeps; more are skipped", sparse=True
+        ),
+    )
+    max_catchup: int = field(
+        default=1_000,
+        metadata=row(
+            whole_number(1, MAX_CATCHUP), "how many missed periods run at most, the newest", sparse=True
+        ),
+    )
+    start_at: EpochSeconds | None = field(
+        default=None,
+        metadata=row(nullable(INSTANT), "the earliest nominal time, included", sparse=True),
+    )
+    end_at: EpochSeconds | None = field(
+        default=None,
+        metadata=row(nullable(INSTANT), "the latest nominal time, included", sparse=True),
+    )
+    remaining: int | None = field(
+        default=None,
+        metadata=row(COUNT, "how many periods are executed before the job is finished", sparse=True),
+    )
+    pause_after_failures: int | None = field(
+        default=None,
+        metadata=row(COUNT, "pauses the job after this many failures in a row", sparse=True),
+    )
 
     def __post_init__(self) -> None:
-        """Check every value; the name of a choice is taken for what it names."""
-        for name, names in _CHOICES.items():
-            value = getattr(self, name)
-            if not isinstance(value, str) or value not in names:
-                raise InvalidOptionError(option=name, value=value, reason=f"use {', '.join(names)}")
-            object.__setattr__(self, name, names[value])
-        for name, optional in _DURATIONS.items():
-            value = getattr(self, name)
-            if not ((value is None and optional) or (isinstance(value, timedelta) and value >= timedelta(0))):
-                reason = f"must be {'None or ' if optional else ''}a timedelta that is not negative"
-                raise InvalidOptionError(option=name, value=value, reason=reason)
-        for name, (low, high) in BOUNDS.items():
-            value = getattr(self, name)
-            if value is None and name in _OPTIONAL_NUMBERS:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                reason = f"must be a whole number from {low} to {high}"
-                raise InvalidOptionError(option=name, value=value, reason=reason)
-        if not isinstance(self.suspend, bool):
-            raise InvalidOptionError(option="suspend", value=self.suspend, reason="must be True or False")
+        """Check every value; a choice may be given by its name."""
+        POLICY.check(self)
         if self.start_at is not None and self.end_at is not None and self.start_at > self.end_at:
-            reason = "lies before start_at"
-            raise InvalidOptionError(option="end_at", value=rfc3339(self.end_at), reason=reason)
+            raise InvalidOptionError(option="end_at", value=rfc3339(self.end_at), reason=END_BEFORE_START)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the policy in SPEC 4's words; of the rest, what is not as usual."""
-        said: dict[str, object] = {
-            "concurrency": CONCURRENCY_OF[self.overlap],
-            "deadline": None if self.deadline is None else format_duration(self.deadline),
-            "suspend": self.suspend,
-        }
-        for name in FURTHER:
-            value = getattr(self, name)
-            if value != getattr(USUAL, name):
-                said[name] = _plain(name, value)
-        return said
+        """Return the policy in SPEC 4's words; of the fields it does not know, those that are not default."""
+        return POLICY.write(self)
 
 
-# What SPEC 4 does not know; written out only where it is not as usual.
-FURTHER = (
-    "catchup", "on_orphan", "jitter_ms", "retry_delay", "run_timeout", "replace_grace", "queue_max",
-    "max_catchup", "start_at", "end_at", "remaining", "pause_after_failures",
-)  # fmt: skip
+END_BEFORE_START = "lies before start_at"
+POLICY = table_of(Policy)
 USUAL = Policy()
-POLICY_FIELDS = ("concurrency", "overlap", "deadline", "suspend", *FURTHER)
 
 
-def _plain(name: str, value: object) -> object:
-    if isinstance(value, timedelta):
-        return format_duration(value)
-    if name in ("start_at", "end_at") and isinstance(value, int):
-        return rfc3339(value)
-    return value.value if isinstance(value, StrEnum) else value
+def read_policy(reader: FieldReader) -> Policy:
+    """Return the policy of a definition."""
+    values = POLICY.read(reader)
+    start_at, end_at = values.get("start_at"), values.get("end_at")
+    if isinstance(start_at, int) and isinstance(end_at, int) and start_at > end_at:
+        reader.problem("end_at", reader.get("end_at"), END_BEFORE_START)
+        del values["end_at"]
+    return _policy(tuple(values.items()))
+
+
+@lru_cache(maxsize=MAX_POLICIES)
+def _policy(values: tuple[tuple[str, object], ...]) -> Policy:
+    return Policy(**dict(values))  # type: ignore[arg-type]

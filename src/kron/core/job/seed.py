@@ -1,14 +1,17 @@
 """Seeds: from a job and a period to a stream of numbers, the same for ever (SPEC 4: Seed Semantics)."""
 
+from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
+from kron.core.job.fields import FieldReader, parse_utf8
+from kron.core.job.table import ValueType, choice, names_of, row, table_of
 from kron.core.time.instant import EpochSeconds
 from kron.core.time.zone import Zone, wall_time
 
 MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15
-# What 53 bits are divided by to make a number in [0, 1).
+# Scales 53 bits to a number in [0, 1).
 UNIT = 1 / (1 << 53)
 
 
@@ -20,8 +23,41 @@ class SeedStrategy(StrEnum):
     WEEKLY = "weekly"
 
 
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """The part of a definition that seeds its decisions, beside the identity."""
+
+    strategy: SeedStrategy = field(
+        default=SeedStrategy.STABLE,
+        metadata=row(
+            choice(names_of(SeedStrategy)),
+            "which periods share a seed: none (`stable`), those of one local day (`daily`), those of one ISO "
+            "week (`weekly`)",
+        ),
+    )
+    salt: str = field(
+        default="",
+        metadata=row(
+            ValueType(schema={"type": "string"}, parse=parse_utf8),
+            "any text; another salt draws other times for the same job",
+        ),
+    )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return strategy and salt."""
+        return SEED.write(self)
+
+
+SEED = table_of(Seed)
+
+
+def read_seed(reader: FieldReader) -> Seed:
+    """Return the seed of a definition."""
+    return SEED.build(reader, Seed)
+
+
 def period_key(strategy: SeedStrategy, period_id: str, nominal_time: EpochSeconds, zone: Zone) -> str:
-    """Return what takes the period's place in its seed; days and weeks are those of the job's zone."""
+    """Return the period's part of its seed; days and weeks are those of the job's zone."""
     if strategy is SeedStrategy.STABLE:
         return period_id
     local = wall_time(nominal_time, zone.offset_at(nominal_time))

@@ -9,11 +9,13 @@ from functools import lru_cache
 
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import InputError, InvalidJobError, Problem
+from kron.core.job.constraint import CONSTRAINTS, read_constraints
 from kron.core.job.decision import FORMAT, decide
+from kron.core.job.distribution import read_distribution
 from kron.core.job.fields import FieldReader, choice_of, parse_text, parse_utf8, refuse
 from kron.core.job.job import Job, check_identity
-from kron.core.job.parse import read_constraints, read_distribution, read_window
 from kron.core.job.seed import SeedStrategy
+from kron.core.job.window import WINDOW, read_window
 
 # What a decision is computed from, apart from its nominal time; the rest of a certificate follows.
 JOB_FIELDS = (
@@ -128,7 +130,7 @@ def _job_of(text: str) -> Job:
     values = dict(zip(JOB_FIELDS, json.loads(text), strict=True))
     problems: list[Problem] = []
     fields = FieldReader(values, "", problems, known=JOB_FIELDS)
-    window = read_window(fields.sub("window", ("mode", "duration")))
+    window = read_window(fields.sub("window", WINDOW.words))
     strategies = {strategy.value: strategy for strategy in SeedStrategy}
     identity = fields.read("identity", check_identity, "unknown")
     try:
@@ -139,7 +141,7 @@ def _job_of(text: str) -> Job:
             window=window,
             distribution=read_distribution(fields, window.mode),
             seed_strategy=fields.read("seed_strategy", choice_of(strategies), SeedStrategy.STABLE),
-            constraints=read_constraints(fields.sub("constraints", ("only", "avoid")), {}),
+            constraints=read_constraints(fields.sub("constraints", CONSTRAINTS.words), {}),
         )
     except InvalidJobError as error:
         raise InvalidJobError(identity=identity, problems=[*problems, *error.problems]) from None

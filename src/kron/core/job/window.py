@@ -1,10 +1,12 @@
-"""A window: the closed interval around a nominal time in which an execution may be chosen."""
+"""Windows: the closed interval around a nominal time from which a start is chosen."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from kron.core.job.fields import FieldReader
+from kron.core.job.table import DURATION, choice, row, table_of
 from kron.core.time.duration import MICROSECOND
 from kron.core.time.instant import EpochSeconds
 
@@ -12,7 +14,7 @@ MICROS = 1_000_000
 
 
 class WindowMode(StrEnum):
-    """Where a window lies."""
+    """Where a window lies, seen from its nominal time."""
 
     AFTER = "after"
     BEFORE = "before"
@@ -32,21 +34,39 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How far from its nominal time an execution may be chosen (SPEC 4: Window Semantics)."""
+    """How far from its nominal time a start may be chosen (SPEC 4: Window Semantics)."""
 
-    mode: WindowMode = WindowMode.AFTER
-    duration: timedelta = timedelta(0)
-    # How far the bounds lie from a nominal time; counted once, because every decision asks.
+    mode: WindowMode = field(
+        default=WindowMode.AFTER,
+        metadata=row(
+            choice(MODE_NAMES),
+            "where the window lies: `after` or `before` the nominal time, or `around` it (or `center`)",
+        ),
+    )
+    duration: timedelta = field(default=timedelta(0), metadata=row(DURATION, "how long the window is"))
+    # How far the bounds lie from a nominal time; computed once, because every decision needs it.
     _reach: Bounds = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Count the reach in whole seconds, each bound floored."""
+        """Compute the reach in whole seconds, each bound floored."""
         object.__setattr__(self, "_reach", _reach_of(self.mode, self.duration // MICROSECOND))
 
     def bounds(self, nominal_time: EpochSeconds) -> Bounds:
         """Return the window of one nominal time, its bounds floored to whole seconds."""
         start, end = self._reach
         return Bounds(nominal_time + start, nominal_time + end)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return mode and duration."""
+        return WINDOW.write(self)
+
+
+WINDOW = table_of(Window)
+
+
+def read_window(reader: FieldReader) -> Window:
+    """Return the window of a definition."""
+    return WINDOW.build(reader, Window)
 
 
 def _reach_of(mode: WindowMode, micros: int) -> Bounds:

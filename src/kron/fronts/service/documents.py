@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
 from hashlib import sha256
 
-from kron.core.job.policy import FURTHER, USUAL, Catchup
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.plan.registration import is_period
 from kron.core.redaction import HIDDEN
-from kron.core.time.duration import format_duration
 from kron.core.time.instant import EpochSeconds, rfc3339
+from kron.fronts.service.schedule_spec import FLAT_POLICY, SCHEDULE, WORKFLOW
 from kron.launchers.http.request import target_of
 from kron.launchers.spec import HttpSettings, InvalidLauncherError, ProcessSettings, settings_of
 
@@ -43,22 +41,17 @@ def schedule_view(found: FoundJob, *, now: int) -> Document:
     launcher = json.loads(job.launcher)
     # An edit may have left periods before it to be judged; they do not come any more.
     following = next(coming(job, now), None) if job.paused else job.next_time
-    further = {name: _plain(getattr(policy, name)) for name in FURTHER if name not in _SAID}
     return {
         "schedule_id": job.identity,
-        **{name: launcher.get(name) for name in ("workflow_id", "version", "user_id")},
+        **{name: launcher.get(name) for name in WORKFLOW},
         "cron_expr": definition["schedule"],
         "timezone": definition["timezone"],
-        "start_at": None if policy.start_at is None else rfc3339(policy.start_at),
-        "end_at": None if policy.end_at is None else rfc3339(policy.end_at),
         "next_run_at": None if following is None else rfc3339(following),
         "paused": bool(job.paused),
         "paused_because": job.paused_because,
-        "jitter_ms": policy.jitter_ms,
-        "overlap_policy": policy.overlap.value,
-        "catchup_policy": "fire_immediately" if policy.catchup is Catchup.ALL else policy.catchup.value,
-        "deadline": _plain(policy.deadline),
-        **further,
+        **{
+            word: SCHEDULE.words[word].type.write(getattr(policy, name)) for name, word in FLAT_POLICY.items()
+        },
         **{name: definition[name] for name in _DEFINED},
         "launcher": launcher_view(job.launcher),
         "sentence": terms.job.schedule.expression.describe(),
@@ -71,14 +64,7 @@ def schedule_view(found: FoundJob, *, now: int) -> Document:
     }
 
 
-_SAID = ("catchup", "jitter_ms", "start_at", "end_at")
 _DEFINED = ("dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed", "constraints")
-assert set(_SAID) <= set(FURTHER), "SPEC 3's own fields are written by hand"
-assert USUAL.deadline is not None, "the service's default differs, so a deadline is always written"
-
-
-def _plain(value: object) -> object:
-    return format_duration(value) if isinstance(value, timedelta) else value
 
 
 def launcher_view(text: str) -> Document:

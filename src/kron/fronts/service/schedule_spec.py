@@ -1,14 +1,15 @@
-"""A schedule in the words of SPEC 3, read into what the engine knows: a job and its launcher."""
+"""Schedule documents: SPEC 3's words read into a job, its launcher and whether it is paused."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kron.core.cron.count import smallest_gap
-from kron.core.errors import InvalidJobError, InvalidOptionError, Problem, quoted
-from kron.core.job.fields import FieldReader, parse_bool, suggestion
-from kron.core.job.job import Job
-from kron.core.job.policy import LOOKAHEAD_MS, POLICY_FIELDS
+from kron.core.errors import InvalidOptionError, Problem, quoted
+from kron.core.job.fields import FieldReader, parse_bool, parse_text, refuse, suggestion
+from kron.core.job.job import JOB, Job, read_job
+from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES, POLICY, Catchup
+from kron.core.job.table import FLAG, NO_DEFAULT, FieldSpec, FieldTable, Schema, ValueType, choice
 from kron.fronts.service.errors import InvalidScheduleError
 from kron.launchers.celery.spec import NOT_ALLOWED, CelerySettings
 from kron.launchers.http.egress import EgressPolicy, host_of
@@ -17,36 +18,90 @@ from kron.launchers.spec import HttpSettings, InvalidLauncherError, ProcessSetti
 
 # The longest name of a schedule, in bytes: databases keep it in their indexes.
 MAX_NAME = 500
-# The longest name of a request, in signs.
+# The longest request id, in characters.
 MAX_REQUEST = 500
 WORKFLOW = ("workflow_id", "version", "user_id")
-# Each word of SPEC 3, and of the service's own, beside the one used inside.
-DEFINITION = {
-    "schedule_id": "identity",
-    "cron_expr": "schedule",
-    **{
-        name: name
-        for name in (
-            "timezone", "dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed", "constraints",
-            "calendars",
-        )
+
+
+def _parse_version(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise refuse(value, f"must be a whole number, got {type(value).__name__}")
+    return value
+
+
+TEXT = ValueType(schema={"type": "string"}, parse=parse_text)
+VERSION = ValueType(schema={"type": "integer"}, parse=_parse_version)
+LAUNCHER = ValueType(
+    schema={
+        "type": "object",
+        "properties": {"kind": {"enum": ["callback", "process", "http", "celery"]}},
+        "required": ["kind"],
     },
-}  # fmt: skip
-POLICY = {
-    "overlap_policy": "overlap",
-    "catchup_policy": "catchup",
-    **{name: name for name in POLICY_FIELDS if name not in ("concurrency", "overlap", "catchup", "suspend")},
+    parse=read_launcher,
+)
+# Rows that differ from those of a job: values are written in SPEC 3's words, and the settings have defaults.
+_OWN_ROWS = {
+    "schedule_id": replace(
+        JOB["identity"], doc=f"the schedule's stable name, up to {MAX_NAME} bytes; by default a new one"
+    ),
+    "timezone": replace(JOB["timezone"], doc="an IANA time zone", default=NO_DEFAULT),
+    "overlap_policy": replace(POLICY["overlap"], type=choice(OVERLAP_NAMES), default=NO_DEFAULT),
+    "catchup_policy": replace(
+        POLICY["catchup"],
+        type=choice(CATCHUP_NAMES, written={Catchup.ALL: "fire_immediately"}),
+        default=NO_DEFAULT,
+    ),
+    "jitter_ms": replace(POLICY["jitter_ms"], default=NO_DEFAULT),
+    "deadline": replace(POLICY["deadline"], default=None),
 }
-FIELDS = (*WORKFLOW, *DEFINITION, *POLICY, "paused", "launcher", "policy")
-KNOWN = frozenset(FIELDS)
+
+
+def _rows() -> Iterator[FieldSpec]:
+    yield _row("workflow_id", TEXT, "the workflow that is run; sent with every start")
+    yield _row("version", VERSION, "the version of the workflow; sent with every start")
+    yield _row("user_id", TEXT, "the user who owns the schedule; sent with every start")
+    for row in (*JOB.rows, *POLICY.rows):
+        word = row.service_word
+        if word is not None and row.name != "policy":
+            yield replace(_OWN_ROWS.get(word, row), words=(word,))
+    yield _row("paused", FLAG, "whether the schedule is paused; left out, an existing one stays as it is")
+    yield _row(
+        "launcher",
+        LAUNCHER,
+        "how runs are started; without one, `workflow_id`, `version` and `user_id` are required",
+    )
+    yield JOB["policy"]
+
+
+def _row(name: str, type_: ValueType, doc: str) -> FieldSpec:
+    return FieldSpec(name, type_, doc, None, (name,), name)
+
+
+SCHEDULE = FieldTable(tuple(_rows()), required=("cron_expr", "timezone"))
+# A job's fields by the words of a schedule document, and the policy fields that stand flat in it.
+JOB_WORDS = {row.name: row.service_word for row in JOB.rows if row.service_word is not None}
+FLAT_POLICY = {row.name: row.service_word for row in POLICY.rows if row.service_word is not None}
+POLICY_WORDS = {row.name: row.words for row in POLICY.rows}
+KNOWN = frozenset(SCHEDULE.words)
+
+
+def schedule_schema(example: Mapping[str, object]) -> Schema:
+    """Return the JSON Schema of a schedule document; null counts as left out."""
+    schema = SCHEDULE.schema()
+    properties = {
+        word: {"anyOf": [row.schema_of(word), {"type": "null"}]}
+        for row in SCHEDULE.rows
+        for word in row.words
+    }
+    return {**schema, "properties": properties, "example": dict(example)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the operator assumes where a schedule is silent, and what may not be asked for.
+    """The operator's defaults for schedules, and what schedules may not have.
 
     A list that is None allows everything. `commands` are programs, or whole texts for the shell; `tasks`
-    are Celery's. `executor` is what runs workflows.
+    are Celery's. `executor` is the launcher that workflows are handed to.
     """
 
     overlap_policy: str = "skip"
@@ -64,7 +119,7 @@ class Rules:
 
 
 class ScheduleSpec(NamedTuple):
-    """What somebody wants: a job, how it is launched, and whether it is paused, if they say so."""
+    """A schedule as requested: its job, its launcher, and whether it is paused, None to leave that."""
 
     job: Job
     settings: Settings
@@ -72,93 +127,102 @@ class ScheduleSpec(NamedTuple):
 
 
 def parse_schedule_spec(document: object, rules: Rules, *, schedule_id: str) -> ScheduleSpec:
-    """Return a wish from a document, or raise with every problem; `schedule_id` is for one without."""
+    """Return the schedule a document describes, or raise InvalidScheduleError with every problem.
+
+    `schedule_id` names one whose document does not.
+    """
     problems: list[Problem] = []
-    fields = FieldReader(document, "", problems, known=FIELDS)
+    reader = FieldReader(document, "", problems, known=SCHEDULE.words)
     if not isinstance(document, Mapping):
         problems[:] = [Problem("schedule", document, "must be an object")]
         raise InvalidScheduleError(schedule_id=None, problems=problems)
-    said = {name: value for name, value in document.items() if value is not None and name in KNOWN}
-    said.setdefault("schedule_id", schedule_id)
-    _check_edges(fields, said)
-    paused = fields.read("paused", parse_bool, False) if "paused" in said else None
-    settings = _read_settings(said, rules, problems)
-    job = _read_job(said, rules, problems)
+    given = {name: value for name, value in document.items() if value is not None and name in KNOWN}
+    given.setdefault("schedule_id", schedule_id)
+    _check_required(reader, given)
+    paused = reader.read("paused", parse_bool, False) if "paused" in given else None
+    settings = _read_settings(given, rules, problems)
+    job = _read_job(given, rules, problems)
     if job is not None:
-        _check_rules(job, settings, "launcher" in said, rules, problems)
+        _check_rules(job, settings, "launcher" in given, rules, problems)
     if problems or job is None or settings is None:
-        raise InvalidScheduleError(schedule_id=said["schedule_id"], problems=problems)
+        raise InvalidScheduleError(schedule_id=given["schedule_id"], problems=problems)
     return ScheduleSpec(job, settings, job.policy.suspend or None if paused is None else paused)
 
 
-def _check_edges(fields: FieldReader, said: Mapping[str, object]) -> None:
-    """Check what the job itself does not: what SPEC 3 requires, and how long a name may be."""
-    required = ["timezone"] if "launcher" in said else [*WORKFLOW, "timezone"]
+def _check_required(reader: FieldReader, given: Mapping[str, object]) -> None:
+    """Check which fields are present, and how long the name is."""
+    required = ["timezone"] if "launcher" in given else [*WORKFLOW, "timezone"]
     for name in required:
-        if name not in said:
+        if name not in given:
             nothing = ", and so is a launcher: nothing says what is to be run" if name == WORKFLOW[0] else ""
-            fields.problem(name, None, f"is missing{nothing}")
-    identity = said["schedule_id"]
+            reader.problem(name, None, f"is missing{nothing}")
+    identity = given["schedule_id"]
     if isinstance(identity, str) and len(identity.encode(errors="replace")) > MAX_NAME:
-        fields.problem("schedule_id", identity, f"is longer than {MAX_NAME} bytes")
+        reader.problem("schedule_id", identity, f"is longer than {MAX_NAME} bytes")
 
 
-def _read_job(said: Mapping[str, object], rules: Rules, problems: list[Problem]) -> Job | None:
-    definition = {inner: said[outer] for outer, inner in DEFINITION.items() if outer in said}
-    outer_of = {inner: outer for outer, inner in DEFINITION.items()}
-    policy = _policy_of(said, rules, problems)
-    if policy is None:
-        return None
-    outer_of |= {f"policy.{inner}": outer for outer, inner in POLICY.items() if outer in said}
-    try:
-        return Job.from_dict({**definition, "policy": policy})
-    except InvalidJobError as error:
-        for path, value, reason in ((each.path, each.value, each.reason) for each in error.problems):
-            problems.append(Problem(outer_of.get(path, path), value, reason))
-    return None
-
-
-def _policy_of(said: Mapping[str, object], rules: Rules, problems: list[Problem]) -> dict[str, object] | None:
-    """Return the policy: what stands flat in the document, what is in `policy`, and what is usual here."""
-    nested = said.get("policy", {})
+def _read_job(given: Mapping[str, object], rules: Rules, problems: list[Problem]) -> Job | None:
+    """Return the job of a document; problems have the paths of its own words."""
+    definition = {name: given[word] for name, word in JOB_WORDS.items() if word in given}
+    nested = given.get("policy", {})
     if not isinstance(nested, Mapping):
         problems.append(Problem("policy", nested, "must be an object"))
         return None
-    policy = {str(name): value for name, value in nested.items()}
-    if "concurrency" in policy:
-        policy.setdefault("overlap", policy.pop("concurrency"))
-    for outer, inner in POLICY.items():
-        if outer in said and inner in policy:
-            problems.append(Problem(outer, said[outer], f"stands beside policy.{inner}; use one of the two"))
-        elif outer in said:
-            policy[inner] = said[outer]
-    usual = {
-        "overlap": rules.overlap_policy,
-        "catchup": rules.catchup_policy,
-        "jitter_ms": rules.jitter_ms,
-        "deadline": None,
-    }
-    return {**usual, **policy}
+    flat = _flat_policy(given, nested, problems)
+    policy = {**nested, **{name: given[word] for name, word in flat.items()}}
+    for name, value in _defaults_of(rules):
+        if not any(word in policy for word in POLICY_WORDS[name]):
+            policy[name] = value
+    renamed = JOB_WORDS | {f"policy.{name}": word for name, word in flat.items()}
+    own: list[Problem] = []
+    document = {**definition, "policy": policy}
+    job = read_job(FieldReader(document, "", own, known=JOB.words, renamed=renamed), {})
+    problems += own
+    return job
 
 
-def _read_settings(said: Mapping[str, object], rules: Rules, problems: list[Problem]) -> Settings | None:
-    """Return how the job is launched: as it says itself, or as is usual here, for its workflow."""
-    launcher = said.get("launcher", rules.launcher or {"kind": "workflow"})
+def _flat_policy(
+    given: Mapping[str, object], nested: Mapping[object, object], problems: list[Problem]
+) -> dict[str, str]:
+    """Return the policy fields that stand flat in a document, with their words."""
+    flat = {name: word for name, word in FLAT_POLICY.items() if word in given}
+    for name, word in list(flat.items()) if nested else ():
+        inner = next((each for each in POLICY_WORDS[name] if each in nested), None)
+        if inner is not None:
+            reason = f"stands beside policy.{inner}; use one of the two"
+            problems.append(Problem(word, given[word], reason))
+            del flat[name]
+    return flat
+
+
+def _defaults_of(rules: Rules) -> tuple[tuple[str, object], ...]:
+    """Return the policy fields whose defaults are not a job's."""
+    return (
+        ("overlap", rules.overlap_policy),
+        ("catchup", rules.catchup_policy),
+        ("jitter_ms", rules.jitter_ms),
+        ("deadline", None),
+    )
+
+
+def _read_settings(given: Mapping[str, object], rules: Rules, problems: list[Problem]) -> Settings | None:
+    """Return the launcher of a document, by default the rules', with the document's workflow."""
+    launcher = given.get("launcher", rules.launcher or {"kind": "workflow"})
     if isinstance(launcher, Mapping):
         problems += [
-            Problem(name, said[name], f"is not what launcher.{name} says; use one of the two")
+            Problem(name, given[name], f"is not what launcher.{name} says; use one of the two")
             for name in WORKFLOW
-            if name in said and launcher.get(name) not in (None, said[name])
+            if name in given and launcher.get(name) not in (None, given[name])
         ]
-        launcher = {**launcher, **{name: said[name] for name in WORKFLOW if name in said}}
+        launcher = {**launcher, **{name: given[name] for name in WORKFLOW if name in given}}
     try:
         return read_launcher(launcher)
     except InvalidLauncherError as error:
         for problem in error.problems:
             name = problem.path.removeprefix("launcher.")
-            if name in WORKFLOW and problem.value is None and "launcher" not in said:
-                continue  # already said of the schedule itself
-            path = name if name in WORKFLOW and name in said else problem.path
+            if name in WORKFLOW and problem.value is None and "launcher" not in given:
+                continue  # already reported for the schedule
+            path = name if name in WORKFLOW and name in given else problem.path
             problems.append(Problem(path, problem.value, problem.reason))
     return None
 
@@ -166,7 +230,7 @@ def _read_settings(said: Mapping[str, object], rules: Rules, problems: list[Prob
 def _check_rules(
     job: Job, settings: Settings | None, own: bool, rules: Rules, problems: list[Problem]
 ) -> None:
-    """Refuse what the operator does not allow; the launcher that is usual here is the operator's own."""
+    """Refuse what the operator does not allow; the default launcher is the operator's, and not checked."""
     zone = job.schedule.timezone
     if rules.timezones is not None and zone not in rules.timezones:
         allowed = suggestion(zone, sorted(rules.timezones))
@@ -199,16 +263,17 @@ def _check_rules(
 
 
 def check_request(request_id: str | None) -> None:
-    """Refuse a name of a request that cannot be one; None is for a request without one."""
+    """Refuse a request id that is empty, too long or no plain text; None stands for no id."""
     if request_id is not None:
         check_text("request_id", request_id, most=MAX_REQUEST)
         if not request_id:
-            raise InvalidOptionError(option="request_id", value="", reason="it is empty")
+            raise InvalidOptionError(option="request_id", value="", reason="must not be empty")
 
 
 def check_text(option: str, value: str, *, most: int) -> None:
-    """Refuse a text that is too long, or that cannot be written."""
+    """Refuse a text that is too long, or that UTF-8 cannot encode."""
     if len(value) > most:
-        raise InvalidOptionError(option=option, value=quoted(value), reason=f"has more than {most} signs")
+        reason = f"is longer than {most} characters"
+        raise InvalidOptionError(option=option, value=quoted(value), reason=reason)
     if value != value.encode("utf-8", "replace").decode("utf-8"):
-        raise InvalidOptionError(option=option, value=ascii(quoted(value)), reason="is no plain text")
+        raise InvalidOptionError(option=option, value=ascii(quoted(value)), reason="must be valid Unicode")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kron.core.errors import InputError, InvalidOptionError, Problem, UnreadableFileError
 from kron.core.job.fields import choice_of, count_in, parse_bool, parse_text, refuse, suggestion
-from kron.core.job.policy import BOUNDS, CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES
+from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES
 from kron.core.time.zone import zone_of
 from kron.fronts.service.auth.principal import Caller, parse_subjects
 from kron.fronts.service.schedule_spec import Rules
@@ -267,7 +267,7 @@ SETTINGS: dict[str, tuple[Callable[[object], object], str]] = {
         choice_of({name: name for name in CATCHUP_NAMES}),
         "for schedules that name none",
     ),
-    "default_jitter_ms": (_count(*BOUNDS["jitter_ms"]), "for schedules that name none"),
+    "default_jitter_ms": (_count(0, LOOKAHEAD_MS), "for schedules that name none"),
     "default_launcher": (_launcher, "the launcher object of schedules that have none"),
     "executor": (_launcher, "the launcher object of what runs workflows; it gets their DAG JSON"),
     "workflows": (parse_text, "where workflows are kept: `store`, or a folder"),

@@ -5,11 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from kron.core.job.policy import CATCHUP_NAMES, OVERLAP_NAMES
-from kron.core.job.schema import SCHEMAS
 from kron.fronts.service.backfill import Only
 from kron.fronts.service.runs import HAPPENED, MAX_ATTEMPT, MAX_ERROR, MAX_RUN_ID
-from kron.fronts.service.schedule_spec import DEFINITION, MAX_REQUEST, POLICY
+from kron.fronts.service.schedule_spec import MAX_REQUEST, schedule_schema
 
 EXAMPLE = {
     "schedule_id": "daily-report",
@@ -46,38 +44,8 @@ def _with_example(schema: dict[str, Any]) -> None:
     schema["example"] = RUN_EXAMPLE
 
 
-def _schedule_schema() -> dict[str, object]:
-    """Return the schema of a schedule: that of a job, in SPEC 3's words. What is null is as if left out."""
-    inside = SCHEMAS["job"]["properties"]
-    assert isinstance(inside, dict)
-    policy = inside["policy"]["properties"]
-    fields: dict[str, object] = {outer: inside[inner] for outer, inner in DEFINITION.items()}
-    fields |= {outer: policy[inner] for outer, inner in POLICY.items()}
-    fields |= {
-        "overlap_policy": {"enum": list(OVERLAP_NAMES), "description": "by default as the settings say"},
-        "catchup_policy": {"enum": list(CATCHUP_NAMES), "description": "by default as the settings say"},
-        "policy": inside["policy"],
-        "workflow_id": {"type": "string"},
-        "version": {"type": "integer"},
-        "user_id": {"type": "string"},
-        "paused": {"type": "boolean", "description": "left out, an existing schedule stays as it is"},
-        "launcher": {
-            "type": "object",
-            "properties": {"kind": {"enum": ["callback", "process", "http", "celery"]}},
-            "required": ["kind"],
-            "description": "how it is started; without one, workflow_id, version and user_id are required",
-        },
-    }
-    return {
-        "type": "object",
-        "properties": {name: {"anyOf": [schema, {"type": "null"}]} for name, schema in fields.items()},
-        "required": ["cron_expr", "timezone"],
-        "additionalProperties": False,
-        "example": EXAMPLE,
-    }
-
-
-ScheduleInput = Annotated[dict[str, object], WithJsonSchema(_schedule_schema())]
+# Checked against its field table where it is read, in this process as over HTTP; here it is described.
+ScheduleInput = Annotated[dict[str, object], WithJsonSchema(schedule_schema(EXAMPLE))]
 
 
 # Values are checked where they are used, in the program as over HTTP; here they are only described.
