@@ -5,12 +5,13 @@ import os
 import signal
 
 from kron.clocks.system import SystemClock
+from kron.fronts.service.registrar import NAMESPACE
 from kron.fronts.service.settings import read_settings
-from kron.fronts.service.telemetry.launcher_meter import LauncherMeter
-from kron.fronts.service.telemetry.request_trail import RequestTrail
 from kron.fronts.service.worker import ServiceWorker
 from kron.ports import Launch, ReportSink
 from kron.stores.url import open_store
+from kron.telemetry.meters import LauncherMeter
+from kron.telemetry.request_trail import RequestTrail
 
 
 class Deadly(LauncherMeter):
@@ -23,7 +24,7 @@ class Deadly(LauncherMeter):
 async def main() -> None:
     settings, clock = read_settings(os.environ, {}).settings, SystemClock()
     store = open_store(settings.store)
-    trail = RequestTrail(store)
+    trail = RequestTrail(store, NAMESPACE)
     await ServiceWorker(store, clock, settings, wrap=lambda _, launcher: Deadly(launcher, clock, trail)).run()
 
 

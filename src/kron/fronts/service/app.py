@@ -17,17 +17,18 @@ from kron.fronts.service.api.schedules import schedule_routes
 from kron.fronts.service.api.workflows import workflow_routes
 from kron.fronts.service.auth.middleware import Authenticator, AuthMiddleware
 from kron.fronts.service.auth.permissions import check_routes
+from kron.fronts.service.auth.principal import present_request
 from kron.fronts.service.auth.rate_limit import RateLimit
 from kron.fronts.service.client import Ask, LocalClient
-from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.telemetry.http_meter import HttpMeter
-from kron.fronts.service.telemetry.metrics import Metrics
 from kron.fronts.service.web.login import login_routes
 from kron.fronts.service.web.pages import page_routes
 from kron.fronts.service.web.render import for_browsers
 from kron.stores.url import store_kind_of
+from kron.telemetry.metrics import Metrics
 
 # Authentication is off.
 NO_AUTHENTICATION = Authenticator(None, is_open=True)
@@ -43,7 +44,13 @@ def app_of(
     panel: Metrics | None = None,
 ) -> FastAPI:
     """Return the application over a registrar and, where there is one, a run launcher."""
-    panel = panel or Metrics(registrar.whole, registrar.clock, kind=store_kind_of(settings.store_url))
+    panel = panel or Metrics(
+        registrar.whole,
+        registrar.clock,
+        namespace=NAMESPACE,
+        kind=store_kind_of(settings.store_url),
+        current_request=present_request,
+    )
     summary = "Schedules that say why."
     app = FastAPI(title="Kron", summary=summary, redirect_slashes=False, docs_url=None, redoc_url=None)
     rate_limit = RateLimit(settings.requests_per_s, registrar.clock)

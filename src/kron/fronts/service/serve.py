@@ -14,7 +14,7 @@ from kron.fronts.service.app import app_of
 from kron.fronts.service.launchers import workflow_launcher, workflows_of
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.run_launcher import RunLauncher, reporter_of
-from kron.fronts.service.run_worker import Reread, reload_log_level
+from kron.fronts.service.run_worker import Reread, metrics_of, reload_log_level
 from kron.fronts.service.security import (
     authenticator_of,
     check_security,
@@ -22,12 +22,11 @@ from kron.fronts.service.security import (
     server_options,
 )
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.telemetry.metrics import Metrics
 from kron.fronts.service.telemetry.server import address_of, listen, server_of
 from kron.fronts.service.worker import ServiceWorker
 from kron.launchers.callback import Callback
 from kron.ports import Clock, Store
-from kron.stores.url import open_store, open_workflows, store_kind_of
+from kron.stores.url import open_store, open_workflows
 
 _log = logging.getLogger("kron.service")
 
@@ -62,12 +61,12 @@ async def _serve(
     authenticator = authenticator_of(settings, clock)
     await authenticator.begin()
     opened = open_store(settings.store_url, lease_ms=settings.lease_ms)
-    panel = Metrics(opened, clock, kind=store_kind_of(settings.store_url))
+    panel = metrics_of(settings, opened, clock)
     store = panel.store
     database = open_workflows(settings.store_url)
     workflows = workflows_of(settings, database)
-    worker = ServiceWorker(store, clock, settings, workflows=workflows, journal=panel, wrap=panel.timed)
-    panel.look_at(worker)
+    worker = ServiceWorker(store, clock, settings, workflows=workflows, journal=panel, wrap=panel.measured)
+    panel.observe(worker)
     registrar = Registrar(store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
     handing = workflow_launcher(clock, settings, workflows, worker.functions)
     launcher = RunLauncher(clock, handing, database, on_end=reporter_of(registrar))

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict
 from kron.fronts.service.api.models import Health
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.documents import Document
-from kron.fronts.service.telemetry.log_format import present_level, set_level
-from kron.fronts.service.telemetry.metrics import Metrics
+from kron.telemetry.log_format import log_level as present_level
+from kron.telemetry.log_format import set_log_level
+from kron.telemetry.metrics import Metrics
 
 
 class LogLevel(BaseModel):
@@ -34,7 +35,7 @@ def panel_routes(panel: Metrics) -> APIRouter:
     @router.put("/admin/log-level", response_model=LogLevel)
     async def change_log_level(document: LogLevel) -> dict[str, str]:
         """Log more or less from now on, until the process ends."""
-        set_level(document.level)
+        set_log_level(document.level)
         return {"level": present_level()}
 
     return router

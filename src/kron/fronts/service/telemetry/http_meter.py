@@ -1,48 +1,34 @@
-"""Requests that are timed and named: by the template of their route, never by what stands in the path."""
+"""HTTP metrics: requests by the template of their route, never by the path itself."""
 
 import logging
-from collections import Counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kron.fronts.service.auth.principal import calling, present_caller
-from kron.fronts.service.telemetry.histogram import CALL_BOUNDS, Histogram
 from kron.ports import Clock
+from kron.telemetry.counters import RequestCounters
 
 _log = logging.getLogger("kron.http")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER = "other"
 
 
-class Requests:
-    """What was asked, by route and method, how long that took, and by the class of its status."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[tuple[str, str, str]] = Counter()
-        self.latency: dict[tuple[str, str], Histogram] = {}
-
-    def add(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count one request."""
-        self.counts[route, method, f"{status // 100}xx"] += 1
-        self.latency.setdefault((route, method), Histogram(CALL_BOUNDS)).add(seconds)
-
-
 class HttpMeter:
-    """Wraps the API inside of its edge, so that whatever is logged meanwhile carries the request's id."""
+    """Middleware that measures requests, and gives every log line of a request its id."""
 
-    def __init__(self, app: ASGIApp, *, requests: Requests, clock: Clock) -> None:
+    def __init__(self, app: ASGIApp, *, requests: RequestCounters, clock: Clock) -> None:
         self._app = app
         self._requests = requests
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and time it."""
+        """Handle a request, and measure it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         status = 500
 
-        async def answer(message: Message) -> None:
+        async def respond(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -51,7 +37,7 @@ class HttpMeter:
         began = self._clock.monotonic()
         with calling(present_caller(), scope.get("request_id")):
             try:
-                await self._app(scope, receive, answer)
+                await self._app(scope, receive, respond)
             finally:
                 self._note(scope, status, self._clock.monotonic() - began)
 
@@ -62,6 +48,6 @@ class HttpMeter:
 
 
 def route_of(scope: Scope) -> str:
-    """Return the template of the route that took a request; what no route of the API took is `other`."""
+    """Return the template of a request's route, or `other` if no route of the API matched."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else OTHER

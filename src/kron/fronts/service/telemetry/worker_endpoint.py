@@ -12,8 +12,8 @@ from kron.fronts.service.api.admin import health_routes, metrics_routes
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.telemetry.metrics import Metrics
 from kron.fronts.service.telemetry.server import address_of, listen, server_of
+from kron.telemetry.metrics import Metrics
 
 _log = logging.getLogger("kron.service")
 

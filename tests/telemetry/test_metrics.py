@@ -11,12 +11,11 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.record import Result, RunKind, RunRecord, RunStatus
 from kron.fronts.service.registrar import NAMESPACE
 from kron.fronts.service.runs import run_now
-from kron.fronts.service.telemetry.counters import BY_OVERLAP, Counters
-from kron.fronts.service.telemetry.histogram import Histogram
 from kron.stores.sqlite.store import SqliteStore
+from kron.telemetry.counters import OVERLAP_REASONS, Counters, Histogram
 from kron.testing.faulty_store import Fault, Injected
-from tests.service.telemetry.rig import EVERY_MINUTE, SCHEDULES, UTC_CALL, Rig, rig_on
 from tests.strategies import law
+from tests.telemetry.rig import EVERY_MINUTE, SCHEDULES, UTC_CALL, Rig, rig_on
 
 
 class Ledger:
@@ -57,7 +56,7 @@ class Ledger:
 async def test_every_counter_equals_what_the_records_say() -> None:
     async with rig_on(SqliteStore()) as rig:
         await rig.busy_hour()
-        ledger, tally = await Ledger.of(rig), rig.panel.tally
+        ledger, tally = await Ledger.of(rig), rig.panel.counters
     executed = {key: count for key, count in tally.outcomes.items() if key[0] is Outcome.EXECUTED}
     others = {key: count for key, count in tally.outcomes.items() if key[0] is not Outcome.EXECUTED}
     assert others == ledger.outcomes
@@ -66,7 +65,7 @@ async def test_every_counter_equals_what_the_records_say() -> None:
     assert tally.emitted == ledger.emitted > ledger.executed
     assert +tally.results == ledger.results
     assert {Result.SUCCESS, Result.FAILED, Result.LAUNCH_FAILED, Result.REPLACED} <= set(ledger.results)
-    overlaps = sum(count for (_, reason), count in ledger.outcomes.items() if reason in BY_OVERLAP)
+    overlaps = sum(count for (_, reason), count in ledger.outcomes.items() if reason in OVERLAP_REASONS)
     assert tally.skipped_by_overlap == overlaps > 20
     assert tally.drift.count == ledger.drifts
     assert tally.drift.sum == pytest.approx(ledger.drift_s)
@@ -130,7 +129,7 @@ async def test_schedules_are_counted_whenever_they_are_found_due() -> None:
         # A window is found when it opens and when the chosen time has come.
         started = [run for run in wide if run.status is RunStatus.SUCCESS]
         apart = [run for run in started if run.fire_time > 1000 * run.nominal_time]
-        assert rig.panel.tally.due == len(plain) + len(wide) + len(apart)
+        assert rig.panel.counters.due == len(plain) + len(wide) + len(apart)
 
 
 async def test_what_somebody_else_wrote_is_not_counted() -> None:
@@ -163,10 +162,12 @@ async def test_a_store_that_fails_is_counted_and_nothing_is_counted_twice(fault:
         await rig.until(5.5)
         runs = await rig.runs("plain")
         panel = rig.panel
-        assert panel.store.errors["settle"] == panel.tally.warnings["store_failed"] == 1
-        assert len(runs) == panel.tally.emitted == panel.tally.drift.count == 5
+        assert panel.store.errors["settle"] == panel.counters.warnings["store_failed"] == 1
+        assert len(runs) == panel.counters.emitted == panel.counters.drift.count == 5
         assert (
-            panel.tally.results[Result.SUCCESS] == sum(run.status is RunStatus.SUCCESS for run in runs) == 5
+            panel.counters.results[Result.SUCCESS]
+            == sum(run.status is RunStatus.SUCCESS for run in runs)
+            == 5
         )
 
 

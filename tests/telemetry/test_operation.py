@@ -25,9 +25,9 @@ from kron.fronts.service.auth.principal import PROGRAM, calling
 from kron.fronts.service.backfill import Range, backfill_schedule
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.runs import run_now
-from kron.fronts.service.telemetry.exposition import STATES
 from kron.runtime.journal import WARNINGS
 from kron.stores.url import open_store
+from kron.telemetry.metrics import STATES
 from tests.docs.page import ROOT
 from tests.service.executor import Executor, executing
 from tests.service.server import Process, process, serving

@@ -19,12 +19,12 @@ from kron.core.plan.compiled import definition_of
 from kron.core.plan.record import RunRecord
 from kron.core.redaction import Redactor
 from kron.core.time.instant import seconds_of
-from kron.fronts.service.telemetry.certificate import certificate_of
-from kron.fronts.service.telemetry.log_format import ConsoleFormatter, JsonFormatter
 from kron.stores.sqlite.store import SqliteStore
+from kron.telemetry.decision_log import certificate_of
+from kron.telemetry.log_format import ConsoleFormatter, JsonFormatter
 from tests.job_strategies import Definition, definitions, nominal_times
-from tests.service.telemetry.rig import EVERY_MINUTE, SCHEDULES, rig_on
 from tests.strategies import law
+from tests.telemetry.rig import EVERY_MINUTE, SCHEDULES, rig_on
 
 ENGINE = logging.getLogger("kron.engine")
 

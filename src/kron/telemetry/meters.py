@@ -1,13 +1,15 @@
-"""A store that is timed: how long each verb takes, how often it fails, and what is found due."""
+"""Meters: a store and launchers that are timed, for the metrics."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from kron.core.errors import StoreError
 from kron.core.plan.record import AuditRecord, JobRecord, RunRecord
+from kron.core.plan.report import RunReport
 from kron.core.plan.step import Change
-from kron.fronts.service.telemetry.histogram import CALL_BOUNDS, Histogram
-from kron.ports import Clock, LoadResult, Ownership, Store, WriteResult
+from kron.ports import Clock, Launch, Launcher, LoadResult, Ownership, ReportSink, Store, WriteResult
+from kron.telemetry.counters import CALL_BOUNDS, LAUNCH_BOUNDS, Histogram
+from kron.telemetry.request_trail import RequestTrail
 
 Arguments = ParamSpec("Arguments")
 T = TypeVar("T")
@@ -21,10 +23,10 @@ Seen = Callable[[Iterable[RunRecord]], Awaitable[None]]
 
 
 class StoreMeter:
-    """A store around another.
+    """Wraps a store: measures every verb, and counts errors and due jobs.
 
-    `found` is told how many jobs were due, `written` what somebody changed, and `seen` the runs of either
-    before anything is done with them.
+    `found` receives how many jobs were due, `written` the changes by people, and `seen` the runs of either
+    before they are used.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class StoreMeter:
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
     ) -> LoadResult:
-        """Return what the store does, and count what is due: all but what was asked for by name."""
+        """Load jobs, and count those that are due; named ones do not count."""
         loaded = await self._load(ownership, until=until, limit=limit, named=named, without=without)
         if limit:
             self._found(len(loaded.cases))
@@ -103,7 +105,7 @@ class StoreMeter:
         audit: Sequence[AuditRecord] = (),
         now: int,
     ) -> WriteResult:
-        """Write what somebody changed, and tell of it if all of it was written."""
+        """Write changes by people, and report them if all were written."""
         settled = await self._put(
             namespace, created=created, changed=changed, forgotten=forgotten, audit=audit, now=now
         )
@@ -111,3 +113,59 @@ class StoreMeter:
             await self._seen(run for change in changed for run in change.updates)
             self._written(changed, settled, now)
         return settled
+
+
+class LauncherMeter:
+    """Wraps a launcher: measures the time from a start to its first report, and passes on the request."""
+
+    def __init__(self, launcher: Launcher, clock: Clock, trail: RequestTrail) -> None:
+        self.traits = launcher.traits
+        self.latency = Histogram(LAUNCH_BOUNDS)
+        self._launcher = launcher
+        self._clock = clock
+        self._trail = trail
+        self._began: dict[tuple[str, int], float] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Return how many starts have no report yet."""
+        return len(self._began)
+
+    @property
+    def busy(self) -> bool:
+        """Return whether executions are in flight."""
+        return self._launcher.busy
+
+    def start(self, launch: Launch, sink: ReportSink) -> None:
+        """Start an execution and its measurement."""
+
+        def reported(report: RunReport) -> None:
+            self._stop(report.key, report.attempt)
+            sink(report)
+
+        attempt = launch.run.key, launch.run.attempt
+        self._began[attempt] = self._clock.monotonic()
+        try:
+            self._launcher.start(self._trail.on(launch), reported)
+        except BaseException:
+            self._stop(*attempt)
+            raise
+
+    def _stop(self, key: str, attempt: int) -> None:
+        began = self._began.pop((key, attempt), None)
+        if began is not None:
+            self.latency.add(self._clock.monotonic() - began)
+
+    def end(self, run: RunRecord) -> None:
+        """Request that an execution stop."""
+        self._launcher.end(run)
+
+    async def adopt(self, runs: Sequence[Launch], sink: ReportSink) -> frozenset[str]:
+        """Resume tracking executions that outlived their owner."""
+        return await self._launcher.adopt(runs, sink)
+
+    async def close(self, *, wait: bool = True) -> None:
+        """Wait for running executions, or abandon them and their measurements."""
+        await self._launcher.close(wait=wait)
+        if not wait:
+            self._began.clear()

@@ -6,12 +6,13 @@ from datetime import timedelta
 
 from kron.core.plan.record import RunRecord
 from kron.core.time.instant import EPOCH
+from kron.fronts.service.auth.principal import present_request
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.resume_preview import TRAITS
 from kron.fronts.service.runs import run_now
-from kron.fronts.service.telemetry.metrics import Metrics
 from kron.ports import Launcher, Store
 from kron.runtime.engine import Engine
+from kron.telemetry.metrics import Metrics
 from kron.testing import ScriptedLauncher, SimulatedClock, Step
 from kron.testing.faulty_store import FaultyStore, Injected
 from tests.service.registrar_rig import NOON
@@ -78,10 +79,16 @@ class Rig:
     def __init__(self, store: Store, script: Sequence[Injected] = ()) -> None:
         self.clock = SimulatedClock(NOON + timedelta(milliseconds=1))
         faulty = FaultyStore(store, self.clock, script=script)
-        self.panel = Metrics(faulty if script else store, self.clock, kind="memory")
+        self.panel = Metrics(
+            faulty if script else store,
+            self.clock,
+            namespace=NAMESPACE,
+            kind="memory",
+            current_request=present_request,
+        )
         self.scripted = {kind: ScriptedLauncher(self.clock, traits=traits) for kind, traits in TRAITS.items()}
         launchers: Mapping[str, Launcher] = {
-            kind: self.panel.timed(kind, launcher) for kind, launcher in self.scripted.items()
+            kind: self.panel.measured(kind, launcher) for kind, launcher in self.scripted.items()
         }
         self.engine = Engine(
             self.panel.store, self.clock, launchers, namespace=NAMESPACE, owner="test", journal=self.panel

@@ -1,56 +1,63 @@
-"""The trail of a request: from the API, through the audit, to the log and to whoever executes the run."""
+"""The trail of a request: from the API, through the audit, to the log and to the executor of the run."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kron.core.errors import StoreError
 from kron.core.job.outcome import Reason
 from kron.core.plan.query import Audited, AuditFilter
 from kron.core.plan.record import RunRecord
-from kron.fronts.service.auth.principal import present_request
-from kron.fronts.service.registrar import NAMESPACE
 from kron.ports import Launch, Store
 
-# How many of the latest changes are looked through, and of how many runs is remembered who asked for them.
-MAX_LOOKED, MAX_KNOWN = 1_000, 10_000
+# How many of the latest audit entries are searched, and for how many runs the request is remembered.
+MAX_SEARCHED, MAX_KNOWN = 1_000, 10_000
+# Returns the id of the request being handled, if there is one.
+CurrentRequest = Callable[[], str | None]
+
+
+def no_request() -> str | None:
+    """Return None, in processes that handle no requests."""
+    return None
 
 
 class RequestTrail:
-    """Knows by which requests runs were asked for; a period was asked for by nobody."""
+    """Maps manual runs to the requests that created them; a scheduled period has no request."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, namespace: str, current_request: CurrentRequest = no_request) -> None:
         self._store = store
+        self._namespace = namespace
+        self._current_request = current_request
         self._known: dict[str, str | None] = {}
 
     def request_of(self, run: RunRecord) -> str | None:
-        """Return the id of the request that asked for a run, if there was one and it is known here."""
+        """Return the id of the request that created a run, if there was one and it is known here."""
         return self._known.get(run.key) if run.reason is Reason.ASKED else None
 
     def on(self, launch: Launch) -> Launch:
-        """Return a launch that says who asked for it."""
+        """Return a launch with the request that created its run."""
         request_id = self.request_of(launch.run)
         return launch if request_id is None else launch._replace(request_id=request_id)
 
     def begin(self, runs: Iterable[RunRecord]) -> None:
-        """Note that the request under way asks for runs."""
+        """Note that the current request creates runs."""
         for run in runs:
             if run.reason is Reason.ASKED:
-                self._remember(run, present_request())
+                self._remember(run, self._current_request())
 
     async def follow(self, runs: Iterable[RunRecord]) -> None:
-        """Find out who asked for runs, where another process was told or this one has forgotten it."""
-        asked = [run for run in runs if run.reason is Reason.ASKED and run.key not in self._known]
-        if not asked:
+        """Look up the requests of runs in the audit, where another process created them."""
+        unknown = [run for run in runs if run.reason is Reason.ASKED and run.key not in self._known]
+        if not unknown:
             return
-        names = {run.identity for run in asked}
+        names = {run.identity for run in unknown}
         wanted = AuditFilter(identity=names.pop() if len(names) == 1 else None)
         try:
-            found = await self._store.audits(NAMESPACE, wanted, limit=MAX_LOOKED)
+            entries = await self._store.audits(self._namespace, wanted, limit=MAX_SEARCHED)
         except StoreError:
-            # The runs matter more than who asked for them.
+            # The runs matter more than their requests.
             return
-        changes = _Changes(found)
-        for run in asked:
+        changes = _Changes(entries)
+        for run in unknown:
             self._remember(run, changes.request_of(run))
 
     def _remember(self, run: RunRecord, request_id: str | None) -> None:
@@ -60,12 +67,12 @@ class RequestTrail:
 
 
 class _Changes:
-    """Changes by which runs were asked for."""
+    """Audit entries that created runs."""
 
-    def __init__(self, found: Sequence[Audited]) -> None:
+    def __init__(self, entries: Sequence[Audited]) -> None:
         self._by_key: dict[str, str | None] = {}
         self._by_time: dict[tuple[str, int], str | None] = {}
-        for _, record in found:
+        for _, record in entries:
             if record.action in ("run", "backfill"):
                 self._by_key |= dict.fromkeys(_keys_in(record.after), record.request_id)
                 # Of many runs only the first are named; all of them were written at the same time.
@@ -78,7 +85,7 @@ class _Changes:
 
 
 def _keys_in(after: str | None) -> list[str]:
-    """Return the keys of the runs that a change asked for."""
+    """Return the keys of the runs that a change created."""
     document = json.loads(after or "{}")
     keys = document.get("idempotency_keys", []) if isinstance(document, dict) else []
     return keys if isinstance(keys, list) else []

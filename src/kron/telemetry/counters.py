@@ -1,24 +1,68 @@
-"""The tally: what the engine wrote, counted in plain integers; families are made of them when scraped.
+"""Counters and histograms as plain integers; metric families are made from them at a scrape.
 
-A busy minute starts a hundred thousand runs, so those that start together are counted together.
+A busy minute starts a hundred thousand runs, so the runs of one cohort are counted together.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.record import Result, RunKind, RunRecord
 from kron.core.plan.step import Change, Cohort, WriteScope
-from kron.fronts.service.telemetry.histogram import DRIFT_BOUNDS, Histogram
 from kron.ports import WriteResult
 from kron.runtime.journal import WARNINGS
 
-# What a schedule's overlap policy drops a period for.
-BY_OVERLAP = frozenset({Reason.ACTIVE, Reason.COALESCED, Reason.QUEUE_FULL})
+# Reasons for which an overlap policy drops a period.
+OVERLAP_REASONS = frozenset({Reason.ACTIVE, Reason.COALESCED, Reason.QUEUE_FULL})
+# Upper bounds in seconds: calls that take milliseconds, and starts that may be hours late.
+CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+LAUNCH_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+DRIFT_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0)
+
+
+class Histogram:
+    """Counts values by the first bound that is not below them; the last count is of values beyond all."""
+
+    __slots__ = ("_bounds", "_counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float, times: int = 1) -> None:
+        """Count a value that was observed `times` times."""
+        self._counts[bisect_left(self._bounds, value)] += times
+        self.sum += value * times
+
+    @property
+    def count(self) -> int:
+        """Return how many values were counted."""
+        return sum(self._counts)
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return each bound with the number of values up to it, as Prometheus expects them."""
+        names = [*map(str, self._bounds), "+Inf"]
+        return list(zip(names, map(float, accumulate(self._counts)), strict=True))
+
+
+class RequestCounters:
+    """HTTP requests by route, method and status class, and their latency by route and method."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        self.latency: dict[tuple[str, str], Histogram] = {}
+
+    def add(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count one request."""
+        self.counts[route, method, f"{status // 100}xx"] += 1
+        self.latency.setdefault((route, method), Histogram(CALL_BOUNDS)).add(seconds)
 
 
 class Counters:
-    """Counts since the process began."""
+    """Counts of the engine's commits and events since the process started."""
 
     def __init__(self) -> None:
         self.due = 0
@@ -30,16 +74,16 @@ class Counters:
 
     @property
     def skipped_by_overlap(self) -> int:
-        """Return how many periods were skipped because of another one."""
-        return sum(count for (_, reason), count in self.outcomes.items() if reason in BY_OVERLAP)
+        """Return how many periods the overlap policy skipped."""
+        return sum(count for (_, reason), count in self.outcomes.items() if reason in OVERLAP_REASONS)
 
     def note(self, event: str, _fields: Mapping[str, object]) -> None:
-        """Count what somebody should know of."""
+        """Count an event of the engine, if operators should see it."""
         if event in WARNINGS:
             self.warnings[event] += 1
 
     def settled(self, changes: Sequence[Change], settled: WriteResult, at: int) -> None:
-        """Count what was written; `at` is the present instant, when what was written is about to start."""
+        """Count a commit; `at` is the present instant, just before its runs start."""
         if settled.stale_jobs or settled.existing_runs:
             for change in changes:
                 if change.job.identity not in settled.stale_jobs:
@@ -69,9 +113,9 @@ class Counters:
             assert isinstance(fire_time, int)
             self.drift.add(abs(at - fire_time) / 1000, alike)
 
-    def _count(self, change: Change, handled: frozenset[str], at: int) -> None:
+    def _count(self, change: Change, existing: frozenset[str], at: int) -> None:
         for run in change.starts:
-            if run.key not in handled:
+            if run.key not in existing:
                 self._count_start(run, at)
         for run in change.ended:
             if run.result is not None:
@@ -79,7 +123,7 @@ class Counters:
         for runs in (change.inserts, change.updates):
             for run in runs:
                 outcome = run.outcome
-                if outcome is not None and outcome is not Outcome.EXECUTED and run.key not in handled:
+                if outcome is not None and outcome is not Outcome.EXECUTED and run.key not in existing:
                     self.outcomes[outcome, run.reason] += 1
         for dropped in change.ranges:
             self.outcomes[dropped.outcome, dropped.reason] += dropped.periods

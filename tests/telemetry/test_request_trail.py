@@ -8,11 +8,12 @@ import pytest
 
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import RunRecord, RunStatus
-from kron.fronts.service.auth.principal import PROGRAM, calling
+from kron.fronts.service.auth.principal import PROGRAM, calling, present_request
 from kron.fronts.service.backfill import Range, backfill_schedule
+from kron.fronts.service.registrar import NAMESPACE
 from kron.fronts.service.runs import run_now
-from kron.fronts.service.telemetry.request_trail import MAX_KNOWN, RequestTrail
 from kron.stores.sqlite.store import SqliteStore
+from kron.telemetry.request_trail import MAX_KNOWN, RequestTrail
 from kron.testing.faulty_store import Fault, FaultyStore, Injected
 from tests.service.executor import executing
 from tests.service.registrar_rig import HOURLY, MINUTELY, office_on
@@ -176,7 +177,7 @@ async def test_runs_of_several_schedules_are_followed_at_once_and_a_store_that_f
             with calling(PROGRAM, f"ticket-{number}"):
                 await run_now(office.registrar, str(schedule["schedule_id"]), "by hand")
         faulty = FaultyStore(office.store, office.clock, script=script)
-        trail = RequestTrail(faulty)
+        trail = RequestTrail(faulty, NAMESPACE)
         runs = [*await office.runs("hourly"), *await office.runs("minutely")]
         assert len(runs) == 2
         await trail.follow(runs)
@@ -195,14 +196,14 @@ async def test_of_a_long_backfill_also_those_are_followed_that_the_audit_does_no
             span = Range(start=start, end=start + 144 * 3600)
             answer = await backfill_schedule(office.registrar, "hourly", span)
         assert answer["count"] == 144
-        trail = RequestTrail(office.store)
+        trail = RequestTrail(office.store, NAMESPACE)
         runs = await office.store.runs("service", "hourly", limit=200)
         await trail.follow(runs)
         assert [trail.request_of(run) for run in runs] == ["ticket"] * 144
 
 
 async def test_so_many_runs_are_remembered_and_no_more() -> None:
-    trail = RequestTrail(SqliteStore())
+    trail = RequestTrail(SqliteStore(), NAMESPACE, present_request)
     with calling(PROGRAM, "ticket"):
         trail.begin(a_run(str(number)) for number in range(MAX_KNOWN + 1))
     assert trail.request_of(a_run("0")) is None

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.redaction import Redactor
-from kron.fronts.service.auth.principal import PROGRAM, calling
+from kron.fronts.service.auth.principal import PROGRAM, calling, present_request
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.telemetry.decision_log import Lines, Noted
-from kron.fronts.service.telemetry.log_entry import STARTED, LogEntry
-from kron.fronts.service.telemetry.log_format import ConsoleFormatter, JsonFormatter, secrets_of
+from kron.fronts.service.settings_view import secrets_of
+from kron.telemetry.decision_log import STARTED, DecisionLines, EngineEvent, LogEntry
+from kron.telemetry.log_format import ConsoleFormatter, JsonFormatter
 from kron.testing.contract.sample import a_job, a_run
 from tests.strategies import law
 
@@ -79,7 +79,11 @@ def test_secrets_in_files_and_parameters_are_secret_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "formatter", [ConsoleFormatter(Redactor(["hunter22"])), JsonFormatter(Redactor(["hunter22"]))]
+    "formatter",
+    [
+        ConsoleFormatter(Redactor(["hunter22"]), present_request),
+        JsonFormatter(Redactor(["hunter22"]), present_request),
+    ],
 )
 def test_arguments_and_tracebacks_are_hidden_too(formatter: logging.Formatter) -> None:
     try:
@@ -105,22 +109,28 @@ def said(formatter: logging.Formatter, message: object) -> str:
     return formatter.format(logging.LogRecord("kron", logging.INFO, "f", 1, message, (), None))
 
 
-@pytest.mark.parametrize("formatter", [ConsoleFormatter(Redactor()), JsonFormatter(Redactor())])
+@pytest.mark.parametrize(
+    "formatter", [ConsoleFormatter(Redactor(), present_request), JsonFormatter(Redactor(), present_request)]
+)
 def test_what_happened_to_the_engine_is_said_without_secrets(formatter: logging.Formatter) -> None:
-    line = said(formatter, Noted("store_failed", {"error": "postgresql://ann:hunter2x@db/kron", "tries": 3}))
+    line = said(
+        formatter, EngineEvent("store_failed", {"error": "postgresql://ann:hunter2x@db/kron", "tries": 3})
+    )
     assert "hunter2x" not in line
     assert "store_failed" in line
     assert "3" in line
 
 
-@pytest.mark.parametrize("formatter", [ConsoleFormatter(Redactor()), JsonFormatter(Redactor())])
+@pytest.mark.parametrize(
+    "formatter", [ConsoleFormatter(Redactor(), present_request), JsonFormatter(Redactor(), present_request)]
+)
 @pytest.mark.parametrize(("asked", "under_way"), [(JWT, None), (None, JWT), ("ticket", JWT), (JWT, "ticket")])
 def test_the_id_of_a_request_may_be_anything_and_is_hidden_where_it_is_a_secret(
     formatter: logging.Formatter, asked: str | None, under_way: str | None
 ) -> None:
     job, run = a_job(), a_run()
     with calling(PROGRAM, under_way):
-        line = said(formatter, Lines([LogEntry(STARTED, job, run, asked)], 0))
+        line = said(formatter, DecisionLines([LogEntry(STARTED, job, run, asked)], 0))
     assert JWT not in line
     assert "started backup" in line or '"event":"started"' in line
     assert "***" in line or "ticket" in line

@@ -1,0 +1,1 @@
+"""Metrics, the decision log and log formats, for every process that runs a worker."""

@@ -1,0 +1,98 @@
+"""Log formats: lines for people or JSON lines, without secrets, at a level that can change at run time."""
+
+import json
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from kron.core.redaction import Redactor
+from kron.telemetry.decision_log import DecisionLines, EngineEvent
+from kron.telemetry.request_trail import CurrentRequest, no_request
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("console", "json")
+CONSOLE = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+class ConsoleFormatter(logging.Formatter):
+    """Writes lines for people."""
+
+    def __init__(self, redactor: Redactor, current_request: CurrentRequest = no_request) -> None:
+        super().__init__(CONSOLE)
+        self._redactor = redactor
+        self._current_request = current_request
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as text; decisions have a line each."""
+        if not isinstance(record.msg, DecisionLines):
+            return self._redactor.hide(super().format(record))
+        head = f"{self.formatTime(record)} {record.levelname} {record.name} "
+        texts = record.msg.texts(self._redactor, self._current_request())
+        return "\n".join(head + text for text in texts)
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a JSON object for each line; one with a `decision` can be verified."""
+
+    def __init__(self, redactor: Redactor, current_request: CurrentRequest = no_request) -> None:
+        super().__init__()
+        self._redactor = redactor
+        self._current_request = current_request
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as JSON lines."""
+        level = record.levelname.lower()
+        if isinstance(record.msg, DecisionLines):
+            head = f'{{"at":"{record.msg.at}","level":"{level}","logger":"{record.name}",'
+            lines = record.msg.jsons(self._redactor, self._current_request())
+            return "\n".join(f"{head}{fields}}}" for fields in lines)
+        line: dict[str, object] = {"at": _instant_of(record), "level": level, "logger": record.name}
+        request = self._current_request()
+        if request is not None:
+            # A caller may have sent anything as the id of its request.
+            line["request_id"] = self._redactor.hide(request)
+        if isinstance(record.msg, EngineEvent):
+            line["event"] = record.msg.event
+            line |= {name: self._plain(value) for name, value in record.msg.fields.items()}
+        else:
+            line["message"] = self._redactor.hide(record.getMessage())
+        if record.exc_info:
+            line["exception"] = self._redactor.hide(self.formatException(record.exc_info))
+        return json.dumps(line)
+
+    def _plain(self, value: object) -> object:
+        return value if isinstance(value, int | float | None) else self._redactor.hide(str(value))
+
+
+def _instant_of(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03}Z"
+
+
+def start_logging(
+    *,
+    level: str,
+    log_format: str,
+    secrets: Iterable[str] = (),
+    current_request: CurrentRequest = no_request,
+) -> None:
+    """Log to standard error; every line is redacted."""
+    formatter = JsonFormatter if log_format == "json" else ConsoleFormatter
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter(Redactor(secrets), current_request))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    # Their lines for each request repeat the run's record, and add its headers.
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def log_level() -> str:
+    """Return the present level."""
+    return logging.getLevelName(logging.getLogger().level).lower()
+
+
+def set_log_level(level: str) -> None:
+    """Change the level of this process."""
+    assert level in LOG_LEVELS
+    logging.getLogger().setLevel(level.upper())
+    logging.getLogger("kron.service").info("log level: %s", level)
