@@ -43,6 +43,7 @@ def found(said: list[str]) -> Findings:
     return cron.measure(said.append, TINY)
 
 
+@pytest.mark.slow
 def test_all_that_is_promised_is_measured(found: Findings, said: list[str]) -> None:
     assert tuple(dict.fromkeys(row.title for row in found.rows)) == TITLES
     for title in (INTEGERS, DATETIMES, PREVIOUS, PARSE, PARSE_RANDOM, WORST, BULK):
@@ -50,6 +51,7 @@ def test_all_that_is_promised_is_measured(found: Findings, said: list[str]) -> N
     assert all(any(line.startswith(title) for line in said) for title in TITLES)
 
 
+@pytest.mark.slow
 def test_each_contender_has_a_figure_or_a_reason(found: Findings) -> None:
     for row in found.rows:
         assert row.cost is not None or row.note, row
@@ -62,6 +64,7 @@ def test_each_contender_has_a_figure_or_a_reason(found: Findings) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", [INTEGERS, DATETIMES, PREVIOUS])
 @pytest.mark.parametrize("peer", ["croniter", "cronsim"])
 def test_peers_with_the_same_day_rule_give_the_same_answers(found: Findings, title: str, peer: str) -> None:
@@ -71,6 +74,7 @@ def test_peers_with_the_same_day_rule_give_the_same_answers(found: Findings, tit
     assert int(asked) > len(EXPRESSIONS) * len(ZONES)
 
 
+@pytest.mark.slow
 def test_every_goal_has_a_measurement(found: Findings) -> None:
     assert all(goal.met is not None for goal in found.goals)
     wanted = [goal.wanted for goal in found.goals]
@@ -88,6 +92,7 @@ RATIOS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_report_can_be_read_by_machines_and_people(
     found: Findings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

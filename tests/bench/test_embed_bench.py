@@ -65,10 +65,12 @@ def is_missing(row: Row) -> bool:
     return row.contender in INSTALLED and (not INSTALLED[row.contender] or durable)
 
 
+@pytest.mark.slow
 def test_all_that_is_promised_is_measured(found: Findings) -> None:
     assert tuple(dict.fromkeys(row.title for row in found.rows)) == TITLES
 
 
+@pytest.mark.slow
 def test_each_contender_has_a_figure_unless_it_is_not_installed(found: Findings) -> None:
     for row in found.rows:
         assert (row.cost is None) == is_missing(row), row
@@ -76,6 +78,7 @@ def test_each_contender_has_a_figure_unless_it_is_not_installed(found: Findings)
         assert bool(re.search("ModuleNotFoundError|ImportError", row.note)) == is_missing(row), row
 
 
+@pytest.mark.slow
 def test_every_task_of_a_minute_starts_once_and_the_last_start_is_counted(found: Findings) -> None:
     for count in COUNTS:
         for place in PLACES:
@@ -88,6 +91,7 @@ def test_every_task_of_a_minute_starts_once_and_the_last_start_is_counted(found:
             assert row.note.startswith(f"{count} tasks: the first start after ")
 
 
+@pytest.mark.slow
 def test_every_task_that_ran_when_the_program_died_starts_again_once(found: Findings) -> None:
     for count in COUNTS:
         row = row_of(found, recovered(count), KRON)
@@ -95,6 +99,7 @@ def test_every_task_that_ran_when_the_program_died_starts_again_once(found: Find
         assert row.cost == pytest.approx(float(row.details["last seconds"]) / count)
 
 
+@pytest.mark.slow
 def test_registrations_are_new_known_and_changed_beside_those_of_the_peers(found: Findings) -> None:
     for place in PLACES:
         names = [row.contender for row in found.rows if row.title == registered(40, place)]
@@ -102,6 +107,7 @@ def test_registrations_are_new_known_and_changed_beside_those_of_the_peers(found
         assert "event loop" in row_of(found, registered(80, place), KRON).note
 
 
+@pytest.mark.slow
 def test_the_promised_bounds_are_asked_of_every_number_and_the_goals_of_their_own(found: Findings) -> None:
     verdicts = {goal.what: goal.met for goal in found.goals}
     assert len(verdicts) == len(found.goals)

@@ -76,11 +76,13 @@ def row_of(found: Findings, title: str, contender: str) -> Row:
     return row
 
 
+@pytest.mark.slow
 def test_all_that_is_promised_is_measured(found: Findings, said: list[str]) -> None:
     assert tuple(dict.fromkeys(row.title for row in found.rows)) == TITLES
     assert {"idle jobs: round 1 of 1", f"{LATE}: round 1 of 1", f"{WORKERS}: round 1 of 1"} <= set(said)
 
 
+@pytest.mark.slow
 def test_each_contender_has_a_figure_unless_it_is_not_installed(found: Findings) -> None:
     for row in found.rows:
         assert (row.cost is None) == is_missing(row), row
@@ -88,12 +90,14 @@ def test_each_contender_has_a_figure_unless_it_is_not_installed(found: Findings)
         assert bool(re.search("ModuleNotFoundError|ImportError", row.note)) == is_missing(row), row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_peers_stand_beside_every_burst_they_can_bear(found: Findings, place: str) -> None:
     peers = {APSCHEDULER, PROCRASTINATE} if place == POSTGRES else {APSCHEDULER}
     assert {row.contender for row in found.rows if row.title == due(70, place)} == {KRON, *peers}
 
 
+@pytest.mark.slow
 def test_a_burst_says_how_many_there_were_and_when_they_started(found: Findings) -> None:
     row = row_of(found, due(140, SQLITE), KRON)
     first, last, ended = (float(row.details[f"{name} seconds"]) for name in ("first", "last", "ended"))
@@ -103,12 +107,14 @@ def test_a_burst_says_how_many_there_were_and_when_they_started(found: Findings)
     assert row.note == f"140 jobs: {wanted}"
 
 
+@pytest.mark.slow
 def test_late_starts_are_counted_on_every_store(found: Findings) -> None:
     for place in (MEMORY, SQLITE):
         details = row_of(found, LATE, on(place)).details
         assert 0 < float(details["p50 seconds"]) <= float(details["p99 seconds"])
 
 
+@pytest.mark.slow
 def test_goals_are_about_the_size_they_name(found: Findings) -> None:
     verdicts = {goal.what: goal.met for goal in found.goals}
     assert {what for what, met in verdicts.items() if met is None} == {
@@ -157,12 +163,14 @@ def test_a_measurement_that_fails_says_why() -> None:
         ask("engine_register", "kron", "oracle://somewhere", 10)
 
 
+@pytest.mark.slow
 def test_a_million_are_a_hundredth_when_it_has_to_be_quick() -> None:
     found = million.run(lambda _: None, quick=True)
     assert all(row.note.startswith("10,000 in ") for row in found.rows), found.rows
     assert {goal.met for goal in found.goals} == {None}
 
 
+@pytest.mark.slow
 def test_processes_are_measured_beside_those_of_the_standard_library() -> None:
     found = process.measure(lambda _: None, count=3, rounds=1, ballast=1 << 20)
     names = [process.KRON, process.LARGE, process.SURVIVOR, process.DISK, process.POPEN, process.ASYNCIO]

@@ -18,6 +18,7 @@ def found() -> Findings:
     return measure(lambda text: None, TINY)
 
 
+@pytest.mark.slow
 def test_every_row_has_its_figures(found: Findings) -> None:
     titles = [
         f"{title}, {place}" for place in ("SQLite", "PostgreSQL") for title in (UPSERT, BULK, DUE, ASKED)
@@ -26,17 +27,20 @@ def test_every_row_has_its_figures(found: Findings) -> None:
     assert all(row.cost and row.cost > 0 for row in found.rows)
 
 
+@pytest.mark.slow
 def test_all_that_was_due_has_come(found: Findings) -> None:
     notes = [row.note for row in found.rows if row.title.startswith(DUE)]
     assert [note.startswith("20 of 20 schedules") for note in notes] == [True, True]
     assert [row.details["sent twice"] for row in found.rows if "sent twice" in row.details] == [0, 0]
 
 
+@pytest.mark.slow
 def test_every_goal_is_compared(found: Findings) -> None:
     assert [goal.what for goal in found.goals] == [goal.what for goal in goals([])]
     assert [goal.what for goal in found.goals if goal.met is None] == [SHARED]
 
 
+@pytest.mark.slow
 def test_workers_that_share_are_compared_with_one_alone() -> None:
     with postgres_server() as empty:
         rows = list(service_share.rows_of(empty, 20, {DELAY: service_share.DELAYS[DELAY]}))

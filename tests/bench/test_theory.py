@@ -18,6 +18,7 @@ def test_the_trace_that_is_measured_is_lawful_and_has_all_kinds_of_ends(derived:
     assert ("RetryDue" in text.partition("tasks")[2]) is not derived
 
 
+@pytest.mark.slow
 def test_both_traces_are_measured_and_the_goal_is_about_a_million_events() -> None:
     said: list[str] = []
     found = theory.run(said.append, quick=True)
@@ -32,6 +33,7 @@ def test_both_traces_are_measured_and_the_goal_is_about_a_million_events() -> No
     assert len(said) == 2
 
 
+@pytest.mark.slow
 def test_progress_is_counted_for_lists_and_absences_that_grow() -> None:
     said: list[str] = []
     found = progress.run(said.append, quick=True)

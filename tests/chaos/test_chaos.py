@@ -16,11 +16,12 @@ def check(report: Report) -> None:
     """See that nothing is wrong, and that enough happened for that to mean something."""
     assert not report.faults, "\n".join(report.lines())
     assert report.story.strikes(ACTS) >= report.plan.least_strikes
-    assert report.figures["periods"] > 200
-    assert report.figures["deliveries"] > 200
+    assert report.figures["periods"] > report.plan.least_deliveries
+    assert report.figures["deliveries"] >= report.plan.least_deliveries
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("sharing", ["leader", "shared"])
 def test_three_workers_and_an_api_on_postgres_lose_and_double_nothing(
     postgres: Server, tmp_path: Path, sharing: str
@@ -29,6 +30,7 @@ def test_three_workers_and_an_api_on_postgres_lose_and_double_nothing(
     check(play(plan))
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_worker_and_an_api_on_a_file_lose_and_double_nothing(tmp_path: Path) -> None:
     check(play(Plan(folder=tmp_path, seed=seed_of("chaos"), seconds=SECONDS)))

@@ -35,6 +35,7 @@ def test_jobs_live_through_chaos(jobs: str, capsys: pytest.CaptureFixture[str]) 
     assert captured.err == ""
 
 
+@pytest.mark.slow
 def test_the_same_seed_tells_the_same_story(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
     told = []
     for seed in ("5", "5", "6"):
@@ -63,6 +64,7 @@ def test_options_that_do_not_go_together_are_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_violation_ends_with_one_and_says_its_seed(jobs: str, tmp_path: Path) -> None:
     """Run a copy of the source with a fault put in: periods go by without a record."""
     copy = tmp_path / "src"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kron.cli.main import BAD, GOOD, NO, brief, run
+from tests.tiers import mostly_slow
 
 KRON = Path(sys.executable).with_name("kron")
 COUNT_CUT = f'Invalid -n "{"1" * 132}...{"1" * 39}": use 1 to 10000'
@@ -191,7 +192,7 @@ def in_bash(command: str, unbuffered: str) -> subprocess.CompletedProcess[str]:
         pytest.param("lint '0 0 13 * 5'", "true", id="an answer that is no"),
     ],
 )
-@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("unbuffered", mostly_slow(["", "1"]), ids=["buffered", "unbuffered"])
 def test_a_reader_that_stops_early_is_no_error(arguments: str, reader: str, unbuffered: str) -> None:
     # The reader is given the time to go before anything is written.
     command = f"(sleep 0.4; '{KRON}' {arguments}) | {reader} > /dev/null; echo ${{PIPESTATUS[0]}}"
@@ -216,7 +217,7 @@ def test_a_reader_that_stops_early_is_no_error(arguments: str, reader: str, unbu
         ),
     ],
 )
-@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("unbuffered", mostly_slow(["", "1"]), ids=["buffered", "unbuffered"])
 def test_an_output_that_cannot_be_written_gets_one_line(
     arguments: str, redirection: str, complaint: str, unbuffered: str
 ) -> None:

@@ -16,6 +16,7 @@ from kron.stores.sqlite.store import SqliteStore
 from kron.testing.clock import SimulatedClock
 from tests.faults.nursery import seed_of
 from tests.faults.rig import MILLISECOND, MINUTE, NOON, SECOND, SPACE, Rig, job_of, rig_of
+from tests.tiers import mostly_slow
 
 HOUR, YEAR = timedelta(hours=1), timedelta(days=365)
 JUMPS = [2 * SECOND, 40 * SECOND, HOUR, 7 * HOUR, timedelta(days=30), 10 * YEAR]
@@ -96,7 +97,7 @@ async def check_one_record_each(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["forward", "back"])
-@pytest.mark.parametrize("by", JUMPS, ids=str)
+@pytest.mark.parametrize("by", mostly_slow(JUMPS, fast=2), ids=str)
 @pytest.mark.parametrize("at", [500 * MILLISECOND, 0 * SECOND], ids=["between periods", "when they are due"])
 async def test_a_jump_starts_nothing_twice_and_costs_little(
     rig: Rig, by: timedelta, back: bool, at: timedelta

@@ -76,7 +76,8 @@ def lives_of(lines: list[Line]) -> list[Life]:
     return [*lives, Life(tokens[-1], first[tokens[-1]], first[tokens[-1]])]
 
 
-@pytest.mark.timeout(60 + 20 * ROUNDS)
+@pytest.mark.slow
+@pytest.mark.timeout(300 + 60 * ROUNDS)
 async def test_a_frozen_owner_starts_nothing_more_and_nothing_is_lost(
     nursery: Nursery, postgres_url: str, tmp_path: Path
 ) -> None:

@@ -63,9 +63,9 @@ def parts_of(url: str, ledger: Path) -> list[Part]:
     ]
 
 
-def kill_again_and_again(story: Story, executor: Executor, chance: Random) -> None:
+def kill_again_and_again(story: Story, executor: Executor, chance: Random, kills: int) -> None:
     """Start a worker and kill it a moment later, often just when periods are due."""
-    for number in range(KILLS):
+    for number in range(kills):
         if chance.random() < OFF:
             story.ahead_ms += chance.randint(LEAST_OFF_MS, MOST_OFF_MS)
         executor.ahead_ms = story.ahead_ms
@@ -80,15 +80,15 @@ def kill_again_and_again(story: Story, executor: Executor, chance: Random) -> No
     story.finish()
 
 
-async def faults_after(nursery: Nursery, store_url: str, folder: Path, seed: str) -> list[str]:
-    """Return what is wrong after all the kills."""
+async def faults_after(kills: int, nursery: Nursery, store_url: str, folder: Path, seed: str) -> list[str]:
+    """Return every fault after all the kills."""
     story = Story(nursery, store_url, folder)
     executor = Executor(story.ledger)
     with serving(executor) as url:
         parts = parts_of(url, story.ledger.path)
         await story.create(parts)
-        await asyncio.to_thread(kill_again_and_again, story, executor, Random(seed))
-    assert sum(life.killed_at is not None for life in story.lives) > KILLS / 2
+        await asyncio.to_thread(kill_again_and_again, story, executor, Random(seed), kills)
+    assert sum(life.killed_at is not None for life in story.lives) > kills / 2
     # What was sent by one worker may arrive after the next has begun; this executor does not look at tokens.
     own = [line for line in story.ledger.lines() if not line.identity.startswith("http")]
     faults = [fault for part in parts for fault in faults_of(await story.evidence(part))]
@@ -96,15 +96,16 @@ async def faults_after(nursery: Nursery, store_url: str, folder: Path, seed: str
     return faults + fenced(own)
 
 
-@pytest.mark.timeout(90 + 5 * KILLS)
+@pytest.mark.timeout(300 + 5 * KILLS)
+@pytest.mark.parametrize("kills", [4, pytest.param(KILLS, marks=pytest.mark.slow)])
 async def test_killed_again_and_again_nothing_is_lost_and_nothing_is_doubled(
-    nursery: Nursery, postgres_url: str, tmp_path: Path
+    kills: int, nursery: Nursery, postgres_url: str, tmp_path: Path
 ) -> None:
     """Both stores at once, for a worker mostly waits."""
     seed = seed_of("kill")
     in_file, in_database = await asyncio.gather(
-        faults_after(nursery, str(tmp_path / "kron.db"), tmp_path / "sqlite", f"{seed} sqlite"),
-        faults_after(nursery, postgres_url, tmp_path / "postgres", f"{seed} postgres"),
+        faults_after(kills, nursery, str(tmp_path / "kron.db"), tmp_path / "sqlite", f"{seed} sqlite"),
+        faults_after(kills, nursery, postgres_url, tmp_path / "postgres", f"{seed} postgres"),
     )
     assert in_file == []
     assert in_database == []

@@ -53,10 +53,10 @@ async def on_postgres(url: str) -> AsyncIterator[Rig]:
 @pytest.mark.parametrize(
     ("how", "away_s"),
     [
-        ("fast", 1.2),
         ("crash", 1.2),
-        # Longer than the pool tries by itself to connect again.
-        ("fast", 1.5 * CONNECT_S),
+        pytest.param("fast", 1.2, marks=pytest.mark.slow),
+        # Longer than the pool keeps trying to connect again.
+        pytest.param("fast", 1.5 * CONNECT_S, marks=pytest.mark.slow),
     ],
 )
 async def test_a_server_that_goes_away_and_comes_back_costs_no_period(
@@ -77,6 +77,7 @@ async def test_a_server_that_goes_away_and_comes_back_costs_no_period(
         await check_every_period(rig, "allow", "skip")
 
 
+@pytest.mark.slow
 async def test_connections_that_are_cut_again_and_again_cost_no_period(
     postgres: Server, postgres_url: str
 ) -> None:
@@ -112,6 +113,7 @@ class BoundedStore(SqliteStore):
         connection.execute(f"PRAGMA max_page_count = {most}").fetchone()
 
 
+@pytest.mark.slow
 async def test_a_full_disk_costs_no_period(tmp_path: Path) -> None:
     store = BoundedStore(str(tmp_path / "kron.db"))
     # Many jobs, so that every second needs new pages.
@@ -149,6 +151,7 @@ async def test_a_locked_file_costs_no_period(tmp_path: Path) -> None:
         await check_every_period(rig, "allow", "skip")
 
 
+@pytest.mark.slow
 async def test_an_end_during_an_outage_is_on_record_afterwards(tmp_path: Path) -> None:
     """Retries wait for their delay as counted from the end itself, not from the end of the outage."""
     path = str(tmp_path / "kron.db")

@@ -109,7 +109,7 @@ async def again_and_again(work: Callable[[], Awaitable[None]], every_s: float) -
         await asyncio.sleep(every_s)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
 async def test_a_rolling_restart_with_changes_under_way_loses_and_doubles_nothing(postgres_url: str) -> None:
     chance = Random(seed_of("rolling"))
     async with AsyncExitStack() as stack:

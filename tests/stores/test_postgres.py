@@ -362,6 +362,7 @@ async def test_a_cut_connection_is_replaced(
         assert await store.settle(ownership, [a_change(job)], now=NOW) == CLEAN
 
 
+@pytest.mark.slow
 async def test_a_server_that_crashes_and_starts_again_is_found_with_all_that_was_written(
     tmp_path: Path,
 ) -> None:
