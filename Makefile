@@ -23,7 +23,8 @@ export PIP_NO_INPUT := 1
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export TMPDIR := $(CURDIR)/.cache/tmp
 
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# Workers take neighbouring tests, so that a module's server is started once.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 SAY := printf '[kron] %s\n'
 LOCKED := --quiet --constraint constraints.txt --build-constraint constraints.txt
 # uv installs in seconds; where it cannot reach a package index that pip is set up for, pip does the work.
