@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 
+from kron.app.query import Query
 from kron.app.retention import prune_history
 from kron.core.errors import ConflictError, InvalidOptionError
 from kron.core.plan.record import RunKind, RunRecord, key_of
 from kron.core.plan.registration import backfill
 from kron.ports import Store, WriteResult
-from kron.runtime.why import recall_job, recall_period, why
 from kron.testing import Step
 from tests.engine_stage import DAY, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
 
@@ -17,8 +17,8 @@ from tests.engine_stage import DAY, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, 
 async def ask(stage: Stage, minute: int, request: str = "one") -> WriteResult:
     """Ask for the period of a minute after noon."""
     nominal_time = NOON_S + 60 * minute
-    job = await recall_job(stage.store, SPACE, "job")
-    memory = await recall_period(stage.store, SPACE, job, nominal_time)
+    query = Query(stage.store, SPACE, now=lambda: stage.now)
+    memory = await query.period_history("job", nominal_time)
     change = backfill(
         memory.job, nominal_time, run=memory.run, dropped=memory.dropped, request=request, now=stage.now
     )
@@ -41,7 +41,7 @@ async def test_a_period_without_a_record_uses_its_own_row_and_key(store: Store) 
         (run,) = await runs_of(stage, -10)
         assert (run.key, run.kind) == (key_of("job", NOON_S - 600), RunKind.PERIOD)
         assert (run.status, run.reason) == ("SUCCESS", "asked")
-        answer = await why(store, SPACE, "job", NOON - 10 * MINUTE, now=stage.now)
+        answer = await Query(store, SPACE, now=lambda: stage.now).why("job", NOON - 10 * MINUTE)
         assert (answer.outcome, answer.code) == ("executed", "ended")
 
 
@@ -99,7 +99,7 @@ async def test_a_period_in_a_counted_record_is_handled(store: Store) -> None:
         await ask(stage, 100)
         (asked,) = await runs_of(stage, 100)
         assert (asked.kind, asked.status) == (RunKind.BACKFILL, "SUCCESS")
-        answer = await why(store, SPACE, "job", NOON + 100 * MINUTE, now=stage.now)
+        answer = await Query(store, SPACE, now=lambda: stage.now).why("job", NOON + 100 * MINUTE)
         assert (answer.outcome, answer.code) == ("missed", "catchup_none")
 
 

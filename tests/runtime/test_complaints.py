@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from kron.app.query import Query
 from kron.core.errors import OwnedError, StoreError
 from kron.core.job.job import Job
 from kron.core.plan.record import key_of
 from kron.core.plan.report import RunEvent
 from kron.core.time.instant import datetime_of
-from kron.runtime.why import why
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore, Step
 from tests.engine_stage import DAY, HOUR, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
@@ -113,7 +113,7 @@ async def test_row_28_nothing_is_dropped_without_a_trace(stage: Stage, file: Sql
     await stage.until(NOON + 3 * HOUR)
     outcomes: Counter[str | None] = Counter()
     for minute in range(1, 3 * 60 + 1):
-        answer = await why(stage.store, SPACE, "job", NOON + minute * MINUTE, now=stage.now)
+        answer = await Query(stage.store, SPACE, now=lambda: stage.now).why("job", NOON + minute * MINUTE)
         outcomes[answer.outcome] += 1
     assert set(outcomes) == {"executed", "skipped", "missed"}
 
@@ -369,7 +369,7 @@ async def test_row_37_a_run_that_hangs_does_not_keep_its_job_from_running_for_ev
     await stage.until(NOON + 5 * MINUTE)
     assert stage.starts() == [1, 4, 5]
     assert await stage.seen() == ["FAILED due", "SKIPPED active", "SKIPPED active", *["SUCCESS due"] * 2]
-    answer = await why(stage.store, SPACE, "job", NOON + 2 * MINUTE, now=stage.now)
+    answer = await Query(stage.store, SPACE, now=lambda: stage.now).why("job", NOON + 2 * MINUTE)
     assert answer.sentences[-1] == "an earlier execution of the job was still active"
 
 

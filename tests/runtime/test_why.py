@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kron.app.query import Query
 from kron.app.retention import prune_history
 from kron.core.errors import InputError, InvalidInstantError, UnknownJobError
 from kron.core.job.job import Job
 from kron.core.plan.why import Explanation
 from kron.ports import Store
-from kron.runtime.why import why
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Step
 from tests.engine_stage import DAY, MINUTE, NOON, SECOND, SPACE, Stage, job_of, stage_on
@@ -31,7 +31,7 @@ def berlin(identity: str, **fields: object) -> Job:
 
 
 async def ask(stage: Stage, identity: str, when: str | datetime) -> Explanation:
-    return await why(stage.store, SPACE, identity, when, now=stage.now)
+    return await Query(stage.store, SPACE, now=lambda: stage.now).why(identity, when)
 
 
 async def told(stage: Stage) -> None:

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from kron.core.plan.record import RunRecord
+from kron.fronts.service.launcher_traits import TRAITS
 from kron.fronts.service.registrar import NAMESPACE, Registrar
-from kron.fronts.service.resume_preview import TRAITS
 from kron.fronts.service.schedule_spec import Rules
 from kron.ports import Launcher, Store
 from kron.runtime.engine import Engine

@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import uvicorn
@@ -13,7 +13,6 @@ from kron.core.errors import KronError, Problem
 from kron.core.plan.query import JobFilter
 from kron.core.plan.record import RunKind, request_key_of
 from kron.fronts.service.app import app_of
-from kron.fronts.service.auth.tenancy import TenantStore
 from kron.fronts.service.client import BackfillRange, LocalClient, PageRequest, ServiceClient
 from kron.fronts.service.http_client import HttpClient, ServerError
 from kron.fronts.service.registrar import Registrar
@@ -35,10 +34,20 @@ TEN = PageRequest(10)
 Verb = Callable[[ServiceClient], Awaitable[object]]
 
 
+class Exchange:
+    """A store behind which each test puts a new one."""
+
+    def __init__(self) -> None:
+        self.behind = SqliteStore()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.behind, name)
+
+
 class Served(NamedTuple):
     """An API on loopback without a worker, by a clock that stands still; each test gives it a new store."""
 
-    registrar: Registrar
+    exchange: Exchange
     clock: SimulatedClock
     desk: HttpClient
 
@@ -46,15 +55,15 @@ class Served(NamedTuple):
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     clock = SimulatedClock(NOON)
-    registrar = Registrar(SqliteStore(), clock)
-    app = app_of(registrar, SETTINGS)
+    store: Any = Exchange()
+    app = app_of(Registrar(store, clock), SETTINGS)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="off"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         wait_for(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Served(registrar, clock, HttpClient(f"http://127.0.0.1:{port}"))
+        yield Served(store, clock, HttpClient(f"http://127.0.0.1:{port}"))
     finally:
         server.should_exit = True
         thread.join()
@@ -94,7 +103,7 @@ async def known_to(desk: ServiceClient) -> object:
 async def pair(served: Served) -> AsyncIterator[Pair]:
     served.clock.jump_to(NOON + timedelta(milliseconds=1))
     here, there = SqliteStore(), SqliteStore()
-    served.registrar.store = TenantStore(there)
+    served.exchange.behind = there
     yield Pair(served.clock, LocalClient(Registrar(here, served.clock), SETTINGS), served.desk)
     await here.close()
     await there.close()

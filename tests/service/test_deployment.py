@@ -264,7 +264,7 @@ async def test_the_operators_rules_hold_for_triggers_too() -> None:
             await registrar.deploy_workflow("wf", 1, dag(a="0 * * * *"), user_id="ann")
 
 
-async def test_a_registrar_that_was_not_told_where_workflows_are_says_so() -> None:
+async def test_a_registrar_without_a_workflow_store_says_so() -> None:
     async with office_on(SqliteStore()) as office:
-        with pytest.raises(ConflictError, match="not told where workflows are kept"):
+        with pytest.raises(ConflictError, match="has no workflow store"):
             await office.registrar.deploy_workflow("wf", 1, dag(), user_id="ann")

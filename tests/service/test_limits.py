@@ -42,7 +42,7 @@ async def test_a_wake_starts_no_more_missed_periods_than_the_limit(store: Store)
         await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, **fields}))
         await office.until(NOON + 30 * MINUTE + SECOND)
         await office.registrar.pause_schedule("minutely", False)
-        now, case = office.registrar.now(), await office.registrar.case_of("minutely")
+        now, case = office.registrar.now(), await office.registrar.catalog.query.state("minutely")
         for limits, started in ((Limits(catchup_per_wake=7), 7), (Limits(), 30)):
             ((change,), _) = plan(Snapshot([case], now, 1, {}, limits=limits), now)
             assert len(change.starts) == started

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kron.core.errors import InputError
+from kron.core.errors import InputError, UnknownRunError
 from kron.core.plan.query import FoundJob, JobFilter
 from kron.core.plan.record import key_of
 from kron.core.plan.registration import create
@@ -16,7 +16,6 @@ from kron.fronts.service.errors import (
     ChangedError,
     InvalidLinesError,
     InvalidScheduleError,
-    UnknownRunError,
     UnknownScheduleError,
 )
 from kron.fronts.service.runs import Feedback, run_now, runs_page, take_feedback, why

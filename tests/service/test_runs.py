@@ -5,13 +5,21 @@ from datetime import timedelta
 
 import pytest
 
-from kron.core.errors import ConflictError, InvalidInstantError, InvalidOptionError
+from kron.app.backfill import Only, PeriodRange
+from kron.core.errors import ConflictError, InvalidInstantError, InvalidOptionError, UnknownRunError
 from kron.core.plan.query import RunCursor
 from kron.core.plan.record import RunKind, key_of
 from kron.core.plan.step import JobState
-from kron.fronts.service.backfill import Only, Range, backfill_schedule
-from kron.fronts.service.errors import UnknownRunError, UnknownScheduleError
-from kron.fronts.service.runs import Feedback, latest_page, run_now, runs_page, take_feedback, why
+from kron.fronts.service.errors import UnknownScheduleError
+from kron.fronts.service.runs import (
+    Feedback,
+    backfill_schedule,
+    latest_page,
+    run_now,
+    runs_page,
+    take_feedback,
+    why,
+)
 from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Step
@@ -63,7 +71,7 @@ async def test_a_backfill_runs_what_is_meant_and_a_dry_run_only_counts(
     async with office_on(store) as office:
         await failing_history(office)
         before, started = await office.runs("minutely"), len(office.launchers["workflow"].started)
-        wanted = Range(start=NOON_S - 120, end=NOON_S + 600, only=only)
+        wanted = PeriodRange(start=NOON_S - 120, end=NOON_S + 600, only=only)
         foreseen = await backfill_schedule(office.registrar, "minutely", wanted, request_id="b", dry_run=True)
         assert await office.runs("minutely") == before
         done = await backfill_schedule(office.registrar, "minutely", wanted, request_id="b")
@@ -86,7 +94,7 @@ async def test_a_backfill_leaves_what_is_still_to_be_judged_alone(store: Store) 
         await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, "paused": True}))
         await office.work()
         await office.until(NOON + 3 * MINUTE + SECOND)
-        wanted = Range(start=NOON_S, end=NOON_S + 300)
+        wanted = PeriodRange(start=NOON_S, end=NOON_S + 300)
         done = await backfill_schedule(office.registrar, "minutely", wanted)
         assert (done["count"], done["still_to_be_judged"]) == (1, 4)
 
@@ -94,11 +102,11 @@ async def test_a_backfill_leaves_what_is_still_to_be_judged_alone(store: Store) 
 async def test_a_backfill_of_too_much_or_of_nothing_is_refused(store: Store) -> None:
     async with office_on(store) as office:
         await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
-        wanted = Range(start=NOON_S - 86_400, end=NOON_S)
+        wanted = PeriodRange(start=NOON_S - 86_400, end=NOON_S)
         with pytest.raises(InvalidOptionError, match="more than 1000 periods"):
             await backfill_schedule(office.registrar, "minutely", wanted)
         with pytest.raises(InvalidOptionError, match="later than from"):
-            Range(start=NOON_S, end=NOON_S)
+            PeriodRange(start=NOON_S, end=NOON_S)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from datetime import timedelta
 from kron.core.plan.record import RunRecord
 from kron.core.time.instant import EPOCH
 from kron.fronts.service.auth.principal import present_request
+from kron.fronts.service.launcher_traits import TRAITS
 from kron.fronts.service.registrar import NAMESPACE, Registrar
-from kron.fronts.service.resume_preview import TRAITS
 from kron.fronts.service.runs import run_now
 from kron.ports import Launcher, Store
 from kron.runtime.engine import Engine

@@ -16,15 +16,15 @@ import yaml
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from kron.app.backfill import PeriodRange
 from kron.cli.main import BAD
 from kron.clocks.system import SystemClock
 from kron.core.job.outcome import Outcome
 from kron.core.plan.query import OpenRuns
 from kron.core.plan.record import Result
 from kron.fronts.service.auth.principal import PROGRAM, calling
-from kron.fronts.service.backfill import Range, backfill_schedule
 from kron.fronts.service.registrar import Registrar
-from kron.fronts.service.runs import run_now
+from kron.fronts.service.runs import backfill_schedule, run_now
 from kron.runtime.journal import WARNINGS
 from kron.stores.url import open_store
 from kron.telemetry.metrics import STATES
@@ -231,7 +231,9 @@ async def ask_for_runs(url: str, executor: Executor) -> None:
         with calling(PROGRAM, "no header \u2713"):
             await run_now(registrar, "customer-4711", "two")
         with calling(PROGRAM, "ticket-14"):
-            await backfill_schedule(registrar, "customer-4711", Range(start=1_577_836_800, end=1_640_995_201))
+            await backfill_schedule(
+                registrar, "customer-4711", PeriodRange(start=1_577_836_800, end=1_640_995_201)
+            )
     finally:
         await store.close()
 

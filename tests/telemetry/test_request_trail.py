@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kron.app.backfill import PeriodRange
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import RunRecord, RunStatus
 from kron.fronts.service.auth.principal import PROGRAM, calling, present_request
-from kron.fronts.service.backfill import Range, backfill_schedule
 from kron.fronts.service.registrar import NAMESPACE
-from kron.fronts.service.runs import run_now
+from kron.fronts.service.runs import backfill_schedule, run_now
 from kron.stores.sqlite.store import SqliteStore
 from kron.telemetry.request_trail import MAX_KNOWN, RequestTrail
 from kron.testing.faulty_store import Fault, FaultyStore, Injected
@@ -193,7 +193,7 @@ async def test_of_a_long_backfill_also_those_are_followed_that_the_audit_does_no
         await office.registrar.upsert_schedule(office.registrar.read_spec(HOURLY))
         start = 1_704_067_200
         with calling(PROGRAM, "ticket"):
-            span = Range(start=start, end=start + 144 * 3600)
+            span = PeriodRange(start=start, end=start + 144 * 3600)
             answer = await backfill_schedule(office.registrar, "hourly", span)
         assert answer["count"] == 144
         trail = RequestTrail(office.store, NAMESPACE)

@@ -16,8 +16,8 @@ from kron.app.backfill import (
     keys_of,
     read_past,
 )
-from kron.app.query import Query
-from kron.core.errors import ConflictError, InputError
+from kron.app.query import Query, check_identity
+from kron.core.errors import BusyError, ConflictError, UnknownRunError
 from kron.core.job.job import Job
 from kron.core.plan.compiled import definition_of
 from kron.core.plan.plan import plan
@@ -36,29 +36,6 @@ T = TypeVar("T")
 S = TypeVar("S")
 # Raises what a front answers when a job is not in the state its caller expects; None: it does not exist.
 Precondition = Callable[[JobRecord | None], None]
-
-
-class BusyError(ConflictError):
-    """Other writers kept changing the same jobs."""
-
-    code = "busy"
-
-    def __init__(self, *, identities: Sequence[str]) -> None:
-        super().__init__(
-            f"Other writers keep changing {', '.join(identities)}: try again", identities=list(identities)
-        )
-
-
-class UnknownRunError(InputError):
-    """No run has this idempotency key, or none that its executor reports."""
-
-    code = "unknown_run"
-
-    def __init__(self, *, idempotency_key: str) -> None:
-        super().__init__(
-            f'There is no run with the key "{idempotency_key}" that its executor reports',
-            idempotency_key=idempotency_key,
-        )
 
 
 class CatalogStore(ReadStore, Protocol):
@@ -262,6 +239,7 @@ class Catalog:
 
     async def run_now(self, identity: str, request: str) -> RunRecord:
         """Add a manual run that starts at once; the same request adds one run."""
+        check_identity(self._namespace, identity)
         key = request_key_of(identity, RunKind.MANUAL, request)
 
         async def read() -> RunRecord | JobState:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from kron.core.errors import ConflictError, KronError
-from kron.fronts.service.errors import UnknownRunError, UnknownScheduleError
+from kron.core.errors import ConflictError, KronError, UnknownRunError
+from kron.fronts.service.errors import UnknownScheduleError
 
 # Exit codes: 0 good, 1 the answer is no, 2 bad usage or input.
 GOOD, NO, BAD = 0, 1, 2

@@ -14,9 +14,11 @@ KronError
 │   ├── InvalidTraceError
 │   ├── NoCandidateError
 │   ├── UnknownJobError
+│   ├── UnknownRunError
 │   └── InvalidInstantError
 ├── ConflictError                    valid input, wrong moment
-│   └── OwnedError
+│   ├── OwnedError
+│   └── BusyError
 └── StoreError                       what we remembered cannot be used
 """
 
@@ -269,6 +271,18 @@ class UnknownJobError(InputError):
         )
 
 
+class UnknownRunError(InputError):
+    """No run has this idempotency key, or none that its executor reports."""
+
+    code = "unknown_run"
+
+    def __init__(self, *, idempotency_key: str) -> None:
+        super().__init__(
+            f'There is no run with the key "{idempotency_key}" that its executor reports',
+            idempotency_key=idempotency_key,
+        )
+
+
 class OwnedError(ConflictError):
     """Somebody else looks after these jobs."""
 
@@ -280,6 +294,17 @@ class OwnedError(ConflictError):
             "stop it first, or wait until it has ended",
             namespace=namespace,
             owner=owner,
+        )
+
+
+class BusyError(ConflictError):
+    """Other writers kept changing the same jobs."""
+
+    code = "busy"
+
+    def __init__(self, *, identities: Sequence[str]) -> None:
+        super().__init__(
+            f"Other writers keep changing {', '.join(identities)}: try again", identities=list(identities)
         )
 
 

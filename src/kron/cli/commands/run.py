@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from kron.app.backfill import Only
 from kron.cli.main import GOOD, one_line
 from kron.cli.support.client import (
     Name,
@@ -18,7 +19,6 @@ from kron.cli.support.client import (
 )
 from kron.cli.support.option import AsJson, offer
 from kron.core.errors import check_choice
-from kron.fronts.service.backfill import Only
 from kron.fronts.service.client import BackfillRange
 
 From = Annotated[

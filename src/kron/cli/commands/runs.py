@@ -25,7 +25,7 @@ from kron.core.errors import InvalidOptionError, check_choice
 from kron.core.plan.record import RunStatus
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
-from kron.fronts.service.runs import HAPPENED, Feedback
+from kron.fronts.service.runs import EVENTS, Feedback
 
 OneSchedule = Annotated[
     str | None, typer.Argument(metavar="[SCHEDULE]", help="Only of this schedule; without it, of all.")
@@ -44,7 +44,7 @@ Key = Annotated[str, typer.Argument(metavar="KEY", help="The run's idempotency k
 Said = Annotated[
     str,
     typer.Argument(
-        metavar="STATUS", help="STARTED, SUCCESS or FAILED.", autocompletion=offer(lambda: HAPPENED)
+        metavar="STATUS", help="STARTED, SUCCESS or FAILED.", autocompletion=offer(lambda: EVENTS)
     ),
 ]
 RunId = Annotated[str | None, typer.Option("--run-id", metavar="TEXT", help="The executor's name for it.")]
@@ -143,7 +143,7 @@ def report_command(
       kron runs report 5b0d0a... STARTED --run-id exec-4711
       kron runs report 5b0d0a... FAILED --error 'no space left'
     """  # noqa: D301
-    check_choice("STATUS", status, tuple(HAPPENED))
+    check_choice("STATUS", status, tuple(EVENTS))
     feedback = Feedback(status, run_id, error, attempt)
     run = ask(Where(server, store), lambda desk: desk.report(key, feedback))
     if as_json:

@@ -1,22 +1,26 @@
-"""The desk: every verb of the service with documents in and documents out, in this program or over HTTP."""
+"""The service's client: every verb with documents in and out, in this process or over HTTP."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from itertools import islice
 from typing import NamedTuple, Protocol
 
+from kron.app.backfill import Only, PeriodRange
+from kron.core.cron.preview import Line, preview
 from kron.core.errors import InputError, InvalidOptionError, StoreError, check_choice
 from kron.core.job.fields import parse_instant
+from kron.core.plan.compiled import compiled_job
 from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus
-from kron.core.time.instant import EpochSeconds
+from kron.core.plan.registration import create
+from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.auth.audit import audit_view
 from kron.fronts.service.auth.principal import ANONYMOUS, present_caller
-from kron.fronts.service.backfill import Only, Range, backfill_schedule
 from kron.fronts.service.bulk import upsert_lines
-from kron.fronts.service.documents import Document
+from kron.fronts.service.documents import MAX_LOOKED_AT, Document, coming, time_text
 from kron.fronts.service.registrar import NAMESPACE, Registrar
-from kron.fronts.service.resume_preview import coming_of
 from kron.fronts.service.runs import (
     Feedback,
+    backfill_schedule,
     latest_page,
     period_runs,
     run_now,
@@ -24,28 +28,28 @@ from kron.fronts.service.runs import (
     take_feedback,
     why,
 )
-from kron.fronts.service.schedule_spec import parse_schedule_spec
+from kron.fronts.service.schedule_spec import ScheduleSpec, parse_schedule_spec
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.url import cursor_of, place_of
 
-# What the state of the worker and its mistake are asked of; without a worker there is neither.
+# Returns the state of the worker and its error; both are None without a worker.
 Ask = Callable[[], tuple[str | None, str | None]]
 READY = frozenset({None, "running", "ready", "waiting"})
-# How many entries a page has where nobody says.
+# Entries of a page without a limit.
 USUAL_PAGE = 100
-# A schedule that is only looked at belongs to no workflow.
+# A schedule that is only previewed belongs to no workflow.
 NO_WORKFLOW: Document = {"workflow_id": "preview", "version": 0, "user_id": "preview"}
 
 
 class PageRequest(NamedTuple):
-    """Which part of a listing is asked for: how much, if not as usual, and from where."""
+    """A page of a listing: its limit, or the default one, and the cursor it starts from."""
 
     limit: int | None = None
     cursor: str | None = None
 
 
 class BackfillRange(NamedTuple):
-    """Which past periods a backfill is to run, as callers write it."""
+    """The past periods of a backfill, as callers write them."""
 
     start: str
     end: str
@@ -55,7 +59,7 @@ class BackfillRange(NamedTuple):
 
 
 class ServiceClient(Protocol):
-    """What people and programs ask of the service; each verb raises what the registrar raises."""
+    """The verbs of the service; each raises the registrar's errors."""
 
     async def upsert(self, document: Mapping[str, object], *, if_match: str | None = None) -> Document:
         """Create a schedule or change it; with `if_match` "" only create."""
@@ -66,7 +70,7 @@ class ServiceClient(Protocol):
         ...
 
     async def pause(self, schedule_id: str, paused: bool, *, if_match: str | None = None) -> Document:
-        """Pause a schedule, or let it go on."""
+        """Pause a schedule, or resume it."""
         ...
 
     async def delete(self, schedule_id: str, *, if_match: str | None = None) -> None:
@@ -77,16 +81,16 @@ class ServiceClient(Protocol):
         """Return a schedule with its next fire times."""
         ...
 
-    async def schedules(self, wanted: JobFilter, sheet: PageRequest) -> Document:
+    async def schedules(self, wanted: JobFilter, page: PageRequest) -> Document:
         """Return schedules in the order of their names."""
         ...
 
     async def foresee(self, schedule_id: str) -> Document:
-        """Return what would start if a schedule went on now."""
+        """Return what a resume of a schedule would start now."""
         ...
 
     async def preview(self, document: Mapping[str, object], count: int) -> Document:
-        """Return when a schedule would run that is not stored."""
+        """Return when an unsaved schedule would run."""
         ...
 
     async def run(self, schedule_id: str, request_id: str | None = None) -> Document:
@@ -98,14 +102,14 @@ class ServiceClient(Protocol):
         ...
 
     async def report(self, key: str, feedback: Feedback) -> Document:
-        """Note what an executor says of a run."""
+        """Record an executor's report of a run."""
         ...
 
-    async def runs(self, schedule_id: str, sheet: PageRequest) -> Document:
+    async def runs(self, schedule_id: str, page: PageRequest) -> Document:
         """Return the runs of a schedule, newest first."""
         ...
 
-    async def latest(self, status: str | None, sheet: PageRequest) -> Document:
+    async def latest(self, status: str | None, page: PageRequest) -> Document:
         """Return the runs of all schedules, the latest first."""
         ...
 
@@ -117,17 +121,17 @@ class ServiceClient(Protocol):
         """Return the chain of facts behind a period."""
         ...
 
-    async def audit(self, wanted: AuditFilter, sheet: PageRequest) -> Document:
-        """Return the changes that somebody made, the latest first."""
+    async def audit(self, wanted: AuditFilter, page: PageRequest) -> Document:
+        """Return the audit log, latest entry first."""
         ...
 
     async def health(self) -> Document:
-        """Return whether the store can be used and, where there is one, how the worker is doing."""
+        """Return whether the store is usable, and the worker's state if there is one."""
         ...
 
 
 class LocalClient:
-    """The desk in this program: a registrar's, under the service's settings."""
+    """A client in this process: it calls a registrar, under the service's settings."""
 
     def __init__(
         self, registrar: Registrar, settings: Settings, *, ask_worker: Ask = lambda: (None, None)
@@ -148,64 +152,64 @@ class LocalClient:
     async def bulk(self, lines: bytes) -> Document:
         """Create or change a schedule for each JSON line, 1,000 at a time, whole batches only."""
 
-        async def whole() -> AsyncIterator[bytes]:
+        async def chunks() -> AsyncIterator[bytes]:
             yield lines
 
-        return await self.stream(whole())
+        return await self.stream(chunks())
 
     async def stream(self, chunks: AsyncIterator[bytes]) -> Document:
-        """Do the same with lines that come bit by bit."""
+        """Create or change a schedule for each JSON line of a stream."""
         stored, batches = await upsert_lines(self._registrar, chunks, max_line=self._settings.max_body)
         return {"upserted": stored, "batches": batches}
 
-    async def schedules(self, wanted: JobFilter, sheet: PageRequest) -> Document:
+    async def schedules(self, wanted: JobFilter, page: PageRequest) -> Document:
         """Return schedules in the order of their names."""
-        limit = self._limit(sheet)
-        after = "" if sheet.cursor is None else str(place_of(sheet.cursor, str)[0])
+        limit = self._limit(page)
+        after = "" if page.cursor is None else str(place_of(page.cursor, str)[0])
         found = await self._registrar.list_schedules(wanted, after=after, limit=limit + 1)
         shown = found[:limit]
         place = [str(shown[-1]["schedule_id"])] if len(found) > limit else None
         return {"schedules": shown, "next_cursor": cursor_of(place)}
 
     async def preview(self, document: Mapping[str, object], count: int) -> Document:
-        """Return when a schedule would run that is not stored."""
+        """Return when an unsaved schedule would run."""
         self._check_limit("count", count)
-        wish = parse_schedule_spec({**NO_WORKFLOW, **document}, self._registrar.rules, schedule_id="preview")
-        return coming_of(wish, now=self._registrar.now(), count=count)
+        spec = parse_schedule_spec({**NO_WORKFLOW, **document}, self._registrar.rules, schedule_id="preview")
+        return _upcoming_view(spec, now=self._registrar.now(), count=count)
 
     async def run(self, schedule_id: str, request_id: str | None = None) -> Document:
-        """Run a schedule now, beside its periods; the same request is run once."""
+        """Run a schedule now, beside its periods; the same request runs once."""
         return await run_now(self._registrar, schedule_id, request_id)
 
     async def backfill(self, schedule_id: str, span: BackfillRange) -> Document:
         """Run past periods: those that never ran, those that failed, or all."""
         check_choice("only", span.only, tuple(Only))
         start, end = _instant("from", span.start), _instant("to", span.end)
-        wanted = Range(start=start, end=end, only=Only(span.only))
+        wanted = PeriodRange(start=start, end=end, only=Only(span.only))
         return await backfill_schedule(
             self._registrar, schedule_id, wanted, request_id=span.request_id, dry_run=span.dry_run
         )
 
     async def report(self, key: str, feedback: Feedback) -> Document:
-        """Note what an executor says of a run."""
+        """Record an executor's report of a run."""
         return await take_feedback(self._registrar, key, feedback)
 
-    async def runs(self, schedule_id: str, sheet: PageRequest) -> Document:
-        """Return the runs of a schedule, newest first, and what was dropped among them."""
-        limit = self._limit(sheet)
+    async def runs(self, schedule_id: str, page: PageRequest) -> Document:
+        """Return the runs of a schedule, newest first, and the periods dropped among them."""
+        limit = self._limit(page)
         place = None
-        if sheet.cursor is not None:
-            time, shown = place_of(sheet.cursor, int, int)
+        if page.cursor is not None:
+            time, shown = place_of(page.cursor, int, int)
             place = int(time), min(max(int(shown), 0), self._settings.max_page)
-        page = await runs_page(self._registrar, schedule_id, limit=limit, place=place)
-        return {"runs": page.runs, "dropped": page.dropped, "next_cursor": cursor_of(page.following)}
+        runs, dropped, following = await runs_page(self._registrar, schedule_id, limit=limit, place=place)
+        return {"runs": runs, "dropped": dropped, "next_cursor": cursor_of(following)}
 
-    async def latest(self, status: str | None, sheet: PageRequest) -> Document:
+    async def latest(self, status: str | None, page: PageRequest) -> Document:
         """Return the runs of all schedules, the latest first."""
-        limit = self._limit(sheet)
+        limit = self._limit(page)
         before = None
-        if sheet.cursor is not None:
-            made_at, key = place_of(sheet.cursor, int, str)
+        if page.cursor is not None:
+            made_at, key = place_of(page.cursor, int, str)
             before = RunCursor(int(made_at), str(key))
         if status is not None:
             check_choice("status", status, tuple(RunStatus))
@@ -221,33 +225,33 @@ class LocalClient:
         """Return the chain of facts behind a period."""
         return dict(await why(self._registrar, schedule_id, period_id))
 
-    async def audit(self, wanted: AuditFilter, sheet: PageRequest) -> Document:
-        """Return the changes that somebody made, the latest first."""
-        limit = self._limit(sheet)
+    async def audit(self, wanted: AuditFilter, page: PageRequest) -> Document:
+        """Return the audit log, latest entry first."""
+        limit = self._limit(page)
         if any("\0" in text for text in (wanted.identity, wanted.who) if text is not None):
             return {"entries": [], "next_cursor": None}
-        before = None if sheet.cursor is None else int(place_of(sheet.cursor, int)[0])
+        before = None if page.cursor is None else int(place_of(page.cursor, int)[0])
         found = await self._registrar.store.audits(NAMESPACE, wanted, before=before, limit=limit + 1)
         shown = found[:limit]
         place = [shown[-1].number] if len(found) > limit else None
-        return {"entries": [audit_view(one.record) for one in shown], "next_cursor": cursor_of(place)}
+        return {"entries": [audit_view(entry.record) for entry in shown], "next_cursor": cursor_of(place)}
 
     async def health(self) -> Document:
-        """Return whether the store can be used, and the worker works or waits for its turn."""
+        """Return whether the store is usable, and the worker works or waits for a lease."""
         state, error = self._ask_worker()
         try:
             await self._registrar.store.find_jobs(NAMESPACE, JobFilter(), limit=1)
         except StoreError as fault:
             state, error = "degraded", str(fault)
         status = "ok" if state in READY else "not ready"
-        # What went wrong may name places that are nobody else's business.
+        # An error may name internal addresses: only authenticated callers see it.
         return {"status": status, "worker": state, "error": None if present_caller() is ANONYMOUS else error}
 
-    def _limit(self, sheet: PageRequest) -> int:
-        if sheet.limit is None:
+    def _limit(self, page: PageRequest) -> int:
+        if page.limit is None:
             return min(USUAL_PAGE, self._settings.max_page)
-        self._check_limit("limit", sheet.limit)
-        return sheet.limit
+        self._check_limit("limit", page.limit)
+        return page.limit
 
     def _check_limit(self, option: str, value: int) -> None:
         most = self._settings.max_page
@@ -261,3 +265,30 @@ def _instant(name: str, text: str) -> EpochSeconds:
     except InputError as error:
         reason = str(error.details["reason"])
         raise InvalidOptionError(option=name, value=text, reason=reason) from error
+
+
+def _upcoming_view(spec: ScheduleSpec, *, now: int, count: int) -> Document:
+    """Return the next times of an unsaved schedule, and the changes of the clocks among them."""
+    job, schedule = create(spec.job, now=now), spec.job.schedule
+    compiled = compiled_job(job.definition, job.identity)
+    times = [
+        {"run_at": rfc3339(time), "fire_at": time_text(compiled.fire_time(job.identity, time))}
+        for time in islice(coming(job, now), min(count, MAX_LOOKED_AT))
+    ]
+    lines = preview(schedule, now // 1000 + 1, count)
+    return {
+        "sentence": schedule.expression.describe(),
+        "timezone": schedule.timezone,
+        "times": times,
+        "clock_changes": [_clock_change_view(line) for line in lines if line.note is not None],
+    }
+
+
+def _clock_change_view(line: Line) -> Document:
+    return {
+        "at": rfc3339(line.at),
+        "wall_time": line.wall.isoformat(),
+        "run_at": None if line.instant is None else rfc3339(line.instant),
+        "mark": None if line.mark is None else line.mark.value,
+        "note": line.note,
+    }

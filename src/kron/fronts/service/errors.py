@@ -75,18 +75,6 @@ class ChangedVersionError(ConflictError):
         )
 
 
-class UnknownRunError(InputError):
-    """A run is asked for of which nobody has heard."""
-
-    code = "unknown_run"
-
-    def __init__(self, *, idempotency_key: str) -> None:
-        super().__init__(
-            f'There is no run with the key "{idempotency_key}" that its executor reports',
-            idempotency_key=idempotency_key,
-        )
-
-
 class LaunchFailedError(ConflictError):
     """The executor did not take a run."""
 
@@ -108,15 +96,4 @@ class ChangedError(ConflictError):
         state = "does not exist yet" if etag is None else "is not what you have seen"
         super().__init__(
             f'The schedule "{schedule_id}" {state}: read it again', schedule_id=schedule_id, etag=etag
-        )
-
-
-class BusyError(ConflictError):
-    """Others kept changing a schedule while it was to be written."""
-
-    code = "busy"
-
-    def __init__(self, *, schedule_ids: Sequence[str]) -> None:
-        super().__init__(
-            f"Others keep changing {', '.join(schedule_ids)}: try again", schedule_ids=list(schedule_ids)
         )

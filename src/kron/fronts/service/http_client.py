@@ -10,6 +10,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from kron.core.errors import (
+    BusyError,
     ConflictError,
     InputError,
     InvalidInstantError,
@@ -17,6 +18,7 @@ from kron.core.errors import (
     KronError,
     Problem,
     StoreError,
+    UnknownRunError,
     revived,
 )
 from kron.core.plan.query import AuditFilter, JobFilter
@@ -24,11 +26,9 @@ from kron.core.redaction import redact_url
 from kron.fronts.service.client import BackfillRange, PageRequest
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import (
-    BusyError,
     ChangedError,
     InvalidLinesError,
     InvalidScheduleError,
-    UnknownRunError,
     UnknownScheduleError,
 )
 from kron.fronts.service.runs import Feedback
@@ -104,10 +104,10 @@ class HttpClient:
         """Return a schedule with its next fire times."""
         return await self._get(_place(schedule_id))
 
-    async def schedules(self, wanted: JobFilter, sheet: PageRequest) -> Document:
+    async def schedules(self, wanted: JobFilter, page: PageRequest) -> Document:
         """Return schedules in the order of their names."""
         some = {name: getattr(wanted, name) for name in ("search", "paused", "workflow_id", "user_id")}
-        return await self._get("/schedules", some | sheet._asdict())
+        return await self._get("/schedules", some | page._asdict())
 
     async def foresee(self, schedule_id: str) -> Document:
         """Return what would start if a schedule went on now."""
@@ -131,13 +131,13 @@ class HttpClient:
         """Note what an executor says of a run."""
         return await self._post(f"/runs/{_part(key)}/status", asdict(feedback))
 
-    async def runs(self, schedule_id: str, sheet: PageRequest) -> Document:
+    async def runs(self, schedule_id: str, page: PageRequest) -> Document:
         """Return the runs of a schedule, newest first."""
-        return await self._get(f"{_place(schedule_id)}/runs", sheet._asdict())
+        return await self._get(f"{_place(schedule_id)}/runs", page._asdict())
 
-    async def latest(self, status: str | None, sheet: PageRequest) -> Document:
+    async def latest(self, status: str | None, page: PageRequest) -> Document:
         """Return the runs of all schedules, the latest first."""
-        return await self._get("/runs", {"status": status, **sheet._asdict()})
+        return await self._get("/runs", {"status": status, **page._asdict()})
 
     async def period(self, schedule_id: str, period_id: str) -> Document:
         """Return the runs of one period with their earlier attempts."""
@@ -147,9 +147,9 @@ class HttpClient:
         """Return the chain of facts behind a period."""
         return await self._get(f"{_place(schedule_id)}/periods/{_part(period_id)}/why")
 
-    async def audit(self, wanted: AuditFilter, sheet: PageRequest) -> Document:
+    async def audit(self, wanted: AuditFilter, page: PageRequest) -> Document:
         """Return the changes that somebody made, the latest first."""
-        return await self._get("/audit", {"name": wanted.identity, "who": wanted.who, **sheet._asdict()})
+        return await self._get("/audit", {"name": wanted.identity, "who": wanted.who, **page._asdict()})
 
     async def health(self) -> Document:
         """Return whether the store can be used, and how the worker is doing."""

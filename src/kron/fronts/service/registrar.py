@@ -1,49 +1,47 @@
-"""The registrar: schedules are created, changed, paused, deleted and looked at (SPEC 3: 4)."""
+"""The registrar: schedules are created, changed, paused, resumed and deleted (SPEC 3: 4)."""
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from uuid import uuid4
 
-from kron.core.errors import ConflictError
-from kron.core.identity import identity_fault
-from kron.core.plan.query import FoundJob, JobFilter
+from kron.app.catalog import Catalog, JobDefinition
+from kron.app.preview import preview_resume
+from kron.core.errors import ConflictError, UnknownJobError
+from kron.core.plan.query import JobFilter
 from kron.core.plan.record import JobRecord
-from kron.core.plan.registration import create, delete, look_ahead
-from kron.core.plan.step import Change, JobState
+from kron.core.plan.registration import create
+from kron.core.plan.resume_preview import ResumePreview
 from kron.core.time.instant import EPOCH, rfc3339
 from kron.core.workflow import NAME, WorkflowVersion
 from kron.fronts.service.auth.audit import deployment_entry
 from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows, unique_name, with_owner
 from kron.fronts.service.documents import Document, coming, etag_of, preview_of, schedule_view
-from kron.fronts.service.edit import edited, paused_or_resumed
-from kron.fronts.service.errors import (
-    BusyError,
-    ChangedError,
-    UnknownScheduleError,
-)
-from kron.fronts.service.resume_preview import resumption_of, traits_for
+from kron.fronts.service.errors import ChangedError, UnknownScheduleError
+from kron.fronts.service.launcher_traits import traits_for
 from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, parse_schedule_spec
 from kron.fronts.service.workflow_deployment import check_kept, obsolete, prefix_of, read_deployment
 from kron.launchers.spec import WorkflowSettings, launcher_kind_of, launcher_text_of
-from kron.ports import Clock, Store, WorkflowStore, WriteResult
+from kron.ports import Clock, Store, WorkflowStore
 
 NAMESPACE = "service"
 MILLISECOND = timedelta(milliseconds=1)
-# How often a write is begun again when the engine or somebody else was quicker.
-MAX_TRIES = 20
 USUAL_RULES = Rules()
-# How many schedules are read at once.
+# Schedules read at once.
 PAGE = 100
-# What If-None-Match and If-Match say for "any".
+# Nominal times that a preview of a resume lists at most.
+MAX_NAMED = 100
+# The value of If-None-Match and If-Match for "any".
 ANY = "*"
 
 
-def _nobody() -> None:
-    """Call nobody: a worker elsewhere looks by itself."""
+def _no_wake() -> None:
+    """Wake no worker: those in other processes notice the write in the store."""
 
 
 class Registrar:
-    """Writes schedules into a store, and calls a worker in the same program when something changed."""
+    """Translates SPEC 3's verbs to the catalog, for the tenant who calls; `call` wakes a local worker."""
 
     def __init__(
         self,
@@ -51,24 +49,24 @@ class Registrar:
         clock: Clock,
         *,
         rules: Rules = USUAL_RULES,
-        call: Callable[[], None] = _nobody,
+        call: Callable[[], None] = _no_wake,
         workflows: WorkflowStore | None = None,
     ) -> None:
-        # The store as it is, for whoever looks after the service.
+        # The store of all tenants, for the operator's metrics.
         self.whole = store
-        # Under every route and page: a caller has what is theirs.
+        # The store as the caller's tenant sees it, under every route and page.
         self.store = TenantStore(store, max_jobs=rules.max_schedules)
         self._workflows = None if workflows is None else TenantWorkflows(workflows)
         self.rules = rules
-        self.traits = traits_for(rules.executor)
-        self.call = call
         self.clock = clock
+        self._traits = traits_for(rules.executor)
+        self.catalog = Catalog(self.store, NAMESPACE, now=self.now, wake=call, traits=self._traits)
 
     def now(self) -> int:
         """Return the present instant in milliseconds."""
         return (self.clock.now() - EPOCH) // MILLISECOND
 
-    # --- writing ---------------------------------------------------------------------------------
+    # --- schedules -------------------------------------------------------------------------------
 
     def read_spec(self, document: object) -> ScheduleSpec:
         """Return the schedule a document describes, or raise InvalidScheduleError with every problem.
@@ -82,97 +80,54 @@ class Registrar:
 
         With `if_match` only a schedule in that state is changed; "" stands for one that does not exist.
         """
-        (job,) = await self._put([spec], if_match=if_match)
+        (job,) = await self._upsert([spec], if_match=if_match)
         return _receipt(job, self.now())
 
     async def upsert_schedules(self, specs: Sequence[ScheduleSpec]) -> int:
         """Create or change schedules in one transaction, all or none; return how many."""
-        return len(await self._put(specs))
+        return len(await self._upsert(specs))
+
+    async def _upsert(
+        self, specs: Sequence[ScheduleSpec], *, if_match: str | None = None, retired: Sequence[str] = ()
+    ) -> list[JobRecord]:
+        await self._check_use(specs)
+        definitions = [_definition_of(spec) for spec in specs]
+        expect = partial(_check_etag, specs[0].job.identity if specs else "", if_match)
+        return await self.catalog.upsert(definitions, deleted=retired, expect=expect)
 
     async def pause_schedule(
         self, schedule_id: str, paused: bool, *, if_match: str | None = None
     ) -> Document:
-        """Pause a schedule, or let it go on; then the answer says what starts of what passed meanwhile."""
-        foreseen: Document = {}
-
-        def decide(case: JobState, now: int) -> Change:
-            foreseen.clear()
-            if not paused:
-                foreseen.update(resumption_of(case, now=now, traits=self.traits))
-            return paused_or_resumed(case.job, list(case.runs), paused=paused, now=now)
-
-        job = await self.change(schedule_id, decide, if_match=if_match)
-        return {**_receipt(job, self.now()), "paused": bool(job.paused), **foreseen}
+        """Pause a schedule, or resume it and return which periods of the pause start."""
+        expect = partial(_check_etag, schedule_id, if_match)
+        with unknown_as_schedule():
+            if paused:
+                job, view = await self.catalog.pause(schedule_id, expect=expect), {}
+            else:
+                job, preview = await self.catalog.resume(schedule_id, expect=expect)
+                view = _preview_view(preview)
+        return {**_receipt(job, self.now()), "paused": bool(job.paused), **view}
 
     async def delete_schedule(self, schedule_id: str, *, if_match: str | None = None) -> None:
-        """Delete a schedule; what is on record of its runs stays."""
-        await self.change(
-            schedule_id, lambda case, now: delete(case.job, list(case.runs), now=now), if_match=if_match
-        )
-
-    async def change(
-        self,
-        schedule_id: str,
-        decide: Callable[[JobState, int], Change],
-        *,
-        if_match: str | None = None,
-    ) -> JobRecord:
-        """Write what is decided of a schedule as it is now; decide again when somebody else was quicker."""
-        for _ in range(MAX_TRIES):
-            case = await self.case_of(schedule_id)
-            _check_state(case.job, if_match)
-            now = self.now()
-            change = decide(case, now)
-            settled = await self.store.put(NAMESPACE, created=[], changed=[change], now=now)
-            if not settled.stale_jobs and not settled.existing_runs:
-                self.call()
-                return change.job
-        raise BusyError(schedule_ids=[schedule_id])
-
-    async def _put(
-        self, wishes: Sequence[ScheduleSpec], *, if_match: str | None = None, retired: Sequence[str] = ()
-    ) -> list[JobRecord]:
-        """Write schedules and delete others, all or nothing, as they are when that is done."""
-        names = [*(wish.job.identity for wish in wishes), *retired]
-        await self._check_use(wishes)
-        settled = WriteResult(frozenset(names), frozenset())
-        taken: frozenset[str] = frozenset()
-        for _ in range(MAX_TRIES):
-            known = {case.job.identity: case for case in await self.store.cases(NAMESPACE, names)}
-            _check_visible(taken, known)
-            if if_match is not None:
-                _check_upsert(names[0], known.get(names[0]), if_match)
-            now = self.now()
-            created = [_created(wish, now) for wish in wishes if wish.job.identity not in known]
-            changed = [
-                edited(known[wish.job.identity], wish, now=now)
-                for wish in wishes
-                if wish.job.identity in known
-            ]
-            gone = [known[name] for name in retired if name in known and known[name].job.deleted_at is None]
-            changed += [delete(case.job, list(case.runs), now=now) for case in gone]
-            settled = await self.store.put(NAMESPACE, created=created, changed=changed, now=now)
-            if not settled.stale_jobs and not settled.existing_runs:
-                self.call()
-                return [*created, *(change.job for change in changed)]
-            taken = settled.stale_jobs & {job.identity for job in created}
-        raise BusyError(schedule_ids=sorted(settled.stale_jobs))
+        """Delete a schedule; its history stays."""
+        with unknown_as_schedule():
+            await self.catalog.delete(schedule_id, expect=partial(_check_etag, schedule_id, if_match))
 
     # --- workflows -------------------------------------------------------------------------------
 
     @property
     def workflows(self) -> TenantWorkflows:
-        """Return where workflows are kept, or raise ConflictError where none are."""
+        """Return the workflow store, or raise ConflictError if the registrar has none."""
         if self._workflows is None:
-            raise ConflictError("This registrar was not told where workflows are kept")
+            raise ConflictError("This registrar has no workflow store")
         return self._workflows
 
     async def deploy_workflow(
         self, workflow_id: str, version: int, dag: object, *, user_id: object, dry_run: bool = False
     ) -> Document:
-        """Keep a version of a workflow and have its triggers' schedules follow it; repeating it finishes it.
+        """Store a version of a workflow and upsert the schedules of its triggers; it may be repeated.
 
-        The newest version counts: an older one is kept and changes no schedule. A dry run writes nothing.
+        Schedules follow the newest version: an older one is only stored. A dry run writes nothing.
         """
         now = self.now()
         deployment = read_deployment(workflow_id, version, dag, user_id=user_id, rules=self.rules, now=now)
@@ -183,58 +138,59 @@ class Registrar:
         if known is None and not dry_run:
             await self.store.note(NAMESPACE, deployment_entry(deployment.record))
         newest = await self._newest(workflow_id, version)
-        answer: Document = {"workflow_id": workflow_id, "version": version, "newest_version": newest}
-        answer |= {"new": known is None, "dry_run": dry_run}
+        receipt: Document = {"workflow_id": workflow_id, "version": version, "newest_version": newest}
+        receipt |= {"new": known is None, "dry_run": dry_run}
         if newest > version:
-            return {**answer, "upserted": [], "retired": []}
+            return {**receipt, "upserted": [], "retired": []}
         owner = deployment.record.user_id
         retired = obsolete(await self._jobs_below(prefix_of(workflow_id, owner)), deployment)
         if dry_run:
-            jobs = [_created(wish, now) for wish in deployment.wishes]
+            jobs = [_created(spec, now) for spec in deployment.specs]
         else:
-            jobs = await self._put(deployment.wishes, retired=retired)
+            jobs = await self._upsert(deployment.specs, retired=retired)
             await self._follow(workflow_id, version)
         receipts = {job.identity: _receipt(job, now) for job in jobs}
-        return {**answer, "upserted": [receipts[name] for name in deployment.names], "retired": retired}
+        return {**receipt, "upserted": [receipts[name] for name in deployment.names], "retired": retired}
 
     async def workflow_versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
-        """Return the versions of a workflow, newest first; none of one whose name no workflow can have."""
+        """Return the versions of a workflow, newest first; none for an invalid name."""
         if not NAME.fullmatch(workflow_id):
             return []
         return await self.workflows.versions(workflow_id, limit=limit)
 
-    async def _check_use(self, wishes: Sequence[ScheduleSpec]) -> None:
-        for wish in wishes:
-            if self._workflows is not None and isinstance(wish.settings, WorkflowSettings):
-                await self._workflows.check_use(wish.job.identity, wish.settings)
+    async def _check_use(self, specs: Sequence[ScheduleSpec]) -> None:
+        for spec in specs:
+            if self._workflows is not None and isinstance(spec.settings, WorkflowSettings):
+                await self._workflows.check_use(spec.job.identity, spec.settings)
 
     async def _newest(self, workflow_id: str, version: int) -> int:
         return max([version, *(each.version for each in await self.workflows.versions(workflow_id, limit=1))])
 
     async def _follow(self, workflow_id: str, version: int) -> None:
-        """Deploy what somebody else kept meanwhile: whoever comes last, the newest version counts."""
+        """Deploy a newer version that another caller has stored since: the newest one wins."""
         newest = await self._newest(workflow_id, version)
         record = await self.workflows.get(workflow_id, newest) if newest > version else None
         if record is not None:
             await self.deploy_workflow(workflow_id, newest, record.document(), user_id=record.user_id)
 
     async def _jobs_below(self, prefix: str) -> list[JobRecord]:
-        """Return the schedules whose names begin in a way, which stand together in the order of names."""
-        found: list[JobRecord] = []
+        """Return the schedules whose names start with a prefix; they are adjacent in the order of names."""
+        jobs: list[JobRecord] = []
         after = prefix
-        while True:  # each page begins later, and the names come to an end
-            page = await self.store.find_jobs(NAMESPACE, JobFilter(), after=after, limit=PAGE)
-            mine = [one.job for one in page if one.job.identity.startswith(prefix)]
-            found += mine
-            if len(mine) < PAGE:
-                return found
-            after = mine[-1].identity
+        while True:  # each page starts later, and the names are finite
+            page = await self.catalog.query.jobs(JobFilter(), after=after, limit=PAGE)
+            matching = [found.job for found in page if found.job.identity.startswith(prefix)]
+            jobs += matching
+            if len(matching) < PAGE:
+                return jobs
+            after = matching[-1].identity
 
-    # --- reading ---------------------------------------------------------------------------------
+    # --- reads -----------------------------------------------------------------------------------
 
     async def get_schedule(self, schedule_id: str) -> Document:
         """Return a schedule with all its fields and its next five fire times."""
-        found = await self.find(schedule_id)
+        with unknown_as_schedule():
+            found = await self.catalog.query.find(schedule_id)
         now = self.now()
         return {
             **schedule_view(found, now=now),
@@ -244,83 +200,71 @@ class Registrar:
 
     async def list_schedules(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[Document]:
         """Return schedules in the order of their names, those later than `after`."""
-        texts = (wanted.search, wanted.workflow_id, wanted.user_id)
-        if any(text is not None and "\0" in text for text in texts):
-            return []
-        found = await self.store.find_jobs(NAMESPACE, wanted, after=after, limit=limit)
+        jobs = await self.catalog.query.jobs(wanted, after=after, limit=limit)
         now = self.now()
-        return [schedule_view(one, now=now) for one in found]
+        return [schedule_view(found, now=now) for found in jobs]
 
     async def preview_resume(self, schedule_id: str) -> Document:
-        """Return what would start if a schedule went on now; nothing is changed."""
-        case = await self.case_of(schedule_id)
-        return {"schedule_id": schedule_id, **resumption_of(case, now=self.now(), traits=self.traits)}
-
-    async def find(self, schedule_id: str) -> FoundJob:
-        """Return a schedule's record, or raise UnknownScheduleError."""
-        check_name(schedule_id)
-        found = await self.store.find_jobs(NAMESPACE, JobFilter(names=[schedule_id]), limit=1)
-        if not found:
-            raise UnknownScheduleError(schedule_id=schedule_id)
-        return found[0]
-
-    async def case_of(self, schedule_id: str) -> JobState:
-        """Return a schedule's record with its open runs, or raise UnknownScheduleError."""
-        check_name(schedule_id)
-        cases = await self.store.cases(NAMESPACE, [schedule_id])
-        if not cases or cases[0].job.deleted_at is not None:
-            raise UnknownScheduleError(schedule_id=schedule_id)
-        return cases[0]
+        """Return which periods a resume would start now, without resuming."""
+        query, now = self.catalog.query, self.now()
+        with unknown_as_schedule():
+            preview = await preview_resume(query, schedule_id, now=now, traits=self._traits)
+        return {"schedule_id": schedule_id, **_preview_view(preview)}
 
 
-def check_name(schedule_id: str) -> None:
-    """Refuse a name that no schedule can have, before a database does in its own way."""
-    if identity_fault(schedule_id) is not None:
-        raise UnknownScheduleError(schedule_id=schedule_id)
+@contextmanager
+def unknown_as_schedule() -> Iterator[None]:
+    """Raise UnknownScheduleError where the catalog knows no job of a name."""
+    try:
+        yield
+    except UnknownJobError as error:
+        raise UnknownScheduleError(schedule_id=str(error.details["identity"])) from error
 
 
 def new_name() -> str:
-    """Return a name that nothing else has."""
+    """Return a unique name."""
     return str(uuid4())
 
 
 def _name_for(document: object) -> str:
-    """Return a new name for a schedule without one; that is rare where there are many."""
+    """Return a new name for a schedule without one, and nothing for one that has a name."""
     named = isinstance(document, Mapping) and document.get("schedule_id") is not None
     return "" if named else unique_name()
 
 
 def _receipt(job: JobRecord, now: int) -> Document:
-    # The record's own next time may be one that passed while it was paused, and that never runs.
+    # The record's own next time may have passed during a pause, and never run.
     following = next(coming(job, now), None)
     next_run_at = None if following is None else rfc3339(following)
     return {"schedule_id": job.identity, "next_run_at": next_run_at, "etag": etag_of(job)}
 
 
-def _created(wish: ScheduleSpec, now: int) -> JobRecord:
-    launcher, kind = launcher_text_of(wish.settings), launcher_kind_of(wish.settings)
-    record = create(wish.job, now=now, launcher=launcher, kind=kind)
-    return look_ahead(record._replace(paused=int(wish.paused or False)))
+def _preview_view(preview: ResumePreview) -> Document:
+    dropped = {reason.value: count for reason, count in preview.dropped.items()}
+    return {
+        "would_start": len(preview.starts),
+        "would_wait": len(preview.waiting),
+        "would_drop": dict(sorted(dropped.items())),
+        "starts": [rfc3339(run.nominal_time) for run in preview.starts[:MAX_NAMED]],
+    }
 
 
-def _check_visible(taken: Set[str], known: Mapping[str, JobState]) -> None:
-    """Refuse names that exist and cannot be seen: somebody gave them away, so trying again is of no use."""
-    hidden = sorted(taken - known.keys())
-    if hidden:
-        raise ConflictError(f'The name "{hidden[0]}" belongs to somebody else: use another', names=hidden)
+def _definition_of(spec: ScheduleSpec) -> JobDefinition:
+    return JobDefinition(
+        spec.job, launcher_text_of(spec.settings), launcher_kind_of(spec.settings), spec.paused
+    )
 
 
-def _check_upsert(schedule_id: str, case: JobState | None, if_match: str) -> None:
-    if case is None or case.job.deleted_at is not None:
-        if if_match:
-            raise ChangedError(schedule_id=schedule_id, etag=None)
-    elif not if_match:
-        raise ChangedError(schedule_id=schedule_id, etag=etag_of(case.job))
-    else:
-        _check_state(case.job, if_match)
+def _created(spec: ScheduleSpec, now: int) -> JobRecord:
+    job, launcher, kind, paused = _definition_of(spec)
+    return create(job, now=now, launcher=launcher, kind=kind, paused=paused)
 
 
-def _check_state(job: JobRecord, if_match: str | None) -> None:
-    etag = etag_of(job)
-    if if_match is not None and if_match != ANY and etag not in map(str.strip, if_match.split(",")):
-        raise ChangedError(schedule_id=job.identity, etag=etag)
+def _check_etag(schedule_id: str, if_match: str | None, job: JobRecord | None) -> None:
+    """Refuse a schedule that is not in the caller's state; "" stands for one that does not exist."""
+    if if_match is None:
+        return
+    etag = None if job is None else etag_of(job)
+    expected = [text.strip() for text in if_match.split(",")]
+    if not (if_match == "" if etag is None else etag in expected or if_match == ANY):
+        raise ChangedError(schedule_id=schedule_id, etag=etag)

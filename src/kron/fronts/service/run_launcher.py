@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
-from kron.core.errors import ConflictError, InvalidOptionError, KronError, StoreError
+from kron.core.errors import ConflictError, InvalidOptionError, KronError, StoreError, UnknownRunError
 from kron.core.identity import identity_fault
 from kron.core.job.fields import parse_instant
 from kron.core.job.outcome import Reason
@@ -18,7 +18,7 @@ from kron.core.plan.report import RunEvent, RunReport
 from kron.core.time.instant import EPOCH, EpochSeconds
 from kron.core.workflow import StartRequest
 from kron.fronts.service.auth.principal import present_request
-from kron.fronts.service.errors import LaunchFailedError, NoRunnerError, UnknownRunError
+from kron.fronts.service.errors import LaunchFailedError, NoRunnerError
 from kron.fronts.service.registrar import MILLISECOND, Registrar
 from kron.fronts.service.runs import Feedback, take_feedback
 from kron.launchers.callback import CallbackLauncher

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from kron.fronts.service.backfill import Only
-from kron.fronts.service.runs import HAPPENED, MAX_ATTEMPT, MAX_ERROR, MAX_RUN_ID
+from kron.app.backfill import Only
+from kron.fronts.service.runs import EVENTS, MAX_ATTEMPT, MAX_ERROR, MAX_RUN_ID
 from kron.fronts.service.schedule_spec import MAX_REQUEST, schedule_schema
 
 EXAMPLE = {
@@ -108,7 +108,7 @@ class BackfillRequest(Asked):
 class StatusRequest(Asked):
     """What the executor says of a run; without an attempt, of the latest."""
 
-    status: Annotated[str, _choice(HAPPENED)]
+    status: Annotated[str, _choice(EVENTS)]
     run_id: Annotated[str | None, _text(MAX_RUN_ID)] = Field(default=None, examples=["exec-4711"])
     error: Annotated[str | None, _text(MAX_ERROR)] = None
     attempt: Annotated[int | None, _whole(1, MAX_ATTEMPT)] = None

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from kron.core.errors import ConflictError, InputError, KronError, Problem, quoted
+from kron.core.errors import ConflictError, InputError, KronError, Problem, UnknownRunError, quoted
 from kron.fronts.service.auth.principal import ForbiddenError, LimitExceededError, UnauthenticatedError
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import (
@@ -17,7 +17,6 @@ from kron.fronts.service.errors import (
     InvalidLinesError,
     LaunchFailedError,
     NoRunnerError,
-    UnknownRunError,
     UnknownScheduleError,
 )
 from kron.launchers.workflow import UnknownWorkflowError

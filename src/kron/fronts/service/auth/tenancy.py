@@ -136,9 +136,16 @@ class TenantStore:
         return await self._store.attempts(namespace, key)
 
     async def put(
-        self, namespace: str, *, created: Sequence[JobRecord], changed: Sequence[Change], now: int
+        self,
+        namespace: str,
+        *,
+        created: Sequence[JobRecord],
+        changed: Sequence[Change],
+        forgotten: Sequence[str] = (),
+        now: int,
     ) -> WriteResult:
         """Write new and changed jobs and their audit records in one transaction."""
+        assert not forgotten, "tenants delete jobs, and their history stays"
         caller = present_caller()
         for job in (*created, *(change.job for change in changed)):
             _check_owner(caller, job)

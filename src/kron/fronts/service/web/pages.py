@@ -16,6 +16,7 @@ from kron.core.errors import StoreError
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.query import AuditFilter, FoundJob, JobFilter, RunCursor
 from kron.core.plan.record import JobRecord, RunStatus
+from kron.core.plan.registration import BY_HAND
 from kron.core.time.instant import rfc3339
 from kron.fronts.service.auth.principal import (
     ANONYMOUS,
@@ -26,9 +27,7 @@ from kron.fronts.service.auth.principal import (
     workflow_prefix,
 )
 from kron.fronts.service.documents import schedule_view
-from kron.fronts.service.edit import BY_HAND
-from kron.fronts.service.errors import UnknownScheduleError
-from kron.fronts.service.registrar import NAMESPACE, Registrar, check_name
+from kron.fronts.service.registrar import NAMESPACE, Registrar, unknown_as_schedule
 from kron.fronts.service.runs import latest_page, runs_page
 from kron.fronts.service.url import cursor_of, place_of
 from kron.fronts.service.web.api_reference import sections_of
@@ -51,7 +50,6 @@ from kron.fronts.service.web.view_models import (
     run_entry,
     zone_of_job,
 )
-from kron.runtime import why as inquiry
 
 # How many of each a page shows.
 SCHEDULES, RUNS, STRIP = 50, 50, 16
@@ -74,6 +72,7 @@ class Pages:
     def __init__(self, registrar: Registrar) -> None:
         self._registrar = registrar
         self._store = registrar.store
+        self._query = registrar.catalog.query
 
     def now(self) -> int:
         """Return the current instant in milliseconds."""
@@ -151,21 +150,15 @@ class Pages:
         """Return the explanation of a period, or of a wall time that is no period."""
         found = await self._find(name)
         now = self.now()
-        explanation = await inquiry.why(self._store, NAMESPACE, name, at, now=now)
+        explanation = await self._query.why(name, at)
         run = None
         if explanation.nominal_time is not None:
-            memory = await inquiry.recall_job(self._store, NAMESPACE, name)
-            period = await inquiry.recall_period(self._store, NAMESPACE, memory, explanation.nominal_time)
-            run = period.run
+            run = (await self._query.period_history(name, explanation.nominal_time)).run
         return await asyncio.to_thread(period_page, found.job, explanation, run, now)
 
     async def _find(self, name: str) -> FoundJob:
-        check_name(name)
-        wanted = JobFilter(names=[name], deleted=True)
-        found = await self._store.find_jobs(NAMESPACE, wanted, limit=1)
-        if not found:
-            raise UnknownScheduleError(schedule_id=name)
-        return found[0]
+        with unknown_as_schedule():
+            return await self._query.find(name, deleted=True)
 
     async def _pauser_of(self, job: JobRecord) -> str | None:
         """Return the authenticated caller who paused a schedule, from the audit log, or None."""

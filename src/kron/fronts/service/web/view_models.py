@@ -12,12 +12,11 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import JobRecord, RunKind, RunRecord, RunStatus
-from kron.core.plan.registration import is_period
+from kron.core.plan.registration import BY_HAND, is_period
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import DAY, EpochSeconds, milliseconds_of, rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.documents import Document, coming, run_view
-from kron.fronts.service.edit import BY_HAND
 from kron.fronts.service.web.time_text import PageTime, moment_of
 
 # How many fire times and clock changes are shown.
