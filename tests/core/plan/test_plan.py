@@ -12,7 +12,7 @@ from kron.core.cron.schedule import Schedule
 from kron.core.job.job import Job
 from kron.core.job.policy import Catchup, OnOrphan, Overlap
 from kron.core.job.window import Window, WindowMode
-from kron.core.plan.plan import BY_TIMEOUT, plan, take_turn
+from kron.core.plan.plan import BY_TIMEOUT, plan, take_step
 from kron.core.plan.record import Result, RunKind, key_of
 from kron.core.plan.registration import create
 from kron.core.plan.report import RunEvent, RunReport, Traits
@@ -488,14 +488,14 @@ def test_the_short_way_gives_what_the_long_way_gives(
     now = 1000 * nth(1) + late
     snapshot = Snapshot([JobState(record)], 1000 * NOON, 1, TRAITS)
     ((short,), _) = plan(snapshot, now)
-    long = take_turn(JobStep(JobState(record), snapshot, now), JobState(record), draining=False)
+    long = take_step(JobStep(JobState(record), snapshot, now), JobState(record), draining=False)
     assert replace(short, scope=long.scope, cohort=None) == long
     for run in short.starts:
         report = RunReport(run.identity, run.key, run.attempt, RunEvent.SUCCESS, now)
         case = JobState(short.job, [run], [report])
         snapshot = Snapshot([case], 1000 * NOON, 1, TRAITS)
         ((short_end,), _) = plan(snapshot, now)
-        long = take_turn(JobStep(case, snapshot, now), case, draining=False)
+        long = take_step(JobStep(case, snapshot, now), case, draining=False)
         assert replace(short_end, scope=long.scope) == long
 
 

@@ -1,216 +1,217 @@
-"""The backlog: periods whose time may have come. Each gets a record of its own, or a share in one."""
+"""The backlog: periods that may be due. Each gets a record, or a share in a record of many."""
 
 from kron.core.errors import StoreError
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import Catchup, Overlap
+from kron.core.job.verdict import SETTLED, Stage, stage_of
 from kron.core.plan.record import OUTCOME_OF, RangeRecord, RunRecord, RunStatus
 from kron.core.plan.step import JobStep
 from kron.core.time.instant import EpochSeconds
 
-# Periods of one job that one wake decides one by one; as many windows may be open at once (DESIGN 7).
+# How many periods of one job a wake plans one by one; as many windows may be open at once (DESIGN 7).
 MAX_PLANNED_PER_WAKE = 1_000
-# More than so many that give way to a newer one are counted, not gone through.
+# From this number on, periods that a newer one replaces are counted together instead of planned one by one.
 MANY = 50
-# What is written off was missed, unless something else stood in its way.
+# The status of periods dropped for a reason, MISSED where it is not listed.
 _STATUS_OF = {Reason.COALESCED: RunStatus.SKIPPED}
 
 
-def plan_backlog(turn: JobStep) -> None:
-    """Give every period whose window is near a record; a job that has run often enough has no more."""
-    missed = [run for run in turn.runs.values() if _was_missed(turn, run)]
-    if turn.job.remaining == 0:
-        _judge_missed(turn, missed, 0)
+def plan_backlog(step: JobStep) -> None:
+    """Plan every period whose window is near; a job without remaining periods has none."""
+    missed = [run for run in step.runs.values() if _was_missed(step, run)]
+    if step.job.remaining == 0:
+        _judge_missed(step, missed, 0)
         return
-    newer = _drop_missed(turn) if turn.job.replay_until is None else 0
-    replay = turn.job.replay_until
-    terms = turn.segment.terms
-    last = replay if replay is not None else (turn.now + terms.jitter_ms) // 1000 - terms.early
-    _drop_late(turn, last)
-    _drop_coalesced(turn, last)
-    limit = MAX_PLANNED_PER_WAKE if replay is None else turn.limits.catchup_per_wake
-    for number, nominal_time in enumerate(turn.segment.times_until(last)):
+    newer = _drop_missed(step) if step.job.replay_until is None else 0
+    replay = step.job.replay_until
+    compiled = step.segment.terms
+    last = replay if replay is not None else (step.now + compiled.jitter_ms) // 1000 - compiled.early
+    _drop_late(step, last)
+    _drop_coalesced(step, last)
+    limit = MAX_PLANNED_PER_WAKE if replay is None else step.limits.catchup_per_wake
+    for number, nominal_time in enumerate(step.segment.times_until(last)):
         if number == limit:
-            turn.more = True
-            turn.newer = replay is None
+            step.more = True
+            step.newer = replay is None
             break
-        _plan_period(turn, nominal_time, missed)
-        turn.job = turn.job._replace(cursor=nominal_time)
-    _judge_missed(turn, missed, newer)
-    if replay is not None and not turn.more:
-        # What came after the replay's range gets its own wake, at once.
-        turn.job = turn.job._replace(replay_until=None, replay_at=None, replay_count=0)
-        turn.more = True
+        _plan_period(step, nominal_time, missed)
+        step.job = step.job._replace(cursor=nominal_time)
+    _judge_missed(step, missed, newer)
+    if replay is not None and not step.more:
+        # Periods after the replay's range are planned in a wake that follows at once.
+        step.job = step.job._replace(replay_until=None, replay_at=None, replay_count=0)
+        step.more = True
 
 
-def _drop_missed(turn: JobStep) -> int:
-    """Let the catch-up policy judge what was certainly missed: by arithmetic, however much it is.
+def _drop_missed(step: JobStep) -> int:
+    """Apply the catch-up policy to periods that were certainly missed, by arithmetic for any number.
 
     Return how many missed periods will run that are newer than all that are planned already.
     """
-    terms = turn.segment.terms
-    newest = turn.segment.last_until((turn.catch_line - 1 - terms.jitter_ms) // 1000 - terms.late)
+    compiled = step.segment.terms
+    newest = step.segment.last_until((step.catch_line - 1 - compiled.jitter_ms) // 1000 - compiled.late)
     if newest is None:
         return 0
-    match terms.policy.catchup:
+    match compiled.policy.catchup:
         case Catchup.NONE:
-            _drop_until(turn, newest, Reason.CATCHUP_NONE)
+            _drop_until(step, newest, Reason.CATCHUP_NONE)
         case Catchup.ONCE:
-            # The newest stays, to be judged beside those that may have been missed.
-            possible = turn.segment.newest_possible(turn.job.identity, newest)
-            _drop_until(turn, newest if possible is None else possible - 1, Reason.SUPERSEDED)
+            # The newest stays, to be judged together with those that may have been missed.
+            possible = step.segment.newest_possible(step.job.identity, newest)
+            _drop_until(step, newest if possible is None else possible - 1, Reason.SUPERSEDED)
         case Catchup.ALL | Catchup.SPREAD:
-            return _begin_replay(turn, newest)
+            return _start_replay(step, newest)
     return 0
 
 
-def _begin_replay(turn: JobStep, newest: EpochSeconds) -> int:
-    """Fix which missed periods run, drop the older ones, and return how many run."""
-    later = _count_missed_after(turn, newest)
-    count = turn.segment.count_until(newest)
-    kept = min(count, max(0, turn.segment.terms.policy.max_catchup - later))
+def _start_replay(step: JobStep, newest: EpochSeconds) -> int:
+    """Fix the range of missed periods that run, drop the older ones, and return how many run."""
+    later = _count_missed_after(step, newest)
+    count = step.segment.count_until(newest)
+    kept = min(count, max(0, step.segment.terms.policy.max_catchup - later))
     if kept < count:
-        _drop_until(turn, turn.segment.nth_last(kept, newest) - 1, Reason.CATCHUP_LIMIT)
+        _drop_until(step, step.segment.nth_last(kept, newest) - 1, Reason.CATCHUP_LIMIT)
     if kept == 0:
-        # Those that may have been missed are enough; they are judged in this very wake.
+        # The periods that may have been missed use up the limit; they are judged in this wake.
         return 0
-    turn.job = turn.job._replace(replay_until=newest, replay_at=turn.now, replay_count=kept)
+    step.job = step.job._replace(replay_until=newest, replay_at=step.now, replay_count=kept)
     return kept + later
 
 
-def _count_missed_after(turn: JobStep, newest: EpochSeconds) -> int:
-    """Return how many were missed of those whose windows were still open: no more than windows can be."""
-    terms, since = turn.segment.terms, turn.catch_line
-    rest = turn.segment._replace(after=max(turn.segment.after, newest))
-    times = rest.times_until((since + terms.jitter_ms) // 1000 - terms.early)
-    fire_times = (_fire_time(turn, nominal_time) for nominal_time in times)
+def _count_missed_after(step: JobStep, newest: EpochSeconds) -> int:
+    """Return how many periods with windows still open were missed: at most as many as windows can be open."""
+    compiled, since = step.segment.terms, step.catch_line
+    rest = step.segment._replace(after=max(step.segment.after, newest))
+    times = rest.times_until((since + compiled.jitter_ms) // 1000 - compiled.early)
+    fire_times = (_fire_time(step, nominal_time) for nominal_time in times)
     return sum(1 for fire_time in fire_times if fire_time is not None and fire_time < since)
 
 
-def _drop_late(turn: JobStep, last: EpochSeconds) -> None:
-    """Drop what is past its deadline wherever in its window it was to start, again by arithmetic."""
-    terms = turn.segment.terms
-    replaying = turn.job.replay_until is not None
-    if terms.deadline_s is None or (replaying and terms.policy.catchup is Catchup.SPREAD):
+def _drop_late(step: JobStep, last: EpochSeconds) -> None:
+    """Drop periods that are past their deadline wherever in the window they start, by arithmetic."""
+    compiled = step.segment.terms
+    replaying = step.job.replay_until is not None
+    if compiled.deadline_s is None or (replaying and compiled.policy.catchup is Catchup.SPREAD):
         return
-    # What may have been missed, or may be older than the job, is judged one by one.
-    earliest = 1000 * (turn.segment.after + 1 + terms.early) - terms.jitter_ms
-    if earliest < turn.job.born_at or (earliest < turn.catch_line and not replaying):
+    # Periods that may have been missed, or may be older than the job, are judged one by one.
+    earliest = 1000 * (step.segment.after + 1 + compiled.early) - compiled.jitter_ms
+    if earliest < step.job.born_at or (earliest < step.catch_line and not replaying):
         return
-    on_time = turn.now // 1000 - terms.deadline_s - terms.late - terms.jitter_ms // 1000
-    newest = turn.segment.last_until(min(last, -int(-on_time // 1) - 1))
+    on_time = step.now // 1000 - compiled.deadline_s - compiled.late - compiled.jitter_ms // 1000
+    newest = step.segment.last_until(min(last, -int(-on_time // 1) - 1))
     if newest is not None:
-        _drop_until(turn, newest, Reason.DEADLINE)
+        _drop_until(step, newest, Reason.DEADLINE)
 
 
-def _drop_coalesced(turn: JobStep, last: EpochSeconds) -> None:
-    """Drop all but the newest of many periods, where only that one would run: by arithmetic again."""
-    segment = turn.segment
+def _drop_coalesced(step: JobStep, last: EpochSeconds) -> None:
+    """Drop all but the newest of many periods where only that one would run, by arithmetic."""
+    segment = step.segment
     newest = segment.last_until(last)
-    if newest is None or turn.job.replay_until is not None:
+    if newest is None or step.job.replay_until is not None:
         return
     if segment.terms.policy.overlap is not Overlap.BUFFER_ONE or not segment.terms.plain:
         return
     earliest = 1000 * (segment.after + 1)
-    is_one_by_one = earliest < turn.job.born_at or (segment.epoch > 1 and earliest <= segment.edited_at)
+    is_one_by_one = earliest < step.job.born_at or (segment.epoch > 1 and earliest <= segment.edited_at)
     if not is_one_by_one and segment.count_until(newest) > MANY:
-        _drop_until(turn, newest - 1, Reason.COALESCED)
+        _drop_until(step, newest - 1, Reason.COALESCED)
 
 
-def _drop_until(turn: JobStep, last: EpochSeconds, reason: Reason) -> None:
-    """Write all periods up to a nominal time off, together."""
-    segment = turn.segment
+def _drop_until(step: JobStep, last: EpochSeconds, reason: Reason) -> None:
+    """Drop all periods up to a nominal time, in one record."""
+    segment = step.segment
     first, newest = segment.next_after(segment.after), segment.last_until(last)
     if first is None or newest is None:
         return
     if first == newest:
-        _drop_one(turn, first, reason)
+        _drop_one(step, first, reason)
     else:
         count = segment.count_until(newest)
-        identity, outcome = turn.job.identity, OUTCOME_OF[_STATUS_OF.get(reason, RunStatus.MISSED)]
-        dropped = RangeRecord(identity, first, newest, count, outcome, reason, segment.epoch, turn.now)
-        turn.change.ranges.append(dropped)
-    turn.advance(newest)
+        identity, outcome = step.job.identity, OUTCOME_OF[_STATUS_OF.get(reason, RunStatus.MISSED)]
+        dropped = RangeRecord(identity, first, newest, count, outcome, reason, segment.epoch, step.now)
+        step.change.ranges.append(dropped)
+    step.advance(newest)
 
 
-def _drop_one(turn: JobStep, nominal_time: EpochSeconds, reason: Reason) -> None:
-    """Write one period off; where no time could be chosen, that is why it did not run."""
-    fire_time = _fire_time(turn, nominal_time)
-    run = turn.new_run(nominal_time, fire_time)
+def _drop_one(step: JobStep, nominal_time: EpochSeconds, reason: Reason) -> None:
+    """Drop one period; where no time could be chosen, that is the reason."""
+    fire_time = _fire_time(step, nominal_time)
+    run = step.new_run(nominal_time, fire_time)
     if fire_time is None:
-        turn.drop(run, RunStatus.UNSCHEDULABLE, Reason.NO_CANDIDATE)
+        step.settle(run, SETTLED[Stage.UNSCHEDULABLE])
     else:
-        turn.drop(run, _STATUS_OF.get(reason, RunStatus.MISSED), reason)
+        step.drop(run, _STATUS_OF.get(reason, RunStatus.MISSED), reason)
 
 
-def _plan_period(turn: JobStep, nominal_time: EpochSeconds, missed: list[RunRecord]) -> None:
-    fire_time = _fire_time(turn, nominal_time)
-    run = turn.new_run(nominal_time, fire_time)
-    if run.key in turn.runs:
+def _plan_period(step: JobStep, nominal_time: EpochSeconds, missed: list[RunRecord]) -> None:
+    fire_time = _fire_time(step, nominal_time)
+    run = step.new_run(nominal_time, fire_time)
+    if run.key in step.runs:
         return
     if fire_time is None:
-        turn.drop(run, RunStatus.UNSCHEDULABLE, Reason.NO_CANDIDATE)
-    elif fire_time < turn.job.born_at:
+        step.settle(run, SETTLED[Stage.UNSCHEDULABLE])
+    elif fire_time < step.job.born_at:
         return
-    elif turn.segment.epoch > 1 and fire_time <= turn.segment.edited_at:
-        turn.drop(run, RunStatus.CANCELLED, Reason.EDITED)
-    elif turn.job.replay_until is not None:
-        turn.put(_replayed(turn, run))
-    elif fire_time < turn.catch_line:
+    elif step.segment.epoch > 1 and fire_time <= step.segment.edited_at:
+        step.drop(run, RunStatus.CANCELLED, Reason.EDITED)
+    elif step.job.replay_until is not None:
+        step.put(_replayed(step, run))
+    elif stage_of(fire_time, step.now, catch_line=step.catch_line) is Stage.MISSED:
         missed.append(run)
     else:
-        turn.put(run)
+        step.put(run)
 
 
-def _replayed(turn: JobStep, run: RunRecord) -> RunRecord:
+def _replayed(step: JobStep, run: RunRecord) -> RunRecord:
     """Return a missed period that runs: at once, or at its place in the spread."""
-    if turn.segment.terms.policy.catchup is not Catchup.SPREAD:
+    if step.segment.terms.policy.catchup is not Catchup.SPREAD:
         return run._replace(reason=Reason.CAUGHT_UP)
-    job = turn.job
+    job = step.job
     if job.replay_at is None or job.replay_until is None:
-        raise StoreError("a replay is under way and nobody knows since when")
-    rest = turn.segment._replace(after=run.nominal_time).count_until(job.replay_until)
-    return _spread(turn, run, job.replay_at, job.replay_count - rest, job.replay_count)
+        raise StoreError("a replay without its start")
+    rest = step.segment._replace(after=run.nominal_time).count_until(job.replay_until)
+    return _spread(step, run, job.replay_at, job.replay_count - rest, job.replay_count)
 
 
-def _spread(turn: JobStep, run: RunRecord, since: int, number: int, count: int) -> RunRecord:
-    """Return the n-th of so many missed periods, at its place in the lookahead."""
-    at = since + number * turn.limits.lookahead_ms // (count + 1)
+def _spread(step: JobStep, run: RunRecord, since: int, number: int, count: int) -> RunRecord:
+    """Return the n-th of `count` missed periods, at its place in the lookahead."""
+    at = since + number * step.limits.lookahead_ms // (count + 1)
     return run._replace(fire_time=at, due_at=at, reason=Reason.SPREAD)
 
 
-def _was_missed(turn: JobStep, run: RunRecord) -> bool:
-    """Say whether a planned period's time passed while nothing looked after it."""
+def _was_missed(step: JobStep, run: RunRecord) -> bool:
+    """Say whether a planned period was due while no worker was running."""
     planned = run.status is RunStatus.PENDING and run.reason is Reason.PLANNED
-    return planned and run.fire_time < turn.catch_line
+    return planned and stage_of(run.fire_time, step.now, catch_line=step.catch_line) is Stage.MISSED
 
 
-def _judge_missed(turn: JobStep, missed: list[RunRecord], newer: int) -> None:
-    """Let the catch-up policy judge single periods that were missed: each definition judges its own.
+def _judge_missed(step: JobStep, missed: list[RunRecord], newer: int) -> None:
+    """Apply the catch-up policy of each definition to its periods that were missed.
 
-    Of the present segment so many newer ones run besides.
+    `newer` periods of the current segment run in addition.
     """
     missed.sort(key=lambda run: run.nominal_time)
     for epoch in dict.fromkeys(run.epoch for run in missed):
         own = [run for run in missed if run.epoch == epoch]
-        _judge_own(turn, own, newer if epoch == turn.segment.epoch else 0)
+        _judge_own(step, own, newer if epoch == step.segment.epoch else 0)
 
 
-def _judge_own(turn: JobStep, missed: list[RunRecord], newer: int) -> None:
-    policy = turn.compiled_job(missed[0]).policy
+def _judge_own(step: JobStep, missed: list[RunRecord], newer: int) -> None:
+    policy = step.compiled_job(missed[0]).policy
     kept = min(len(missed), max(0, policy.max_catchup - newer))
     for number, run in enumerate(missed, 1 + kept - len(missed)):
         match policy.catchup:
             case Catchup.NONE:
-                turn.drop(run, RunStatus.MISSED, Reason.CATCHUP_NONE)
+                step.drop(run, RunStatus.MISSED, Reason.CATCHUP_NONE)
             case Catchup.ONCE if run is not missed[-1]:
-                turn.drop(run, RunStatus.MISSED, Reason.SUPERSEDED)
+                step.drop(run, RunStatus.MISSED, Reason.SUPERSEDED)
             case Catchup.ALL | Catchup.SPREAD if number < 1:
-                turn.drop(run, RunStatus.MISSED, Reason.CATCHUP_LIMIT)
+                step.drop(run, RunStatus.MISSED, Reason.CATCHUP_LIMIT)
             case Catchup.ONCE | Catchup.ALL:
-                turn.put(run._replace(reason=Reason.CAUGHT_UP))
+                step.put(run._replace(reason=Reason.CAUGHT_UP))
             case Catchup.SPREAD:
-                turn.put(_spread(turn, run, turn.now, number, kept))
+                step.put(_spread(step, run, step.now, number, kept))
 
 
-def _fire_time(turn: JobStep, nominal_time: EpochSeconds) -> int | None:
-    return turn.segment.terms.fire_time(turn.job.identity, nominal_time)
+def _fire_time(step: JobStep, nominal_time: EpochSeconds) -> int | None:
+    return step.segment.terms.fire_time(step.job.identity, nominal_time)

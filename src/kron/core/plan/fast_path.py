@@ -4,6 +4,7 @@ Everything else takes the whole turn. What is the same for all jobs of one defin
 """
 
 from kron.core.job.outcome import Reason
+from kron.core.job.verdict import Stage, stage_of
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.record import JobRecord, Result, RunKind, RunRecord, RunStatus, key_of
 from kron.core.plan.report import RunEvent
@@ -72,9 +73,9 @@ class FastPath:
     def _cohort_of(self, job: JobRecord, terms: CompiledJob, nominal_time: int) -> Cohort:
         """Return what jobs of one definition have in common when they start together."""
         now, fire_time = self._now, 1000 * nominal_time
-        if self._snapshot.draining or not terms.plain or fire_time > now:
+        if self._snapshot.draining or not terms.plain:
             return UNUSUAL
-        if terms.deadline_s is not None and now // 1000 - nominal_time > terms.deadline_s:
+        if stage_of(fire_time, now, deadline_s=terms.deadline_s) is not Stage.DUE:
             return UNUSUAL
         following = segment_of(job).next_after(nominal_time)
         if following is not None and 1000 * following <= now:

@@ -1,144 +1,132 @@
-"""What the present moment demands: of all that is due, what is too late, what starts, waits, or gives way."""
+"""Overlap: of the periods that are due, which are too late, and which start, wait, replace or are skipped."""
 
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import Overlap
+from kron.core.job.verdict import SETTLED, Settle, Stage, Start, Wait, overlap_verdict, stage_of
 from kron.core.plan.record import RunRecord, RunStatus
 from kron.core.plan.step import MILLISECOND, JobStep
 
-# Waits that the deadline does not count: they were granted, or asked for.
+# Runs that the deadline does not apply to: they were delayed by a policy, or requested.
 EXEMPT_REASONS = frozenset({Reason.SPREAD, Reason.REPLACING, Reason.ASKED})
-DID_NOT_END = "asked to end, it did not within the grace"
-REPLACED_RUNS_ON = "what it replaces was asked to end and did not within the grace"
+DID_NOT_END = "did not end within the replace grace"
+REPLACED_RUNS_ON = "the run it replaces did not end within the replace grace"
 
 
-def judge_due(turn: JobStep) -> None:
-    """Judge all runs whose time has come: the deadline first, then the overlap, retries last."""
-    line = _line(turn)
+def judge_due(step: JobStep) -> None:
+    """Judge all runs that are due: the deadline first, then the overlap, retries last."""
+    line = _line(step)
     if line:
-        _preempt_retries(turn)
-    match turn.policy.overlap:
-        case Overlap.ALLOW:
-            for run in line:
-                turn.start(run)
-        case Overlap.SKIP:
-            _start_or_skip(turn, line)
-        case Overlap.QUEUE:
-            _start_or_queue(turn, line)
-        case Overlap.BUFFER_ONE:
-            _start_or_keep_newest(turn, line)
+        _preempt_retries(step)
+    match step.policy.overlap:
         case Overlap.REPLACE:
-            _replace_active(turn, line)
-    if not turn.more and turn.job.past is None:
-        # Otherwise more comes up at this very instant, and would pre-empt them.
-        _start_retries(turn)
+            _replace_active(step, line)
+        case Overlap.BUFFER_ONE:
+            _start_in_order(step, _newest_of(step, line))
+        case _:
+            _start_in_order(step, line)
+    if not step.more and step.job.past is None:
+        # Otherwise more periods are due at this instant, and would pre-empt them.
+        _start_retries(step)
 
 
-def _line(turn: JobStep) -> list[RunRecord]:
-    """Return the periods that may start, in order; those too late end here, and what was asked for starts."""
+def _line(step: JobStep) -> list[RunRecord]:
+    """Return the due periods that may start, in order; late ones are settled, and manual runs started."""
     line = []
-    due = [run for run in turn.runs.values() if run.status is RunStatus.PENDING and run.fire_time <= turn.now]
+    pending = [run for run in step.runs.values() if run.status is RunStatus.PENDING]
+    due = [run for run in pending if stage_of(run.fire_time, step.now) is not Stage.EARLY]
     for run in sorted(due, key=lambda run: (run.fire_time, run.nominal_time)):
-        if run.reason is Reason.ASKED:
-            turn.start(run)
-        elif _is_late(turn, run):
-            turn.drop(run, RunStatus.MISSED, Reason.DEADLINE)
+        if _stage_of(step, run) is Stage.LATE:
+            step.settle(run, SETTLED[Stage.LATE])
+        elif run.reason is Reason.ASKED:
+            step.start(run)
         else:
             line.append(run)
     return line
 
 
-def _is_late(turn: JobStep, run: RunRecord) -> bool:
-    """Say whether a deadline has passed; it counts in whole seconds."""
-    deadline_s = turn.compiled_job(run).deadline_s
-    if deadline_s is None or run.reason in EXEMPT_REASONS:
-        return False
-    return turn.now // 1000 - run.fire_time // 1000 > deadline_s
+def _stage_of(step: JobStep, run: RunRecord) -> Stage:
+    """Return the stage of a planned run that the catch-up policy has judged already."""
+    deadline_s = None if run.reason in EXEMPT_REASONS else step.compiled_job(run).deadline_s
+    return stage_of(run.fire_time, step.now, deadline_s=deadline_s)
 
 
-def _start_or_skip(turn: JobStep, line: list[RunRecord]) -> None:
-    active = bool(turn.active())
+def _start_in_order(step: JobStep, line: list[RunRecord]) -> None:
+    """Start runs as the overlap policy allows; those that have to wait are queued, up to `queue_max`."""
+    active, waiting = bool(step.active()), 0
     for run in line:
-        if active:
-            turn.drop(run, RunStatus.SKIPPED, Reason.ACTIVE)
-        else:
-            active = turn.start(run)
+        match overlap_verdict(step.policy.overlap, active=active):
+            case Start():
+                active |= step.start(run)
+            case Wait() if waiting < step.policy.queue_max:
+                step.put(_queued(run))
+                waiting += 1
+            case Wait():
+                step.drop(run, RunStatus.SKIPPED, Reason.QUEUE_FULL)
+            case Settle() as verdict:
+                step.settle(run, verdict)
 
 
-def _start_or_queue(turn: JobStep, line: list[RunRecord]) -> None:
-    active, waiting = bool(turn.active()), 0
-    for run in line:
-        if not active:
-            active = turn.start(run)
-        elif waiting < turn.policy.queue_max:
-            turn.put(_queued(run))
-            waiting += 1
-        else:
-            turn.drop(run, RunStatus.SKIPPED, Reason.QUEUE_FULL)
-
-
-def _start_or_keep_newest(turn: JobStep, line: list[RunRecord]) -> None:
+def _newest_of(step: JobStep, line: list[RunRecord]) -> list[RunRecord]:
+    """Drop all but the newest run; a newer one, planned in the wake that follows at once, takes its place."""
     for run in line[:-1]:
-        turn.drop(run, RunStatus.SKIPPED, Reason.COALESCED)
-    for run in line[-1:]:
-        if turn.active():
-            turn.put(_queued(run))
-        elif not turn.newer:
-            turn.start(run)
+        step.drop(run, RunStatus.SKIPPED, Reason.COALESCED)
+    return [] if step.newer and not step.active() else line[-1:]
 
 
 def _queued(run: RunRecord) -> RunRecord:
-    """Return a run that waits for an end; what is spread stays so, and exempt from the deadline."""
+    """Return a run that waits for the active one; one that was spread stays exempt from the deadline."""
     return run._replace(reason=run.reason if run.reason is Reason.SPREAD else Reason.QUEUED, due_at=None)
 
 
-def _replace_active(turn: JobStep, line: list[RunRecord]) -> None:
-    """Start the first in line once what runs has ended or its grace is over; the others follow one by one."""
+def _replace_active(step: JobStep, line: list[RunRecord]) -> None:
+    """Start the first in line once the active run has ended or its grace is over; the others follow it."""
     if not line:
         return
     first, *rest = line
-    active = turn.active()
-    graced = first.due_at if first.reason is Reason.REPLACING else None
-    if active and (graced is None or graced > turn.now):
-        _ask_to_end(turn, active)
-        if graced is None:
-            until = turn.now + turn.policy.replace_grace // MILLISECOND
-            turn.put(first._replace(reason=Reason.REPLACING, due_at=until))
+    active = step.active()
+    replaces = overlap_verdict(Overlap.REPLACE, active=bool(active)) == Start(replace=True)
+    grace_at = first.due_at if first.reason is Reason.REPLACING else None
+    if replaces and (grace_at is None or grace_at > step.now):
+        _end_active(step, active)
+        if grace_at is None:
+            until = step.now + step.policy.replace_grace // MILLISECOND
+            step.put(first._replace(reason=Reason.REPLACING, due_at=until))
     else:
         for run in active:
-            turn.put(run._replace(error=DID_NOT_END))
-        if turn.start(first) and active:
-            turn.put(turn.runs[first.key]._replace(error=REPLACED_RUNS_ON))
-        turn.more |= bool(rest)
+            step.put(run._replace(error=DID_NOT_END))
+        if step.start(first) and active:
+            step.put(step.runs[first.key]._replace(error=REPLACED_RUNS_ON))
+        step.more |= bool(rest)
     for run in rest:
-        turn.put(run._replace(reason=Reason.REPLACING, due_at=None))
+        step.put(run._replace(reason=Reason.REPLACING, due_at=None))
 
 
-def _ask_to_end(turn: JobStep, active: list[RunRecord]) -> None:
+def _end_active(step: JobStep, active: list[RunRecord]) -> None:
     for run in active:
         if run.reason is not Reason.REPLACED:
-            asked = run._replace(reason=Reason.REPLACED)
-            turn.put(asked)
-            turn.change.ends.append(asked)
+            ending = run._replace(reason=Reason.REPLACED)
+            step.put(ending)
+            step.change.ends.append(ending)
 
 
-def _retrying(turn: JobStep) -> list[RunRecord]:
-    """Return what waits to be tried again, oldest first, in whatever order the store gave it."""
-    waiting = [run for run in turn.runs.values() if run.status is RunStatus.FAILED and run.is_open]
+def _retrying(step: JobStep) -> list[RunRecord]:
+    """Return the runs that wait for a retry, oldest first, whatever the order of the store."""
+    waiting = [run for run in step.runs.values() if run.status is RunStatus.FAILED and run.is_open]
     return sorted(waiting, key=lambda run: (run.fire_time, run.nominal_time, run.key))
 
 
-def _preempt_retries(turn: JobStep) -> None:
-    """Give up retries that wait: the next period takes their place."""
-    for run in _retrying(turn):
-        turn.put(run._replace(reason=Reason.RETRY_PREEMPTED, due_at=None, is_open=0))
+def _preempt_retries(step: JobStep) -> None:
+    """Give up waiting retries: the next period pre-empts them."""
+    for run in _retrying(step):
+        step.put(run._replace(reason=Reason.RETRY_PREEMPTED, due_at=None, is_open=0))
 
 
-def _start_retries(turn: JobStep) -> None:
-    """Start what is to be tried again; unless overlaps are allowed, it waits for what is active."""
-    for run in _retrying(turn):
-        if run.due_at is not None and run.due_at > turn.now:
+def _start_retries(step: JobStep) -> None:
+    """Start the retries that are due; unless overlaps are allowed, they wait for the active run."""
+    for run in _retrying(step):
+        if run.due_at is not None and run.due_at > step.now:
             continue
-        if turn.policy.overlap is not Overlap.ALLOW and turn.active():
-            turn.put(run._replace(due_at=None))
+        if step.policy.overlap is not Overlap.ALLOW and step.active():
+            step.put(run._replace(due_at=None))
         else:
-            turn.start(run, run.reason)
+            step.start(run, run.reason)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import LOOKAHEAD_MS, REMOTE_TIMEOUT, Policy
+from kron.core.job.verdict import Settle
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.lifecycle import is_tried_again_later, settle, start
 from kron.core.plan.record import OUTCOME_OF, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, key_of
@@ -161,6 +162,10 @@ class JobStep:
     def drop(self, run: RunRecord, status: RunStatus, reason: Reason) -> None:
         """End a run without an execution."""
         self.put(settle(run, status, reason))
+
+    def settle(self, run: RunRecord, verdict: Settle) -> None:
+        """End a run without an execution, as a verdict says."""
+        self.drop(run, RunStatus[verdict.outcome.name], verdict.reason)
 
     def start(self, run: RunRecord, reason: Reason = Reason.DUE) -> bool:
         """Start the next attempt of a run, unless the job has run as often as it may; say whether."""
