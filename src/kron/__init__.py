@@ -1,12 +1,12 @@
 """Kron decides when work runs, records every decision, and can prove it was right.
 
-The public names are listed here and loaded when they are first asked for, so that `import kron`
+The public names are listed here and loaded on first access, so that `import kron`
 stays light (PEP 562).
 """
 
 from importlib import import_module
 
-# Where each public name lives; `dir(kron)` and `from kron import ...` follow this table.
+# The module of each public name; `dir(kron)` and `from kron import ...` follow this table.
 _HOME = {
     "Schedule": "kron.core.cron.schedule",
     "next_times": "kron.core.cron.schedule",

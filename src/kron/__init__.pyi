@@ -1,4 +1,4 @@
-"""The public names with their types: what `__init__.py` loads when it is asked."""
+"""The public names of `__init__.py`, which loads them lazily, with their types."""
 
 from kron import cron as cron
 from kron.core.cron.schedule import Schedule as Schedule

@@ -1,4 +1,4 @@
-"""`python -m kron` is `kron`, where the command is not on the path."""
+"""`python -m kron` runs the `kron` command."""
 
 import sys
 

@@ -174,9 +174,9 @@ def test_two_jobs_of_one_identity_are_refused_with_the_line_of_the_second(write:
         pytest.param("5", "must be a job, or a list of jobs", id="a number"),
         pytest.param("0 0 * * *", "must be a job, or a list of jobs", id="an expression"),
         pytest.param("- 0 0 * * *", "must be an object", id="a list of expressions"),
-        pytest.param("identity: 5\nschedule: 0 0 * * *", "must be a text, got int", id="identity a number"),
+        pytest.param("identity: 5\nschedule: 0 0 * * *", "must be a string, got int", id="identity a number"),
         pytest.param(
-            "identity: off\nschedule: 0 0 * * *", "must be a text, got bool", id="identity a YAML word"
+            "identity: off\nschedule: 0 0 * * *", "must be a string, got bool", id="identity a YAML word"
         ),
         pytest.param("identity: null\nschedule: 0 0 * * *", "is missing", id="identity null"),
         pytest.param(ONE + "policy: {suspend: 'yes'}", "true or false", id="suspend a text"),

@@ -57,7 +57,10 @@ WRONG = [
     pytest.param({"nodes": [7]}, ["nodes.0"], "must be an object", id="a node that is no object"),
     pytest.param({"nodes": [{}]}, ["nodes.0.id", "nodes.0.type"], "is missing", id="an empty node"),
     pytest.param(
-        {"nodes": [{"id": " ", "type": 7}]}, ["nodes.0.id", "nodes.0.type"], "a text", id="no texts"
+        {"nodes": [{"id": " ", "type": 7}]},
+        ["nodes.0.id", "nodes.0.type"],
+        "a non-empty string",
+        id="no texts",
     ),
     pytest.param(
         {"nodes": [FETCH, REPORT, FETCH]}, ["nodes.2.id"], "nodes.0 has the same id", id="two of one name"
@@ -83,7 +86,7 @@ WRONG = [
         {"triggers": {}, "nodes": []}, ["triggers"], "must be a list", id="triggers that are no list"
     ),
     pytest.param({"triggers": [1], "nodes": []}, ["triggers.0"], "must be an object", id="no trigger"),
-    pytest.param({"triggers": [{}], "nodes": []}, ["triggers.0.type"], "must be a text", id="no type"),
+    pytest.param({"triggers": [{}], "nodes": []}, ["triggers.0.type"], "must be a string", id="no type"),
     pytest.param(trigger(id=None), ["triggers.0.id"], "is missing", id="a trigger without a name"),
     pytest.param(trigger(id="../x"), ["triggers.0.id"], "must be 1 to 128", id="a name with a slash"),
     pytest.param(trigger(id="x" * 129), ["triggers.0.id"], "must be 1 to 128", id="a long name"),
@@ -148,10 +151,10 @@ def test_a_workflow_is_accepted_if_and_only_if_its_nodes_have_an_order(needs: di
     try:
         list(TopologicalSorter(known).static_order())
     except CycleError:
-        with pytest.raises(InvalidWorkflowError, match="needs itself") as refused:
+        with pytest.raises(InvalidWorkflowError, match="depends on itself") as refused:
             read_workflow("w", {"nodes": nodes(**known)})
         (problem,) = refused.value.problems
-        circle = problem.reason.removeprefix("needs itself: ").split(" -> ")
+        circle = problem.reason.removeprefix("depends on itself: ").split(" -> ")
         assert circle[0] == circle[-1]
         assert all(after in known[name] for name, after in pairwise(circle))
     else:

@@ -105,5 +105,5 @@ def test_a_second_process_with_the_same_state_is_refused_in_one_sentence(tmp_pat
             _, said = second.communicate(timeout=60)
         assert second.returncode == 1
         assert 'The jobs of "embed:main" in ' in said
-        assert "kron.db are looked after by another process" in said
+        assert "kron.db are owned by another process" in said
         assert first.poll() is None

@@ -116,7 +116,7 @@ DAMAGE = [
         "definition",
         "{",
         "TaskInvalidStructureError",
-        "Invalid task structure: definition is no JSON",
+        "Invalid task structure: definition is not JSON",
         id="no JSON",
     ),
     pytest.param(
@@ -124,7 +124,7 @@ DAMAGE = [
         "definition",
         "[]",
         "TaskInvalidStructureError",
-        "Invalid task structure: definition is no object",
+        "Invalid task structure: definition is not an object",
         id="no object",
     ),
     pytest.param(
@@ -149,7 +149,7 @@ DAMAGE = [
         "replay_until",
         137438953472,
         "TaskInvalidValueError",
-        "Invalid value for field 'replay_until': no task replays",
+        "Invalid value for field 'replay_until': a task has no replay",
         id="a replay",
     ),
     pytest.param(
@@ -157,7 +157,7 @@ DAMAGE = [
         "paused",
         1,
         "TaskInvalidValueError",
-        "Invalid value for field 'paused': nobody paused it",
+        "Invalid value for field 'paused': paused without a reason",
         id="a pause without a reason",
     ),
     pytest.param(
@@ -165,7 +165,7 @@ DAMAGE = [
         "plan_at",
         70368744177664,
         "TaskInvalidValueError",
-        "Invalid value for field 'plan_at': it would be looked at too late",
+        "Invalid value for field 'plan_at': it would be planned too late",
         id="a wake in a thousand years",
     ),
     pytest.param(
@@ -173,7 +173,7 @@ DAMAGE = [
         "plan_at",
         None,
         "TaskInvalidValueError",
-        "Invalid value for field 'plan_at': it would be looked at too late",
+        "Invalid value for field 'plan_at': it would be planned too late",
         id="no wake",
     ),
     pytest.param(
@@ -197,7 +197,7 @@ DAMAGE = [
         "past",
         "{}",
         "TaskInvalidValueError",
-        "Invalid value for field 'definition': past is no list of definitions",
+        "Invalid value for field 'definition': past is not a list of definitions",
         id="earlier definitions that are no list",
     ),
     pytest.param(RUN, "status", "WHAT", "TaskInvalidStructureError", None, id="an unknown status of a run"),

@@ -647,7 +647,7 @@ async def test_a_second_process_is_refused_or_waits(tmp_path: Path) -> None:
         Scheduler(url, clock=clock, timezone="UTC", wait=wait) for wait in (False, False, True)
     )
     await first.initialize([("a", "1 * * * *", nothing, MINUTE)])
-    with pytest.raises(OwnedError, match="looked after by another process"):
+    with pytest.raises(OwnedError, match="owned by another process"):
         await second.initialize([("a", "1 * * * *", nothing, MINUTE)])
     assert second.state == "uninitialized"
     waiting = asyncio.create_task(patient.initialize([("a", "1 * * * *", nothing, MINUTE)]))

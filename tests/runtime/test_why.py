@@ -181,15 +181,15 @@ async def test_an_answer_can_be_handed_to_programs(stage: Stage) -> None:
                 "sentence": "its nominal time is 2026-03-28T12:30:00Z",
                 "at": "2026-03-28T12:30:00.000Z",
             },
-            {"code": "recorded", "sentence": "it was given a record", "at": "2026-03-28T12:30:00.000Z"},
+            {"code": "recorded", "sentence": "recorded", "at": "2026-03-28T12:30:00.000Z"},
             {
                 "code": "started",
-                "sentence": "attempt 1 was started: its time had come",
+                "sentence": "attempt 1: its time had come",
                 "at": "2026-03-28T12:30:00.000Z",
             },
             {
                 "code": "ended",
-                "sentence": "it ended failed: failed by the script",
+                "sentence": "failed: failed by the script",
                 "at": "2026-03-28T12:30:00.000Z",
             },
         ],
@@ -213,13 +213,13 @@ async def test_an_answer_can_be_handed_to_programs(stage: Stage) -> None:
         ),
         pytest.param(
             {}, "2026-10-25T02:30", "2026-10-25T00:30:00Z",
-            "2026-10-25 02:30 comes twice in Europe/Berlin, "
+            "2026-10-25 02:30 occurs twice in Europe/Berlin, "
             "at 2026-10-25T00:30:00Z and 2026-10-25T01:30:00Z; this is the first",
             id="the first of two",
         ),
         pytest.param(
             {"dst_repeat": "last"}, "2026-10-25T02:30", "2026-10-25T01:30:00Z",
-            "2026-10-25 02:30 comes twice in Europe/Berlin, "
+            "2026-10-25 02:30 occurs twice in Europe/Berlin, "
             "at 2026-10-25T00:30:00Z and 2026-10-25T01:30:00Z; this is the second",
             id="the second of two, which alone is a period",
         ),

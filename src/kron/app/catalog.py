@@ -25,7 +25,7 @@ from kron.core.plan.record import JobRecord, RunKind, RunRecord, request_key_of
 from kron.core.plan.registration import BY_HAND, create, delete, pause, request_run, resume, revise
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.resume_preview import ResumePreview, preview_resume
-from kron.core.plan.step import USUAL_TRAITS, Change, JobState, Snapshot, WriteScope
+from kron.core.plan.step import DEFAULT_TRAITS, Change, JobState, Snapshot, WriteScope
 from kron.core.time.instant import EpochSeconds
 from kron.ports import ReadStore, WriteResult
 
@@ -297,7 +297,7 @@ class Catalog:
 
         async def read() -> tuple[JobState, RunRecord]:
             states = await self._store.cases(self._namespace, [identity])
-            if not states or not self._traits.get(states[0].job.launcher_kind, USUAL_TRAITS).remote:
+            if not states or not self._traits.get(states[0].job.launcher_kind, DEFAULT_TRAITS).remote:
                 raise ConflictError("The end of this run is noticed by its worker", idempotency_key=key)
             # The run is read after its job: a later change to it raises the revision that is compared.
             return states[0], await self._reported_run(key)

@@ -11,8 +11,14 @@ from kron.core.plan.compiled import compiled_job
 from kron.core.plan.query import FoundJob, JobFilter, RunCursor
 from kron.core.plan.record import AttemptRecord, EpochRecord, RangeRecord, RunKind, RunRecord, RunStatus
 from kron.core.plan.step import JobState
-from kron.core.plan.walltime import meant_by
-from kron.core.plan.why import Explanation, PeriodHistory, definition_at, present_definition, schedule_of
+from kron.core.plan.why import (
+    Explanation,
+    PeriodHistory,
+    definition_at,
+    present_definition,
+    resolve_wall_time,
+    schedule_of,
+)
 from kron.core.time.instant import EpochSeconds, seconds_of
 from kron.ports import ReadStore
 
@@ -134,11 +140,11 @@ class Query:
         if moment.tzinfo is not None:
             return await self._explain(history, seconds_of(moment))
         definition = _definition_on(history, moment)
-        meant = meant_by(compiled_job(definition.definition, identity), moment)
-        if meant.instant is None:
-            return Explanation(identity, None, None, [schedule_of(history, definition), *meant.facts])
-        explanation = await self._explain(history, meant.instant)
-        return explanation._replace(facts=[*meant.facts, *explanation.facts])
+        resolved = resolve_wall_time(compiled_job(definition.definition, identity), moment)
+        if resolved.instant is None:
+            return Explanation(identity, None, None, [schedule_of(history, definition), *resolved.facts])
+        explanation = await self._explain(history, resolved.instant)
+        return explanation._replace(facts=[*resolved.facts, *explanation.facts])
 
     async def period_history(self, identity: str, nominal_time: EpochSeconds) -> PeriodHistory:
         """Return a job with the records of one period: its run with attempts, or the range that covers it."""

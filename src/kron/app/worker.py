@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from kron.app.retention import DEFAULT_POLICY, Retention, RetentionPolicy
 from kron.core.errors import KronError, OwnedError, StoreError
-from kron.core.plan.step import MILLISECOND, USUAL_LIMITS, Limits
+from kron.core.plan.step import DEFAULT_LIMITS, MILLISECOND, Limits
 from kron.core.time.instant import EPOCH
 from kron.ports import Clock, Journal, Launcher, News, Store, Watch
 from kron.runtime.engine import Engine
@@ -46,7 +46,7 @@ class WorkerOptions:
     tick_ms: int = 1_000
     balance: bool = False
     drain_ms: int | None = None
-    limits: Limits = USUAL_LIMITS
+    limits: Limits = DEFAULT_LIMITS
     retention: RetentionPolicy = DEFAULT_POLICY
     owner: str | None = None
 

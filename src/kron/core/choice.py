@@ -1,12 +1,12 @@
-"""Choices: one of a few texts, with a name in the program."""
+"""Choices: string enums for the closed sets of values in definitions and records."""
 
 from enum import StrEnum
 
 
 class Choice(StrEnum):
-    """A choice that tables find as quickly as its text, and under it.
+    """A string enum that hashes like its value.
 
-    An ordinary one computes its place from its name, anew for each question; a busy minute asks millions.
+    An ordinary enum computes its hash from its name in Python code, and a busy minute needs millions.
     """
 
     __hash__ = str.__hash__

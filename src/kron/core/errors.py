@@ -16,23 +16,23 @@ KronError
 │   ├── UnknownJobError
 │   ├── UnknownRunError
 │   └── InvalidInstantError
-├── ConflictError                    valid input, wrong moment
+├── ConflictError                    valid input, conflict with the current state
 │   ├── OwnedError
 │   └── BusyError
-└── StoreError                       what we remembered cannot be used
+└── StoreError                       the stored state cannot be used
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-# What a message quotes of a value; longer ones are cut so that the message stays readable.
+# The most characters of a value that a message quotes; longer values are truncated.
 MAX_QUOTED = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a definition: where, what stands there, and why it cannot."""
+    """One problem of a definition: its path, the value there, and the reason."""
 
     path: str
     value: object
@@ -45,19 +45,21 @@ class Problem:
 
 
 def quoted(value: object) -> str:
-    """Write a value for a message: as JSON would, and cut where it is long."""
-    shown = value if isinstance(value, str) else _spelled(value)
+    """Format a value for a message, as JSON would, truncated if it is long."""
+    shown = value if isinstance(value, str) else _json_like(value)
     return shown if len(shown) <= MAX_QUOTED else f"{shown[:MAX_QUOTED]}..."
 
 
-def _spelled(value: object) -> str:
+def _json_like(value: object) -> str:
     match value:
         case bool():
             return str(value).lower()
         case list() | tuple():
-            return f"[{', '.join(map(_spelled, value))}]"
+            return f"[{', '.join(map(_json_like, value))}]"
         case dict():
-            return f"{{{', '.join(f'{_spelled(name)}: {_spelled(part)}' for name, part in value.items())}}}"
+            return (
+                f"{{{', '.join(f'{_json_like(name)}: {_json_like(part)}' for name, part in value.items())}}}"
+            )
         case _:
             return str(value)
 
@@ -72,16 +74,16 @@ class KronError(Exception):
         self.details = details
 
     def lines(self) -> list[str]:
-        """Return the message line by line, one for each thing that is wrong."""
+        """Return the message as lines, one for each problem."""
         return [str(self)]
 
     def __reduce__(self) -> tuple[object, ...]:
-        # An error takes its details by name; copies and other processes get it as it is.
-        return revived, (type(self), self.args, self.__dict__)
+        # Constructors take keywords only, which copy and pickle cannot replay, so the state is restored.
+        return restored, (type(self), self.args, self.__dict__)
 
 
-def revived(kind: type[KronError], arguments: tuple[object, ...], state: dict[str, object]) -> KronError:
-    """Return an error as it was when somebody took it apart, here or in another process."""
+def restored(kind: type[KronError], arguments: tuple[object, ...], state: dict[str, object]) -> KronError:
+    """Return an error from its pickled or copied state."""
     error = kind.__new__(kind)
     error.args = arguments
     error.__dict__.update(state)
@@ -95,13 +97,13 @@ class InputError(KronError):
 
 
 class ConflictError(KronError):
-    """The input is valid, the moment is not."""
+    """The input is valid, but conflicts with the current state."""
 
     code = "conflict"
 
 
 class StoreError(KronError):
-    """What was remembered cannot be used."""
+    """The stored state cannot be used."""
 
     code = "store_error"
 
@@ -140,7 +142,7 @@ class FieldParseError(InputError):
 
 
 class CronCalculationError(InputError):
-    """A schedule has no occurrence in the direction asked for."""
+    """A schedule has no occurrence in the requested direction."""
 
     code = "cron_calculation"
 
@@ -165,7 +167,7 @@ class UnknownTimezoneError(InputError):
 
 
 class InvalidOptionError(InputError):
-    """An option has a value it cannot take."""
+    """An option has an invalid value."""
 
     code = "invalid_option"
 
@@ -174,7 +176,7 @@ class InvalidOptionError(InputError):
 
 
 class InvalidInstantError(InputError):
-    """A time is not an aware datetime, so it names no instant."""
+    """A time is not an aware datetime, so it does not identify an instant."""
 
     code = "invalid_instant"
 
@@ -183,7 +185,7 @@ class InvalidInstantError(InputError):
 
 
 class InvalidJobError(InputError):
-    """A job's definition is wrong in one or more places, each with its path."""
+    """A job's definition has one or more problems, each with its path."""
 
     code = "invalid_job"
 
@@ -196,7 +198,7 @@ class InvalidJobError(InputError):
 
 
 class InvalidJobFileError(InputError):
-    """One or more jobs of a file are wrong, each problem with its path and, where known, its line."""
+    """One or more jobs of a file are invalid, each problem with its path and, if known, its line."""
 
     code = "invalid_job_file"
 
@@ -210,8 +212,8 @@ class InvalidJobFileError(InputError):
 
     def lines(self) -> list[str]:
         """Return one line for each problem."""
-        found = [(self._line(getattr(problem, "path", "")), problem) for problem in self.problems]
-        ordered = sorted(found, key=lambda pair: pair[0] or 0)
+        numbered = [(self._line(getattr(problem, "path", "")), problem) for problem in self.problems]
+        ordered = sorted(numbered, key=lambda pair: pair[0] or 0)
         return [f"{self._place(line)}{problem}" for line, problem in ordered]
 
     def _line(self, path: str) -> int | None:
@@ -225,7 +227,7 @@ class InvalidJobFileError(InputError):
 
 
 class UnreadableFileError(InputError):
-    """A file cannot be read, or is not in the format it should be in."""
+    """A file cannot be read, or is not in the expected format."""
 
     code = "unreadable_file"
 
@@ -234,7 +236,7 @@ class UnreadableFileError(InputError):
 
 
 class InvalidTraceError(InputError):
-    """A trace is not in its format, or its time goes back; `line` says where."""
+    """A trace is not in its format, or its time goes back, at `line`."""
 
     code = "invalid_trace"
 
@@ -245,7 +247,7 @@ class InvalidTraceError(InputError):
 
 
 class NoCandidateError(InputError):
-    """A job's constraints leave no time in any of its windows."""
+    """A job's constraints leave no time in any of the examined windows."""
 
     code = "no_candidate"
 
@@ -259,7 +261,7 @@ class NoCandidateError(InputError):
 
 
 class UnknownJobError(InputError):
-    """A job is asked about that nobody has created."""
+    """A requested job does not exist."""
 
     code = "unknown_job"
 
@@ -284,13 +286,13 @@ class UnknownRunError(InputError):
 
 
 class OwnedError(ConflictError):
-    """Somebody else looks after these jobs."""
+    """The jobs are owned by another process."""
 
     code = "owned"
 
     def __init__(self, *, namespace: str, owner: str) -> None:
         super().__init__(
-            f'The jobs of "{namespace}" in {owner} are looked after by another process: '
+            f'The jobs of "{namespace}" in {owner} are owned by another process: '
             "stop it first, or wait until it has ended",
             namespace=namespace,
             owner=owner,

@@ -1,11 +1,11 @@
-"""Shards: the parts a namespace is divided into, so that several workers can share it."""
+"""Shards: the fixed partitions of a namespace that workers lease."""
 
 from zlib import crc32
 
-# Fixed for ever: where a job belongs is computed, not remembered.
+# Never changes: a job's shard is computed, not stored.
 SHARDS = 64
 
 
 def shard_of(identity: str) -> int:
-    """Return the shard a job belongs to."""
+    """Return the shard of a job."""
     return crc32(identity.encode()) % SHARDS

@@ -1,4 +1,4 @@
-"""Workflows: DAG JSON read far enough to know its schedules, and that its nodes have an order (DESIGN 7)."""
+"""Workflows: DAG JSON parsed for its schedules and checked for cycles (DESIGN 7)."""
 
 import json
 import re
@@ -10,16 +10,16 @@ from kron.core.errors import InputError, Problem
 from kron.core.job.fields import parse_text
 
 SCHEDULE_BASED = "schedule_based"
-# A name that is a file's name everywhere: no slash, no leading dot, nothing a shell or a URL would read.
+# A name that is a valid file name everywhere, without characters special to a shell or a URL.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-NAME_RULE = "must be 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or a digit"
+NAME_RULE = "must be 1 to 128 of A-Z a-z 0-9 . _ - and start with a letter or a digit"
 MAX_VERSION = 2**31 - 1
-# How large a DAG may be, as text, and how many of each it may have; each trigger becomes a schedule.
+# The largest DAG, as JSON, and the most nodes and triggers; each trigger becomes a schedule.
 MAX_BYTES, MAX_NODES, MAX_TRIGGERS = 1 << 20, 10_000, 100
 
 
 class InvalidWorkflowError(InputError):
-    """A workflow is wrong in one or more places, each with its path."""
+    """A workflow has one or more problems, each with its path."""
 
     code = "invalid_workflow"
 
@@ -37,7 +37,7 @@ class InvalidWorkflowError(InputError):
 
 
 class Trigger(NamedTuple):
-    """A schedule a workflow asks for: the trigger's name, where it stands, and what it says."""
+    """A schedule trigger of a workflow: its name, its path in the document, and its schedule."""
 
     name: str
     path: str
@@ -45,7 +45,7 @@ class Trigger(NamedTuple):
 
 
 class WorkflowRecord(NamedTuple):
-    """One version of a workflow as it is kept: `dag` is its text, `created_at` milliseconds."""
+    """One stored version of a workflow: `dag` is JSON text, `created_at` milliseconds."""
 
     workflow_id: str
     version: int
@@ -55,12 +55,12 @@ class WorkflowRecord(NamedTuple):
 
     def document(self) -> dict[str, object]:
         """Return the DAG as a document."""
-        found: dict[str, object] = json.loads(self.dag)
-        return found
+        document: dict[str, object] = json.loads(self.dag)
+        return document
 
 
 class WorkflowVersion(NamedTuple):
-    """A version of a workflow: its number, its owner, and when it was created, in milliseconds."""
+    """A version of a workflow: its number, its owner, and its creation time in milliseconds."""
 
     version: int
     user_id: str
@@ -87,7 +87,7 @@ class RecordedStart(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """A workflow that can be deployed: the text of its DAG, and the schedules it asks for."""
+    """A valid workflow: the JSON text of its DAG, and its schedule triggers."""
 
     workflow_id: str
     dag: str
@@ -111,7 +111,7 @@ def read_workflow(workflow_id: str, document: object) -> Workflow:
 
 
 def same_dag(one: str, other: str) -> bool:
-    """Say whether two texts are the same DAG, whatever the order of their fields."""
+    """Return whether two JSON texts are the same DAG, regardless of the order of fields."""
     return one == other or _sorted(json.loads(one)) == _sorted(json.loads(other))
 
 
@@ -120,7 +120,7 @@ def _sorted(document: object) -> str:
 
 
 def _text_of(document: Mapping[str, object], problems: list[Problem]) -> str:
-    """Return a DAG as a text that every store keeps: ASCII, without a literal NUL."""
+    """Return a DAG as JSON text that every store accepts: ASCII, without a literal NUL."""
     try:
         text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -138,7 +138,7 @@ def _text_of(document: Mapping[str, object], problems: list[Problem]) -> str:
 
 
 def _read_triggers(value: object, problems: list[Problem]) -> Iterator[Trigger]:
-    """Yield the triggers that are schedules; what else starts a workflow is somebody else's business."""
+    """Yield the schedule triggers; other types of triggers are ignored."""
     if not isinstance(value, list):
         problems.append(Problem("triggers", value, "must be a list"))
         return
@@ -151,7 +151,7 @@ def _read_triggers(value: object, problems: list[Problem]) -> Iterator[Trigger]:
         if not isinstance(entry, Mapping):
             problems.append(Problem(path, entry, "must be an object with id and type"))
         elif not isinstance(entry.get("type"), str):
-            problems.append(Problem(f"{path}.type", entry.get("type"), "must be a text"))
+            problems.append(Problem(f"{path}.type", entry.get("type"), "must be a string"))
         elif entry["type"] == SCHEDULE_BASED:
             yield from _read_trigger(entry, path, seen, problems)
 
@@ -163,7 +163,7 @@ def _read_trigger(
     if not isinstance(name, str) or not NAME.fullmatch(name):
         problems.append(Problem(f"{path}.id", name, "is missing" if name is None else NAME_RULE))
     elif name in seen:
-        problems.append(Problem(f"{path}.id", name, "stands there twice"))
+        problems.append(Problem(f"{path}.id", name, "occurs twice"))
     elif not isinstance(schedule, Mapping):
         reason = "is missing" if schedule is None else "must be an object with cron_expr"
         problems.append(Problem(f"{path}.schedule", schedule, reason))
@@ -176,7 +176,7 @@ def _read_trigger(
 
 
 def _check_nodes(value: object, problems: list[Problem]) -> None:
-    """Check that nodes have names of their own and can be put in an order."""
+    """Check that nodes have unique ids and form no cycle."""
     if not isinstance(value, list):
         problems.append(Problem("nodes", value, "is missing" if value is None else "must be a list"))
         return
@@ -193,11 +193,11 @@ def _check_nodes(value: object, problems: list[Problem]) -> None:
     for name, place in places.items():
         unknown = [needed for needed in dict.fromkeys(needs[name]) if needed not in places]
         path = f"nodes.{place}.dependsOn"
-        problems += [Problem(path, needed, "there is no such node") for needed in unknown]
-    circle = [] if len(problems) > before else _circle_in(needs)
-    if circle:
-        path = f"nodes.{places[circle[0]]}.dependsOn"
-        problems.append(Problem(path, circle[0], f"needs itself: {' -> '.join([*circle, circle[0]])}"))
+        problems += [Problem(path, needed, "no such node") for needed in unknown]
+    cycle = [] if len(problems) > before else _cycle_in(needs)
+    if cycle:
+        path = f"nodes.{places[cycle[0]]}.dependsOn"
+        problems.append(Problem(path, cycle[0], f"depends on itself: {' -> '.join([*cycle, cycle[0]])}"))
 
 
 def _check_node(node: object, number: int, places: dict[str, int], problems: list[Problem]) -> None:
@@ -207,7 +207,7 @@ def _check_node(node: object, number: int, places: dict[str, int], problems: lis
         return
     for field in ("id", "type"):
         if not isinstance(node.get(field), str) or not parse_text(node[field]).strip():
-            reason = "is missing" if node.get(field) is None else "must be a text that is not empty"
+            reason = "is missing" if node.get(field) is None else "must be a non-empty string"
             problems.append(Problem(f"{path}.{field}", node.get(field), reason))
     needs = node.get("dependsOn", [])
     if not isinstance(needs, list) or not all(isinstance(name, str) for name in needs):
@@ -217,8 +217,8 @@ def _check_node(node: object, number: int, places: dict[str, int], problems: lis
         problems.append(Problem(f"{path}.id", name, f"nodes.{places[name]} has the same id"))
 
 
-def _circle_in(needs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return nodes that need each other in a circle, or none; what can be done is taken away first."""
+def _cycle_in(needs: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a dependency cycle, or none; nodes without open dependencies are removed first."""
     left = {name: set(wanted) for name, wanted in needs.items()}
     users: dict[str, list[str]] = {}
     for name, wanted in left.items():
@@ -236,7 +236,7 @@ def _circle_in(needs: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _walk(left: Mapping[str, set[str]]) -> list[str]:
-    """Return one circle among nodes that each need another of them: walk until one comes again."""
+    """Return one cycle among nodes that each depend on another: follow them until one repeats."""
     seen: dict[str, int] = {}
     name = min(left)
     while name not in seen:

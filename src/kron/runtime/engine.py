@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.plan import plan
 from kron.core.plan.report import RunReport, Traits
-from kron.core.plan.step import USUAL_LIMITS, Change, JobState, Snapshot
+from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Snapshot
 from kron.ports import Clock, EngineStore, Journal, Launcher, Ownership, WriteResult
 from kron.runtime.burst import burst
 from kron.runtime.dispatcher import NOTHING, Dispatcher, LocalRuns, Written
@@ -88,7 +88,7 @@ class Engine:
         self.on_rest: Callable[[], None] | None = None
         self.health = Health(inbox=self._inbox)
         # May be replaced before the engine runs.
-        self.limits = USUAL_LIMITS
+        self.limits = DEFAULT_LIMITS
 
     # --- life cycle ------------------------------------------------------------------------------
 

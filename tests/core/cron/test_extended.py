@@ -297,7 +297,7 @@ def test_identities_are_spread() -> None:
 def test_h_without_an_identity_is_an_error(text: str) -> None:
     assert (
         refusal_of(text).reason
-        == 'uses "H", which needs an identity to be derived from; give it one (identity=, --identity)'
+        == 'uses "H", which is derived from an identity; pass one (identity=, --identity)'
     )
 
 
@@ -467,13 +467,13 @@ REFUSED: dict[str, tuple[str, str]] = {
     "TZ=UTC": ("expression", "must have 5 fields, or 6 with seconds first, got 0"),
     "CRON_TZ= 0 0 * * *": ("expression", "has an empty time zone prefix; write CRON_TZ=Europe/Berlin"),
     # blanks
-    "0 0 * * *\n": ("expression", "contains '\\n'; only blanks and tabs may stand between fields"),
-    "0\xa00 * * *": ("expression", "contains '\\xa0'; only blanks and tabs may stand between fields"),
+    "0 0 * * *\n": ("expression", "contains '\\n'; only spaces and tabs may separate fields"),
+    "0\xa00 * * *": ("expression", "contains '\\xa0'; only spaces and tabs may separate fields"),
     # macros
     "@dayly": ("expression", 'has the macro "@dayly"; did you mean @daily?'),
     "@daily 5": ("expression", 'has the macro "@daily 5"; did you mean @daily?'),
-    "@": ("expression", f'has the macro "@"; known are {", ".join(MACROS)}'),
-    "@reboot": ("expression", "has @reboot, which names no time"),
+    "@": ("expression", f'has the macro "@"; use one of {", ".join(MACROS)}'),
+    "@reboot": ("expression", "has @reboot, which is not a time"),
     "@every 5m": ("expression", "has @every; write a step instead, such as */5 * * * *"),
     # steps
     "/15 * * * *": ("minute", 'has the step "/15" without a range; did you mean */15?'),

@@ -254,7 +254,7 @@ THE_GRAMMAR = [
     ),
 ]
 OTHER_WHITE_SPACE = [
-    (text, "expression", f"contains {blank!r}; only blanks and tabs may stand between fields")
+    (text, "expression", f"contains {blank!r}; only spaces and tabs may separate fields")
     for blank in ("\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u00a0", "\u2003", "\u2028", "\u3000")
     for text in (f"0 0 *{blank}* *", f"0 0 * * *{blank}", f"{blank}0 0 * * *", f"0 0 * *{blank} *")
 ]

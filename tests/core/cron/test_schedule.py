@@ -848,7 +848,7 @@ def test_threads_that_share_a_plan_get_the_answers_they_asked_for(
         ("a\nb", "must not contain a line break"),
         ("a\0b", "must not contain a NUL"),
         ("\ud800", "must be valid Unicode"),
-        (5, "must be a text, got int"),
+        (5, "must be a string, got int"),
     ],
 )
 @pytest.mark.parametrize("text", ["H 1 * * *", "0 1 * * *"])

@@ -53,8 +53,8 @@ SAID = [
         'WRONG: expression field must have 5 fields, or 6 with seconds first, got 4',
         "correct the expression"),
     ("H 3 * * *", {}, Code.INVALID,
-        ('WRONG: minute field uses "H", which needs an identity to be derived from; '
-        "give it one (identity=, --identity)"),
+        ('WRONG: minute field uses "H", which is derived from an identity; '
+        "pass one (identity=, --identity)"),
         "give it an identity, or write numbers instead of H"),
     ("0 0 30 2 *", {}, Code.NEVER,
         'WRONG: expression field can never match: no year has a day 30 in month 2',

@@ -48,7 +48,7 @@ def test_a_period_that_ran_says_when_and_how_it_ended() -> None:
     found = answer(world, NOON)
     assert found.outcome is Outcome.EXECUTED
     assert codes(found) == ["schedule", "nominal_time", "recorded", "started", "ended"]
-    assert found.facts[3].sentence == "attempt 1 was started: its time had come"
+    assert found.facts[3].sentence == "attempt 1: its time had come"
     assert found.facts[3].at == 1000 * NOON
 
 
@@ -59,7 +59,7 @@ def test_a_retried_period_tells_of_every_attempt() -> None:
     world.advance(11_000)
     found = answer(world, NOON)
     assert codes(found) == ["schedule", "nominal_time", "recorded", "attempt", "started"]
-    assert found.facts[3].sentence.startswith("attempt 1 ended failed")
+    assert found.facts[3].sentence.startswith("attempt 1 failed")
 
 
 def test_a_skipped_period_names_the_reason() -> None:
@@ -77,7 +77,7 @@ def test_a_period_missed_with_many_others_says_so() -> None:
     found = answer(world, NOON + 100 * MINUTE)
     assert found.outcome is Outcome.MISSED
     assert codes(found)[-2:] == ["recorded_together", "catchup_none"]
-    assert "one of 1439 periods" in found.facts[-2].sentence
+    assert "recorded together: 1439 periods" in found.facts[-2].sentence
 
 
 def test_an_unschedulable_period_says_that_no_time_was_left() -> None:

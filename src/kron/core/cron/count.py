@@ -10,14 +10,14 @@ from kron.core.cron.timeline import Stretch, timeline_of
 from kron.core.time.instant import DAY, EpochSeconds
 
 HOUR = 3600
-# After so many years from any day that begins one, days and weekdays fall together as before.
+# After this many years from the first day of any year, dates fall on the same weekdays again.
 CYCLE_YEARS, ANY_DAY = 28, 0
-# The calendar has fewer stretches than this in any zone: no year of any zone has more than eight.
+# More than the calendar has in any zone: no year of any zone has more than eight stretches.
 MAX_STRETCHES = 100_000
 
 
 def count_between(plan: Plan, start: EpochSeconds, end: EpochSeconds) -> int:
-    """Return how many occurrences lie in `[start, end)`."""
+    """Return the number of occurrences in `[start, end)`."""
     timeline = timeline_of(plan.zone, *plan.dst)
     times = _Times(plan.expression)
     total = 0
@@ -27,11 +27,11 @@ def count_between(plan: Plan, start: EpochSeconds, end: EpochSeconds) -> int:
             return total
         total += times.within(stretch, max(start, stretch.start), min(end, stretch.end))
         start = stretch.end
-    raise AssertionError("no zone has so many stretches")
+    raise AssertionError(f"a zone has more than {MAX_STRETCHES} stretches")
 
 
 def smallest_gap(expression: Expression) -> int | None:
-    """Return how close two wall times of an expression can be, in seconds; None if they are days apart."""
+    """Return the least distance of two wall times, in seconds; None if they are days apart."""
     return _Times(expression).smallest_gap()
 
 
@@ -50,14 +50,14 @@ class _Times:
         self._per_day = self._hours.bit_count() * len(self._inside)
 
     def within(self, stretch: Stretch, start: EpochSeconds, end: EpochSeconds) -> int:
-        """Return how many matches lie in a part of a stretch; one that stands for a gap has one or none."""
+        """Return the number of matches in a part of a stretch; one at the end of a gap has one or none."""
         if stretch.walls is not None:
             first, last = stretch.walls
             return min(1, self._walls(first, last))
         return self._walls(start + stretch.offset, end + stretch.offset)
 
     def _walls(self, start: int, end: int) -> int:
-        """Return how many wall times in `[start, end)` match."""
+        """Return the number of matching wall times in `[start, end)`."""
         first, last = start // DAY, (end - 1) // DAY
         whole = self._matching_days(first, last + 1)
         total = whole * self._per_day
@@ -68,7 +68,7 @@ class _Times:
         return total
 
     def _before(self, second: int) -> int:
-        """Return how many times of a day lie before a second of it."""
+        """Return the number of matching times of a day before a second of it."""
         hour = second // HOUR
         full = (self._hours & (1 << hour) - 1).bit_count() * len(self._inside)
         if self._hours >> hour & 1:
@@ -76,20 +76,20 @@ class _Times:
         return full
 
     def _matching_days(self, first: int, end: int) -> int:
-        """Return how many days in `[first, end)` match, a year at a time."""
+        """Return the number of matching days in `[first, end)`, counted by year."""
         total = 0
         while first < end:
             year = self._days.year_from(first)
             if year is None:
                 break
-            begin, stop = max(first, year.start), min(end, year.end)
-            if begin < stop:
-                total += (year.mask >> begin - year.start & (1 << stop - begin) - 1).bit_count()
+            start, stop = max(first, year.start), min(end, year.end)
+            if start < stop:
+                total += (year.mask >> start - year.start & (1 << stop - start) - 1).bit_count()
             first = year.end
         return total
 
     def smallest_gap(self) -> int | None:
-        """Return the least distance of two times: in an hour, from one to the next, or over midnight."""
+        """Return the least distance of two times: within an hour, between hours, or over midnight."""
         hours = list(bits_of(self._hours))
         inside = self._inside
         gaps = [later - earlier for earlier, later in pairwise(inside)]
@@ -99,7 +99,7 @@ class _Times:
         return min(gaps, default=None)
 
     def _has_neighbours(self) -> bool:
-        """Say whether two days that follow each other ever match; the calendar repeats itself."""
+        """Return whether two consecutive days ever match; the calendar is periodic."""
         first = ANY_DAY
         ended = False
         for _ in range(CYCLE_YEARS):

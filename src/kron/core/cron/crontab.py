@@ -1,4 +1,4 @@
-"""A crontab as values: which of its lines name times, in which zone, and for which command."""
+"""Crontab parsing: the entries with their times, zones and commands."""
 
 import re
 from collections.abc import Iterator
@@ -8,23 +8,22 @@ from kron.core.cron.dialect import EXTENDED, FIELD_NAMES, parse_field
 from kron.core.errors import FieldParseError
 
 CRON_TZ, TZ = "CRON_TZ", "TZ"
-# What runs when the machine starts: an entry, but not at any time.
+# An entry that runs when the machine boots, without a schedule.
 REBOOT = "@reboot"
 
 _BLANKS = re.compile(r"[ \t]+")
 _ASSIGNMENT = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([A-Za-z_][A-Za-z0-9_]*))[ \t]*=[ \t]*(.*)""", re.DOTALL)
 _VALUE = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([^ \t]*))[ \t]*(.*)""", re.DOTALL)
-# Whether a word is a field does not depend on what its `H` is derived from.
+# Whether a word is a valid field does not depend on the identity of its `H`.
 _ANY_IDENTITY = "any"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrontabEntry:
-    """One line of a crontab that names times.
+    """One entry of a crontab.
 
-    `timezone` is that of the line's own ``CRON_TZ=`` prefix, or else that of the assignment in force,
-    which stands on `zone_line`. A line that cannot be an entry has all its text as `expression`, so
-    that parsing it says what is wrong.
+    `timezone` comes from the ``CRON_TZ=`` prefix of the line, or else from the assignment in force, on
+    `zone_line`. An invalid line has all its text as `expression`, so that parsing it reports the error.
     """
 
     line: int
@@ -37,13 +36,13 @@ class CrontabEntry:
 
     @property
     def at_boot(self) -> bool:
-        """Say whether the line names the start of the machine and no time."""
+        """Return whether the entry is `@reboot`."""
         return self.expression.lower() == REBOOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Assignment:
-    """What a line ``NAME=value`` says; `rest` is what follows the value of a time zone."""
+    """A line ``NAME=value``; `rest` is the text after the value of a time zone."""
 
     name: str
     value: str
@@ -51,7 +50,7 @@ class _Assignment:
 
 
 def parse_crontab(text: str, *, has_user: bool = False) -> list[CrontabEntry]:
-    """Return the entries of a crontab in order; with `has_user` the word after the times is a user."""
+    """Parse a crontab into its entries; with `has_user` the word after the times is a user."""
     return list(_entries(text.removeprefix("\ufeff"), has_user=has_user))
 
 
@@ -77,21 +76,21 @@ def _entries(text: str, *, has_user: bool) -> Iterator[CrontabEntry]:
 
 
 def _assignment_of(body: str) -> _Assignment | None:
-    found = _ASSIGNMENT.fullmatch(body)
-    if found is None:
+    match = _ASSIGNMENT.fullmatch(body)
+    if match is None:
         return None
-    name = (found[1] or found[2] or found[3] or "").upper()
-    value = _VALUE.fullmatch(found[4])
+    name = (match[1] or match[2] or match[3] or "").upper()
+    value = _VALUE.fullmatch(match[4])
     assert value is not None, "every text is a value and a rest"
     rest = value[4] if name in (CRON_TZ, TZ) else ""
-    # Cron has no comments behind an assignment: they are part of the value, and so part of what is wrong.
+    # Cron has no comments after an assignment: they are part of the value, which is then invalid.
     if rest.startswith("#"):
-        return _Assignment(name=name, value=found[4], rest="")
+        return _Assignment(name=name, value=match[4], rest="")
     return _Assignment(name=name, value=value[1] or value[2] or value[3] or "", rest=rest)
 
 
 def _zone_in_force(zones: dict[str, tuple[str, int]]) -> tuple[str | None, int | None]:
-    """Return the zone assigned last and its line; CRON_TZ is about times alone, so it comes before TZ."""
+    """Return the zone in force and its line; CRON_TZ is specific to schedules, so it overrides TZ."""
     for name in (CRON_TZ, TZ):
         value, line = zones.get(name, ("", 0))
         if value:
@@ -100,7 +99,7 @@ def _zone_in_force(zones: dict[str, tuple[str, int]]) -> tuple[str | None, int |
 
 
 def _is_whole(text: str) -> bool:
-    """Say whether a text has enough words to name times."""
+    """Return whether a text has enough words for an expression."""
     return text.startswith("@") or len(_BLANKS.split(text)) >= 5
 
 
@@ -119,7 +118,7 @@ def _entry(number: int, raw: str, body: str, *, has_user: bool) -> CrontabEntry:
 
 
 def _are_fields(words: list[str]) -> bool:
-    """Say whether six words are the fields of an expression, seconds first."""
+    """Return whether six words are the fields of an expression, seconds first."""
     try:
         for word, name in zip(words, FIELD_NAMES[EXTENDED], strict=True):
             parse_field(word, name, EXTENDED, identity=_ANY_IDENTITY)

@@ -1,4 +1,4 @@
-"""The two dialects: text in, an `Expression` or `InvalidCronExpressionError` out."""
+"""The two dialects: parse text into an `Expression` or raise `InvalidCronExpressionError`."""
 
 from typing import NoReturn
 
@@ -19,7 +19,7 @@ ZONE_PREFIXES = ("CRON_TZ=", "TZ=")
 
 
 def parse(text: str, dialect: str = EXTENDED, *, identity: str | None = None) -> Expression:
-    """Return a cron expression as a value, or raise InvalidCronExpressionError.
+    """Parse a cron expression, or raise InvalidCronExpressionError.
 
     `identity` is what `H` is derived from; expressions without `H` ignore it.
     """
@@ -44,7 +44,7 @@ def parse(text: str, dialect: str = EXTENDED, *, identity: str | None = None) ->
 
 
 def parse_field(text: str, name: str, dialect: str = EXTENDED, *, identity: str | None = None) -> Field:
-    """Return one field as a value, or raise FieldParseError; `name` is that of the field, e.g. minute."""
+    """Parse one field, or raise FieldParseError; `name` is the field's name, e.g. minute."""
     check_choice("dialect", dialect, DIALECTS)
     check_choice("field", name, FIELD_NAMES[dialect])
     if not isinstance(text, str):
@@ -54,7 +54,7 @@ def parse_field(text: str, name: str, dialect: str = EXTENDED, *, identity: str 
 
 
 def needs_identity(text: str) -> bool:
-    """Say whether a text uses `H`, so that its meaning depends on an identity."""
+    """Return whether an expression uses `H`, so that its meaning depends on an identity."""
     return ("H" in text or "h" in text) and any(map(has_hash, text.split()))
 
 
@@ -86,7 +86,7 @@ def _parse_extended(text: str, identity: str | None) -> Expression:
         words = _expand_macro(words, text)
     if len(words) not in (5, 6):
         _refuse(text, f"must have 5 fields, or 6 with seconds first, got {len(words)}")
-    # Without `H` the identity changes nothing, and leaving it out lets expressions share their fields.
+    # Without `H` the identity has no effect, and omitting it lets expressions share their fields.
     seed = identity if identity is not None and needs_identity(text) else None
     second = parse_extended_field(words.pop(0), "second", seed) if len(words) == 6 else ON_THE_MINUTE
     minute, hour, day, month, weekday = words
@@ -113,26 +113,26 @@ def _take_zone(words: list[str], text: str) -> str | None:
 def _expand_macro(words: list[str], text: str) -> list[str]:
     name = lowered(words[0])
     if name == "@reboot":
-        _refuse(text, "has @reboot, which names no time")
+        _refuse(text, "has @reboot, which is not a time")
     if name == "@every":
         _refuse(text, "has @every; write a step instead, such as */5 * * * *")
     if len(words) > 1 or name not in MACROS:
         from difflib import get_close_matches
 
         close = get_close_matches(name, MACROS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(MACROS)}"
+        hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(MACROS)}"
         _refuse(text, f"has the macro {quoted(' '.join(words))}; {hint}")
     return MACROS[name].split(" ")
 
 
 def _words_of(text: str) -> list[str]:
-    """Split at blanks and tabs, which are the only separators cron has."""
+    """Split at spaces and tabs, the only separators of cron."""
     words = text.split()
     if " ".join(words) == text:
         return words
-    for sign in text:
-        if sign.isspace() and sign not in " \t":
-            _refuse(text, f"contains {sign!r}; only blanks and tabs may stand between fields")
+    for character in text:
+        if character.isspace() and character not in " \t":
+            _refuse(text, f"contains {character!r}; only spaces and tabs may separate fields")
     return words
 
 

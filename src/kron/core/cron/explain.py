@@ -1,7 +1,7 @@
-"""A cron expression in words: one English sentence that says exactly when it matches.
+"""A cron expression in words: one English sentence that describes exactly when it matches.
 
-The sentence is made from values alone, never from the text, so equal expressions read the same. It
-leaves nothing out: who reads it knows every matching time, so sentences differ where meanings do.
+The sentence is built from values alone, never from the text, so equal expressions read the same. It is
+complete: it determines every matching time, so expressions with different meanings read differently.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,9 +23,9 @@ Values: TypeAlias = tuple[int, ...]
 
 UTC = "UTC"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
-# What people take in at a glance: longer lists are cut in the middle, or said in another way.
+# The longest readable list: longer ones are shortened in the middle, or phrased differently.
 MAX_LISTED = 6
-# Up to here single times are plainer than "every ... from ... to ...".
+# Up to this count single times are clearer than "every ... from ... to ...".
 MAX_ALONE = 3
 MAX_STRETCHES = 3
 _NTH = ("first", "second", "third", "fourth", "fifth")
@@ -33,7 +33,7 @@ _WORKDAYS = "(Monday to Friday)"
 
 
 class Described(Protocol):
-    """What a sentence is made of; an `Expression` is one."""
+    """The input of a sentence; an `Expression` is one."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -42,25 +42,25 @@ class Described(Protocol):
 
     @property
     def either(self) -> bool:
-        """Say whether one matching day field is enough."""
+        """Return whether one matching day field is sufficient."""
         ...
 
     @property
     def timezone(self) -> str | None:
-        """Return the zone the expression itself names, if any."""
+        """Return the zone of the expression's prefix, if any."""
         ...
 
 
 def describe_expression(expression: Described, timezone: str | None = None) -> str:
-    """Return one sentence, without a full stop, that says when an expression matches.
+    """Return one sentence, without a full stop, that describes when an expression matches.
 
-    It names the time zone given, by default the one the expression itself names.
+    It names the given time zone, by default that of the expression's prefix.
     """
     *first, minute, hour, day, month, weekday = expression.fields
     second = first[0].values if first else (0,)
     times = _times(second, minute.values, hour.values)
     days = _days(day, month, weekday, either=expression.either)
-    # "Every minute every day" says nothing more than "every minute".
+    # "Every minute every day" means the same as "every minute".
     if _is_full(hour):
         days = days.removeprefix("every day").lstrip()
     sentence = f"{times} {days}".rstrip()
@@ -74,7 +74,7 @@ def describe_expression(expression: Described, timezone: str | None = None) -> s
 
 
 def _times(second: Values, minute: Values, hour: Values) -> str:
-    """Say when on a day: as a step, as single times, or by hour, minute and second."""
+    """Describe the times of day: as a step, as single times, or by hour, minute and second."""
     stretches = _stretches(second, minute, hour)
     step, alone = stretches[0].step, len(stretches) == 1
     count = len(second) * len(minute) * len(hour)
@@ -91,17 +91,17 @@ def _times(second: Values, minute: Values, hour: Values) -> str:
 
 
 def _stretches(second: Values, minute: Values, hour: Values) -> list[range]:
-    """Return the times of a day, in seconds, as stretches of even steps; if they are many, only some."""
+    """Return the times of a day, in seconds, as stretches of even steps; if there are many, only some."""
     stretches = _joined(range(value, value + 1) for value in second)
     for values, size in ((minute, _MINUTE), (hour, _HOUR)):
-        # What is already in many stretches stays so, and nobody asks how many.
+        # Too many stretches already: the exact number is not needed.
         if len(stretches) <= MAX_LISTED:
             stretches = _joined(_shift(part, value * size) for value in values for part in stretches)
     return stretches
 
 
 def _joined(parts: Iterable[range]) -> list[range]:
-    """Join ascending parts where one goes on with the step of the other."""
+    """Join ascending parts where one continues the step of the other."""
     joined: list[range] = []
     for part in parts:
         if joined:
@@ -119,13 +119,13 @@ def _shift(part: range, seconds: int) -> range:
 
 
 def _is_round(step: int) -> bool:
-    """Say whether a step fits its minute, hour or day, so that "every 7 minutes" is never said."""
+    """Return whether a step divides its minute, hour or day, so that "every 7 minutes" is never used."""
     ring = _MINUTE if step < _MINUTE else _HOUR if step < _HOUR else _DAY
     return ring % step == 0
 
 
 def _are_alike(stretches: list[range]) -> bool:
-    """Say whether several stretches can be said with one step."""
+    """Return whether several stretches have one common step."""
     steps = {part.step for part in stretches}
     return len(steps) == 1 and _is_round(steps.pop()) and all(len(part) > 1 for part in stretches)
 
@@ -137,7 +137,7 @@ def _from_to(stretches: list[range]) -> str:
 
 
 def _by_field(second: Values, minute: Values, hour: Values) -> str:
-    """Say minutes and seconds by themselves, for they recur in every hour or in several."""
+    """Describe minutes and seconds separately, since they recur in several hours."""
     hours = "every hour" if len(hour) == 24 else _numbered("hour", hour)
     if second == (0,):
         if step := _whole_step(minute):
@@ -151,7 +151,7 @@ def _by_field(second: Values, minute: Values, hour: Values) -> str:
 
 
 def _whole_step(values: Values) -> int | None:
-    """Return the step that leads evenly through the sixty values from 0, if there is one."""
+    """Return the step that covers the sixty values evenly from 0, if there is one."""
     step = 60 // len(values)
     return step if step < 60 and values == tuple(range(0, 60, step)) else None
 
@@ -168,7 +168,7 @@ def _count(number: int, name: str) -> str:
 
 
 def _clocks(times: Iterable[int]) -> list[str]:
-    """Write times of day, with seconds only where any of them has some."""
+    """Format times of day, with seconds only if any of them has some."""
     texts = [f"{time // _HOUR:02}:{time // _MINUTE % 60:02}:{time % 60:02}" for time in times]
     if all(text.endswith(":00") for text in texts):
         return [text.removesuffix(":00") for text in texts]
@@ -179,7 +179,7 @@ def _clocks(times: Iterable[int]) -> list[str]:
 
 
 def _days(day: Field, month: Field, weekday: Field, *, either: bool) -> str:
-    """Say on which days, and how the two day fields are joined where both say something."""
+    """Describe the days, and how the two day fields are joined if both are restricted."""
     free = _is_full(day), _is_full(weekday)
     if all(free) or (either and any(free)):
         return f"every day{_in(month)}"
@@ -225,7 +225,7 @@ def _any_weekday(weekday: Field) -> str:
 
 
 def _weekdays(weekday: Field, conjunction: str = "and") -> str:
-    """Name weekdays, the week beginning on Monday."""
+    """Name weekdays, with weeks that start on Monday."""
     values = tuple(sorted(value or 7 for value in weekday.values))
     return _listed(_unwrapped(values, 7), lambda value: WEEKDAY_NAMES[value % 7].title(), conjunction)
 
@@ -239,7 +239,7 @@ def _in(month: Field) -> str:
 
 
 def _only_in(month: Field) -> str:
-    """Name the months of a list of days, all of which they hold for."""
+    """Name the months that a whole list of days is restricted to."""
     return "" if _is_full(month) else f", but only in {_months(month)}"
 
 
@@ -248,14 +248,14 @@ def _of(month: Field) -> str:
 
 
 def _marked(field: Field) -> list[str]:
-    """Name the days that depend on the month, without those that plain weekdays include."""
+    """Name the days that depend on the month, without those that plain weekdays cover."""
     marks = sorted(field.marks, key=_rank)
     plain = set(bits_of(field.mask))
     return [_mark(mark) for mark in marks if not (isinstance(mark, NthWeekday) and mark.weekday in plain)]
 
 
 def _rank(mark: Mark) -> tuple[int, int]:
-    """Order marks so that "nearest to" comes last and what follows cannot be taken to belong to it."""
+    """Order marks so that "nearest to" comes last and cannot be read as applying to others."""
     match mark:
         case LastDay(back=back):
             return 0, back
@@ -280,7 +280,7 @@ def _mark(mark: Mark) -> str:
 
 
 def _listed(values: Values, write: Callable[[int], str], conjunction: str = "and") -> str:
-    """Write ascending values: three or more in a row become a range, a long even list is cut."""
+    """Format ascending values: three or more in a row become a range, a long even list is shortened."""
     steps = {after - before for before, after in pairwise(values)}
     if len(steps) == 1 and 1 not in steps:
         return _chain(_shortened([write(value) for value in values]), conjunction)
@@ -301,7 +301,7 @@ def _runs(values: Values) -> list[range]:
 
 
 def _unwrapped(values: Values, size: int) -> Values:
-    """Let a run that goes on over the end of its ring be one, such as Sunday to Thursday."""
+    """Join a run that wraps around the end of its range, such as Sunday to Thursday."""
     runs = _runs(values)
     if len(runs) != 2 or values[-1] - values[0] != size - 1:
         return values
@@ -309,7 +309,7 @@ def _unwrapped(values: Values, size: int) -> Values:
 
 
 def _shortened(words: list[str]) -> list[str]:
-    """Cut an even list in the middle: its first three and its last say what is between."""
+    """Shorten an even list in the middle: its first three and its last determine the rest."""
     return words if len(words) <= MAX_LISTED else [f"{', '.join(words[:3])}, ... {words[-1]}"]
 
 

@@ -1,4 +1,4 @@
-"""A cron expression as a value: six fields and the day rule that joins them."""
+"""A parsed cron expression: six fields and the day rule that joins them."""
 
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -11,10 +11,10 @@ ON_THE_MINUTE = Field(SECOND, 1)
 FiveFields: TypeAlias = tuple[Field, Field, Field, Field, Field]
 
 
-# A value like the others; but `frozen` took a third of the time of parsing, so here the types forbid writing.
+# Immutable by type only: `frozen` took a third of the parsing time.
 @dataclass(slots=True, init=False, unsafe_hash=True)
 class Expression:
-    """Which local times match. Equal expressions match the same times; the text they came from may differ."""
+    """The local times that match. Equal expressions match the same times; their texts may differ."""
 
     second: Final[Field]
     minute: Final[Field]
@@ -48,22 +48,22 @@ class Expression:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """Return the five or, where seconds were given, six fields in order."""
+        """Return the five fields in order, or six with seconds."""
         five = (self.minute, self.hour, self.day, self.month, self.weekday)
         return five if self.second == ON_THE_MINUTE else (self.second, *five)
 
     @property
     def either(self) -> bool:
-        """Say whether one matching day field is enough.
+        """Return whether one matching day field is sufficient.
 
-        If either day field begins with `*` both must match, else either may (Vixie cron; for the
-        strict dialect, where `*` stands alone, this is SPEC 1: Day-of-Month/Day-of-Week Semantics).
+        If either day field starts with `*` both must match, else one is sufficient (Vixie cron; for the
+        strict dialect, where `*` is alone, this is SPEC 1: Day-of-Month/Day-of-Week Semantics).
         """
         return not (self.day.star or self.weekday.star)
 
     def describe(self) -> str:
-        """Return one English sentence that says exactly which times match, without a full stop."""
-        # Only people ask for it, so parsing does not wait for its module.
+        """Return one English sentence, without a full stop, that describes exactly the matching times."""
+        # Imported on use, so that parsing does not load it.
         from kron.core.cron.explain import describe_expression
 
         return describe_expression(self)

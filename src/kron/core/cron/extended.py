@@ -1,4 +1,4 @@
-"""The dialect people write: steps, names, seconds, macros, `L`, `W`, `#` and `H` on top of the strict one."""
+"""The extended dialect: the strict one plus steps, names, seconds, macros, `L`, `W`, `#` and `H`."""
 
 import re
 from functools import lru_cache
@@ -39,10 +39,10 @@ MACROS = {
 }
 
 _UNIT_OF = {unit.name: unit for unit in (SECOND, *UNITS)}
-# Days every month has, so that a hashed day of the month is never lost.
+# The days of every month, so that a hashed day always exists.
 HASHED_DAYS = (1, 28)
 
-# Compiled when first needed, which is seldom.
+# Compiled on first use, which is rare.
 _HASH = r"(?i)h(?:\(([^()]*)\))?(?:/(.*))?"
 _DAY_MARK = r"(?i)(?:l(?:-([0-9]+))?|([0-9]+|l)w)"
 _WEEKDAY_MARK = r"(?i)([0-9]+|[a-z]{3,})(?:#(.*)|l)"
@@ -50,9 +50,9 @@ _WEEKDAY_MARK = r"(?i)([0-9]+|[a-z]{3,})(?:#(.*)|l)"
 
 @lru_cache(maxsize=8192)
 def parse_extended_field(text: str, name: str, identity: str | None = None) -> Field:
-    """Return one field of an extended expression, or raise FieldParseError.
+    """Parse one field of an extended expression, or raise FieldParseError.
 
-    Only `H` asks for the identity; pass None for fields without it, so that they are shared.
+    Only `H` uses the identity; pass None for fields without it, so that they are shared.
     """
     unit = _UNIT_OF[name]
     mask = 0
@@ -69,15 +69,15 @@ def parse_extended_field(text: str, name: str, identity: str | None = None) -> F
 
 
 def has_hash(text: str) -> bool:
-    """Say whether a field uses `H`."""
+    """Return whether a field uses `H`."""
     return any(re.fullmatch(_HASH, item) for item in text.split(","))
 
 
 def _mask_of(item: str, text: str, unit: Unit, identity: str | None) -> int:
     if item == "*":
         return unit.full
-    if item[:1] in ("H", "h") and (found := re.fullmatch(_HASH, item)):
-        return _hashed(found[1], found[2], text=text, unit=unit, identity=identity)
+    if item[:1] in ("H", "h") and (match := re.fullmatch(_HASH, item)):
+        return _hashed(match[1], match[2], text=text, unit=unit, identity=identity)
     bounds, slash, step_word = item.partition("/")
     step = _step_of(step_word, item, text, unit) if slash else 1
     if bounds == "*":
@@ -89,7 +89,7 @@ def _mask_of(item: str, text: str, unit: Unit, identity: str | None) -> int:
         refuse_shape(bounds, text=text, unit=unit)
     low = _value_of(low_word, bounds, text, unit)
     if not dash and slash and unit is WEEKDAY and low == 7:
-        # From 7 to the end there is only 7.
+        # The range from 7 to the end has only 7.
         return 1
     if not dash:
         return ring_of(low % _modulus(unit), unit.high, step, unit) if slash else 1 << low % _modulus(unit)
@@ -137,22 +137,22 @@ def _value_of(word: str, item: str, text: str, unit: Unit) -> int:
 
 
 def _mark_of(item: str, text: str, unit: Unit) -> Mark | None:
-    """Return an item as a day that depends on the month, or None where it is none."""
-    if unit is DAY and (found := re.fullmatch(_DAY_MARK, item)):
-        if found[2]:
-            last = found[2] in "lL"
-            return NearestWorkday(None if last else _in_range(found[2], text, DAY))
-        back = number_of(found[1]) if found[1] else 0
+    """Parse an item as a day that depends on the month, or return None."""
+    if unit is DAY and (match := re.fullmatch(_DAY_MARK, item)):
+        if match[2]:
+            last = match[2] in "lL"
+            return NearestWorkday(None if last else _in_range(match[2], text, DAY))
+        back = number_of(match[1]) if match[1] else 0
         if back > 30:
             refuse(text, unit, f"has {quoted(item)}; a month has at most 30 days before its last")
         return LastDay(back)
-    if unit is WEEKDAY and (found := re.fullmatch(_WEEKDAY_MARK, item)):
-        weekday = _value_of(found[1], item, text, unit) % 7
-        if found[2] is None:
+    if unit is WEEKDAY and (match := re.fullmatch(_WEEKDAY_MARK, item)):
+        weekday = _value_of(match[1], item, text, unit) % 7
+        if match[2] is None:
             return NthWeekday(weekday, None)
-        if not is_decimal(found[2]) or not 1 <= number_of(found[2]) <= 5:
+        if not is_decimal(match[2]) or not 1 <= number_of(match[2]) <= 5:
             refuse(text, unit, f"has {quoted(item)}; the number after # is 1 to 5")
-        return NthWeekday(weekday, number_of(found[2]))
+        return NthWeekday(weekday, number_of(match[2]))
     return None
 
 
@@ -161,12 +161,12 @@ def _in_range(word: str, text: str, unit: Unit) -> int:
 
 
 def _hashed(bounds: str | None, step: str | None, *, text: str, unit: Unit, identity: str | None) -> int:
-    """Return the value or values `H` stands for: fixed for an identity, spread over identities."""
+    """Return the value or values of `H`: fixed for an identity, distributed over identities."""
     if identity is None:
         refuse(
             text,
             unit,
-            'uses "H", which needs an identity to be derived from; give it one (identity=, --identity)',
+            'uses "H", which is derived from an identity; pass one (identity=, --identity)',
         )
     low, high = HASHED_DAYS if unit is DAY else (unit.low, unit.high)
     if bounds is not None:
@@ -194,7 +194,7 @@ def _hash_bounds(bounds: str, text: str, unit: Unit) -> tuple[int, int]:
 
 
 def _refuse_word(word: str, item: str, text: str, unit: Unit) -> NoReturn:
-    """Refuse what is neither a number nor a name, with the remedy that fits best."""
+    """Raise for a word that is neither a number nor a name, with the most specific remedy."""
     upper = word.upper()
     if "?" in word:
         refuse(text, unit, f"has {quoted(item)}; use * for any {unit.name}")

@@ -1,4 +1,4 @@
-"""One field of a cron expression: the values it allows, whatever dialect it was written in."""
+"""One field of a cron expression: the values it allows, in either dialect."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,26 +16,26 @@ def mask_of(values: Iterable[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a field counts: its name, its range, and the names its values have."""
+    """The unit of a field: its name, its range, and the names of its values."""
 
     name: str
     low: int
     high: int
     names: tuple[str, ...] = field(default=(), compare=False)
-    # How many values there are, the mask of all, and each by its digits, as nearly everybody writes them.
+    # The number of values, the mask of all, and each value by its plain digits, the usual spelling.
     size: int = field(init=False, compare=False, repr=False)
     full: int = field(init=False, compare=False, repr=False)
     plain: dict[str, int] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derive what parsing asks for all the time."""
+        """Precompute the values that parsing needs."""
         values = range(self.low, self.high + 1)
         object.__setattr__(self, "size", len(values))
         object.__setattr__(self, "full", mask_of(values))
         object.__setattr__(self, "plain", {str(value): value for value in values})
 
     def value_of(self, name: str) -> int | None:
-        """Return the value a name stands for, in any case, short or long."""
+        """Return the value of a name in any case, short or long."""
         folded = lowered(name)
         for value, known in enumerate(self.names, self.low):
             if folded in (known, known[:3]):
@@ -60,7 +60,7 @@ UNITS = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
 @dataclass(frozen=True, slots=True)
 class LastDay:
-    """`L` and `L-n`: so many days before the last of the month."""
+    """`L` and `L-n`: the last day of the month, or n days before it."""
 
     back: int
 
@@ -96,7 +96,7 @@ Mark: TypeAlias = LastDay | NearestWorkday | NthWeekday
 class Field:
     """The values of one field: bit v of `mask` is set when v is allowed.
 
-    `star` says that the text began with `*`, which only the day rule asks. `marks` are the days that
+    `star` says that the text starts with `*`, which only the day rule uses. `marks` are the days that
     depend on the month.
     """
 
@@ -126,7 +126,7 @@ class Field:
 
 
 def lowered(word: str) -> str:
-    """Return a word in small letters; letters that only fold to ASCII stay what they are."""
+    """Return a word in lower case; non-ASCII words are unchanged, because some fold to ASCII."""
     return word.lower() if word.isascii() else word
 
 
@@ -151,7 +151,7 @@ def mirrored(mask: int, size: int) -> int:
 
 
 def runs_of(values: Iterable[int]) -> list[str]:
-    """Write ascending values as cron does: three or more in a row become a range."""
+    """Format ascending values as cron items: three or more in a row become a range."""
     runs: list[list[int]] = []
     for value in values:
         if runs and value == runs[-1][-1] + 1:

@@ -1,4 +1,4 @@
-"""One item of a field's list: reading its numbers, and saying what is wrong with it."""
+"""One item of a field's list: parsing its numbers, and the error for an invalid one."""
 
 import re
 from typing import NoReturn
@@ -6,12 +6,12 @@ from typing import NoReturn
 from kron.core.cron.field import MONTH, WEEKDAY, Unit, mask_of, runs_of
 from kron.core.errors import FieldParseError
 
-# More digits than any value has, leading zeros aside: larger numbers are not even converted.
+# More digits than any value has, leading zeros aside: larger numbers are not converted in full.
 MAX_DIGITS = 4
-# What a message quotes of a text; longer ones are cut so that the message stays one line.
+# The most characters that a message quotes, so that it stays one line.
 MAX_QUOTED = 40
 
-# Only messages need these, so they are compiled when first used.
+# Used by error messages only, so they are compiled on first use.
 _STEP = r"(?:\*|([0-9]{1,2})(?:-([0-9]{1,2}))?)?/([0-9]{1,3})"
 _WORD = r"[A-Za-z]{2,}"
 
@@ -22,23 +22,23 @@ def refuse(text: str, unit: Unit, reason: str) -> NoReturn:
 
 
 def quoted(text: str) -> str:
-    """Quote a part of the input, cut where it is long."""
+    """Quote a part of the input, truncated if it is long."""
     return f'"{text}"' if len(text) <= MAX_QUOTED else f'"{text[:MAX_QUOTED]}..."'
 
 
 def is_decimal(word: str) -> bool:
-    """Say whether a word consists of ASCII digits only."""
+    """Return whether a word consists of ASCII digits only."""
     return word.isascii() and word.isdigit()
 
 
 def number_of(word: str) -> int:
-    """Return the value of ASCII digits; leading zeros are legal, however many."""
+    """Return the value of ASCII digits; any number of leading zeros is legal."""
     digits = word.lstrip("0")[:MAX_DIGITS]
     return int(digits) if digits else 0
 
 
 def check_range(value: int, word: str, *, text: str, unit: Unit) -> int:
-    """Return a value that lies in the unit's range, or refuse it."""
+    """Return a value if it is in the unit's range, else raise."""
     if unit.low <= value <= unit.high:
         return value
     if unit is WEEKDAY and value == 7:
@@ -47,13 +47,13 @@ def check_range(value: int, word: str, *, text: str, unit: Unit) -> int:
 
 
 def quoted_number(word: str) -> str:
-    """Write a number for a message, without its leading zeros and cut where it is long."""
+    """Format a number for a message, without leading zeros and truncated if it is long."""
     digits = word.lstrip("0") or "0"
     return digits if len(digits) <= MAX_QUOTED else f"{digits[:MAX_QUOTED]}..."
 
 
 def refuse_shape(item: str, *, text: str, unit: Unit) -> NoReturn:
-    """Refuse an item that is empty, or whose numbers are not decimal, for the reason that fits best."""
+    """Raise for an item that is empty or has a non-decimal number, with the most specific reason."""
     if not item:
         refuse(text, unit, f"has an empty list item in {quoted(text)}" if text else "is empty")
     low, dash, high = item.partition("-")
@@ -70,24 +70,24 @@ def refuse_shape(item: str, *, text: str, unit: Unit) -> NoReturn:
 
 
 def values_of_step(item: str, unit: Unit) -> str | None:
-    """Write out the values a step stands for, or None where it is no step."""
-    found = re.fullmatch(_STEP, item)
-    if found is None or not int(found[3]):
+    """Format the values of a step as a list, or return None if it is not a step."""
+    match = re.fullmatch(_STEP, item)
+    if match is None or not int(match[3]):
         return None
-    low = int(found[1]) if found[1] else unit.low
-    high = int(found[2]) if found[2] else unit.high
+    low = int(match[1]) if match[1] else unit.low
+    high = int(match[2]) if match[2] else unit.high
     if not unit.low <= low <= high <= unit.high:
         return None
-    return ",".join(runs_of(range(low, high + 1, int(found[3]))))
+    return ",".join(runs_of(range(low, high + 1, int(match[3]))))
 
 
 def unwrapped(low: int, high: int, unit: Unit) -> str:
-    """Write a range that wraps around as one that does not."""
+    """Format a range that wraps around as items that do not."""
     return ",".join(runs_of(v for v in range(unit.low, unit.high + 1) if v >= low or v <= high))
 
 
 def named_value(item: str) -> tuple[str, Unit, int] | None:
-    """Return the first month or weekday name in an item, and what it stands for."""
+    """Return the first month or weekday name in an item, with its unit and value."""
     for word in re.findall(_WORD, item):
         for unit in (MONTH, WEEKDAY):
             if (value := unit.value_of(word)) is not None:
@@ -96,7 +96,7 @@ def named_value(item: str) -> tuple[str, Unit, int] | None:
 
 
 def ring_of(low: int, high: int, step: int, unit: Unit) -> int:
-    """Return the mask of a range by steps, going on at the unit's start when it wraps around."""
+    """Return the mask of a range with a step, continued at the unit's start if it wraps around."""
     if low > high:
         high += unit.size
     elif step == 1:

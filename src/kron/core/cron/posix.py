@@ -1,4 +1,4 @@
-"""The strict dialect: SPEC 1's grammar and its nine reasons to refuse, to the letter."""
+"""The strict dialect: exactly SPEC 1's grammar and its nine reasons for rejection."""
 
 import re
 from functools import lru_cache
@@ -19,13 +19,13 @@ from kron.core.cron.item import (
 
 _UNIT_OF = {unit.name: unit for unit in UNITS}
 
-_SIGNS = r"(?i)[?#]|(?<![a-z])(?:lw|[lwh])(?![a-z])"
+_TOKENS = r"(?i)[?#]|(?<![a-z])(?:lw|[lwh])(?![a-z])"
 _INSTEAD = {"?": "use * for any day", "H": "write a number"}
 
 
 @lru_cache(maxsize=8192)
 def parse_posix_field(text: str, name: str) -> Field:
-    """Return one field of a strict expression, or raise FieldParseError."""
+    """Parse one field of a strict expression, or raise FieldParseError."""
     unit = _UNIT_OF[name]
     if text == "*":
         return Field(unit, unit.full, star=True)
@@ -33,7 +33,7 @@ def parse_posix_field(text: str, name: str) -> Field:
     for item in text.split(","):
         value = unit.plain.get(item)
         mask |= _mask_of(item, text, unit) if value is None else 1 << value
-    # Only the day rule tells `*` from a list of everything; elsewhere they are the same value.
+    # Only the day rule distinguishes `*` from a full list; in other fields they are equal.
     return Field(unit, mask, star=mask == unit.full and unit not in (DAY, WEEKDAY))
 
 
@@ -52,7 +52,7 @@ def _mask_of(item: str, text: str, unit: Unit) -> int:
 
 
 def _refuse_item(item: str, text: str, unit: Unit) -> NoReturn:
-    """Refuse an item that is neither a number nor a range, naming the syntax it was meant to be."""
+    """Raise for an item that is neither a number nor a range, naming the syntax it resembles."""
     if "/" in item:
         values = values_of_step(item, unit)
         remedy = f"write {values}" if values else "list the values"
@@ -65,8 +65,8 @@ def _refuse_item(item: str, text: str, unit: Unit) -> NoReturn:
         refuse(text, unit, f"uses the name {quoted(word)}, which POSIX cron does not have; {remedy}")
     if item.startswith("@"):
         refuse(text, unit, f"uses the macro {quoted(item)}, which POSIX cron does not have")
-    if found := re.search(_SIGNS, item):
-        token = found[0].upper()
+    if match := re.search(_TOKENS, item):
+        token = match[0].upper()
         remedy = _INSTEAD.get(token, "list the days")
         refuse(text, unit, f'uses the token "{token}", which POSIX cron does not have; {remedy}')
     refuse_shape(item, text=text, unit=unit)

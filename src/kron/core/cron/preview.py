@@ -1,4 +1,4 @@
-"""Coming times as people want to see them: what a change of the clocks drops, doubles or moves is said."""
+"""Upcoming times for people, with the effects of clock changes: dropped, repeated and moved times."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from kron.core.time.zone import Transition, wall_time
 
 
 class Mark(StrEnum):
-    """What a change of the clocks does to a time."""
+    """The effect of a clock change on a time."""
 
     SKIPPED = "skipped"
     MOVED = "moved"
@@ -24,9 +24,9 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a preview: an occurrence, or (without an instant) one that a change of clocks took away.
+    """One line of a preview: an occurrence, or (without an instant) one that a clock change removed.
 
-    `at` is where it stands among others.
+    `at` is its sort key.
     """
 
     at: EpochSeconds = field(compare=False)
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What one change of a zone's offset does to a schedule: which wall times it skips or shows twice."""
+    """The effect of one transition on a schedule: the wall times it skips or repeats."""
 
     change: Transition
     first: datetime
@@ -48,12 +48,12 @@ class Effect:
 
     @property
     def is_gap(self) -> bool:
-        """Say whether wall times are skipped, not repeated."""
+        """Return whether wall times are skipped, not repeated."""
         return self.change.size > 0
 
 
 def effects(schedule: Schedule, start: EpochSeconds, end: EpochSeconds) -> Iterator[Effect]:
-    """Yield the changes in `[start, end)` that skip or repeat a wall time of the schedule."""
+    """Yield the transitions in `[start, end)` that skip or repeat a wall time of the schedule."""
     for change in schedule.plan.zone.changes(start, end):
         walls = sorted((change.at + change.before, change.at + change.after))
         matching = list(seconds_between(schedule.plan.on_walls(), walls[0], walls[1]))
@@ -67,11 +67,11 @@ def effects(schedule: Schedule, start: EpochSeconds, end: EpochSeconds) -> Itera
 
 
 def preview(schedule: Schedule, start: EpochSeconds, count: int) -> list[Line]:
-    """Return the first occurrences at or after an instant, with what the clocks do to them."""
+    """Return the first occurrences at or after an instant, with the effects of clock changes."""
     instants = list(islice(seconds_between(schedule.plan, start, None), count))
     if not instants:
         return []
-    # The largest change is a day long, and what it repeats begins that long before it.
+    # The largest transition is a day, and the times it repeats start that long before it.
     near = list(effects(schedule, start - DAY, instants[-1] + DAY + 1))
     lost = [line for effect in near if (line := _lost(schedule, effect))]
     lines = [line for line in lost if start <= line.at <= instants[-1]]
@@ -80,7 +80,7 @@ def preview(schedule: Schedule, start: EpochSeconds, count: int) -> list[Line]:
 
 
 def changes_ahead(schedule: Schedule, start: EpochSeconds, end: EpochSeconds) -> list[Line]:
-    """Return what the changes of the clocks in `[start, end)` do to a schedule, one or two lines for each."""
+    """Return the effects of the transitions in `[start, end)`, one or two lines for each."""
     lines: list[Line] = []
     for effect in effects(schedule, start, end):
         lost = _lost(schedule, effect)
@@ -90,9 +90,9 @@ def changes_ahead(schedule: Schedule, start: EpochSeconds, end: EpochSeconds) ->
             lines.append(_line_of(schedule, effect.change.at, [effect]))
         else:
             first = effect.change.at + effect.change.size
-            found = seconds_between(schedule.plan, first, first - 2 * effect.change.size)
-            showings = [_line_of(schedule, instant, [effect]) for instant in found]
-            lines += [showings[0], showings[effect.count]]
+            instants = seconds_between(schedule.plan, first, first - 2 * effect.change.size)
+            repeated = [_line_of(schedule, instant, [effect]) for instant in instants]
+            lines += [repeated[0], repeated[effect.count]]
     return lines
 
 
@@ -102,25 +102,25 @@ def _line_of(schedule: Schedule, instant: EpochSeconds, near: list[Effect]) -> L
     for effect in near:
         at, size = effect.change.at, effect.change.size
         if schedule.dst_gap == NEXT and size > 0 and instant == at:
-            mark, note = Mark.MOVED, f"{_times(effect)} moved here: {_story(effect.change)}"
+            mark, note = Mark.MOVED, f"{_times(effect)} moved here: {_cause(effect.change)}"
         elif schedule.dst_repeat == BOTH and at + size <= instant < at:
-            mark, note = Mark.FIRST_OF_TWO, f"first of two: {_story(effect.change)}"
+            mark, note = Mark.FIRST_OF_TWO, f"first of two: {_cause(effect.change)}"
         elif schedule.dst_repeat == BOTH and at <= instant < at - size:
-            mark, note = Mark.SECOND_OF_TWO, f"second of two: {_story(effect.change)}"
+            mark, note = Mark.SECOND_OF_TWO, f"second of two: {_cause(effect.change)}"
     wall = wall_time(instant, offset)
     return Line(at=instant, instant=instant, wall=wall, offset=offset, mark=mark, note=note)
 
 
 def _lost(schedule: Schedule, effect: Effect) -> Line | None:
-    """Return the line for what a change takes away, if it takes anything."""
-    change, story = effect.change, _story(effect.change)
+    """Return the line for the times that a transition removes, if any."""
+    change, cause = effect.change, _cause(effect.change)
     if effect.is_gap and schedule.dst_gap != NEXT:
-        note = f"{_times(effect)} skipped: {story}"
+        note = f"{_times(effect)} skipped: {cause}"
         at, offset, mark = change.at, change.before, Mark.SKIPPED
         return Line(at=at, instant=None, wall=effect.first, offset=offset, mark=mark, note=note)
     if not effect.is_gap and schedule.dst_repeat != BOTH:
         second = schedule.dst_repeat == FIRST
-        note = f"{'second' if second else 'first'} {_times(effect)} left out: {story}"
+        note = f"{'second' if second else 'first'} {_times(effect)} left out: {cause}"
         offset = change.after if second else change.before
         at, mark = (effect.first - wall_time(offset, 0)) // SECOND, Mark.LEFT_OUT
         return Line(at=at, instant=None, wall=effect.first, offset=offset, mark=mark, note=note)
@@ -133,7 +133,7 @@ def _times(effect: Effect) -> str:
     return f"{clock_text(effect.first)} to {clock_text(effect.last)} ({effect.count} times)"
 
 
-def _story(change: Transition) -> str:
+def _cause(change: Transition) -> str:
     before, after = wall_time(change.at, change.before), wall_time(change.at, change.after)
     day = "" if before.date() == after.date() else f"{after:%d %b} "
     way = "forward" if change.size > 0 else "back"
@@ -141,5 +141,5 @@ def _story(change: Transition) -> str:
 
 
 def clock_text(wall: datetime) -> str:
-    """Write a time of day, with seconds only where there are any."""
+    """Format a time of day, with seconds only if they are not zero."""
     return f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"

@@ -16,17 +16,17 @@ from kron.core.time.instant import DAY, EPOCH, EpochSeconds, datetime_of, rfc333
 from kron.core.time.zone import Zone, zone_of
 
 UTC = "UTC"
-# This is `datetime_of` without its detours: the one call made for every answer.
+# An inlined `datetime_of`, called for every result.
 _at, _UTC = datetime.fromtimestamp, EPOCH.tzinfo
 _write = object.__setattr__
 
 
 class Plan(Walk):
-    """An expression in a zone, ready to be asked; in whole seconds since 1970.
+    """An expression compiled for a zone; in whole seconds since 1970.
 
-    Plans are shared: schedules with the same text, zone and options have the same plan, so what many
-    schedules ask at one instant is computed once (`next_times`). A plan is its own walk forward; the
-    walk back is made when it is first asked for.
+    Plans are shared: schedules with the same text, zone and options have the same plan, so a time that many
+    schedules need at one instant is computed once (`next_times`). A plan is itself the forward walk; the
+    backward walk is created on first use.
     """
 
     __slots__ = ("_back", "dst", "expression", "zone")
@@ -45,7 +45,7 @@ class Plan(Walk):
         self._back: Walk | None = None
 
     def prev_at_or_before(self, instant: EpochSeconds) -> EpochSeconds | None:
-        """Return the last match not later than an instant, or None where the calendar begins after it."""
+        """Return the last match not later than an instant, or None at the start of the calendar."""
         if self._back is None:
             self._back = walk_back(self.expression, timeline_of(self.zone, *self.dst, backwards=True))
         found = self._back.next_after(~instant - 1)
@@ -57,13 +57,13 @@ class Plan(Walk):
 
 
 class Schedule:
-    """A cron expression in a time zone, with what to do where the clocks change.
+    """A cron expression in a time zone, with its DST options.
 
     `timezone` is an IANA name, by default that of the expression's `CRON_TZ=` prefix or else UTC.
     `dialect` is ``extended`` or ``posix``; `identity` is what `H` is derived from. By default the
-    schedule is literal: a wall time that is skipped has no occurrence and a repeated one has two.
-    `dst_gap="next"` moves what is skipped to the end of the gap; `dst_repeat="first"` or ``"last"``
-    keeps one of two.
+    schedule is literal: a skipped wall time has no occurrence and a repeated one has two.
+    `dst_gap="next"` moves skipped times to the end of the gap; `dst_repeat="first"` or ``"last"`` keeps
+    one of two.
     """
 
     __slots__ = ("_given", "plan")
@@ -81,7 +81,7 @@ class Schedule:
         dst_gap: str = SKIP,
         dst_repeat: str = BOTH,
     ) -> None:
-        """Check everything; what exists is valid."""
+        """Validate all arguments, so that every instance is valid."""
         if not (dialect in DIALECTS and dst_gap in GAP_CHOICES and dst_repeat in REPEAT_CHOICES):
             check_choice("dialect", dialect, DIALECTS)
             check_choice("dst_gap", dst_gap, GAP_CHOICES)
@@ -92,7 +92,7 @@ class Schedule:
             parse(text, dialect)
         if identity is not None and (fault := identity_fault(identity)):
             raise InvalidOptionError(option="identity", value=ascii(identity)[1:-1], reason=fault)
-        # Without `H` the identity changes nothing, and leaving it out lets jobs share the plan.
+        # Without `H` the identity has no effect, and omitting it lets jobs share the plan.
         seed = identity if identity is not None and needs_identity(text) else None
         plan = _plan_of(text, timezone, dialect, seed, dst_gap, dst_repeat)
         _write(self, "plan", plan)
@@ -100,7 +100,7 @@ class Schedule:
 
     @property
     def text(self) -> str:
-        """Return the expression as it was given."""
+        """Return the expression as given."""
         return self._given[0]
 
     @property
@@ -110,22 +110,22 @@ class Schedule:
 
     @property
     def dialect(self) -> str:
-        """Return the dialect the text was read in."""
+        """Return the dialect of the text."""
         return self._given[2]
 
     @property
     def identity(self) -> str | None:
-        """Return what `H` is derived from."""
+        """Return the identity that `H` is derived from."""
         return self._given[3]
 
     @property
     def dst_gap(self) -> str:
-        """Return what becomes of times that the clocks jump over."""
+        """Return the option for skipped times: ``skip`` or ``next``."""
         return self._given[4]
 
     @property
     def dst_repeat(self) -> str:
-        """Return which of times shown twice count."""
+        """Return the option for repeated times: ``both``, ``first`` or ``last``."""
         return self._given[5]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -155,7 +155,7 @@ class Schedule:
     def next_after(self, instant: datetime) -> datetime:
         """Return the first occurrence strictly later than an aware datetime, in UTC."""
         try:
-            # `seconds_of` without its checks: what it would refuse finds nothing, and is refused then.
+            # An inlined `seconds_of` without its checks: an invalid instant is rejected below.
             since = instant - EPOCH
             found = self.plan.next_after(since.days * DAY + since.seconds)
         except (TypeError, AttributeError, OverflowError):
@@ -172,12 +172,12 @@ class Schedule:
         return _at(found, _UTC)
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
-        """Yield the occurrences in `[start, end)`, oldest first, one at a time as they are asked for."""
+        """Yield the occurrences in `[start, end)`, oldest first, computed lazily."""
         first, stop = seconds_from(start), seconds_from(end)
         return map(datetime_of, seconds_between(self.plan, first, stop))
 
     def describe(self) -> str:
-        """Return one English sentence that says when, in which zone, and what clock changes do if chosen."""
+        """Return one English sentence with the times, the zone, and the non-default DST options."""
         from kron.core.cron.explain import describe_expression
 
         sentence = describe_expression(self.expression, self.timezone)
@@ -209,7 +209,7 @@ def next_seconds(plans: Sequence[Plan], after: EpochSeconds) -> list[EpochSecond
 
 
 def seconds_between(plan: Plan, start: EpochSeconds, end: EpochSeconds | None) -> Iterator[EpochSeconds]:
-    """Yield a plan's occurrences in `[start, end)`, or from `start` on, in whole seconds."""
+    """Yield a plan's occurrences in `[start, end)`, or all from `start`, in whole seconds."""
     found = plan.next_after(start - 1)
     while found is not None and (end is None or found < end):
         yield found

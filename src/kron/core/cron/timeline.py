@@ -1,7 +1,7 @@
-"""A zone as one schedule sees it: its spans, changed by the schedule's DST options.
+"""A zone under the DST options of a schedule: its spans, with gaps and folds resolved.
 
-Whatever the options are, what remains is a list of stretches of constant offset, so the search that
-walks it knows nothing of daylight saving time.
+With any options the result is a list of stretches of constant offset, so the search over it needs no
+knowledge of daylight saving time.
 """
 
 from collections.abc import Iterator
@@ -31,9 +31,9 @@ class Stretch(NamedTuple):
 
 
 class Timeline:
-    """The stretches of one zone under two DST options; make it with `timeline_of`, which shares them.
+    """The stretches of one zone under two DST options; use `timeline_of`, which shares instances.
 
-    `mirrored`, time runs backwards: instant t is known as `~t`, so that what came before comes next.
+    If `mirrored`, time runs backwards: instant t is represented as `~t`, so the previous one is next.
     """
 
     __slots__ = ("_gap", "_mirrored", "_repeat", "_years", "latest", "zone")
@@ -44,8 +44,8 @@ class Timeline:
         self._repeat = repeat
         self._mirrored = mirrored
         self._years: dict[int, tuple[Stretch, ...]] = {}
-        # The last answer, where a new schedule begins to look: those of one zone mostly ask about one moment.
-        # Replaced as a whole; start, end and offset.
+        # The last result (start, end, offset), where a new schedule starts its search: schedules of one zone
+        # mostly search near one instant. Replaced atomically.
         self.latest = (0, 0, 0)
 
     def stretch_from(self, instant: int) -> Stretch | None:
@@ -63,7 +63,7 @@ class Timeline:
                     if stretch.walls is None:
                         self.latest = stretch[:3]
                     return stretch
-            # Only a hole at the very end of a year leads here.
+            # Reached only if a hole ends the year.
             start, end = year_bounds(year)
             instant = ~start + 1 if self._mirrored else end
 
@@ -102,7 +102,7 @@ def _mirror(stretch: Stretch) -> Stretch:
 
 
 def _hole_of(fold: Transition, repeat: str) -> tuple[EpochSeconds, EpochSeconds]:
-    """Return the instants `[start, end)` around a fold that do not count."""
+    """Return the instants `[start, end)` of a fold that are excluded."""
     if repeat == FIRST:
         return fold.at, fold.at - fold.size
     if repeat == LAST:

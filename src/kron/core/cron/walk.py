@@ -1,7 +1,7 @@
-"""Walking time: the first matching instant after another, in either direction.
+"""The search: the first matching instant after another, in either direction.
 
-There is one search, and it goes forward. To go back, the world is mirrored: instant `t` becomes
-`~t`, so days, hours and stretches run the other way and the same code finds the previous match.
+There is one search, and it goes forward. To go back, time is mirrored: instant `t` becomes `~t`, so
+days, hours and stretches run the other way and the same code finds the previous match.
 """
 
 from bisect import bisect_left
@@ -14,22 +14,22 @@ from kron.core.cron.year import MatchingDays
 from kron.core.time.instant import DAY
 
 HOUR = 3600
-# Later than every instant in both directions: what a search answers that found nothing.
+# Later than every instant in both directions: the result of a search without a match.
 NEVER = 1 << 62
-# Offsets are less than a day, so two days after a search's start no fold can show an earlier wall time again.
+# Offsets are less than a day, so two days after a search's start no fold can repeat an earlier wall time.
 SETTLED = 2 * DAY
 # A time that its zone skips every year (02:30 on each last Sunday of March in Berlin) costs three steps a
-# year. Calendar and zone rules repeat after 400 years, so what these steps do not find never comes.
+# year. Calendar and zone rules repeat after 400 years, so a match beyond these steps does not exist.
 MAX_STEPS = 3_000
 STEPS = range(MAX_STEPS)
-# The entry of an hour table that says: no matching hour is left today.
+# The entry of an hour table if no matching hour is left in the day.
 NO_HOUR = 24
 
 
 class Walk:
-    """One direction of one schedule: finds the next match, and remembers where it stood.
+    """One direction of one schedule: finds the next match, and caches the position of the last one.
 
-    `hours[h]` is the first matching hour from h on, or NO_HOUR; `inside` are the matching seconds of
+    `hours[h]` is the first matching hour at or after h, or NO_HOUR; `inside` are the matching seconds of
     such an hour, ascending.
     """
 
@@ -42,13 +42,13 @@ class Walk:
         self._first = hours[0] * HOUR + inside[0]
         self._days = days
         self._timeline = timeline
-        # Where the last answer lay, at first that of others; most questions are asked close to it. Each is
-        # replaced as a whole, so threads that share a walk see either the old one or the new one.
+        # The position of the last match, initially of another walk; most searches start near it. Each is
+        # replaced atomically, so threads that share a walk see either the old one or the new one.
         self._year = days.latest
         self._stretch = timeline.latest
 
     def next_after(self, instant: int) -> int | None:
-        """Return the first match later than an instant, or None where the calendar ends before it."""
+        """Return the first match later than an instant, or None at the end of the calendar."""
         instant += 1
         start, end, offset = self._stretch
         if not start <= instant < end:
@@ -83,7 +83,7 @@ class Walk:
         return self._other_year(end, end * DAY)
 
     def _other_year(self, day: int, wall: int) -> int:
-        """Go on in the first year with a match from a day's year on, never back into an earlier one."""
+        """Continue in the first year with a match at or after the year of a day."""
         year = self._days.year_from(day)
         if year is None:
             return NEVER
@@ -92,7 +92,7 @@ class Walk:
         return self._wall_from(max(wall, start * DAY))
 
     def _search(self, instant: int, wall_from: int, wall: int) -> int | None:
-        """Look through the stretches from an instant on; no wall time in `[wall_from, wall)` matches."""
+        """Search the stretches from an instant; no wall time in `[wall_from, wall)` matches."""
         for _ in STEPS:
             stretch = self._timeline.stretch_from(instant)
             if stretch is None:
@@ -116,10 +116,10 @@ class Walk:
 
 
 def _beyond(end: int, instant: int, wall: int) -> int:
-    """Return where to look next when nothing from `instant` to the stretch's `end` matched before `wall`.
+    """Return where to continue if nothing from `instant` to the stretch's `end` matched before `wall`.
 
-    Only a fold close by can show earlier wall times again; later on, nothing matches before `wall`,
-    however many stretches lie between.
+    Only a nearby fold can repeat earlier wall times; after that, nothing matches before `wall`, for any
+    number of stretches.
     """
     return end if end < instant + SETTLED else max(end, wall - DAY)
 
@@ -136,7 +136,7 @@ def walk_back(expression: Expression, timeline: Timeline) -> Walk:
 
 @lru_cache(maxsize=4096)
 def hour_table(hours: int) -> bytes:
-    """Return the first matching hour from each hour on."""
+    """Return the first matching hour at or after each hour."""
     table = b""
     for hour in bits_of(hours):
         table = table.ljust(hour + 1, bytes((hour,)))

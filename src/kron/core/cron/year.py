@@ -1,7 +1,7 @@
-"""Which days match: a mask of days for each of the fourteen kinds of year.
+"""The matching days: a mask of days for each of the fourteen kinds of year.
 
-A year is known by the weekday it begins with and by whether it is a leap year. Every day rule cron
-has, `L`, `W` and `#` included, depends on nothing else, so a schedule needs at most fourteen masks.
+A kind of year is its first weekday and whether it is a leap year. Every day rule of cron, `L`, `W` and
+`#` included, depends on nothing else, so a schedule needs at most fourteen masks.
 """
 
 from datetime import date
@@ -20,10 +20,10 @@ MONTHS = tuple(
     tuple(((1 << length) - 1) << start for length, start in zip(lengths, starts, strict=True))
     for lengths, starts in zip(LENGTHS, STARTS, strict=True)
 )
-# One bit a week, one bit a month: multiplied with the days of one, they repeat them over a year.
+# One bit per week or month: multiplied with the days of one, they repeat them over a year.
 EVERY_WEEK = sum(1 << 7 * week for week in range(54))
 EVERY_MONTH = tuple(sum(1 << start for start in starts) for starts in STARTS)
-# The days every month has, as a mask in which bit 1 is the 1st, and for each further day where a year has it.
+# The days of every month, as a mask whose bit 1 is the 1st, and for each further day its days of the year.
 COMMON_DAYS = (1 << 29) - (1 << 1)
 FURTHER_DAYS = tuple(
     tuple(
@@ -36,7 +36,7 @@ FURTHER_DAYS = tuple(
     for lengths, starts in zip(LENGTHS, STARTS, strict=True)
 )
 
-# The calendar repeats itself after 400 years, so this is the kind of every year.
+# The calendar repeats after 400 years, so these are the kinds of all years.
 CYCLE = 400
 
 
@@ -65,7 +65,7 @@ NO_YEAR = (0, 0, 0)
 
 
 class DayRule(NamedTuple):
-    """When a day matches: its month, and its day of month and weekday joined by `and` or by `or`."""
+    """The rule of matching days: months, and days of month and weekdays joined by `and` or `or`."""
 
     days: int
     day_marks: Marks
@@ -76,9 +76,9 @@ class DayRule(NamedTuple):
 
 
 class MatchingDays:
-    """The days that match one rule, year by year; make it with `matching_days`, which shares them.
+    """The days that match one rule, year by year; use `matching_days`, which shares instances.
 
-    `mirrored`, the days run backwards: day d is known as `~d`, so that what comes before comes next.
+    If `mirrored`, days run backwards: day d is represented as `~d`, so the previous one is next.
     """
 
     __slots__ = ("_masks", "_mirrored", "_rule", "_years", "latest", "possible")
@@ -88,33 +88,33 @@ class MatchingDays:
         self._mirrored = mirrored
         self._masks: list[int | None] = [None] * 14
         self._years: dict[int, Year | None] = {}
-        # The last answer, where a new schedule begins to look: those that share a rule mostly ask about one
-        # moment. Replaced as a whole. A plain tuple, because Python takes it apart several times as quickly.
+        # The last result, where a new schedule starts its search: schedules that share a rule mostly search
+        # near one instant. Replaced atomically. A plain tuple, because Python unpacks it much faster.
         self.latest = NO_YEAR
-        # Whether any day of any year matches. A day every month has falls on each weekday in some year;
-        # beyond these, leap years come first because they have every day.
+        # Whether any day of any year matches. A day of every month falls on each weekday in some year;
+        # for other days leap years are tried first, because they have every day.
         common = rule.days & COMMON_DAYS and rule.weekdays
         self.possible = bool(common) or any(self._mask_of(kind) for kind in range(13, -1, -1))
 
     def mirror(self) -> "MatchingDays":
-        """Return the same days running the other way."""
+        """Return the same days in the opposite direction."""
         return MatchingDays(self._rule, mirrored=not self._mirrored)
 
     def year_from(self, day: int) -> Year | None:
-        """Return the first year with a match, from the year of a day on."""
+        """Return the first year with a match, starting with the year of a day."""
         ordinal = (~day if self._mirrored else day) + EPOCH_ORDINAL
         if not FIRST_ORDINAL <= ordinal <= LAST_ORDINAL:
-            # Around the ends of the calendar local time is in the year 0 or 10000 for some hours.
+            # Near the ends of the calendar local time is in the year 0 or 10000 for some hours.
             if (ordinal > LAST_ORDINAL) != self._mirrored:
                 return None
             ordinal = LAST_ORDINAL if self._mirrored else FIRST_ORDINAL
         number = date.fromordinal(ordinal).year
         if number not in self._years:
             self._years[number] = self._find(number)
-        found = self._years[number]
-        if found is not None:
-            self.latest = (found.start, found.end, found.mask)
-        return found
+        year = self._years[number]
+        if year is not None:
+            self.latest = (year.start, year.end, year.mask)
+        return year
 
     def _find(self, number: int) -> Year | None:
         while FIRST_YEAR <= number <= LAST_YEAR:
@@ -171,24 +171,24 @@ def _marked_in_year(marks: Marks, first: int, leap: int) -> int:
     return mask
 
 
-def _marked(mark: Mark, begins: int, length: int) -> int:
-    """Return the days of one month a mark names, bit 0 being the 1st, which is a `begins`."""
+def _marked(mark: Mark, first: int, length: int) -> int:
+    """Return the days of one month that a mark names, bit 0 being the 1st, whose weekday is `first`."""
     match mark:
         case LastDay(back=back):
             day = length - back
-        case NearestWorkday(day=wanted):
-            day = _nearest_workday(wanted or length, begins, length)
+        case NearestWorkday(day=target):
+            day = _nearest_workday(target or length, first, length)
         case NthWeekday(weekday=weekday, nth=nth):
-            day = 1 + (weekday - begins) % 7
+            day = 1 + (weekday - first) % 7
             day += 7 * (nth - 1 if nth else (length - day) // 7)
     return 1 << day - 1 if 1 <= day <= length else 0
 
 
-def _nearest_workday(day: int, begins: int, length: int) -> int:
-    """Return the nearest Monday to Friday in the same month; 0 where the month lacks the day."""
+def _nearest_workday(day: int, first: int, length: int) -> int:
+    """Return the nearest Monday to Friday in the same month; 0 if the month lacks the day."""
     if day > length:
         return 0
-    weekday = (begins + day - 1) % 7
+    weekday = (first + day - 1) % 7
     if weekday == 6:
         return day - 1 if day > 1 else day + 2
     if weekday == 0:

@@ -24,7 +24,7 @@ def plan_backlog(step: JobStep) -> None:
         return
     newer = _drop_missed(step) if step.job.replay_until is None else 0
     replay = step.job.replay_until
-    compiled = step.segment.terms
+    compiled = step.segment.compiled
     last = replay if replay is not None else (step.now + compiled.jitter_ms) // 1000 - compiled.early
     _drop_late(step, last)
     _drop_coalesced(step, last)
@@ -48,7 +48,7 @@ def _drop_missed(step: JobStep) -> int:
 
     Return how many missed periods will run that are newer than all that are planned already.
     """
-    compiled = step.segment.terms
+    compiled = step.segment.compiled
     newest = step.segment.last_until((step.catch_line - 1 - compiled.jitter_ms) // 1000 - compiled.late)
     if newest is None:
         return 0
@@ -68,7 +68,7 @@ def _start_replay(step: JobStep, newest: EpochSeconds) -> int:
     """Fix the range of missed periods that run, drop the older ones, and return how many run."""
     later = _count_missed_after(step, newest)
     count = step.segment.count_until(newest)
-    kept = min(count, max(0, step.segment.terms.policy.max_catchup - later))
+    kept = min(count, max(0, step.segment.compiled.policy.max_catchup - later))
     if kept < count:
         _drop_until(step, step.segment.nth_last(kept, newest) - 1, Reason.CATCHUP_LIMIT)
     if kept == 0:
@@ -80,7 +80,7 @@ def _start_replay(step: JobStep, newest: EpochSeconds) -> int:
 
 def _count_missed_after(step: JobStep, newest: EpochSeconds) -> int:
     """Return how many periods with windows still open were missed: at most as many as windows can be open."""
-    compiled, since = step.segment.terms, step.catch_line
+    compiled, since = step.segment.compiled, step.catch_line
     rest = step.segment._replace(after=max(step.segment.after, newest))
     times = rest.times_until((since + compiled.jitter_ms) // 1000 - compiled.early)
     fire_times = (_fire_time(step, nominal_time) for nominal_time in times)
@@ -89,7 +89,7 @@ def _count_missed_after(step: JobStep, newest: EpochSeconds) -> int:
 
 def _drop_late(step: JobStep, last: EpochSeconds) -> None:
     """Drop periods that are past their deadline wherever in the window they start, by arithmetic."""
-    compiled = step.segment.terms
+    compiled = step.segment.compiled
     replaying = step.job.replay_until is not None
     if compiled.deadline_s is None or (replaying and compiled.policy.catchup is Catchup.SPREAD):
         return
@@ -109,7 +109,7 @@ def _drop_coalesced(step: JobStep, last: EpochSeconds) -> None:
     newest = segment.last_until(last)
     if newest is None or step.job.replay_until is not None:
         return
-    if segment.terms.policy.overlap is not Overlap.BUFFER_ONE or not segment.terms.plain:
+    if segment.compiled.policy.overlap is not Overlap.BUFFER_ONE or not segment.compiled.plain:
         return
     earliest = 1000 * (segment.after + 1)
     is_one_by_one = earliest < step.job.born_at or (segment.epoch > 1 and earliest <= segment.edited_at)
@@ -164,7 +164,7 @@ def _plan_period(step: JobStep, nominal_time: EpochSeconds, missed: list[RunReco
 
 def _replayed(step: JobStep, run: RunRecord) -> RunRecord:
     """Return a missed period that runs: at once, or at its place in the spread."""
-    if step.segment.terms.policy.catchup is not Catchup.SPREAD:
+    if step.segment.compiled.policy.catchup is not Catchup.SPREAD:
         return run._replace(reason=Reason.CAUGHT_UP)
     job = step.job
     if job.replay_at is None or job.replay_until is None:
@@ -214,4 +214,4 @@ def _judge_own(step: JobStep, missed: list[RunRecord], newer: int) -> None:
 
 
 def _fire_time(step: JobStep, nominal_time: EpochSeconds) -> int | None:
-    return step.segment.terms.fire_time(step.job.identity, nominal_time)
+    return step.segment.compiled.fire_time(step.job.identity, nominal_time)

@@ -1,4 +1,4 @@
-"""Terms: a job's definition as the engine uses it, shared by all jobs that have the same."""
+"""Compiled jobs: definitions as the engine uses them, shared by all jobs with the same one."""
 
 import json
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ from kron.core.job.seed import SeedStrategy, jitter_of
 from kron.core.job.window import Window
 from kron.core.time.instant import EpochSeconds, rfc3339
 
-# Definitions kept ready; beyond it the least used is read again from its text.
-MAX_TERMS = 100_000
+# The most compiled definitions in the cache; beyond it the least recently used is compiled again.
+MAX_COMPILED = 100_000
 How = tuple[Window, SeedStrategy, str, Constraints, Policy]
-# Stands for the identity of jobs that share their terms, because nothing in them depends on it.
-ANYONE = "*"
+# The identity of jobs that share a compiled definition, because nothing in it depends on the identity.
+SHARED_IDENTITY = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledJob:
-    """What one definition says, with what every wake asks computed once."""
+    """One definition, with the values that every wake needs computed once."""
 
     job: Job
     plan: Plan
@@ -37,15 +37,15 @@ class CompiledJob:
 
     @property
     def is_shared(self) -> bool:
-        """Say whether all jobs with the same definition have the same times; `H` tells them apart."""
-        return self.job.identity == ANYONE
+        """Return whether all jobs with this definition have the same times; `H` makes them differ."""
+        return self.job.identity == SHARED_IDENTITY
 
     def for_job(self, identity: str) -> Job:
-        """Return the definition as a job of this name."""
+        """Return the definition as a job with this identity."""
         return self.job if self.job.identity == identity else replace(self.job, identity=identity)
 
     def fire_time(self, identity: str, nominal_time: EpochSeconds) -> int | None:
-        """Return when a period is to start, in milliseconds; None where no time can be chosen."""
+        """Return the fire time of a period, in milliseconds; None if it is unschedulable."""
         if self.plain:
             return 1000 * nominal_time
         chosen = decide_at(self.for_job(identity), nominal_time).chosen_time
@@ -55,30 +55,30 @@ class CompiledJob:
 
 
 def compiled_job(definition: str, identity: str) -> CompiledJob:
-    """Return the terms of a definition; jobs with the same share them, unless `H` tells them apart."""
-    return _shared(definition) or _own(definition, identity)
+    """Return a compiled definition; jobs with the same one share it, unless it uses `H`."""
+    return _shared(definition) or _individual(definition, identity)
 
 
 def definition_of(job: Job) -> str:
-    """Return a job's definition as a text; equal definitions have equal texts.
+    """Return a job's definition as canonical JSON; equal definitions have equal texts.
 
-    Its name is left out, what is as usual too, and `suspend`: pausing a job does not change what it is.
+    It omits the identity, the default values, and `suspend`: pausing does not change the definition.
     """
     schedule = job.schedule
-    # Without names, so that jobs that differ in nothing else are written out once.
+    # Without the identity, so that jobs that differ in nothing else are serialized once.
     when = (schedule.text, schedule.timezone, schedule.dialect, schedule.dst_gap, schedule.dst_repeat)
     how = (job.window, job.seed_strategy, job.salt, job.constraints, job.policy)
     return _text_of(when, how, job.distribution)
 
 
-@lru_cache(maxsize=MAX_TERMS)
+@lru_cache(maxsize=MAX_COMPILED)
 def _text_of(when: tuple[str, str, str, str, str], how: How, distribution: Distribution) -> str:
     text, timezone, dialect, dst_gap, dst_repeat = when
     window, strategy, salt, constraints, policy = how
     job = Job(
-        identity=ANYONE,
+        identity=SHARED_IDENTITY,
         schedule=Schedule(
-            text, timezone, dialect=dialect, identity=ANYONE, dst_gap=dst_gap, dst_repeat=dst_repeat
+            text, timezone, dialect=dialect, identity=SHARED_IDENTITY, dst_gap=dst_gap, dst_repeat=dst_repeat
         ),
         window=window,
         distribution=distribution,
@@ -89,32 +89,32 @@ def _text_of(when: tuple[str, str, str, str, str], how: How, distribution: Distr
     )
     fields = job.to_dict()
     del fields["identity"]
-    usual = _usual()
-    fields = {name: value for name, value in fields.items() if value != usual.get(name)}
+    defaults = _defaults()
+    fields = {name: value for name, value in fields.items() if value != defaults.get(name)}
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 @lru_cache(maxsize=1)
-def _usual() -> dict[str, object]:
-    """Return what a job has that says nothing but its schedule."""
-    usual = Job.from_dict({"identity": ANYONE, "schedule": "* * * * *"}).to_dict()
-    del usual["schedule"]
-    return usual
+def _defaults() -> dict[str, object]:
+    """Return the fields of a job that defines nothing but its schedule."""
+    defaults = Job.from_dict({"identity": SHARED_IDENTITY, "schedule": "* * * * *"}).to_dict()
+    del defaults["schedule"]
+    return defaults
 
 
-@lru_cache(maxsize=MAX_TERMS)
+@lru_cache(maxsize=MAX_COMPILED)
 def _shared(definition: str) -> CompiledJob | None:
     if needs_identity(json.loads(definition)["schedule"]):
         return None
-    return _terms(definition, ANYONE)
+    return _compile(definition, SHARED_IDENTITY)
 
 
-@lru_cache(maxsize=MAX_TERMS)
-def _own(definition: str, identity: str) -> CompiledJob:
-    return _terms(definition, identity)
+@lru_cache(maxsize=MAX_COMPILED)
+def _individual(definition: str, identity: str) -> CompiledJob:
+    return _compile(definition, identity)
 
 
-def _terms(definition: str, identity: str) -> CompiledJob:
+def _compile(definition: str, identity: str) -> CompiledJob:
     job = Job.from_dict({"identity": identity, **json.loads(definition)})
     early, late = job.window.bounds(0)
     jitter = job.policy.jitter_ms

@@ -10,9 +10,9 @@ from kron.core.plan.record import JobRecord, Result, RunKind, RunRecord, RunStat
 from kron.core.plan.report import RunEvent
 from kron.core.plan.segment import segment_of
 from kron.core.plan.step import (
+    DEFAULT_TRAITS,
     NO_RANGES,
     NO_RUNS,
-    USUAL_TRAITS,
     Change,
     Cohort,
     JobState,
@@ -80,7 +80,7 @@ class FastPath:
         following = segment_of(job).next_after(nominal_time)
         if following is not None and 1000 * following <= now:
             return UNUSUAL
-        traits = self._snapshot.traits.get(job.launcher_kind, USUAL_TRAITS)
+        traits = self._snapshot.traits.get(job.launcher_kind, DEFAULT_TRAITS)
         due_at = overdue_at(terms.policy, traits, now)
         status = RunStatus.ENQUEUED if traits.enqueues else RunStatus.STARTED
         before = (nominal_time, fire_time, status, Reason.DUE, now, job.epoch)

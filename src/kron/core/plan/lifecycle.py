@@ -1,6 +1,6 @@
-"""The life of a run: which status may follow which, and what a report makes of it.
+"""The life cycle of a run: the allowed status transitions, and the effect of reports.
 
-The table is the whole state machine; the documentation draws itself from it. Only a new attempt
+The table is the whole state machine; the documentation is generated from it. Only a new attempt
 leads back from FAILED, so (attempt, status) never goes backwards and an outcome never changes.
 """
 
@@ -40,7 +40,7 @@ _END_OF = {
 
 
 def moved(run: RunRecord, status: RunStatus, **fields: object) -> RunRecord:
-    """Return a run in its next status; one that may not follow is our own mistake."""
+    """Return a run in its next status; an illegal transition is a bug."""
     assert status in TRANSITIONS[run.status], f"{run.status} does not lead to {status}"
     return run._replace(status=status, **fields)  # type: ignore[arg-type]
 
@@ -70,29 +70,29 @@ def settle(run: RunRecord, status: RunStatus, reason: Reason) -> RunRecord:
     return moved(run, status, reason=reason, due_at=None, is_open=0)
 
 
-def is_tried_again_later(run: RunRecord, now: int) -> bool:
-    """Say whether the time of a run's next attempt is fixed and still to come."""
+def is_retried_later(run: RunRecord, now: int) -> bool:
+    """Return whether a run's next attempt has a time that lies in the future."""
     return run.status is RunStatus.FAILED and run.due_at is not None and run.due_at > now
 
 
 def reported(run: RunRecord, report: RunReport, *, traits: Traits) -> RunRecord:
-    """Return what a report makes of a run; one about another attempt changes nothing."""
+    """Return a run after a report; a report of another attempt changes nothing."""
     if report.attempt != run.attempt or run.status not in IN_FLIGHT:
         return run
     match report.happened:
         case RunEvent.ACCEPTED:
             run = run._replace(acked=1, run_id=report.run_id or run.run_id)
-            # An end that never becomes known is not waited for.
+            # An end that is never reported is not awaited.
             return run if traits.reports else run._replace(due_at=None, is_open=0)
         case RunEvent.STARTED:
             run = run._replace(acked=1, run_id=report.run_id or run.run_id)
             return moved(run, RunStatus.STARTED) if run.status is RunStatus.ENQUEUED else run
-        case happened:
-            return _ended(run, report, happened)
+        case end:
+            return _ended(run, report, end)
 
 
-def _ended(run: RunRecord, report: RunReport, happened: RunEvent) -> RunRecord:
-    status, result = _END_OF[happened]
+def _ended(run: RunRecord, report: RunReport, end: RunEvent) -> RunRecord:
+    status, result = _END_OF[end]
     if run.reason is Reason.REPLACED and status is not RunStatus.SUCCESS:
         status, result = RunStatus.CANCELLED, Result.REPLACED
     return moved(

@@ -8,7 +8,7 @@ from kron.core.job.outcome import Reason
 from kron.core.job.policy import OnOrphan
 from kron.core.plan.backlog import plan_backlog
 from kron.core.plan.fast_path import FastPath
-from kron.core.plan.lifecycle import is_tried_again_later, reported
+from kron.core.plan.lifecycle import is_retried_later, reported
 from kron.core.plan.overlap import judge_due
 from kron.core.plan.record import Result, RunKind, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent, RunReport
@@ -59,7 +59,7 @@ def _set_aside(state: JobState, fault: str, now: int) -> Change:
     held = [
         run._replace(due_at=None)
         for run in state.runs
-        if run.due_at is not None and not is_tried_again_later(run, now)
+        if run.due_at is not None and not is_retried_later(run, now)
     ]
     return Change(paused, job.revision, updates=held, fault=fault)
 
@@ -175,5 +175,5 @@ def _look_ahead(step: JobStep) -> None:
     elif step.more:
         plan_at = step.now
     elif following is not None:
-        plan_at = 1000 * (following + segment.terms.early) - segment.terms.jitter_ms
+        plan_at = 1000 * (following + segment.compiled.early) - segment.compiled.jitter_ms
     step.job = job._replace(next_time=following, plan_at=plan_at)

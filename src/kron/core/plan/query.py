@@ -1,4 +1,4 @@
-"""Questions: what is looked for among the records of a store, and what is found."""
+"""Queries over the records of a store, and their results."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,9 +7,9 @@ from kron.core.plan.record import AuditRecord, JobRecord
 
 
 class JobFilter(NamedTuple):
-    """Which jobs are looked for; what is None does not matter.
+    """A filter of jobs; None means any.
 
-    `search` is any part of their names; they belong to one of `users`. A job is `failing` while its last
+    `search` is a substring of the name; `users` are the owners. A job is `failing` while its last
     execution failed.
     """
 
@@ -24,24 +24,24 @@ class JobFilter(NamedTuple):
 
 
 class FoundJob(NamedTuple):
-    """A job, and when its record last changed, in milliseconds."""
+    """A job, and the last change of its record, in milliseconds."""
 
     job: JobRecord
     changed_at: int
 
 
 class RunCursor(NamedTuple):
-    """Where a page of runs ended: when its last run's record was made, and its key."""
+    """The cursor of a page of runs: the creation time and the key of its last run."""
 
     created_at: int
     key: str
 
 
 class OpenRuns(NamedTuple):
-    """How many runs are open, by what they wait for.
+    """The number of open runs by state.
 
-    Their time (`planned`), whoever starts them (`due`), another run or the end of a pause (`held`), their end
-    (`under_way`), or their next attempt (`retrying`).
+    Before their fire time (`planned`), ready to start (`due`), blocked by another run or a pause (`held`),
+    executing (`under_way`), or waiting for their next attempt (`retrying`).
     """
 
     planned: int = 0
@@ -52,7 +52,7 @@ class OpenRuns(NamedTuple):
 
 
 class AuditFilter(NamedTuple):
-    """Which changes are looked for; what is None does not matter."""
+    """A filter of audit records; None means any."""
 
     identity: str | None = None
     who: str | None = None
@@ -60,7 +60,7 @@ class AuditFilter(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """A change with its number; later ones have higher numbers."""
+    """An audit record with its sequence number."""
 
     number: int
     record: AuditRecord

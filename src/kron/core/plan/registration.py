@@ -80,7 +80,7 @@ def times_ahead(record: JobRecord) -> tuple[EpochSeconds | None, int | None]:
         return following, None
     if following is None:
         return None, record.edited_at
-    return following, 1000 * (following + segment.terms.early) - segment.terms.jitter_ms
+    return following, 1000 * (following + segment.compiled.early) - segment.compiled.jitter_ms
 
 
 def edit(

@@ -1,4 +1,4 @@
-"""Events: what launchers report of executions, and owners of what they took over."""
+"""Run reports from launchers, lease status, and launcher traits."""
 
 from enum import Enum, auto
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from kron.core.choice import Choice
 
 
 class RunEvent(Choice):
-    """What became of one attempt."""
+    """An event of one attempt."""
 
     ACCEPTED = "accepted"
     STARTED = "started"
@@ -19,7 +19,7 @@ class RunEvent(Choice):
 
 
 class RunReport(NamedTuple):
-    """What happened to one attempt of one run, and when, in milliseconds."""
+    """An event of one attempt of a run, with its time in milliseconds."""
 
     identity: str
     key: str
@@ -31,10 +31,10 @@ class RunReport(NamedTuple):
 
 
 class LeaseStatus(Enum):
-    """Whether an owner may still begin what it has on record.
+    """Whether an owner may start the runs it has recorded.
 
-    HELD: yes. LAPSED: not now, for its lease may have ended; it may be renewed yet. LOST: never more, for
-    somebody else looks after it, or has done so since.
+    HELD: yes. LAPSED: not now, because its lease may have expired; it can still be renewed. LOST: never,
+    because another owner has taken over.
     """
 
     HELD = auto()
@@ -43,11 +43,11 @@ class LeaseStatus(Enum):
 
 
 class Traits(NamedTuple):
-    """What the engine must know of a kind of launcher.
+    """The traits of a launcher kind that the engine depends on.
 
-    `reports`: the end of an execution becomes known. `idempotent`: the same key may be launched
-    again without a second effect. `enqueues`: accepted work starts later, by itself. `remote`: only
-    who executes it can say that an execution has ended, and may never do so.
+    `reports`: the end of an execution is reported. `idempotent`: the same key may be launched again
+    without a second effect. `enqueues`: accepted work starts later, in the executor's queue. `remote`:
+    only the executor knows whether an execution has ended, and it may never report it.
     """
 
     reports: bool = True

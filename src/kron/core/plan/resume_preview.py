@@ -11,11 +11,11 @@ from kron.core.plan.record import RunRecord, RunStatus
 from kron.core.plan.registration import open_runs_after, resume
 from kron.core.plan.report import Traits
 from kron.core.plan.segment import definitions_of
-from kron.core.plan.step import USUAL_LIMITS, Change, JobState, Snapshot
+from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Snapshot
 
 # Steps that planning takes for each definition: the longest replay at the engine's pace, the periods whose
 # windows are open, and the switch to the next definition; the rest is margin.
-MAX_STEPS = MAX_CATCHUP // USUAL_LIMITS.catchup_per_wake + 10
+MAX_STEPS = MAX_CATCHUP // DEFAULT_LIMITS.catchup_per_wake + 10
 
 
 class ResumePreview(NamedTuple):

@@ -1,4 +1,4 @@
-"""One job's turn in a wake: what is known of it, what is changed, and what comes of that in the end."""
+"""One job's step in a wake: its state, the changes made to it, and the resulting `Change`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,25 +10,25 @@ from kron.core.job.outcome import Reason
 from kron.core.job.policy import LOOKAHEAD_MS, REMOTE_TIMEOUT, Policy
 from kron.core.job.verdict import Settle
 from kron.core.plan.compiled import CompiledJob, compiled_job
-from kron.core.plan.lifecycle import is_tried_again_later, settle, start
+from kron.core.plan.lifecycle import is_retried_later, settle, start
 from kron.core.plan.record import OUTCOME_OF, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, key_of
 from kron.core.plan.report import RunReport, Traits
 from kron.core.plan.segment import segment_of
 from kron.core.time.instant import EpochSeconds
 
 MILLISECOND = timedelta(milliseconds=1)
-USUAL_TRAITS = Traits()
+DEFAULT_TRAITS = Traits()
 NO_DEFINITIONS: Mapping[int, str] = {}
-# What a run's reason says of how it came to start stays its reason while it runs.
+# Reasons that stay with a run while it executes, because they explain its start.
 KEPT_REASONS = frozenset({Reason.CAUGHT_UP, Reason.SPREAD, Reason.ASKED})
 
 
 class JobState(NamedTuple):
-    """One job, its open runs, and what was reported of them since the last wake.
+    """One job, its open runs, and their reports since the last wake.
 
     `definitions` are the earlier ones, by epoch, that open runs still follow; `taken_over_at` is when
-    this owner began to look after this job, where that differs from the others'. `fault` says what of it
-    cannot be read.
+    this owner took over the job, if that differs from the snapshot's. `fault` says why the job cannot be
+    read.
     """
 
     job: JobRecord
@@ -40,20 +40,20 @@ class JobState(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How wide `spread` and a take-over's grace are, and how many missed periods a job starts in a wake."""
+    """The width of `spread` and of a take-over's grace, and the most catch-up starts of a job per wake."""
 
     lookahead_ms: int = LOOKAHEAD_MS
     catchup_per_wake: int = 100
 
 
-USUAL_LIMITS = Limits()
+DEFAULT_LIMITS = Limits()
 
 
 class Snapshot(NamedTuple):
-    """What a wake looks at: the jobs that have something to do, and who is looking.
+    """The input of a wake: the jobs with work to do, and their owner.
 
-    `taken_over_at` is when this owner began to look after them; `next_at` is when the first of all
-    other jobs has something to do. `draining`, the owner is stopping: ends are noted, nothing starts.
+    `taken_over_at` is when this owner took them over; `next_at` is the earliest due time of all other
+    jobs. With `draining` the owner is stopping: ends are recorded, nothing starts.
     """
 
     cases: Sequence[JobState]
@@ -62,14 +62,14 @@ class Snapshot(NamedTuple):
     traits: Mapping[str, Traits]
     next_at: int | None = None
     draining: bool = False
-    limits: Limits = USUAL_LIMITS
+    limits: Limits = DEFAULT_LIMITS
 
 
 class WriteScope(Enum):
-    """Which fields of a job's record a change touches: any, or those of an ordinary start, end or edit.
+    """The fields of a job's record that a change writes: any, or those of an ordinary start, end or edit.
 
-    An ordinary end touches one run, which is over: its status, result, error, `run_id` and `ended_at`. An
-    ordinary edit leaves it as it was when the next period is due.
+    An ordinary end writes one ended run: its status, result, error, `run_id` and `ended_at`. An ordinary
+    edit does not change when the next period is due.
     """
 
     ANY = ()
@@ -79,11 +79,11 @@ class WriteScope(Enum):
 
 
 class Cohort(NamedTuple):
-    """Jobs of one definition whose period starts at once: all that their changes have in common.
+    """Jobs of one definition whose period starts in this wake: the common part of their changes.
 
     `run` are a run's fields after its key and its job's name; `ahead` are a job's `cursor`, `next_time` and
     `plan_at`. With the job, the key and the revision, that is the whole change. `next_at` is when such a job
-    has something to do again by itself.
+    is due again.
     """
 
     run: tuple[str | int | None, ...]
@@ -93,12 +93,12 @@ class Cohort(NamedTuple):
 
 @dataclass(slots=True)
 class Change:
-    """What one job's turn comes to: its new record, its runs, and what to start and to end after that.
+    """The result of one job's step: its new record, its runs, and the runs to start and to end after commit.
 
     `revision` is the one the job must still have; `attempts` are earlier attempts of runs that start again,
-    `ended` the runs whose end became known. `fault` says why the job's record cannot be used; then none of
-    its runs, readable or not, comes up by itself, except a retry at its time. A change with a `cohort` is
-    like all others of it, so that a store can write them together.
+    `ended` the runs whose end was reported. `fault` says why the job's record cannot be used; then none of
+    its runs becomes due, except a retry at its time. Changes with the same `cohort` are alike, so that a
+    store can write them in one batch.
     """
 
     job: JobRecord
@@ -129,34 +129,34 @@ class _NoRanges(list[RangeRecord]):
         raise AssertionError("shared by all changes without counted records")
 
 
-# What most changes have of most things. A busy minute makes a hundred thousand changes, each with nine lists.
+# Shared empty lists: a busy minute makes a hundred thousand changes with nine lists each, most empty.
 NO_RUNS, NO_RANGES = _NoRuns(), _NoRanges()
 
 
 class JobStep:
-    """A job and its runs as they stand while the turn lasts."""
+    """A job and its runs during a step."""
 
-    def __init__(self, case: JobState, snapshot: Snapshot, now: int) -> None:
+    def __init__(self, state: JobState, snapshot: Snapshot, now: int) -> None:
         self.now = now
-        self.job = case.job
+        self.job = state.job
         self.token = snapshot.token
         self.limits = snapshot.limits
-        self.traits = snapshot.traits.get(case.job.launcher_kind, USUAL_TRAITS)
-        self.catch_line = catch_line_of(case, snapshot)
-        self.segment = segment_of(case.job)
-        self.terms = compiled_job(case.job.definition, case.job.identity)
-        self.policy = self.terms.policy
-        self.change = Change(case.job, case.job.revision)
-        self.runs = {run.key: run for run in case.runs}
-        # Whether something was left for a wake of its own, at once.
+        self.traits = snapshot.traits.get(state.job.launcher_kind, DEFAULT_TRAITS)
+        self.catch_line = catch_line_of(state, snapshot)
+        self.segment = segment_of(state.job)
+        self.compiled = compiled_job(state.job.definition, state.job.identity)
+        self.policy = self.compiled.policy
+        self.change = Change(state.job, state.job.revision)
+        self.runs = {run.key: run for run in state.runs}
+        # Whether more work is left for an immediate further wake.
         self.more = False
-        # Whether that is a newer period, whose time has come as well.
+        # Whether that work is a newer period that is due as well.
         self.newer = False
         self._read = dict(self.runs)
-        self._definitions = case.definitions
+        self._definitions = state.definitions
 
     def put(self, run: RunRecord) -> None:
-        """Remember a run as it is now."""
+        """Store a run's new state."""
         self.runs[run.key] = run
 
     def drop(self, run: RunRecord, status: RunStatus, reason: Reason) -> None:
@@ -168,7 +168,7 @@ class JobStep:
         self.drop(run, RunStatus[verdict.outcome.name], verdict.reason)
 
     def start(self, run: RunRecord, reason: Reason = Reason.DUE) -> bool:
-        """Start the next attempt of a run, unless the job has run as often as it may; say whether."""
+        """Start the next attempt of a run, unless the job has no runs remaining; return whether it did."""
         if run.status is RunStatus.PENDING and run.kind is RunKind.PERIOD and self.job.remaining is not None:
             if self.job.remaining == 0:
                 self.drop(run, RunStatus.SKIPPED, Reason.FINISHED)
@@ -177,26 +177,26 @@ class JobStep:
         if run.attempt:
             self.change.attempts.append(run)
         kept = run.reason if run.reason in KEPT_REASONS else reason
-        begun = start(run, reason=kept, now=self.now, token=self.token, traits=self.traits)
-        begun = begun._replace(due_at=overdue_at(self.policy, self.traits, self.now))
-        self.put(begun)
-        self.change.starts.append(begun)
+        started = start(run, reason=kept, now=self.now, token=self.token, traits=self.traits)
+        started = started._replace(due_at=overdue_at(self.policy, self.traits, self.now))
+        self.put(started)
+        self.change.starts.append(started)
         self.job = self.job._replace(last_start_at=self.now)
         return True
 
     def active(self) -> list[RunRecord]:
-        """Return the executions that may be under way."""
+        """Return the runs that may be executing."""
         return [run for run in self.runs.values() if run.in_flight]
 
     def compiled_job(self, run: RunRecord) -> CompiledJob:
-        """Return the terms a run follows: those of the epoch in which it was decided."""
+        """Return the definition a run follows: that of the epoch in which it was decided."""
         if run.epoch == self.segment.epoch:
-            return self.segment.terms
+            return self.segment.compiled
         definition = self._definitions.get(run.epoch)
-        return self.terms if definition is None else compiled_job(definition, self.job.identity)
+        return self.compiled if definition is None else compiled_job(definition, self.job.identity)
 
     def new_run(self, nominal_time: EpochSeconds, fire_time: int | None) -> RunRecord:
-        """Return a period of the present segment, planned."""
+        """Return a planned run of a period of the current segment."""
         return RunRecord(
             key_of(self.job.identity, nominal_time),
             self.job.identity,
@@ -211,33 +211,33 @@ class JobStep:
         )
 
     def advance(self, cursor: EpochSeconds) -> None:
-        """Note that all periods up to a nominal time are planned."""
+        """Record that all periods up to a nominal time are planned."""
         self.job = self.job._replace(cursor=cursor)
         self.segment = self.segment._replace(after=max(self.segment.after, cursor))
 
     def finish(self) -> Change:
-        """Return what changed; periods dropped together for one reason become one record."""
+        """Return the change; consecutive periods dropped for one reason become one record."""
         change = self.change
         change.job = self.job._replace(revision=change.revision + 1)
         if self.job.paused:
             self._hold()
         fresh = [run for key, run in self.runs.items() if key not in self._read]
         change.inserts += [run for run in fresh if run.is_open]
-        for together in self._together([run for run in fresh if not run.is_open]):
-            self._fold(together)
+        for group in self._consecutive([run for run in fresh if not run.is_open]):
+            self._fold(group)
         change.updates += [
             run for key, run in self.runs.items() if key in self._read and run != self._read[key]
         ]
         return change
 
     def _hold(self) -> None:
-        """Let nothing of a paused job start by itself; a retry that waits keeps its time until that comes."""
+        """Keep the runs of a paused job from starting; a waiting retry keeps its due time."""
         for key, run in self.runs.items():
-            if run.due_at is not None and not run.in_flight and not is_tried_again_later(run, self.now):
+            if run.due_at is not None and not run.in_flight and not is_retried_later(run, self.now):
                 self.runs[key] = run._replace(due_at=None)
 
-    def _together(self, dropped: list[RunRecord]) -> list[list[RunRecord]]:
-        """Group periods that follow one another and were dropped for the same reason."""
+    def _consecutive(self, dropped: list[RunRecord]) -> list[list[RunRecord]]:
+        """Group consecutive periods that were dropped for the same reason."""
         groups: list[list[RunRecord]] = []
         for run in sorted(dropped, key=lambda run: run.nominal_time):
             if groups and self._follows(groups[-1][-1], run):
@@ -271,7 +271,7 @@ class JobStep:
 
 
 def overdue_at(policy: Policy, traits: Traits, now: int) -> int | None:
-    """Return when an execution that starts now counts as lost; None if it may take for ever (DESIGN 7)."""
+    """Return when an execution that starts now counts as lost; None if it has no timeout (DESIGN 7)."""
     timeout = policy.run_timeout
     if timeout is None:
         if not (traits.remote and traits.reports):
@@ -280,7 +280,7 @@ def overdue_at(policy: Policy, traits: Traits, now: int) -> int | None:
     return now + timeout // MILLISECOND
 
 
-def catch_line_of(case: JobState, snapshot: Snapshot) -> int:
+def catch_line_of(state: JobState, snapshot: Snapshot) -> int:
     """Return the fire time before which a period was missed, and is not merely late (DESIGN 7)."""
-    since = snapshot.taken_over_at if case.taken_over_at is None else case.taken_over_at
-    return max(since - snapshot.limits.lookahead_ms, case.job.resumed_at or 0)
+    since = snapshot.taken_over_at if state.taken_over_at is None else state.taken_over_at
+    return max(since - snapshot.limits.lookahead_ms, state.job.resumed_at or 0)

@@ -1,4 +1,4 @@
-"""Every error of the declarative scheduler (SPEC 1: Error Model); names, messages and details are its own.
+"""Every error of the declarative scheduler, with the names, messages and details of SPEC 1: Error Model.
 
 InputError
 ├── RegistrationsNotArrayError
@@ -18,8 +18,8 @@ StoreError
     ├── TaskInvalidValueError
     └── TaskInvalidStructureError
 
-`details` has the keys the specification prints; attributes have the same in Python's spelling, and
-`registration_index` says which registration is meant.
+`details` has the keys of the specification; attributes have the same in Python's spelling, and
+`registration_index` identifies the registration.
 """
 
 from typing import ClassVar
@@ -39,7 +39,7 @@ class RegistrationsNotArrayError(InputError):
 
 
 class RegistrationShapeError(InputError):
-    """A registration has not four parts, or one of the wrong type; `reason` says which."""
+    """A registration does not have four parts, or has one of the wrong type, given in `reason`."""
 
     code = "registration_shape"
 
@@ -52,7 +52,7 @@ class RegistrationShapeError(InputError):
 
 
 class InvalidRegistrationError(InputError):
-    """A registration has the right shape and a part that cannot be used."""
+    """A registration has the right shape and an invalid part."""
 
     code = "invalid_registration"
 
@@ -77,7 +77,7 @@ class ScheduleDuplicateTaskError(InputError):
 
 
 class CronExpressionInvalidError(InputError):
-    """A registration's cron expression is not POSIX; `details["cause"]` is what the parser said."""
+    """A registration's cron expression is not POSIX; `details["cause"]` is the parser's error."""
 
     code = "cron_expression_invalid"
 
@@ -114,7 +114,7 @@ class SchedulerAlreadyActiveError(ConflictError):
 
 
 class SchedulerStopInCallbackError(ConflictError):
-    """A callback waits for `stop`, which would wait for the callback, for ever."""
+    """A callback awaits `stop`, which waits for the callback: a deadlock."""
 
     code = "scheduler_stop_in_callback"
 
@@ -126,7 +126,7 @@ class SchedulerStopInCallbackError(ConflictError):
 
 
 class SchedulerFailedError(StoreError):
-    """Something unexpected happened inside `initialize` or `stop`; `details["cause"]` is the error itself."""
+    """An unexpected error inside `initialize` or `stop`; `details["cause"]` is the error itself."""
 
     code = "scheduler_failed"
 
@@ -138,7 +138,7 @@ class SchedulerFailedError(StoreError):
 
 
 class TaskTryDeserializeError(StoreError):
-    """What was stored of a task cannot be read."""
+    """The stored state of a task cannot be read."""
 
     code: ClassVar[str] = "task_unreadable"
 
@@ -177,7 +177,7 @@ class TaskInvalidTypeError(TaskTryDeserializeError):
 
 
 class TaskInvalidValueError(TaskTryDeserializeError):
-    """A field of a stored task has a value that no task can have."""
+    """A field of a stored task has an impossible value."""
 
     code = "task_invalid_value"
 
@@ -189,7 +189,7 @@ class TaskInvalidValueError(TaskTryDeserializeError):
 
 
 class TaskInvalidStructureError(TaskTryDeserializeError):
-    """What was stored of a task is no task at all."""
+    """The stored state of a task does not have the structure of a task."""
 
     code = "task_invalid_structure"
 

@@ -1,7 +1,7 @@
-"""Override resolution: a list of registrations against what is stored (SPEC 1: Persistence Semantics).
+"""Override resolution: a list of registrations against the stored tasks (SPEC 1: Persistence Semantics).
 
-An edit of a task follows the theory, not the engine's usual epochs (SPEC 2: reading 12): what is due is
-judged by the new expression from the last start on, and a retry waits for the new delay.
+An edit of a task follows the theory, not the engine's epochs (SPEC 2: reading 12): dues are judged by the
+new expression from the last start on, and a retry waits for the new delay.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ MINUTE = 60
 
 
 class Standing(StrEnum):
-    """How a registered task stands to what is stored."""
+    """The relation of a registered task to the stored one."""
 
     NEW = "new"
     PRESERVED = "preserved"
@@ -34,7 +34,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """What one registration writes, all of it together, and how every task stands."""
+    """The writes of one registration, applied together, and the standing of every task."""
 
     standings: dict[str, Standing] = field(default_factory=dict)
     created: list[JobRecord] = field(default_factory=list)
@@ -43,86 +43,86 @@ class Resolution:
     faults: dict[str, TaskTryDeserializeError] = field(default_factory=dict)
 
 
-Met = tuple[Standing, Change | None]
-# What tasks come to, by what is stored of them beside their names, and what they are to be.
-Alike = dict[tuple[tuple[object, ...], str], Met]
-UNMET: Met = (Standing.NEW, None)
+Resolved = tuple[Standing, Change | None]
+# Resolutions to reuse, by the stored record without its name, and the registered definition.
+Reusable = dict[tuple[tuple[object, ...], str], Resolved]
+UNRESOLVED: Resolved = (Standing.NEW, None)
 
 
 def resolve(tasks: Sequence[Task], stored: Sequence[JobState], *, timezone: str, now: int) -> Resolution:
-    """Compare a list of tasks with what is stored and return what has to be written for it to hold."""
-    found = Resolution()
-    cases = {case.job.identity: case for case in stored}
+    """Compare a list of tasks with the stored ones and return the writes that make them equal."""
+    resolution = Resolution()
+    states = {state.job.identity: state for state in stored}
     since = 1000 * minute_of(timezone, now // 1000)
-    # Tasks of the same configuration begin alike, but for their names; what is stored of many is alike too.
+    # New tasks of one configuration differ in their names only, and so do most stored ones.
     fresh: dict[str, JobRecord] = {}
-    alike: Alike = {}
+    reusable: Reusable = {}
     for task in tasks:
         definition = definition_for(task.cron, task.retry_delay, timezone)
-        case = cases.pop(task.name, None)
-        met = None if case is None else _met(case, definition, alike)
-        if case is not None and met is None and _is_usable(case, found, now):
-            met = _meet(case, task, definition, now)
-            if _is_common(case, met[1]):
-                alike[case.job[1:-1], definition] = met
-        if met is not None:
-            found.standings[task.name], change = met
-            found.changed.extend([] if change is None else [change])
+        state = states.pop(task.name, None)
+        resolved = None if state is None else _reused(state, definition, reusable)
+        if state is not None and resolved is None and _is_usable(state, resolution, now):
+            resolved = _resolve_task(state, task, definition, now)
+            if _is_reusable(state, resolved[1]):
+                reusable[state.job[1:-1], definition] = resolved
+        if resolved is not None:
+            resolution.standings[task.name], change = resolved
+            resolution.changed.extend([] if change is None else [change])
             continue
         if definition not in fresh:
             fresh[definition] = create(compiled_job(definition, task.name).job, now=now, since=since)
-        found.standings[task.name] = Standing.NEW
-        found.created.append(JobRecord._make((task.name, *fresh[definition][1:])))
-    found.forgotten.extend(cases)
-    return found
+        resolution.standings[task.name] = Standing.NEW
+        resolution.created.append(JobRecord._make((task.name, *fresh[definition][1:])))
+    resolution.forgotten.extend(states)
+    return resolution
 
 
-def _met(case: JobState, definition: str, alike: Alike) -> Met | None:
-    """Return how a stored task stands if another that differed in its name only was met before."""
-    if case.runs or case.fault is not None:
+def _reused(state: JobState, definition: str, reusable: Reusable) -> Resolved | None:
+    """Return the resolution of an earlier task that differed in its name only."""
+    if state.runs or state.fault is not None:
         return None
-    standing, change = met = alike.get((case.job[1:-1], definition), UNMET)
+    standing, change = resolved = reusable.get((state.job[1:-1], definition), UNRESOLVED)
     if change is None:
-        return None if met is UNMET else met
-    after = JobRecord._make((case.job.identity, *change.job[1:-1], case.job.number))
+        return None if resolved is UNRESOLVED else resolved
+    after = JobRecord._make((state.job.identity, *change.job[1:-1], state.job.number))
     return standing, replace(change, job=after)
 
 
-def _is_common(case: JobState, change: Change | None) -> bool:
-    """Say whether what a task comes to has nothing of its name in it."""
-    if case.runs or not compiled_job(case.job.definition, case.job.identity).is_shared:
+def _is_reusable(state: JobState, change: Change | None) -> bool:
+    """Return whether a resolution does not depend on the task's name."""
+    if state.runs or not compiled_job(state.job.definition, state.job.identity).is_shared:
         return False
     return change is None or not (change.inserts or change.updates or change.ranges)
 
 
-def _is_usable(case: JobState, found: Resolution, now: int) -> bool:
-    """Say whether what is stored of a task can be gone on with; if not, it is forgotten, and why is noted."""
-    fault = fault_of(case, now=now)
+def _is_usable(state: JobState, resolution: Resolution, now: int) -> bool:
+    """Return whether a stored task can be used; if not, it is forgotten and its fault is recorded."""
+    fault = fault_of(state, now=now)
     if fault is not None:
-        found.faults[case.job.identity] = fault
-    if fault is None and case.job.deleted_at is None:
+        resolution.faults[state.job.identity] = fault
+    if fault is None and state.job.deleted_at is None:
         return True
-    found.forgotten.append(case.job.identity)
+    resolution.forgotten.append(state.job.identity)
     return False
 
 
 def minute_of(timezone: str, instant: int) -> int:
-    """Return the instant at which the civil minute around an instant began."""
+    """Return the start of the civil minute of an instant."""
     return instant - (instant + zone_of(timezone).offset_at(instant)) % MINUTE
 
 
-def _meet(case: JobState, task: Task, definition: str, now: int) -> tuple[Standing, Change | None]:
-    """Return how a stored task stands to its registration, and what changes, if anything does."""
-    record = case.job
-    orphaned = bool(case.runs) and any(run.in_flight for run in case.runs)
-    terms = compiled_job(record.definition, record.identity)
-    same = (terms.job.schedule.text, terms.policy.retry_delay) == (task.cron, task.retry_delay)
+def _resolve_task(state: JobState, task: Task, definition: str, now: int) -> tuple[Standing, Change | None]:
+    """Return the standing of a stored task, and the change that its registration makes, if any."""
+    record = state.job
+    orphaned = bool(state.runs) and any(run.in_flight for run in state.runs)
+    compiled = compiled_job(record.definition, record.identity)
+    same = (compiled.job.schedule.text, compiled.policy.retry_delay) == (task.cron, task.retry_delay)
     if not same:
-        change: Change | None = override(case, definition, now=now)
+        change: Change | None = override(state, definition, now=now)
     elif record.definition != definition:
-        # The host has moved to another zone: what was due there stays due.
+        # The host has moved to another zone: periods that were due before stay due.
         moved = compiled_job(definition, task.name).for_job(task.name)
-        change = edit(_born(record), list(case.runs), moved, now=now)
+        change = edit(_born(record), list(state.runs), moved, now=now)
     else:
         change = _withdraw_first_minute(record)
     if orphaned:
@@ -141,7 +141,7 @@ def _born(record: JobRecord) -> JobRecord:
 
 
 def _withdraw_first_minute(record: JobRecord) -> Change | None:
-    """Return what keeps the minute of the first registration from starting in a later one (reading 9)."""
+    """Return the change that keeps the minute of the first registration from starting later (reading 9)."""
     registered_at = _registered_at(record)
     is_later = record.next_time is None or record.next_time > registered_at // 1000
     if record.last_start_at is not None or is_later:
@@ -150,11 +150,11 @@ def _withdraw_first_minute(record: JobRecord) -> Change | None:
     return Change(look_ahead(record), record.revision - 1)
 
 
-def override(case: JobState, definition: str, *, now: int) -> Change:
-    """Return what a new configuration changes: due once, if it matched since the last start (reading 12)."""
-    record, until = case.job, now // 1000
+def override(state: JobState, definition: str, *, now: int) -> Change:
+    """Return the change of a new configuration: due once, if it matched since the last start (reading 12)."""
+    record, until = state.job, now // 1000
     since = record.last_start_at if record.last_start_at is not None else _registered_at(record)
-    terms = compiled_job(definition, record.identity)
+    compiled = compiled_job(definition, record.identity)
     changed = record._replace(
         born_at=_registered_at(record) + 1,
         definition=definition,
@@ -167,9 +167,9 @@ def override(case: JobState, definition: str, *, now: int) -> Change:
         replay_at=None,
         replay_count=0,
     )
-    newest = last_at(terms.plan, until)
+    newest = last_at(compiled.plan, until)
     inserts = NO_RUNS if newest is None or 1000 * newest <= since else [_due_again(changed, newest, now)]
-    updates = [after for run in case.runs if (after := _after_override(run, terms, record)) != run]
+    updates = [after for run in state.runs if (after := _after_override(run, compiled, record)) != run]
     changed = look_ahead(changed)
     return Change(
         changed,
@@ -178,7 +178,7 @@ def override(case: JobState, definition: str, *, now: int) -> Change:
         inserts=inserts,
         updates=updates or NO_RUNS,
         attempts=NO_RUNS,
-        ranges=_given_up(record, until, now),
+        ranges=_dropped(record, until, now),
         starts=NO_RUNS,
         ends=NO_RUNS,
         ended=NO_RUNS,
@@ -186,12 +186,12 @@ def override(case: JobState, definition: str, *, now: int) -> Change:
 
 
 def _is_ordinary(before: JobRecord, after: JobRecord) -> bool:
-    """Say whether nothing differs but what `Scope.EDIT` names: fields 1 and 4 to 8."""
+    """Return whether only the fields of `WriteScope.EDIT` differ: fields 1 and 4 to 8."""
     return before[2:4] == after[2:4] and before[9:] == after[9:]
 
 
 def _due_again(job: JobRecord, nominal_time: int, now: int) -> RunRecord:
-    """Return the run a new expression owes; the minute itself may be on record under the old one."""
+    """Return the run that a new expression is due; its minute may have a record of the old one."""
     return RunRecord(
         request_key_of(job.identity, RunKind.OVERRIDE, f"{job.born_at} {job.epoch}"),
         job.identity,
@@ -207,24 +207,24 @@ def _due_again(job: JobRecord, nominal_time: int, now: int) -> RunRecord:
     )
 
 
-def _given_up(record: JobRecord, until: int, now: int) -> list[RangeRecord]:
-    """Return the share of the old expression's minutes that nobody had looked at yet."""
+def _dropped(record: JobRecord, until: int, now: int) -> list[RangeRecord]:
+    """Return the range of the old expression's minutes that were not processed yet."""
     segment = segment_of(record)
     first = segment.next_after(record.cursor)
     if first is None or first > until:
         return NO_RANGES
     last = segment.last_until(until)
-    assert last is not None, "there is a first"
+    assert last is not None, "a first exists"
     count = segment.count_until(last)
     identity, epoch = record.identity, segment.epoch
     return [RangeRecord(identity, first, last, count, Outcome.SKIPPED, Reason.EDITED, epoch, now)]
 
 
-def _after_override(run: RunRecord, terms: CompiledJob, record: JobRecord) -> RunRecord:
+def _after_override(run: RunRecord, compiled: CompiledJob, record: JobRecord) -> RunRecord:
     if run.status is RunStatus.PENDING:
         return settle(run, RunStatus.CANCELLED, Reason.EDITED)
     if is_waiting_for_retry(run) and not record.paused:
         assert run.ended_at is not None
-        assert terms.policy.retry_delay is not None
-        return run._replace(due_at=run.ended_at - (-terms.policy.retry_delay // MILLISECOND))
+        assert compiled.policy.retry_delay is not None
+        return run._replace(due_at=run.ended_at - (-compiled.policy.retry_delay // MILLISECOND))
     return run

@@ -1,11 +1,11 @@
-"""Restoring: what was stored of a task is checked before it is believed (SPEC 1: Error Model)."""
+"""Restoring: the stored state of a task is validated before use (SPEC 1: Error Model)."""
 
 import json
 from functools import lru_cache
 from typing import TypeAlias
 
 from kron.core.errors import InputError
-from kron.core.plan.compiled import MAX_TERMS, compiled_job
+from kron.core.plan.compiled import MAX_COMPILED, compiled_job
 from kron.core.plan.plan import UNUSABLE_RECORD as UNUSABLE
 from kron.core.plan.record import JobRecord, RunRecord
 from kron.core.plan.registration import times_ahead
@@ -28,10 +28,10 @@ OPTIONAL = frozenset(
 )  # fmt: skip
 RUN_TEXTS = frozenset({"key", "identity", "status", "reason", "kind", "result", "error", "run_id"})
 RUN_OPTIONAL = frozenset({"due_at", "started_at", "ended_at", "result", "error", "run_id"})
-# Counters that begin at one; and the latest instant of the calendar, in milliseconds.
+# Counters that start at one; and the latest instant of the calendar, in milliseconds.
 FROM_ONE = frozenset({"epoch", "revision"})
 LAST_MS = 1000 * LAST_SECOND
-# Instants of what has happened, in seconds and in milliseconds: none of them lies ahead.
+# Instants of past events, in seconds and in milliseconds: none may lie in the future.
 PAST_SECONDS = frozenset({"cursor", "nominal_time"})
 PAST = frozenset(
     {
@@ -40,20 +40,20 @@ PAST = frozenset(
     }
 )  # fmt: skip
 
-# Shapes that records come in: which fields are empty, and of what types the others are.
+# The most cached shapes of records: their empty fields, and the types of the others.
 MAX_SHAPES = 1_000
 Bounds: TypeAlias = tuple[list[int], list[int]]
 
 
-def fault_of(case: JobState, *, now: int) -> TaskTryDeserializeError | None:
-    """Return what is wrong with what was stored of a task, or None where it can be used."""
+def fault_of(state: JobState, *, now: int) -> TaskTryDeserializeError | None:
+    """Return the fault of a stored task, or None if it can be used."""
     try:
-        _check_record(case.job, TEXTS, OPTIONAL, now)
-        _check_definition(case.job)
-        _check_state(case.job)
-        if case.fault is not None:
-            raise TaskInvalidStructureError(value=case.job.identity, reason=case.fault)
-        for run in case.runs:
+        _check_record(state.job, TEXTS, OPTIONAL, now)
+        _check_definition(state.job)
+        _check_state(state.job)
+        if state.fault is not None:
+            raise TaskInvalidStructureError(value=state.job.identity, reason=state.fault)
+        for run in state.runs:
             _check_record(run, RUN_TEXTS, RUN_OPTIONAL, now)
     except TaskTryDeserializeError as fault:
         return fault
@@ -63,7 +63,7 @@ def fault_of(case: JobState, *, now: int) -> TaskTryDeserializeError | None:
 def _check_record(
     record: JobRecord | RunRecord, texts: frozenset[str], optional: frozenset[str], now: int
 ) -> None:
-    """Check every field; where types and bounds hold, as they mostly do, no field is looked at by name."""
+    """Check every field; if types and bounds hold, the usual case, no field is read by name."""
     bounds = _bounds(record._fields, tuple(map(type, record)), texts, optional, now)
     if bounds is not None:
         numbers = [value for value in record if isinstance(value, int)]
@@ -81,7 +81,7 @@ def _bounds(
     optional: frozenset[str],
     now: int,
 ) -> Bounds | None:
-    """Return the least and the most each number of such a record may be; None where a type is wrong."""
+    """Return the bounds of each number of such a record; None if a type is wrong."""
     least: list[int] = []
     most: list[int] = []
     for field, kind in zip(fields, kinds, strict=True):
@@ -111,7 +111,7 @@ def _check_fields(record: JobRecord | RunRecord, texts: frozenset[str], optional
 
 
 def _check_times(record: JobRecord | RunRecord, now: int) -> None:
-    """Check that nothing has happened later than now; a birth lies a millisecond after its registration."""
+    """Check that no event lies in the future; `born_at` is a millisecond after the registration."""
     for field, value in zip(record._fields, record, strict=True):
         unit = 1000 if field in PAST_SECONDS else 1 if field in PAST else 0
         if isinstance(value, int) and unit * value > now + 1:
@@ -119,30 +119,30 @@ def _check_times(record: JobRecord | RunRecord, now: int) -> None:
 
 
 def _check_state(job: JobRecord) -> None:
-    """Check for what no task is ever in: a replay, a pause without a reason, a wake that comes too late."""
+    """Check for impossible states: a replay, a pause without a reason, a wake that is too late."""
     if job.replay_until is not None:
-        raise TaskInvalidValueError(field="replay_until", value=job.replay_until, reason="no task replays")
+        raise TaskInvalidValueError(
+            field="replay_until", value=job.replay_until, reason="a task has no replay"
+        )
     if job.paused not in (0, 1) or (job.paused and job.paused_because is None):
-        raise TaskInvalidValueError(field="paused", value=job.paused, reason="nobody paused it")
+        raise TaskInvalidValueError(field="paused", value=job.paused, reason="paused without a reason")
     if job.paused and (job.paused_because or "").startswith(UNUSABLE):
         raise TaskInvalidStructureError(value=job.identity, reason=str(job.paused_because))
     _, expected = times_ahead(job)
     if expected is not None and (job.plan_at is None or job.plan_at > expected):
-        raise TaskInvalidValueError(
-            field="plan_at", value=job.plan_at, reason="it would be looked at too late"
-        )
+        raise TaskInvalidValueError(field="plan_at", value=job.plan_at, reason="it would be planned too late")
 
 
 def _check_definition(job: JobRecord) -> None:
-    """Check that the definition is one, and that what an edit left behind is a list of such."""
+    """Check that the definition is valid, and so are the earlier ones that an edit left."""
     _read_object("definition", job.definition)
     try:
-        terms = compiled_job(job.definition, job.identity)
+        compiled = compiled_job(job.definition, job.identity)
         if job.past is not None:
             _check_past(job.past, job.identity)
     except (InputError, ValueError, TypeError, LookupError, AttributeError) as cause:
         raise TaskInvalidValueError(field="definition", value=job.definition, reason=str(cause)) from cause
-    if terms.policy.retry_delay is None:
+    if compiled.policy.retry_delay is None:
         raise TaskInvalidValueError(field="definition", value=job.definition, reason="has no retry delay")
 
 
@@ -150,20 +150,20 @@ def _check_past(past: str, identity: str) -> None:
     """Check the earlier definitions: a list, each with its epoch, its instant, its end and its text."""
     earlier = json.loads(past)
     if not isinstance(earlier, list) or not earlier:
-        raise TypeError("past is no list of definitions")
+        raise TypeError("past is not a list of definitions")
     for *numbers, definition in earlier:
         if [type(number) for number in numbers] != [int] * 3:
             raise TypeError("an earlier definition has no epoch, no instant or no end")
         compiled_job(definition, identity)
 
 
-@lru_cache(maxsize=MAX_TERMS)
+@lru_cache(maxsize=MAX_COMPILED)
 def _read_object(field: str, text: str) -> None:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as cause:
-        raise TaskInvalidStructureError(value=text, reason=f"{field} is no JSON") from cause
-    if not isinstance(found, dict):
-        raise TaskInvalidStructureError(value=text, reason=f"{field} is no object")
-    if "schedule" not in found:
+        raise TaskInvalidStructureError(value=text, reason=f"{field} is not JSON") from cause
+    if not isinstance(value, dict):
+        raise TaskInvalidStructureError(value=text, reason=f"{field} is not an object")
+    if "schedule" not in value:
         raise TaskMissingFieldError(field=f"{field}.schedule")

@@ -1,4 +1,4 @@
-"""Tasks: jobs as the declarative scheduler sees them (SPEC 1), their states and what happens to them."""
+"""Tasks: the declarative scheduler's view of jobs (SPEC 1), their states and events."""
 
 from datetime import timedelta
 from functools import lru_cache
@@ -10,16 +10,16 @@ from kron.core.cron.schedule import Schedule
 from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import Catchup, OnOrphan, Overlap, Policy
-from kron.core.plan.compiled import ANYONE, MAX_TERMS, definition_of
+from kron.core.plan.compiled import MAX_COMPILED, SHARED_IDENTITY, definition_of
 from kron.core.plan.record import Result, RunRecord, RunStatus
 from kron.core.plan.step import Change, JobState, WriteScope
 
-# A longer wait is no retry; and the end of the calendar stays out of reach.
+# The longest retry delay, a century: it cannot reach the end of the calendar.
 MAX_RETRY_DELAY = timedelta(days=36_525)
 
 
 class Task(NamedTuple):
-    """What tells two configurations of a task apart: its name, its expression, its delay, each exactly."""
+    """The configuration of a task, compared exactly: its name, its expression, its delay."""
 
     name: str
     cron: str
@@ -27,7 +27,7 @@ class Task(NamedTuple):
 
 
 class TaskState(Choice):
-    """Where a task is (SPEC 1: Task State Model)."""
+    """The state of a task (SPEC 1: Task State Model)."""
 
     AWAITING_RUN = "AwaitingRun"
     RUNNING = "Running"
@@ -35,7 +35,7 @@ class TaskState(Choice):
 
 
 class TaskEvent(Choice):
-    """What happens to a task."""
+    """An event that changes the state of a task."""
 
     RUN_STARTED = "TaskRunStarted"
     RUN_COMPLETED = "TaskRunCompleted"
@@ -44,7 +44,7 @@ class TaskEvent(Choice):
     RETRY_PREEMPTED = "TaskRetryPreempted"
 
 
-# SPEC 1: Task State Transitions. Each row: where a task is, what happens, where it is then.
+# SPEC 1: Task State Transitions. Each row: state, event, next state.
 TASK_TRANSITIONS = (
     (TaskState.AWAITING_RUN, TaskEvent.RUN_STARTED, TaskState.RUNNING),
     (TaskState.RUNNING, TaskEvent.RUN_COMPLETED, TaskState.AWAITING_RUN),
@@ -56,7 +56,7 @@ STATE_AFTER = {event: after for _, event, after in TASK_TRANSITIONS}
 
 
 class Happening(NamedTuple):
-    """One event of one task, when it was, and the run it is about."""
+    """One event of one task, its time, and its run."""
 
     event: TaskEvent
     at: int
@@ -64,14 +64,14 @@ class Happening(NamedTuple):
 
 
 def job_of(task: Task, timezone: str) -> Job:
-    """Return the job that a task is: strict cron, one run at a time, at most one for all it missed."""
+    """Return the job of a task: strict cron, one run at a time, one catch-up run for all missed periods."""
     schedule = Schedule(task.cron, timezone, dialect=POSIX)
     return Job(identity=task.name, schedule=schedule, policy=_policy_of(task.retry_delay))
 
 
-@lru_cache(maxsize=MAX_TERMS)
+@lru_cache(maxsize=MAX_COMPILED)
 def _policy_of(retry_delay: timedelta) -> Policy:
-    """Return what tasks of one delay have in common."""
+    """Return the policy of tasks with one delay, shared by them."""
     return Policy(
         overlap=Overlap.BUFFER_ONE,
         catchup=Catchup.ONCE,
@@ -81,51 +81,51 @@ def _policy_of(retry_delay: timedelta) -> Policy:
     )
 
 
-@lru_cache(maxsize=MAX_TERMS)
+@lru_cache(maxsize=MAX_COMPILED)
 def definition_for(cron: str, retry_delay: timedelta, timezone: str) -> str:
-    """Return what is stored of a configuration; tasks that have the same share it."""
-    return definition_of(job_of(Task(ANYONE, cron, retry_delay), timezone))
+    """Return the stored definition of a configuration; tasks with the same one share it."""
+    return definition_of(job_of(Task(SHARED_IDENTITY, cron, retry_delay), timezone))
 
 
 def happenings_of(change: Change, now: int) -> list[Happening]:
-    """Return what a change means for its task, in order: ends, retries given up, starts."""
+    """Return the events of a change, in order: ends, pre-empted retries, starts."""
     if change.scope is WriteScope.START:
         (run,) = change.starts
         return [Happening(TaskEvent.RUN_STARTED, run.started_at or now, run)]
-    found = []
+    happenings = []
     for run in change.ended:
         if run.result is not Result.ORPHANED:
             event = TaskEvent.RUN_COMPLETED if run.result is Result.SUCCESS else TaskEvent.RUN_FAILED
-            found.append(Happening(event, run.ended_at or now, run))
-    found += [
+            happenings.append(Happening(event, run.ended_at or now, run))
+    happenings += [
         Happening(TaskEvent.RETRY_PREEMPTED, now, run)
         for run in change.updates
         if run.reason is Reason.RETRY_PREEMPTED and run.result is not Result.ORPHANED
     ]
     for run in change.starts:
         event = TaskEvent.RETRY_STARTED if run.reason is Reason.RETRY else TaskEvent.RUN_STARTED
-        found.append(Happening(event, run.started_at or now, run))
-    return found
+        happenings.append(Happening(event, run.started_at or now, run))
+    return happenings
 
 
 def is_waiting_for_retry(run: RunRecord) -> bool:
-    """Say whether a run failed and is to be tried again after its delay."""
+    """Return whether a run failed and waits for its retry."""
     return run.status is RunStatus.FAILED and run.is_open == 1 and run.reason is Reason.RETRY
 
 
-def state_of(case: JobState) -> TaskState:
-    """Return where a task is by what is on record."""
-    if any(run.in_flight for run in case.runs):
+def state_of(state: JobState) -> TaskState:
+    """Return the state of a task from its records."""
+    if any(run.in_flight for run in state.runs):
         return TaskState.RUNNING
-    if any(map(is_waiting_for_retry, case.runs)):
+    if any(map(is_waiting_for_retry, state.runs)):
         return TaskState.AWAITING_RETRY
     return TaskState.AWAITING_RUN
 
 
 def lateness_of(change: Change, run: RunRecord) -> int:
-    """Return by how many milliseconds a start came later than it could have.
+    """Return by how many milliseconds a start was later than the earliest possible time.
 
-    A task that was still running, or whose retry was still to wait, was not late until that was over.
+    The time of a running predecessor, or of a pending retry delay, does not count.
     """
     if run.reason is Reason.RESTARTED or run.started_at is None:
         return 0

@@ -7,12 +7,12 @@ from decimal import Context, Decimal, localcontext
 from kron.core.errors import InvalidOptionError
 
 MICROSECOND = timedelta(microseconds=1)
-# timedelta's own bound, so that every duration can be given back as one.
+# The bound of timedelta, so that every duration can be returned as one.
 MAX_DURATION = timedelta.max
-# More digits than the longest duration has; longer numbers are not even converted.
+# More digits than the longest duration has; longer numbers are rejected before conversion.
 MAX_DIGITS = 20
 
-# Enough digits for every sum to be exact, whatever the program around has set for its own.
+# Enough digits for exact sums, independent of the decimal context of the program.
 EXACT = Context(prec=100, traps=[])
 
 FORMS = "write 90s, 1h30m, PT90M or a number of seconds"
@@ -27,7 +27,7 @@ _SHORT_SECONDS: dict[str, int | Decimal] = {**_UNITS, "ms": Decimal("0.001"), "u
 
 
 def parse_duration(value: object) -> timedelta:
-    """Return a duration from a text, a number of seconds or a timedelta; negative ones are refused."""
+    """Parse a duration from a string, a number of seconds or a timedelta; negative ones are invalid."""
     with localcontext(EXACT):
         return _duration_of(value)
 
@@ -39,12 +39,12 @@ def _duration_of(value: object) -> timedelta:
     if seconds < 0:
         raise InvalidOptionError(option="duration", value=value, reason="must not be negative")
     if seconds >= Decimal(MAX_DURATION.days) * 86_400:
-        raise InvalidOptionError(option="duration", value=value, reason="is too long to count")
+        raise InvalidOptionError(option="duration", value=value, reason="is too long")
     return timedelta(microseconds=int(seconds * 1_000_000))
 
 
 def format_duration(duration: timedelta) -> str:
-    """Write a duration in its canonical short form, e.g. ``1h30m`` or ``0s``."""
+    """Format a duration in its canonical short form, e.g. ``1h30m`` or ``0s``."""
     micros = duration // MICROSECOND
     seconds, micros = divmod(micros, 1_000_000)
     parts: list[str] = []

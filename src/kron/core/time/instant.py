@@ -12,7 +12,7 @@ DAY = 86_400
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
-# The calendar is datetime's: the first and the last second it can name, in UTC.
+# The calendar is datetime's: its first and its last second, in UTC.
 FIRST_SECOND: EpochSeconds = (datetime.min.replace(tzinfo=UTC) - EPOCH) // SECOND
 LAST_SECOND: EpochSeconds = (datetime.max.replace(tzinfo=UTC) - EPOCH) // SECOND
 
@@ -30,7 +30,7 @@ def seconds_of(instant: datetime) -> EpochSeconds:
 
 
 def milliseconds_of(instant: datetime | int) -> int:
-    """Return the whole millisecond an aware datetime lies in; a whole number is taken for one."""
+    """Return the whole millisecond an aware datetime lies in; an int already is one."""
     if isinstance(instant, int) and not isinstance(instant, bool):
         return instant
     if not isinstance(instant, datetime):
@@ -57,13 +57,13 @@ def rfc3339(seconds: EpochSeconds) -> str:
 
 @lru_cache(maxsize=4096)
 def _day_text(day: int) -> str:
-    """Write a day, counted from 1970; kept, because a fleet asks for the same days over and over."""
+    """Format a day, counted from 1970; cached, because the same days recur."""
     return (EPOCH + timedelta(day)).date().isoformat()
 
 
 @lru_cache(maxsize=4096)
 def _clock_text(second: int) -> str:
-    """Write a second of the day; kept, because schedules name few of them."""
+    """Format a second of the day; cached, because schedules use few of them."""
     return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
 

@@ -1,7 +1,7 @@
 """Civil time: a zone is a list of spans in which local time is UTC plus a constant.
 
-A gap has no instants and a fold has each wall time twice, by construction: nothing here or above
-asks whether daylight saving time is in force.
+A gap has no instants and a fold has each wall time twice, by construction: no code checks whether
+daylight saving time is in force.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from zoneinfo import TZPATH, ZoneInfo, available_timezones
 from kron.core.errors import UnknownTimezoneError
 from kron.core.time.instant import DAY, EPOCH, FIRST_SECOND, LAST_SECOND, EpochSeconds
 
-# Offsets are compared once a day. The shortest span any zone ever had is four days (Freetown,
-# September 1939), so no change can hide between two looks; a test watches this over all zones.
+# Offsets are compared once a day. The shortest span of any zone is four days (Freetown, September
+# 1939), so no transition is missed between two probes; a test checks this for all zones.
 PROBE = DAY
 
-# Close to its ends the calendar cannot name the local time, so the offset a day further in is used.
+# Near its ends the calendar cannot represent local times, so the offset a day further in is used.
 FIRST_PROBE = FIRST_SECOND + DAY
 LAST_PROBE = LAST_SECOND - DAY
 
-# Files of a zone database that are no IANA zones: what they say depends on the host, or on leap seconds.
+# Files of a zone database that are not IANA zones: they depend on the host or on leap seconds.
 HOST_KEYS = frozenset({"localtime", "posixrules"})
 FOREIGN_FOLDERS = ("posix/", "right/")
 
@@ -50,7 +50,7 @@ class Transition(NamedTuple):
 
 
 class Zone:
-    """One IANA zone; make it with `zone_of`, which shares them."""
+    """One IANA zone; use `zone_of`, which shares instances."""
 
     __slots__ = ("_years", "key", "tzinfo")
 
@@ -68,7 +68,7 @@ class Zone:
         return offset.days * DAY + offset.seconds
 
     def name_at(self, instant: EpochSeconds) -> str:
-        """Return what local time is called there and then, e.g. ``CEST``."""
+        """Return the abbreviation of local time at an instant, e.g. ``CEST``."""
         near = min(max(instant, FIRST_PROBE), LAST_PROBE)
         return (EPOCH + timedelta(0, near)).astimezone(self.tzinfo).tzname() or ""
 
@@ -87,7 +87,7 @@ class Zone:
         raise AssertionError("the spans of a year cover it")
 
     def changes(self, start: EpochSeconds, end: EpochSeconds) -> Iterator[Transition]:
-        """Yield the changes of offset in `[start, end)`, oldest first."""
+        """Yield the transitions in `[start, end)`, oldest first."""
         start, end = max(start, FIRST_SECOND + 1), min(end, LAST_SECOND + 1)
         if start >= end:
             return
@@ -102,16 +102,16 @@ class Zone:
     def _probe(self, year: int) -> Iterator[Span]:
         start, end = year_bounds(year)
         since, offset = start, self.offset_at(start)
-        for look in range(start + PROBE, end + PROBE, PROBE):
-            look = min(look, end - 1)
-            if (now := self.offset_at(look)) != offset:
-                change = self._first_with(now, max(since, look - PROBE), look)
+        for probe in range(start + PROBE, end + PROBE, PROBE):
+            probe = min(probe, end - 1)
+            if (now := self.offset_at(probe)) != offset:
+                change = self._first_with(now, max(since, probe - PROBE), probe)
                 yield Span(since, change, offset)
                 since, offset = change, now
         yield Span(since, end, offset)
 
     def _first_with(self, offset: int, before: EpochSeconds, after: EpochSeconds) -> EpochSeconds:
-        """Return the first instant in `(before, after]` with the offset found at `after`."""
+        """Return the first instant in `(before, after]` with the offset of `after`."""
         while after - before > 1:
             middle = (before + after) // 2
             if self.offset_at(middle) == offset:
@@ -134,16 +134,16 @@ def zone_of(key: str) -> Zone:
 
 @lru_cache(maxsize=1024)
 def tzdata_version(key: str) -> str | None:
-    """Return the release of the zone database a zone was read from, or None where it does not say."""
+    """Return the release of the zone database a zone was read from, or None if it is unknown."""
     for folder in TZPATH:
-        if _reads(f"{folder}/{key}"):
+        if _is_readable(f"{folder}/{key}"):
             return _release_of(folder)
     from tzdata import IANA_VERSION
 
     return str(IANA_VERSION)
 
 
-def _reads(path: str) -> bool:
+def _is_readable(path: str) -> bool:
     try:
         with open(path, "rb"):
             return True
@@ -153,15 +153,15 @@ def _reads(path: str) -> bool:
 
 @lru_cache(maxsize=16)
 def _release_of(folder: str) -> str | None:
-    """Return what a compiled zone database says of itself, in one of the ways its packagers use."""
-    for name, begins in (("tzdata.zi", "# version "), ("+VERSION", ""), ("version", "")):
+    """Return the version of a compiled zone database, from one of the files that packagers use."""
+    for name, prefix in (("tzdata.zi", "# version "), ("+VERSION", ""), ("version", "")):
         try:
             with open(f"{folder}/{name}", encoding="ascii") as file:
                 line = file.readline().strip()
         except (OSError, ValueError):
             continue
-        if line.startswith(begins):
-            return line.removeprefix(begins)
+        if line.startswith(prefix):
+            return line.removeprefix(prefix)
     return None
 
 

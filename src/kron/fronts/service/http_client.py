@@ -19,7 +19,7 @@ from kron.core.errors import (
     Problem,
     StoreError,
     UnknownRunError,
-    revived,
+    restored,
 )
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.redaction import redact_url
@@ -213,7 +213,7 @@ class HttpClient:
         kind = KINDS.get(code)
         if kind is not None:
             further = {"problems": _problems(document)} if kind is InvalidScheduleError else {}
-            return revived(kind, (detail,), {"details": document, **further})
+            return restored(kind, (detail,), {"details": document, **further})
         if answer.status == HTTPStatus.UNAUTHORIZED:
             detail = f"{detail} (the command line takes a token from KRON_TOKEN)"
         if 400 <= answer.status < 500 and "code" in document:
