@@ -21,8 +21,8 @@ import kron
 from kron.clocks.system import SystemClock
 from kron.fronts.service.app import app_of
 from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.worker import ServiceWorker
 from kron.stores.sqlite.store import SqliteStore
 
 SOURCE = str(Path(kron.__file__).parent)

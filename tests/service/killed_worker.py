@@ -6,8 +6,8 @@ import signal
 
 from kron.clocks.system import SystemClock
 from kron.fronts.service.registrar import NAMESPACE
+from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import read_settings
-from kron.fronts.service.worker import ServiceWorker
 from kron.ports import Launch, ReportSink
 from kron.stores.url import open_store
 from kron.telemetry.meters import LauncherMeter

@@ -123,7 +123,7 @@ def test_a_port_in_use_is_said_with_the_remedy(tmp_path: Path, words: tuple[str,
             assert refused.ended() == 2
             log = "".join(refused.log)
     assert f"127.0.0.1:{port}" in log
-    assert "something else listens there" in log
+    assert "another process listens there" in log
     assert "--port 0" in log
     assert list(tmp_path.rglob("*.db")) == []
 

@@ -17,8 +17,8 @@ from kron.fronts.service.errors import LaunchFailedError
 from kron.fronts.service.launchers import workflow_launcher
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher, Wanted
+from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.worker import ServiceWorker
 from kron.launchers.run_token import is_run_token_of
 from kron.launchers.workflow import Function, UnknownWorkflowError
 from kron.stores.sqlite.store import SqliteStore

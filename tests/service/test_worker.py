@@ -16,8 +16,8 @@ from kron.core.plan.record import RunRecord
 from kron.fronts.service.documents import Document
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.runs import run_now
+from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.worker import ServiceWorker
 from kron.ports import Launch
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.url import open_store

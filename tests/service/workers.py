@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.runs import run_now
+from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.worker import ServiceWorker
 from kron.ports import Launch, Store
 from kron.testing.clock import SimulatedClock
 

@@ -164,4 +164,4 @@ def test_a_password_in_the_address_of_the_keys_is_never_shown(address: str, fold
 def test_whoever_opens_it_to_everybody_is_warned(words: list[str], warns: bool, tmp_path: Path) -> None:
     with process("serve", "--port", "0", *words, folder=tmp_path) as server:
         server.logged("lease acquired")
-        assert ("everybody may do everything" in "".join(server.log)) is warns
+        assert ("every caller is admin" in "".join(server.log)) is warns

@@ -58,8 +58,7 @@ def serve_command(
 
     settings = read()
     try:
-        from kron.fronts.service.run_worker import begin_logging
-        from kron.fronts.service.serve import serve
+        from kron.fronts.service.serve import begin_logging, serve
     except ModuleNotFoundError as cause:
         raise InvalidOptionError(option="installation", value=cause.name, reason=INSTALL) from cause
     begin_logging(settings)

@@ -38,7 +38,7 @@ def worker_command(store: StoreUrl = None, config: Config = None) -> int:
 
     settings = read()
     try:
-        from kron.fronts.service.run_worker import begin_logging, run_worker
+        from kron.fronts.service.serve import begin_logging, run_worker
     except ModuleNotFoundError as cause:
         raise InvalidOptionError(option="installation", value=cause.name, reason=INSTALL) from cause
     begin_logging(settings)

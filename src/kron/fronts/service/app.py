@@ -11,7 +11,7 @@ from kron.core.errors import KronError
 from kron.fronts.service.api import problem
 from kron.fronts.service.api.admin import health_routes, panel_routes
 from kron.fronts.service.api.audit import audit_routes
-from kron.fronts.service.api.middleware import RequestMiddleware
+from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware
 from kron.fronts.service.api.runs import run_routes
 from kron.fronts.service.api.schedules import schedule_routes
 from kron.fronts.service.api.workflows import workflow_routes
@@ -23,7 +23,6 @@ from kron.fronts.service.client import Ask, LocalClient
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.telemetry.http_meter import HttpMeter
 from kron.fronts.service.web.login import login_routes
 from kron.fronts.service.web.pages import page_routes
 from kron.fronts.service.web.render import for_browsers

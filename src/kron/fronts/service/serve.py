@@ -1,41 +1,202 @@
-"""Serving: the API and a worker in one process, until a signal says it is enough."""
+"""The processes of the service: the API with a worker, or a worker alone, until a signal stops them."""
 
 import asyncio
+import errno
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from typing import Protocol
 
-from kron.app.signals import on_stop
+import uvicorn
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from kron.app.signals import on_reload, on_stop
+from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
-from kron.core.errors import InvalidOptionError
+from kron.core.errors import InputError, InvalidOptionError
+from kron.core.plan.step import Limits
+from kron.fronts.service.api.admin import health_routes, metrics_routes
 from kron.fronts.service.app import app_of
-from kron.fronts.service.launchers import workflow_launcher, workflows_of
-from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.auth.principal import present_request
+from kron.fronts.service.client import LocalClient
+from kron.fronts.service.launchers import launchers_of, workflow_launcher, workflows_of
+from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher, reporter_of
-from kron.fronts.service.run_worker import Reread, metrics_of, reload_log_level
 from kron.fronts.service.security import (
+    ServerOptions,
     authenticator_of,
     check_security,
     requires_authentication,
     server_options,
 )
-from kron.fronts.service.settings import Settings
-from kron.fronts.service.telemetry.server import address_of, listen, server_of
-from kron.fronts.service.worker import ServiceWorker
-from kron.launchers.callback import Callback
-from kron.ports import Clock, Store
-from kron.stores.url import open_store, open_workflows
+from kron.fronts.service.settings import SHARED, Settings
+from kron.fronts.service.settings_view import secrets_of
+from kron.launchers.callback import Callback, CallbackLauncher
+from kron.launchers.workflow import Function
+from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
+from kron.stores.url import WorkflowDatabase, open_store, open_workflows, store_kind_of
+from kron.telemetry.log_format import set_log_level, start_logging
+from kron.telemetry.metrics import Metrics
 
 _log = logging.getLogger("kron.service")
+# Reads the settings again.
+Reread = Callable[[], Settings]
+# Wraps the launcher of a kind, e.g. to measure it.
+Wrap = Callable[[str, Launcher], Launcher]
+# How long a stop waits for the requests in progress, in seconds.
+SHUTDOWN_S = 5
+ADDRESS_IN_USE = (
+    "another process listens there; stop it, or use another port: --port 8081, or --port 0 for a free one"
+)
+PLAIN_HTTP: ServerOptions = {"ws": "none"}
+
+
+# --- the worker ----------------------------------------------------------------------------------------
+
+
+class ServiceWorker(Worker):
+    """A worker of the namespace `service`, with the launchers and options of the settings.
+
+    `callbacks` are functions by schedule, `functions` those an executor of the kind `callback` names.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        settings: Settings,
+        *,
+        workflows: WorkflowStore | None = None,
+        journal: Journal | None = None,
+        wrap: Wrap = lambda _, launcher: launcher,
+    ) -> None:
+        calls = CallbackLauncher(clock)
+        self.callbacks = calls.callbacks
+        self.functions: dict[str, Function] = {}
+        launchers = launchers_of(clock, settings, calls=calls, workflows=workflows, functions=self.functions)
+        wrapped = {kind: wrap(kind, launcher) for kind, launcher in launchers.items()}
+        options = WorkerOptions(
+            tick_ms=settings.tick_ms,
+            balance=settings.workers == SHARED,
+            drain_ms=settings.drain_ms,
+            limits=Limits(settings.lookahead_ms, settings.max_catchup_per_tick),
+        )
+        super().__init__(store, clock, wrapped, namespace=NAMESPACE, options=options, journal=journal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts that both kinds of process are made of; the store is measured."""
+
+    clock: Clock
+    store: Store
+    metrics: Metrics
+    database: WorkflowDatabase
+    workflows: WorkflowStore
+    worker: ServiceWorker
+
+
+@asynccontextmanager
+async def assembled(settings: Settings) -> AsyncIterator[Parts]:
+    """Build the parts of a process, and close its stores at the end."""
+    clock, url = SystemClock(), settings.store_url
+    store = open_store(url, lease_ms=settings.lease_ms)
+    kind = store_kind_of(url)
+    metrics = Metrics(store, clock, namespace=NAMESPACE, kind=kind, current_request=present_request)
+    database = open_workflows(url)
+    workflows = workflows_of(settings, database)
+    worker = ServiceWorker(
+        metrics.store, clock, settings, workflows=workflows, journal=metrics, wrap=metrics.measured
+    )
+    metrics.observe(worker)
+    try:
+        yield Parts(
+            clock=clock,
+            store=metrics.store,
+            metrics=metrics,
+            database=database,
+            workflows=workflows,
+            worker=worker,
+        )
+    finally:
+        await database.close()
+        await store.close()
+
+
+def begin_logging(settings: Settings) -> None:
+    """Log to standard error, with the level and format of the settings, without their secrets."""
+    start_logging(
+        level=settings.log_level,
+        log_format=settings.log_format,
+        secrets=secrets_of(settings),
+        current_request=present_request,
+    )
+
+
+def _reload_at_hangup(reread: Reread | None) -> None:
+    """Read the settings again at SIGHUP; of them, the log level changes in a running process."""
+    if reread is not None:
+        on_reload(partial(_reload, reread))
+
+
+def _reload(reread: Reread) -> None:
+    try:
+        set_log_level(reread().log_level)
+    except InputError as error:
+        _log.warning("settings not reloaded: %s", error)
+
+
+# --- a worker alone ------------------------------------------------------------------------------------
+
+
+def run_worker(settings: Settings, *, reread: Reread | None = None) -> None:
+    """Run a worker until SIGTERM or SIGINT; SIGHUP reads the settings again."""
+    asyncio.run(_run_worker(settings, reread))
+
+
+async def _run_worker(settings: Settings, reread: Reread | None) -> None:
+    async with assembled(settings) as parts:
+        on_stop(parts.worker.leave)
+        _reload_at_hangup(reread)
+        async with _metrics_endpoint(parts, settings):
+            await parts.worker.run()
+
+
+@asynccontextmanager
+async def _metrics_endpoint(parts: Parts, settings: Settings) -> AsyncIterator[None]:
+    """Serve the metrics and the health of a worker, if the settings name a port."""
+    if settings.metrics_port is None:
+        yield
+        return
+    app = FastAPI(title="Kron worker", openapi_url=None, redirect_slashes=False)
+    app.include_router(metrics_routes(parts.metrics))
+    worker, registrar = parts.worker, Registrar(parts.store, parts.clock)
+    client = LocalClient(registrar, settings, ask_worker=lambda: (worker.state, worker.error))
+    app.include_router(health_routes(client))
+    with listen(settings.metrics_host, settings.metrics_port) as listening:
+        server = server_of(app)
+        serving = asyncio.create_task(server.serve(sockets=[listening]), name="kron metrics")
+        _log.info("metrics on %s/metrics", url_of(settings.metrics_host, listening))
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await serving
+
+
+# --- the API with a worker -----------------------------------------------------------------------------
 
 
 class ServeHooks(Protocol):
-    """Who comes along: prepares the store, brings functions to call, and says where it is served."""
+    """Extensions of a service, such as the demo: it prepares the store and provides callbacks."""
 
     async def prepare(self, store: Store, clock: Clock) -> None:
-        """Do what is to be done before anything runs."""
+        """Prepare the store before anything runs."""
         ...
 
     def callbacks(self, clock: Clock) -> Mapping[str, Callback]:
@@ -43,84 +204,76 @@ class ServeHooks(Protocol):
         ...
 
     def announce(self, url: str) -> None:
-        """Take note that the service answers there."""
+        """Announce the URL of the service once it listens."""
         ...
 
 
-def serve(settings: Settings, company: ServeHooks | None = None, *, reread: Reread | None = None) -> None:
+def serve(settings: Settings, hooks: ServeHooks | None = None, *, reread: Reread | None = None) -> None:
     """Serve until SIGTERM or SIGINT; SIGHUP reads the settings again."""
     _check_host(settings)
     with listen(settings.host, settings.port) as listening:
-        asyncio.run(_serve(settings, listening, company, reread))
+        asyncio.run(_serve(settings, listening, hooks, reread))
 
 
 async def _serve(
-    settings: Settings, listening: socket.socket, company: ServeHooks | None, reread: Reread | None
+    settings: Settings, listening: socket.socket, hooks: ServeHooks | None, reread: Reread | None
 ) -> None:
-    clock = SystemClock()
-    authenticator = authenticator_of(settings, clock)
+    authenticator = authenticator_of(settings, SystemClock())
     await authenticator.begin()
-    opened = open_store(settings.store_url, lease_ms=settings.lease_ms)
-    panel = metrics_of(settings, opened, clock)
-    store = panel.store
-    database = open_workflows(settings.store_url)
-    workflows = workflows_of(settings, database)
-    worker = ServiceWorker(store, clock, settings, workflows=workflows, journal=panel, wrap=panel.measured)
-    panel.observe(worker)
-    registrar = Registrar(store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
-    handing = workflow_launcher(clock, settings, workflows, worker.functions)
-    launcher = RunLauncher(clock, handing, database, on_end=reporter_of(registrar))
-    app = app_of(
-        registrar,
-        settings,
-        authenticator=authenticator,
-        ask_worker=lambda: (worker.state, worker.error),
-        launcher=launcher,
-        panel=panel,
-    )
-    server = server_of(app, server_options(settings))
-    if company is not None:
-        await company.prepare(store, clock)
-        worker.callbacks.update(company.callbacks(clock))
+    async with assembled(settings) as parts:
+        clock, worker, workflows = parts.clock, parts.worker, parts.workflows
+        registrar = Registrar(parts.store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
+        delivery = workflow_launcher(clock, settings, workflows, worker.functions)
+        launcher = RunLauncher(clock, delivery, parts.database, on_end=reporter_of(registrar))
+        app = app_of(
+            registrar,
+            settings,
+            authenticator=authenticator,
+            ask_worker=lambda: (worker.state, worker.error),
+            launcher=launcher,
+            panel=parts.metrics,
+        )
+        server = server_of(app, server_options(settings))
+        if hooks is not None:
+            await hooks.prepare(parts.store, clock)
+            worker.callbacks.update(hooks.callbacks(clock))
 
-    def leave() -> None:
-        server.should_exit = True
-        worker.leave()
+        def leave() -> None:
+            server.should_exit = True
+            worker.leave()
 
-    on_stop(leave)
-    reload_log_level(reread)
-    working = asyncio.create_task(worker.run(), name="kron worker")
-    # A worker that fails takes the service with it: whoever supervises it sees that, and starts it again.
-    working.add_done_callback(lambda _: leave())
-    url = _say_where(settings, listening)
-    if company is not None:
-        company.announce(url)
-    try:
-        await server.serve(sockets=[listening])
-        await working
-    finally:
-        await launcher.close()
-        await database.close()
-        await store.close()
+        on_stop(leave)
+        _reload_at_hangup(reread)
+        working = asyncio.create_task(worker.run(), name="kron worker")
+        # If the worker fails the process ends with it: a supervisor sees that, and restarts it.
+        working.add_done_callback(lambda _: leave())
+        url = _announce(settings, listening)
+        if hooks is not None:
+            hooks.announce(url)
+        try:
+            await server.serve(sockets=[listening])
+            await working
+        finally:
+            await launcher.close()
 
 
-def _say_where(settings: Settings, listening: socket.socket) -> str:
-    """Say and return where the service is, and who may use it if that is everybody."""
+def _announce(settings: Settings, listening: socket.socket) -> str:
+    """Log and return the URL, with a warning if every caller who can reach it is admin."""
     scheme = "http" if settings.tls_certificate is None else "https"
-    url = address_of(settings.host, listening, scheme=scheme)
+    url = url_of(settings.host, listening, scheme=scheme)
     _log.info("serving on %s", url)
     if not (requires_authentication(settings) or is_loopback(settings.host)):
-        _log.warning("others can reach it, nobody has to say who they are, and everybody may do everything")
+        _log.warning("listening on a public address without authentication: every caller is admin")
     return url
 
 
 def _check_host(settings: Settings) -> None:
-    """Refuse an address that others can reach where nobody has to say who they are."""
+    """Refuse to listen on a public address without authentication."""
     check_security(settings)
     if settings.insecure or requires_authentication(settings) or is_loopback(settings.host):
         return
     reason = (
-        "others could reach it and nobody has to say who they are; "
+        "a public address without authentication would make every caller admin; "
         "set jwt_keys or jwt_secret_file (see kron token), use 127.0.0.1, or --insecure"
     )
     raise InvalidOptionError(option="host", value=settings.host, reason=reason)
@@ -132,3 +285,46 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+# --- HTTP servers --------------------------------------------------------------------------------------
+
+
+class Server(uvicorn.Server):
+    """A server that leaves signals to its process."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture nothing."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket, or raise if the address cannot be used."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family)
+    except OSError as cause:
+        reason = ADDRESS_IN_USE if cause.errno == errno.EADDRINUSE else str(cause)
+        raise InvalidOptionError(option="address", value=f"{host}:{port}", reason=reason) from cause
+    # Connections inherit it. Without it each response waits 40 ms for the client to acknowledge its headers.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def server_of(app: ASGIApp, options: ServerOptions = PLAIN_HTTP) -> Server:
+    """Return the server of an application."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        **options,
+    )
+    return Server(config)
+
+
+def url_of(host: str, listening: socket.socket, *, scheme: str = "http") -> str:
+    """Return the URL of a listening socket."""
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

@@ -1,1 +1,0 @@
-"""Metrics, the decision log and log formats."""
