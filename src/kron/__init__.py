@@ -27,7 +27,7 @@ _HOME = {
     "TaskState": "kron.core.task.task",
     "Event": "kron.fronts.embed.event",
     "Runner": "kron.fronts.embed.runner",
-    "Run": "kron.fronts.embed.run",
+    "Run": "kron.fronts.embed.runner",
     "Catchup": "kron.core.job.policy",
     "OnOrphan": "kron.core.job.policy",
     "Problem": "kron.core.errors",

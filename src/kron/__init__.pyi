@@ -50,7 +50,7 @@ from kron.core.task.errors import TaskMissingFieldError as TaskMissingFieldError
 from kron.core.task.errors import TaskTryDeserializeError as TaskTryDeserializeError
 from kron.core.task.task import TaskState as TaskState
 from kron.fronts.embed.event import Event as Event
-from kron.fronts.embed.run import Run as Run
+from kron.fronts.embed.runner import Run as Run
 from kron.fronts.embed.runner import Runner as Runner
 from kron.fronts.embed.scheduler import Scheduler as Scheduler
 from kron.fronts.embed.task_status import TaskStatus as TaskStatus

@@ -10,8 +10,7 @@ import pytest
 
 import kron
 from kron.core.errors import ConflictError, InvalidOptionError, OwnedError
-from kron.fronts.embed.run import Run
-from kron.fronts.embed.runner import Runner
+from kron.fronts.embed.runner import Run, Runner
 from kron.testing import SimulatedClock, kill
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)

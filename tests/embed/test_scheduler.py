@@ -23,9 +23,8 @@ from kron.core.task.errors import (
     SchedulerStopInCallbackError,
 )
 from kron.core.task.task import TASK_TRANSITIONS, TaskEvent, TaskState
-from kron.fronts.embed.event import Event
+from kron.fronts.embed.event import POLLING_TRANSITIONS, SCHEDULER_TRANSITIONS, Event
 from kron.fronts.embed.scheduler import Scheduler
-from kron.fronts.embed.state_machine import POLLING_TRANSITIONS, SCHEDULER_TRANSITIONS
 from kron.ports import Ownership, WriteResult
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock, kill

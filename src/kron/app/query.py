@@ -33,7 +33,7 @@ class PageStart(NamedTuple):
     shown: int
 
 
-class RunPage(NamedTuple):
+class HistoryPage(NamedTuple):
     """Runs of one job, newest first, the aggregated periods among them, and the start of the next page."""
 
     runs: list[RunRecord]
@@ -84,7 +84,7 @@ class Query:
         check_identity(self._namespace, identity)
         return await self._store.runs(self._namespace, identity, before=before, limit=limit)
 
-    async def run_page(self, identity: str, *, limit: int, start: PageStart | None = None) -> RunPage:
+    async def run_page(self, identity: str, *, limit: int, start: PageStart | None = None) -> HistoryPage:
         """Return one page of a job's runs; the job may be deleted."""
         before, shown = (None, 0) if start is None else (start.nominal_time + 1, start.shown)
         runs = await self.runs(identity, before=before, limit=shown + limit + 1)
@@ -96,7 +96,7 @@ class Query:
             oldest = page[-1].nominal_time
             following = PageStart(oldest, sum(run.nominal_time == oldest for run in runs[: shown + limit]))
         dropped = await self._dropped(identity, start, following)
-        return RunPage(page, dropped, following)
+        return HistoryPage(page, dropped, following)
 
     async def _dropped(
         self, identity: str, start: PageStart | None, following: PageStart | None

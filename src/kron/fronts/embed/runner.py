@@ -1,9 +1,11 @@
 """`kron.Runner`: the engine for `kron.Job` values that call functions of this program."""
 
 import asyncio
-from collections.abc import Awaitable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from inspect import Parameter, signature
 from types import TracebackType
 from uuid import uuid4
 
@@ -11,17 +13,42 @@ from kron.app.catalog import Catalog, JobDefinition
 from kron.app.preview import preview_resume
 from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError
 from kron.core.job.job import Job
+from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.record import RunRecord
 from kron.core.plan.registration import BY_HAND
 from kron.core.plan.why import Explanation
-from kron.core.time.instant import seconds_of
+from kron.core.time.instant import EPOCH, datetime_of, seconds_of
 from kron.fronts.embed.assembly import Wiring
 from kron.fronts.embed.housekeeping import Housekeeping
 from kron.fronts.embed.registration import callback_fault
-from kron.fronts.embed.run import Run, Work, calling, run_of
 from kron.fronts.embed.store_source import State
 from kron.launchers.callback import Callback, CallbackLauncher
-from kron.ports import Clock, Store
+from kron.ports import Clock, Launch, Store
 from kron.runtime.journal import LogJournal
+
+Work = Callable[..., Awaitable[object]]
+POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One period of a job, or one manual run, with its latest attempt.
+
+    `key` is the same for every attempt: use it as an idempotency key to do the work once.
+    """
+
+    job: str
+    key: str
+    kind: str
+    nominal_time: datetime
+    fire_time: datetime
+    status: str
+    reason: Reason
+    outcome: Outcome | None
+    attempt: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    error: str | None
 
 
 class Runner:
@@ -107,7 +134,7 @@ class Runner:
         """
         if fault := callback_fault(callback, arguments=1):
             raise InvalidOptionError(option="callback", value=callback, reason=fault)
-        call = calling(callback)
+        call = _calling(callback)
         self._jobs[job.identity] = job, call
         if not self._is_running:
             return Done()
@@ -148,7 +175,7 @@ class Runner:
         """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
         at = None if before is None else seconds_of(before)
         with self._known_jobs():
-            return list(map(run_of, await self._catalog.query.runs(identity, before=at, limit=limit)))
+            return list(map(_run_of, await self._catalog.query.runs(identity, before=at, limit=limit)))
 
     async def why(self, identity: str, nominal_time: datetime) -> Explanation:
         """Return why a period ended as it did, or its present state, as a chain of facts.
@@ -181,3 +208,36 @@ class Done:
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()
+
+
+def _run_of(record: RunRecord) -> Run:
+    """Return a run from its record."""
+    return Run(
+        job=record.identity,
+        key=record.key,
+        kind=record.kind.value,
+        nominal_time=datetime_of(record.nominal_time),
+        fire_time=_moment(record.fire_time),
+        status=record.status.value,
+        reason=record.reason,
+        outcome=record.outcome,
+        attempt=record.attempt,
+        started_at=None if record.started_at is None else _moment(record.started_at),
+        ended_at=None if record.ended_at is None else _moment(record.ended_at),
+        error=record.error,
+    )
+
+
+def _moment(milliseconds: int) -> datetime:
+    """Return milliseconds since 1970 as an aware datetime."""
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def _calling(work: Work) -> Callback:
+    """Return a callback that calls a function, with the run if it takes an argument."""
+    takes_run = any(parameter.kind in POSITIONAL for parameter in signature(work).parameters.values())
+
+    async def call(launch: Launch) -> None:
+        await (work(_run_of(launch.run)) if takes_run else work())
+
+    return call

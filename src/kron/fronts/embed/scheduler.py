@@ -15,20 +15,22 @@ from kron.core.task.errors import (
 )
 from kron.core.time.zone import zone_of
 from kron.fronts.embed.assembly import Wiring
-from kron.fronts.embed.event import LOGGER, EventLog, Listener
-from kron.fronts.embed.housekeeping import Housekeeping
-from kron.fronts.embed.registration import Callback
-from kron.fronts.embed.state_machine import (
+from kron.fronts.embed.event import (
+    LOGGER,
     POLLING_TRANSITIONS,
     SCHEDULER_TRANSITIONS,
+    EventLog,
+    Listener,
     Machine,
     PollingEvent,
     PollingState,
     SchedulerEvent,
     SchedulerState,
 )
+from kron.fronts.embed.housekeeping import Housekeeping
+from kron.fronts.embed.registration import Callback
 from kron.fronts.embed.store_source import State
-from kron.fronts.embed.task_list import TaskList
+from kron.fronts.embed.task_list import TaskReconciler
 from kron.fronts.embed.task_status import TaskStatus, TaskTracker
 from kron.fronts.embed.trace import CallTrace, NoTrace, SchedulerTrace
 from kron.ports import Clock, Journal, Store
@@ -61,7 +63,7 @@ class Scheduler:
         self._tracker = TaskTracker(self._events, LogJournal())
         zone = None if timezone is None else zone_of(timezone).key
         self._wiring = Wiring(State(state), clock, kind="embed", name=name)
-        self._task_list = TaskList(self._wiring, self._tracker, timezone=zone)
+        self._reconciler = TaskReconciler(self._wiring, self._tracker, timezone=zone)
         self._wait = wait
         self._journal: Journal = self._tracker
         self._calls: CallTrace = NoTrace()
@@ -71,7 +73,7 @@ class Scheduler:
         self._initialized: asyncio.Future[None] | None = None
         self._initializer: asyncio.Task[object] | None = None
         self._closing: asyncio.Task[None] | None = None
-        check = None if zone is not None else self._task_list.follow_zone
+        check = None if zone is not None else self._reconciler.follow_zone
         self._housekeeping = Housekeeping(self._wiring.clock, check=check)
 
     # --- status ------------------------------------------------------------------------------------
@@ -94,7 +96,7 @@ class Scheduler:
     @property
     def timezone(self) -> str | None:
         """Return the zone in which expressions are read; None before the host's is known."""
-        return self._task_list.timezone
+        return self._reconciler.timezone
 
     @property
     def tasks(self) -> Mapping[str, TaskStatus]:
@@ -109,7 +111,7 @@ class Scheduler:
     @property
     def quarantined(self) -> tuple[TaskTryDeserializeError, ...]:
         """Return the faults of unreadable stored tasks, which are treated as new."""
-        return self._task_list.quarantined
+        return self._reconciler.quarantined
 
     @property
     def late_starts(self) -> int:
@@ -135,7 +137,7 @@ class Scheduler:
         self._initialized = asyncio.get_running_loop().create_future()
         self._closing = None
         try:
-            since = await self._task_list.start(registrations, self._journal, wait=self._wait)
+            since = await self._reconciler.start(registrations, self._journal, wait=self._wait)
         except BaseException as error:
             await self._undo(call, error)
             if isinstance(error, KronError) or not isinstance(error, Exception):

@@ -36,7 +36,7 @@ class Reconciled(NamedTuple):
     resolution: Resolution
 
 
-class TaskList:
+class TaskReconciler:
     """Reconciles the stored tasks with a list, and follows the host into another time zone."""
 
     def __init__(self, wiring: Wiring, tracker: TaskTracker, *, timezone: str | None) -> None:
