@@ -157,8 +157,8 @@ MUTANTS = (
            "    if False:\n        pass\n"),
     Mutant("a retry starts beside what runs", OVERLAP, "step.policy.overlap is not Overlap.ALLOW and step.active()",
            "False", "tests/core/plan/test_overlap.py::test_a_retry_does_not_overlap_what_was_asked_for"),
-    Mutant("what is due starts after stop was called", USUAL, "if self._snapshot.draining or not terms.plain",
-           "if not terms.plain",
+    Mutant("what is due starts after stop was called", USUAL, "if self._snapshot.draining or not compiled.plain",
+           "if not compiled.plain",
            "tests/simulator/test_simulator.py::test_an_owner_that_is_stopping_starts_no_plain_period_either"),
 )  # fmt: skip
 

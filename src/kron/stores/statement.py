@@ -1,23 +1,67 @@
-"""Statements live in files, one file per database; here they are read, by name."""
+"""Statements live in files, one per database; they are read by name and their column lists filled in.
+
+`{run.columns}` in a file stands for a generated list: of the columns of a group (see `column`), in one of the
+forms of the database.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
 from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus
+from kron.stores.column import GROUPS, Column
 
 _NAMED = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
-# Later than any instant: where the first page begins.
+_PLACEHOLDER = re.compile(r"\{(\w+)\.(\w+)\}")
+# Later than any instant: where the first page starts.
 FOR_EVER = 1 << 62
+# How PostgreSQL reads the columns of a job that it stores in another way, or not at all.
+_READ = {"paused": "paused::integer", "number": "0"}
+
+
+def _type_of(column: Column) -> str:
+    if column.field == "paused":
+        return "boolean"
+    return "text" if column.is_text else "bigint"
+
+
+Form = Callable[[Column], str]
+FORMS: dict[str, dict[str, Form]] = {
+    "sqlite": {
+        "columns": lambda column: column.name,
+        "values": lambda _: "?",
+        "assignments": lambda column: f"{column.name} = ?",
+    },
+    "postgres": {
+        "columns": lambda column: column.name,
+        "read": lambda column: _READ.get(column.field, column.name),
+        "fields": lambda column: column.field,
+        "values": lambda column: f"%({column.field})s::{_type_of(column)}",
+        "arrays": lambda column: f"%({column.field})s::{_type_of(column)}[]",
+        "assignments": lambda column: f"{column.name} = new.{column.field}",
+    },
+}
 
 
 @cache
 def statements(database: str, file: str = "statements") -> dict[str, str]:
     """Return the statements of one database by name."""
     text = (files("kron.stores") / "sql" / database / f"{file}.sql").read_text(encoding="utf-8")
-    return {name: body.strip() for name, body in _NAMED.findall(text)}
+    return {name: filled(database, body.strip(), GROUPS) for name, body in _NAMED.findall(text)}
+
+
+def filled(database: str, statement: str, groups: Mapping[str, Sequence[Column]]) -> str:
+    """Return a statement with the column lists of some groups filled in."""
+
+    def listed(match: re.Match[str]) -> str:
+        group, form = match.groups()
+        if group not in groups:
+            return match.group()
+        return ", ".join(map(FORMS[database][form], groups[group]))
+
+    return _PLACEHOLDER.sub(listed, statement)
 
 
 def migrations(database: str) -> list[tuple[int, str, str]]:
@@ -32,35 +76,36 @@ def migrations(database: str) -> list[tuple[int, str, str]]:
 
 
 def jobs_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
-    """Return the statement that finds the jobs somebody wants."""
+    """Return the statement that finds the jobs matching a filter."""
     return " ".join((sql["found_jobs"], *_clauses(sql, wanted), sql["found_in_order"]))
 
 
 def count_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
-    """Return the statement that counts the jobs somebody wants."""
+    """Return the statement that counts the jobs matching a filter."""
     return " ".join((sql["counted_jobs"], *_clauses(sql, wanted)))
 
 
 def _clauses(sql: Mapping[str, str], wanted: JobFilter) -> list[str]:
-    asked = [name for name, value in wanted._asdict().items() if name != "deleted" and value is not None]
+    names = [name for name, value in wanted._asdict().items() if name != "deleted" and value is not None]
     if not wanted.deleted:
-        asked.append("not_deleted")
-    return [sql[f"found_by_{name}"] for name in asked]
+        names.append("not_deleted")
+    return [sql[f"found_by_{name}"] for name in names]
 
 
 def runs_clauses(sql: Mapping[str, str], status: RunStatus | None, users: Sequence[str] | None) -> str:
-    """Return the clauses that follow the runs of a namespace."""
-    asked = {"latest_by_status": status, "latest_by_users": users}
-    some = " ".join(sql[name] for name, value in asked.items() if value is not None)
-    return f"{sql['latest_runs']} {some} {sql['latest_in_order']}"
+    """Return the clauses that select and sort the latest runs of a namespace."""
+    filters = {"latest_by_status": status, "latest_by_users": users}
+    clauses = " ".join(sql[name] for name, value in filters.items() if value is not None)
+    return f"{sql['latest_runs']} {clauses} {sql['latest_in_order']}"
 
 
 def audit_statement(sql: Mapping[str, str], wanted: AuditFilter) -> str:
-    """Return the statement that finds the changes somebody wants."""
-    asked = [name for name, value in wanted._asdict().items() if value is not None]
-    return " ".join((sql["audits"], *(sql[f"audits_by_{name}"] for name in asked), sql["audits_in_order"]))
+    """Return the statement that finds the audit entries matching a filter."""
+    names = [name for name, value in wanted._asdict().items() if value is not None]
+    return " ".join((sql["audits"], *(sql[f"audits_by_{name}"] for name in names), sql["audits_in_order"]))
 
 
 def place_values(before: RunCursor | None) -> dict[str, object]:
-    """Return where a page of runs begins."""
-    return {"made_at": FOR_EVER, "key": ""} if before is None else {"made_at": before[0], "key": before[1]}
+    """Return the parameters of a page's start."""
+    created_at, key = (FOR_EVER, "") if before is None else before
+    return {"made_at": created_at, "key": key}

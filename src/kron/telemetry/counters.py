@@ -109,9 +109,7 @@ class Counters:
         if cohort is not None:
             self.emitted += alike
             self.outcomes[Outcome.EXECUTED, Reason.DUE] += alike
-            fire_time = cohort.run[1]
-            assert isinstance(fire_time, int)
-            self.drift.add(abs(at - fire_time) / 1000, alike)
+            self.drift.add(abs(at - cohort.run.fire_time) / 1000, alike)
 
     def _count(self, change: Change, existing: frozenset[str], at: int) -> None:
         for run in change.starts:

@@ -1,19 +1,25 @@
-"""Records: what is remembered of a job and of its periods, in the order of the store's columns.
+"""Records: the stored state of a job, of its runs and of its history.
 
-They are plain tuples of texts and integers, because a busy minute makes a hundred thousand of them.
-Times that end in `_at` and `fire_time` are milliseconds since 1970; nominal times are seconds.
+They are plain tuples of texts and integers, because a busy minute makes a hundred thousand of them. Stores
+derive columns, statements and converters from the names and types of their fields. Fields that end in `_at`,
+and `fire_time`, are milliseconds since 1970; nominal times are seconds.
 """
 
+from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Annotated, NamedTuple, TypeAlias
 
 from kron.core.choice import Choice
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.time.instant import EpochSeconds
 
+# A text written by people or by other programs. Stores replace the characters that no database holds.
+ExternalText: TypeAlias = Annotated[str, "external"]
+
 
 class RunStatus(Choice):
-    """Where a run is (DESIGN 7)."""
+    """The state of a run (DESIGN 7)."""
 
     PENDING = "PENDING"
     ENQUEUED = "ENQUEUED"
@@ -39,7 +45,7 @@ class Result(Choice):
 
 
 class RunKind(Choice):
-    """What a run was made for: a period, a person's wish, or what a new expression owes at once."""
+    """The origin of a run: a period, a manual start, a backfill, or an edit that makes it due at once."""
 
     PERIOD = "period"
     MANUAL = "manual"
@@ -57,11 +63,10 @@ OUTCOME_OF = dict.fromkeys(EXECUTED, Outcome.EXECUTED) | {
 
 
 class JobRecord(NamedTuple):
-    """What is remembered of one job. All periods up to `cursor` have a record of their own or share one.
+    """The state of one job. Every period up to `cursor` is covered by a run or a range record.
 
-    `plan_at` is when the next period has to be looked at; None while there is nothing to plan. A
-    replay of missed periods goes on until `replay_until`. `past` names earlier definitions whose last
-    periods are not planned yet.
+    `plan_at` is when the next period is planned; None if there is none. Missed periods are replayed up to
+    `replay_until`. `past` lists earlier definitions whose last periods are not planned yet.
     """
 
     identity: str
@@ -80,7 +85,7 @@ class JobRecord(NamedTuple):
     replay_at: int | None = None
     replay_count: int = 0
     paused: int = 0
-    paused_because: str | None = None
+    paused_because: ExternalText | None = None
     resumed_at: int | None = None
     deleted_at: int | None = None
     remaining: int | None = None
@@ -88,15 +93,14 @@ class JobRecord(NamedTuple):
     last_start_at: int | None = None
     last_success_at: int | None = None
     last_failure_at: int | None = None
-    # The store's own name for the job; 0 where it has none.
+    # The store's internal id of the job; 0 where it has none.
     number: int = 0
 
 
 class RunRecord(NamedTuple):
-    """One period of a job, or one run asked for, with its latest attempt.
+    """One period of a job, or one manual run, with its latest attempt.
 
-    `due_at` is when it must be looked at again by itself; `is_open` says that something is still to
-    come: its start, its end, or a retry.
+    `due_at` is when the engine handles it next without a report; `is_open` is 1 until its last attempt ends.
     """
 
     key: str
@@ -115,25 +119,25 @@ class RunRecord(NamedTuple):
     started_at: int | None = None
     ended_at: int | None = None
     result: Result | None = None
-    error: str | None = None
-    run_id: str | None = None
+    error: ExternalText | None = None
+    run_id: ExternalText | None = None
     acked: int = 0
 
     @property
     def in_flight(self) -> bool:
-        """Say whether an execution may be under way."""
+        """Return whether an execution may be running."""
         return self.is_open == 1 and self.status in IN_FLIGHT
 
     @property
     def outcome(self) -> Outcome | None:
-        """Return how the period ended, or None while that is open."""
+        """Return the period's outcome, or None while it is open."""
         if self.status is RunStatus.CANCELLED:
             return Outcome.SKIPPED if self.started_at is None else Outcome.EXECUTED
         return OUTCOME_OF.get(self.status)
 
 
 class RangeRecord(NamedTuple):
-    """Periods of one definition that were dropped together for one reason: first, last, and how many."""
+    """Consecutive periods of one definition with one outcome and reason: first, last, and their number."""
 
     identity: str
     first: EpochSeconds
@@ -146,7 +150,7 @@ class RangeRecord(NamedTuple):
 
 
 class EpochRecord(NamedTuple):
-    """An earlier definition of a job, and when it began to hold."""
+    """An earlier definition of a job, and when it took effect."""
 
     identity: str
     epoch: int
@@ -155,7 +159,7 @@ class EpochRecord(NamedTuple):
 
 
 class AttemptRecord(NamedTuple):
-    """An earlier attempt of a run that was started again."""
+    """An earlier attempt of a retried run."""
 
     key: str
     attempt: int
@@ -163,12 +167,12 @@ class AttemptRecord(NamedTuple):
     started_at: int | None
     ended_at: int | None
     result: Result | None
-    error: str | None
-    run_id: str | None
+    error: ExternalText | None
+    run_id: ExternalText | None
 
 
 def slot_of(run: RunRecord) -> int:
-    """Return what tells runs of one nominal time apart: 0 is the period's own, any other was asked for."""
+    """Return a number that distinguishes runs of one nominal time: 0 is the period's, others are manual."""
     return 0 if run.kind is RunKind.PERIOD else 1 + int(run.key[:15], 16)
 
 
@@ -178,21 +182,35 @@ def key_of(identity: str, nominal_time: EpochSeconds) -> str:
 
 
 def request_key_of(identity: str, kind: RunKind, request: str) -> str:
-    """Return the idempotency key of a run somebody asked for."""
+    """Return the idempotency key of a manual run."""
     return sha256(f"{identity}:{kind}:{request}".encode()).hexdigest()
 
 
 class AuditRecord(NamedTuple):
-    """A change that somebody made: when, who, by which request, what they did, to what, and whose that is.
+    """A change made by a caller: when, who, in which request, the action, the job, and the job's owner.
 
-    `before` and `after` are JSON texts without secrets, or None where there was nothing, or is nothing left.
+    `before` and `after` are JSON texts without secrets; None if the job did not exist, or no longer does.
     """
 
     at: int
-    who: str
-    request_id: str | None
+    who: ExternalText
+    request_id: ExternalText | None
     action: str
     identity: str
-    user_id: str | None
-    before: str | None
-    after: str | None
+    user_id: ExternalText | None
+    before: ExternalText | None
+    after: ExternalText | None
+
+
+def positions(fields: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
+    """Return the positions of some fields in a record.
+
+    For code that copies a record's fields into a list and changes some: three times as fast as `_replace`.
+    """
+    return tuple(fields.index(name) for name in names)
+
+
+def getter(fields: Sequence[str], names: Sequence[str]) -> Callable[[Sequence[object]], tuple[object, ...]]:
+    """Return a function that takes some fields, at least two, out of a record."""
+    assert len(names) > 1, "of a single field itemgetter returns no tuple"
+    return itemgetter(*positions(fields, names))

@@ -79,15 +79,17 @@ class WriteScope(Enum):
 
 
 class Cohort(NamedTuple):
-    """Jobs of one definition whose period starts in this wake: the common part of their changes.
+    """Jobs of one definition that start the same period together: the part their changes share.
 
-    `run` are a run's fields after its key and its job's name; `ahead` are a job's `cursor`, `next_time` and
-    `plan_at`. With the job, the key and the revision, that is the whole change. `next_at` is when such a job
+    `run` is their run without its key and its job's name; `cursor`, `next_time` and `plan_at` are the jobs'
+    new ones. With the job, the key and the revision, that is the whole change. `next_at` is when such a job
     is due again.
     """
 
-    run: tuple[str | int | None, ...]
-    ahead: tuple[int | None, ...]
+    run: RunRecord
+    cursor: EpochSeconds
+    next_time: EpochSeconds | None
+    plan_at: int | None
     next_at: int | None
 
 

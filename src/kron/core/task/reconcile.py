@@ -11,7 +11,15 @@ from enum import StrEnum
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.lifecycle import settle
-from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, request_key_of
+from kron.core.plan.record import (
+    JobRecord,
+    RangeRecord,
+    RunKind,
+    RunRecord,
+    RunStatus,
+    getter,
+    request_key_of,
+)
 from kron.core.plan.registration import create, edit, look_ahead
 from kron.core.plan.segment import last_at, segment_of
 from kron.core.plan.step import MILLISECOND, NO_RANGES, NO_RUNS, Change, JobState, WriteScope
@@ -47,6 +55,10 @@ Resolved = tuple[Standing, Change | None]
 # Resolutions to reuse, by the stored record without its name, and the registered definition.
 Reusable = dict[tuple[tuple[object, ...], str], Resolved]
 UNRESOLVED: Resolved = (Standing.NEW, None)
+# The fields of a job's record that many jobs share, and those that an ordinary edit does not write.
+_FIELDS = JobRecord._fields
+_shared = getter(_FIELDS, [name for name in _FIELDS if name not in {"identity", "number"}])
+_unedited = getter(_FIELDS, [name for name in _FIELDS if name not in WriteScope.EDIT.value])
 
 
 def resolve(tasks: Sequence[Task], stored: Sequence[JobState], *, timezone: str, now: int) -> Resolution:
@@ -64,7 +76,7 @@ def resolve(tasks: Sequence[Task], stored: Sequence[JobState], *, timezone: str,
         if state is not None and resolved is None and _is_usable(state, resolution, now):
             resolved = _resolve_task(state, task, definition, now)
             if _is_reusable(state, resolved[1]):
-                reusable[state.job[1:-1], definition] = resolved
+                reusable[_shared(state.job), definition] = resolved
         if resolved is not None:
             resolution.standings[task.name], change = resolved
             resolution.changed.extend([] if change is None else [change])
@@ -72,7 +84,7 @@ def resolve(tasks: Sequence[Task], stored: Sequence[JobState], *, timezone: str,
         if definition not in fresh:
             fresh[definition] = create(compiled_job(definition, task.name).job, now=now, since=since)
         resolution.standings[task.name] = Standing.NEW
-        resolution.created.append(JobRecord._make((task.name, *fresh[definition][1:])))
+        resolution.created.append(fresh[definition]._replace(identity=task.name))
     resolution.forgotten.extend(states)
     return resolution
 
@@ -81,10 +93,10 @@ def _reused(state: JobState, definition: str, reusable: Reusable) -> Resolved | 
     """Return the resolution of an earlier task that differed in its name only."""
     if state.runs or state.fault is not None:
         return None
-    standing, change = resolved = reusable.get((state.job[1:-1], definition), UNRESOLVED)
+    standing, change = resolved = reusable.get((_shared(state.job), definition), UNRESOLVED)
     if change is None:
         return None if resolved is UNRESOLVED else resolved
-    after = JobRecord._make((state.job.identity, *change.job[1:-1], state.job.number))
+    after = change.job._replace(identity=state.job.identity, number=state.job.number)
     return standing, replace(change, job=after)
 
 
@@ -186,8 +198,8 @@ def override(state: JobState, definition: str, *, now: int) -> Change:
 
 
 def _is_ordinary(before: JobRecord, after: JobRecord) -> bool:
-    """Return whether only the fields of `WriteScope.EDIT` differ: fields 1 and 4 to 8."""
-    return before[2:4] == after[2:4] and before[9:] == after[9:]
+    """Return whether nothing differs but the fields of `WriteScope.EDIT`."""
+    return _unedited(before) == _unedited(after)
 
 
 def _due_again(job: JobRecord, nominal_time: int, now: int) -> RunRecord:

@@ -22,12 +22,12 @@ from kron.core.plan.record import (
 from kron.core.plan.step import Change, JobState, WriteScope
 from kron.core.shard import SHARDS, shard_of
 from kron.ports import LoadResult, Ownership, Watch, WriteResult
+from kron.stores.column import COLUMNS, GROUPS
 from kron.stores.postgres.connection import PostgresPool, configuring, count_of, rows_of
 from kron.stores.postgres.lease import MARGIN_MS, MARGIN_PART, TTL_MS, PostgresLease
 from kron.stores.postgres.schema import Connection
 from kron.stores.postgres.watch import JOBS, PostgresWatch, tell
 from kron.stores.postgres.write import (
-    JOB,
     accepted,
     arrays,
     chunks,
@@ -37,7 +37,7 @@ from kron.stores.postgres.write import (
     texts,
     write_changes,
 )
-from kron.stores.row import attempt_of, range_of, readable, readable_runs, run_of, runs_of
+from kron.stores.row import attempt_of, job_of, range_of, readable, readable_runs, run_of, runs_of
 from kron.stores.statement import (
     FOR_EVER,
     audit_statement,
@@ -125,21 +125,22 @@ class PostgresStore:
             jobs, runs = (
                 await self._due(connection, {**values, "limit": limit + 1}, free) if limit else ([], [])
             )
-            names, next_at = first_of([(row[0], row[10]) for row in jobs], runs, limit)
+            names, next_at = first_of([(job.identity, job.plan_at) for job in jobs], runs, limit)
             if next_at is None:
                 statement = SQL["next_at_of_shards" if some else "next_at"]
                 ((next_at,),) = await rows_of(connection, statement, values)
             names |= dict.fromkeys(name for name in named if shard_of(name) in shards)
-            known = {row[0]: JobRecord(*row) for row in jobs if row[0] in names}
+            known = {job.identity: job for job in jobs if job.identity in names}
             cases = await self._cases(connection, namespace, list(names), known) if names else []
         return LoadResult(cases, next_at)
 
     async def _due(
         self, connection: Connection, values: dict[str, Any], some: str
-    ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    ) -> tuple[list[JobRecord], list[Due]]:
         """Return the jobs to plan, and of the runs that are due their jobs' names, oldest first."""
         jobs = await rows_of(connection, f"{SQL['jobs']} {some} {SQL['due_jobs']}", values)
-        return jobs, await rows_of(connection, f"{SQL['runs_with_due_at']} {some} {SQL['due_runs']}", values)
+        runs = await rows_of(connection, f"{SQL['runs_with_due_at']} {some} {SQL['due_runs']}", values)
+        return list(map(job_of, jobs)), runs
 
     async def _cases(
         self, connection: Connection, namespace: str, names: list[str] | None, known: dict[str, JobRecord]
@@ -152,7 +153,7 @@ class PostgresStore:
         values = {"namespace": namespace, "names": texts([name for name in names or () if name not in known])}
         if names is None or len(known) < len(names):
             rows = await rows_of(connection, f"{SQL['jobs']} {some} {SQL['by_name']}", values)
-            known |= {row[0]: JobRecord(*row) for row in rows}
+            known |= {job.identity: job for job in map(job_of, rows)}
         values["names"] = texts(names or [])
         statement = f"{SQL['runs']} {SQL['open_runs']} {some} {SQL['by_time']}"
         runs, faults = runs_of(await rows_of(connection, statement, values))
@@ -258,15 +259,15 @@ class PostgresStore:
         await self._forget(connection, namespace, forgotten)
         for edited in chunks(changed):
             jobs = [change.job for change in edited]
-            values = {**common, **arrays(JobRecord._fields, jobs, ("identity", "epoch"))}
+            values = {**common, **arrays(JobRecord._fields, jobs, (COLUMNS["identity"], COLUMNS["epoch"]))}
             values["namespaces"] = texts([namespace] * len(jobs))
             await connection.execute(SQL["keep_epochs"], values)
         for new in chunks(created):
-            values = {**common, **arrays(JobRecord._fields, new, JOB), "shard": shards_of(new)}
+            values = {**common, **arrays(JobRecord._fields, new, GROUPS["new_job"]), "shard": shards_of(new)}
             if await count_of(connection, SQL["insert_jobs"], values) != len(new):
                 return None
         for some in chunks(audit):
-            values = {**common, **arrays(AuditRecord._fields, some, AuditRecord._fields)}
+            values = {**common, **arrays(AuditRecord._fields, some, GROUPS["audit"])}
             await connection.execute(SQL["insert_audit"], values)
         if created or any(change.scope is not WriteScope.END for change in changed):
             await tell(connection, namespace, JOBS)
@@ -315,7 +316,7 @@ class PostgresStore:
         values |= {"names": texts(wanted.names or ()), "users": texts(wanted.users or ())}
         async with self._reading() as connection:
             rows = await rows_of(connection, jobs_statement(SQL, wanted), values)
-        return [FoundJob(JobRecord(*row[:-1]), row[-1]) for row in rows]
+        return [FoundJob(job_of(job), changed_at) for *job, changed_at in rows]
 
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs there are."""

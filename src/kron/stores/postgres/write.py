@@ -5,43 +5,23 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kron.core.plan.record import JobRecord, RangeRecord, RunRecord
-from kron.core.plan.step import Change, WriteScope
+from kron.core.plan.step import Change
 from kron.core.shard import shard_of
 from kron.ports import WriteResult
+from kron.stores.column import CHANGED_JOB, COLUMNS, GROUPS, Column, storable
 from kron.stores.postgres.connection import count_of, rows_of
 from kron.stores.postgres.schema import Connection
-from kron.stores.row import storable
-from kron.stores.statement import statements
+from kron.stores.statement import filled, statements
 
 SQL = statements("postgres")
 Row = TypeVar("Row")
 
 # Rows of one statement; more of them are several statements of the same transaction.
 CHUNK = 2_000
-UPDATES = {
-    WriteScope.ANY: "update_jobs",
-    WriteScope.START: "advance_jobs",
-    WriteScope.END: "note_successes",
-    WriteScope.EDIT: "edit_jobs",
+UPDATE_JOBS = {
+    scope: filled("postgres", SQL["update_jobs"], {"changed_job": columns})
+    for scope, columns in CHANGED_JOB.items()
 }
-# The fields of records that are texts; all others are integers.
-TEXTS = frozenset(
-    {
-        "identity", "definition", "launcher", "launcher_kind", "past", "paused_because", "key", "status",
-        "reason", "kind", "result", "error", "run_id", "outcome", "who", "request_id", "action", "user_id",
-        "before", "after",
-    }
-)  # fmt: skip
-# All of a job that PostgreSQL keeps; a number is SQLite's own name for it.
-JOB = tuple(name for name in JobRecord._fields if name != "number")
-# What may change of a run, by its key; and what is kept of an earlier attempt.
-ENDED = (
-    "key", "fire_time", "status", "reason", "epoch", "due_at", "is_open", "attempt", "token", "started_at",
-    "ended_at", "result", "error", "run_id", "acked",
-)  # fmt: skip
-ATTEMPT = ("key", "attempt", "token", "started_at", "ended_at", "result", "error", "run_id")
-# What other programs said of themselves, so it may hold what no database column can.
-FOREIGN = frozenset({"error", "run_id", "paused_because", "before", "after", "request_id", "who", "user_id"})
 
 
 async def write_changes(connection: Connection, namespace: str, changes: Sequence[Change], now: int) -> bool:
@@ -56,27 +36,22 @@ async def write_changes(connection: Connection, namespace: str, changes: Sequenc
             return False
     inserts = [run for change in changes for run in change.inserts]
     for new in chunks(inserts):
-        values = {**common, **arrays(RunRecord._fields, new, RunRecord._fields), "shard": shards_of(new)}
+        values = {**common, **arrays(RunRecord._fields, new, GROUPS["run"]), "shard": shards_of(new)}
         if await count_of(connection, SQL["insert_runs"], values) != len(new):
             return False
-    for name, records, fields, wanted in (
-        ("update_runs", [run for change in changes for run in change.updates], RunRecord._fields, ENDED),
-        (
-            "insert_attempts",
-            [run for change in changes for run in change.attempts],
-            RunRecord._fields,
-            ATTEMPT,
-        ),
-        (
-            "insert_ranges",
-            [dropped for change in changes for dropped in change.ranges],
-            RangeRecord._fields,
-            RangeRecord._fields,
-        ),
-    ):
-        for part in chunks(records):
-            namespaces = {"namespaces": texts([namespace] * len(part))}
-            await connection.execute(SQL[name], {**common, **namespaces, **arrays(fields, part, wanted)})
+    updates = [run for change in changes for run in change.updates]
+    for some_runs in chunks(updates):
+        values = {**common, **arrays(RunRecord._fields, some_runs, [COLUMNS["key"], *GROUPS["changed_run"]])}
+        values["namespaces"] = texts([namespace] * len(some_runs))
+        await connection.execute(SQL["update_runs"].encode(), values)
+    attempts = [run for change in changes for run in change.attempts]
+    for some_runs in chunks(attempts):
+        values = {**common, **arrays(RunRecord._fields, some_runs, GROUPS["attempt"])}
+        await connection.execute(SQL["insert_attempts"].encode(), values)
+    ranges = [dropped for change in changes for dropped in change.ranges]
+    for some_ranges in chunks(ranges):
+        values = {**common, **arrays(RangeRecord._fields, some_ranges, GROUPS["range"])}
+        await connection.execute(SQL["insert_ranges"].encode(), values)
     faulty = [change.job.identity for change in changes if change.fault is not None]
     if faulty:
         await connection.execute(SQL["hold_runs"], {**common, "names": texts(faulty)})
@@ -92,27 +67,27 @@ async def _start_together(
     runs = [change.starts[0] for change in changes]
     identity = texts([run.identity for run in runs])
     values = {**common, "identity": identity, "namespaces": texts([common["namespace"]] * len(runs))}
-    ahead = zip(("cursor", "next_time", "plan_at"), cohort.ahead, strict=True)
-    values |= {"expected": numbers(change.revision for change in changes), **dict(ahead)}
+    values |= {"cursor": cohort.cursor, "next_time": cohort.next_time, "plan_at": cohort.plan_at}
+    values["expected"] = numbers(change.revision for change in changes)
     values["last_start_at"] = changes[0].job.last_start_at
     if await count_of(connection, SQL["advance_together"], values) != len(runs):
         return False
-    values |= dict(zip(RunRecord._fields[2:], cohort.run, strict=True))
-    values |= {"shard": shards_of(runs), "key": texts([run.key for run in runs])}
+    values |= cohort.run._asdict()
+    values |= {"identity": identity, "key": texts([run.key for run in runs]), "shard": shards_of(runs)}
     return await count_of(connection, SQL["start_together"], values) == len(runs)
 
 
 async def _update_jobs(connection: Connection, common: dict[str, object], changes: Sequence[Change]) -> int:
     """Write the jobs' records; return how many still had the revision they were planned from."""
     written = 0
-    for scope, statement in UPDATES.items():
+    for scope, columns in CHANGED_JOB.items():
         some = [change for change in changes if change.scope is scope]
         if some:
-            wanted = ("identity", *scope.value) if scope.value else JOB
-            values = {**common, **arrays(JobRecord._fields, [change.job for change in some], wanted)}
+            jobs = [change.job for change in some]
+            values = {**common, **arrays(JobRecord._fields, jobs, [COLUMNS["identity"], *columns])}
             values["namespaces"] = texts([common["namespace"]] * len(some))
             values["expected"] = numbers(change.revision for change in some)
-            written += await count_of(connection, SQL[statement], values)
+            written += await count_of(connection, UPDATE_JOBS[scope], values)
     return written
 
 
@@ -155,35 +130,39 @@ def chunks(rows: Sequence[Row]) -> Iterable[Sequence[Row]]:
 
 
 def arrays(
-    fields: Sequence[str], rows: Sequence[tuple[object, ...]], wanted: Iterable[str]
+    fields: Sequence[str], records: Sequence[tuple[object, ...]], columns: Iterable[Column]
 ) -> dict[str, str]:
-    """Return the wanted columns of rows by name."""
-    columns = dict(zip(fields, zip(*rows, strict=True), strict=True))
-    return {name: array(name, columns[name]) for name in wanted}
+    """Return some columns of records as PostgreSQL arrays, by field, each written as one text.
+
+    A busy chunk has twenty columns of a thousand values; a driver that adapts them one by one takes longer
+    over it than the database.
+    """
+    values = dict(zip(fields, zip(*records, strict=True), strict=True))
+    return {column.field: array(column, values[column.field]) for column in columns}
 
 
-def array(name: str, column: Sequence[object]) -> str:
-    """Return one column of texts or of integers."""
-    if name not in TEXTS:
-        return numbers(column)
-    if name in FOREIGN:
-        return texts([None if value is None else storable(str(value)) for value in column])
-    return texts(column)
+def array(column: Column, values: Sequence[object]) -> str:
+    """Return the values of one column as an array."""
+    if not column.is_text:
+        return numbers(values)
+    if column.is_external:
+        return texts([None if value is None else storable(str(value)) for value in values])
+    return texts(values)
 
 
-def numbers(column: Iterable[object]) -> str:
-    """Return integers, some of which may be absent."""
-    return "{" + str(list(column))[1:-1].replace("None", "NULL") + "}"
+def numbers(values: Iterable[object]) -> str:
+    """Return integers and nulls as an array."""
+    return "{" + str(list(values))[1:-1].replace("None", "NULL") + "}"
 
 
-def texts(column: Sequence[object]) -> str:
-    """Return texts, some of which may be absent."""
-    if None in column:
-        return "{" + ",".join(["NULL" if text is None else _quoted(str(text)) for text in column]) + "}"
-    joined = '","'.join(column)  # type: ignore[arg-type]
-    if "\\" in joined or joined.count('"') != 2 * max(len(column) - 1, 0):
-        return "{" + ",".join([_quoted(str(text)) for text in column]) + "}"
-    return f'{{"{joined}"}}' if column else "{}"
+def texts(values: Sequence[object]) -> str:
+    """Return texts and nulls as an array."""
+    if None in values:
+        return "{" + ",".join(["NULL" if text is None else _quoted(str(text)) for text in values]) + "}"
+    joined = '","'.join(values)  # type: ignore[arg-type]
+    if "\\" in joined or joined.count('"') != 2 * max(len(values) - 1, 0):
+        return "{" + ",".join([_quoted(str(text)) for text in values]) + "}"
+    return f'{{"{joined}"}}' if values else "{}"
 
 
 def _quoted(text: str) -> str:

@@ -5,7 +5,7 @@ import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeVar
 
 from kron.core.errors import OwnedError
@@ -22,10 +22,20 @@ from kron.core.plan.record import (
 from kron.core.plan.step import Change, JobState
 from kron.core.shard import SHARDS
 from kron.ports import LoadResult, News, Ownership, Watch, WriteResult
-from kron.stores.row import attempt_of, range_of, readable, readable_runs, run_of, runs_of
+from kron.stores.row import attempt_of, job_of, range_of, readable, readable_runs, run_of, runs_of
 from kron.stores.sqlite.file import BUSY_MS, MAX_STEPS, MEMORY, STEPS_PER_LOOK, Patience, connect, translated
 from kron.stores.sqlite.lock import Lock
-from kron.stores.sqlite.write import CLEAN, Writing, key_number, refused, remove, write, write_or_refuse
+from kron.stores.sqlite.write import (
+    CLEAN,
+    Writing,
+    audit_row,
+    key_number,
+    new_job_row,
+    refused,
+    remove,
+    write,
+    write_or_refuse,
+)
 from kron.stores.statement import (
     FOR_EVER,
     audit_statement,
@@ -37,8 +47,6 @@ from kron.stores.statement import (
 )
 
 SQL = statements("sqlite")
-# A record from as many columns as it has fields. `_make` counts them, which takes longer than all the rest.
-job_of: Callable[[Iterable[Any]], JobRecord] = partial(tuple.__new__, JobRecord)
 # So many changes take the database long enough for others to use the time.
 MANY = 500
 
@@ -239,10 +247,10 @@ class SqliteStore:
             remove(connection, gone)
             edits = json.dumps([(change.job.number, change.job.epoch) for change in changed])
             connection.execute(SQL["keep_epochs"], {"edits": edits})
-            jobs = [(*job[:-1], number, now) for job in created]
+            jobs = [(*new_job_row(job), number, now) for job in created]
             new = connection.executemany(SQL["insert_job"], jobs).rowcount if jobs else 0
             if new == len(jobs) and write(connection, number, changed, now):
-                connection.executemany(SQL["insert_audit"], [(number, *record) for record in audit])
+                connection.executemany(SQL["insert_audit"], [(number, *audit_row(entry)) for entry in audit])
                 return CLEAN
             connection.execute("ROLLBACK TO put")
             names = {"namespace": number, "names": json.dumps([job.identity for job in created])}
@@ -328,7 +336,7 @@ class SqliteStore:
         lists = {"names": json.dumps(wanted.names), "users": json.dumps(wanted.users)}
         values = {**wanted._asdict(), **lists, "after": after, "limit": limit}
         rows = await store._do(store._of_namespace, jobs_statement(SQL, wanted), namespace, values)
-        return [FoundJob(JobRecord._make(row[:-1]), row[-1]) for row in rows]
+        return [FoundJob(job_of(job), changed_at) for *job, changed_at in rows]
 
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs there are."""

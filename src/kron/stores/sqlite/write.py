@@ -1,4 +1,4 @@
-"""Changes into rows, and into the tables of SQLite, inside the transaction of whoever calls."""
+"""Writes changes as rows into the tables of SQLite, inside the caller's transaction."""
 
 import json
 import sqlite3
@@ -6,26 +6,33 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from zlib import crc32
 
-from kron.core.plan.record import RunRecord, RunStatus, slot_of
+from kron.core.plan.record import AuditRecord, JobRecord, RangeRecord, RunRecord, RunStatus, slot_of
 from kron.core.plan.step import Change, WriteScope
 from kron.ports import WriteResult
-from kron.stores.row import storable
-from kron.stores.statement import statements
+from kron.stores.column import CHANGED_JOB, GROUPS, storable, writer
+from kron.stores.statement import filled, statements
 
 SQL = statements("sqlite")
 CLEAN = WriteResult(frozenset(), frozenset())
-_UPDATE_OF = {
-    WriteScope.ANY: "update_job",
-    WriteScope.START: "advance_job",
-    WriteScope.END: "note_success",
-    WriteScope.EDIT: "edit_job",
+UPDATE_JOB = {
+    scope: filled("sqlite", SQL["update_job"], {"changed_job": columns})
+    for scope, columns in CHANGED_JOB.items()
 }
+# The values of a statement's columns, taken from a record.
+changed_job_row = {scope: writer(JobRecord, columns) for scope, columns in CHANGED_JOB.items()}
+new_job_row = writer(JobRecord, GROUPS["new_job"])
+run_row = writer(RunRecord, GROUPS["run"])
+shared_run_row = writer(RunRecord, GROUPS["shared_run"])
+changed_run_row = writer(RunRecord, GROUPS["changed_run"])
+attempt_row = writer(RunRecord, GROUPS["attempt"])
+range_row = writer(RangeRecord, GROUPS["range"])
+audit_row = writer(AuditRecord, GROUPS["audit"])
 
 
 def write_or_refuse(
     connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int
 ) -> WriteResult:
-    """Write all changes; where some were overtaken, write the others and say which."""
+    """Write all changes; if some are stale, write the others and return which were refused."""
     connection.execute("SAVEPOINT changes")
     if write(connection, namespace, changes, now):
         connection.execute("RELEASE changes")
@@ -33,13 +40,13 @@ def write_or_refuse(
     connection.execute("ROLLBACK TO changes")
     settled = refused(connection, namespace, changes)
     written = write(connection, namespace, list(_accepted(changes, settled)), now)
-    assert written, "nobody else writes inside this transaction"
+    assert written, "this transaction is the only writer"
     return settled
 
 
 def write(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int) -> bool:
-    """Write all changes; say whether every job and every new run was as expected."""
-    cohorts, ended, others = _sorted_out(changes)
+    """Write all changes; return whether each job had its revision and each inserted run was new."""
+    cohorts, ended, others = _grouped(changes)
     return (
         all(_start_together(connection, group, now) for group in cohorts)
         and _end_together(connection, ended, now)
@@ -47,12 +54,12 @@ def write(connection: sqlite3.Connection, namespace: int, changes: Sequence[Chan
     )
 
 
-def _sorted_out(
+def _grouped(
     changes: Sequence[Change],
 ) -> tuple[list[Sequence[Change]], Sequence[Change], Sequence[Change]]:
-    """Return changes that are alike, group by group, ordinary ends, and all others.
+    """Return the changes of each cohort, ordinary ends, and all others.
 
-    Groups are written by one statement: the work is the database's alone, and other threads go on meanwhile.
+    A group is written by one statement: SQLite works without the interpreter's lock, and other threads run.
     """
     groups: dict[int, list[Change]] = {}
     ended: list[Change] = []
@@ -68,13 +75,10 @@ def _sorted_out(
 
 
 def _start_together(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:
-    """Write the starts of one cohort; say whether all jobs were as expected and all runs new."""
+    """Write the starts of one cohort; return whether each job had its revision and each run was new."""
     cohort = changes[0].cohort
     assert cohort is not None
-    # All of them start here, or all elsewhere.
-    enqueued = changes[0].starts[0].status is RunStatus.ENQUEUED
-    # The database takes choices for plain texts, but not by name.
-    fields = [getattr(value, "_value_", value) for value in cohort.run]
+    enqueued = cohort.run.status is RunStatus.ENQUEUED
     rows = json.dumps(
         [
             (change.job.number, change.revision, run.key, key_number(run.key) if enqueued else None)
@@ -82,16 +86,17 @@ def _start_together(connection: sqlite3.Connection, changes: Sequence[Change], n
             for run in change.starts
         ]
     )
-    begun = connection.execute(SQL["start_together"], (*fields, now, rows)).rowcount
-    if begun != len(changes):
+    shared = shared_run_row(cohort.run)
+    if connection.execute(SQL["start_together"], (*shared, now, rows)).rowcount != len(changes):
         return False
     numbers = json.dumps([change.job.number for change in changes])
-    ahead = (*cohort.ahead, changes[0].job.last_start_at, now, numbers)
-    return connection.execute(SQL["advance_together"], ahead).rowcount == len(changes)
+    last_start_at = changes[0].job.last_start_at
+    values = (cohort.cursor, cohort.next_time, cohort.plan_at, last_start_at, now, numbers)
+    return connection.execute(SQL["advance_together"], values).rowcount == len(changes)
 
 
 def _end_together(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:
-    """Write ordinary ends; say whether all jobs were as expected."""
+    """Write ordinary ends; return whether each job had its revision."""
     if not changes:
         return True
     rows = json.dumps([_end_of(change) for change in changes])
@@ -107,11 +112,11 @@ def _end_of(change: Change) -> tuple[object, ...]:
 
 
 def _write_each(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int) -> bool:
-    """Write changes one by one; say whether every job and every new run was as expected."""
+    """Write changes row by row; return whether each job had its revision and each inserted run was new."""
     if not _update_jobs(connection, changes, now):
         return False
     inserts = [
-        (*_plain(run), namespace, change.job.number, slot_of(run), _number_of(run), now)
+        (*run_row(run), namespace, change.job.number, slot_of(run), _key_number_of(run), now)
         for change in changes
         for run in change.inserts
     ]
@@ -124,10 +129,10 @@ def _write_each(connection: sqlite3.Connection, namespace: int, changes: Sequenc
 
 
 def refused(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change]) -> WriteResult:
-    """Return which jobs were changed by somebody else, and which new runs exist already."""
+    """Return which jobs have another revision, and which inserted runs exist already."""
     numbers = {"numbers": json.dumps([change.job.number for change in changes])}
-    found = dict(connection.execute(SQL["revisions"], numbers))
-    changed = [change for change in changes if found.get(change.job.number) != change.revision]
+    revisions = dict(connection.execute(SQL["revisions"], numbers))
+    stale = [change for change in changes if revisions.get(change.job.number) != change.revision]
     rows = json.dumps(
         [
             (change.job.number, run.nominal_time, slot_of(run), run.key)
@@ -135,14 +140,14 @@ def refused(connection: sqlite3.Connection, namespace: int, changes: Sequence[Ch
             for run in change.inserts
         ]
     )
-    known = connection.execute(SQL["known_keys"], {"namespace": namespace, "rows": rows})
+    existing = connection.execute(SQL["known_keys"], {"namespace": namespace, "rows": rows})
     return WriteResult(
-        frozenset(change.job.identity for change in changed), frozenset(key for (key,) in known)
+        frozenset(change.job.identity for change in stale), frozenset(key for (key,) in existing)
     )
 
 
 def _accepted(changes: Iterable[Change], settled: WriteResult) -> Iterable[Change]:
-    """Yield the changes without those of changed jobs and without runs that exist already."""
+    """Yield the changes without those of stale jobs and without runs that exist already."""
     for change in changes:
         if change.job.identity not in settled.stale_jobs:
             change.cohort = None
@@ -151,41 +156,22 @@ def _accepted(changes: Iterable[Change], settled: WriteResult) -> Iterable[Chang
 
 
 def key_number(key: str) -> int:
-    """Return a number that few keys have in common; it takes a fraction of a key's place in an index."""
+    """Return a hash of a key for an index: a fraction of the key's size, and almost unique."""
     return crc32(key.encode())
 
 
-def _number_of(run: RunRecord) -> int | None:
-    """Return the number of a run that starts elsewhere, where it is known by its key alone."""
+def _key_number_of(run: RunRecord) -> int | None:
+    """Return the hash of an enqueued run's key: its worker reports by key alone."""
     return key_number(run.key) if run.status is RunStatus.ENQUEUED else None
 
 
-def _plain(run: RunRecord) -> tuple[object, ...]:
-    """Return a run's fields with choices as plain texts; the database is slow to see that they are."""
-    result = run.result
-    return (
-        *run[:4],
-        run.status._value_,
-        run.reason._value_,
-        *run[6:10],
-        run.kind._value_,
-        *run[11:15],
-        None if result is None else result._value_,
-        None if run.error is None else storable(run.error),
-        None if run.run_id is None else storable(run.run_id),
-        run.acked,
-    )
-
-
 def _further_rows(changes: Sequence[Change], now: int) -> dict[str, list[tuple[object, ...]]]:
-    """Return what is to be written beside jobs and new runs, by statement."""
+    """Return the rows to write beside jobs and inserted runs, by statement."""
     return {
         "update_run": [
             (
-                *row[3:6],
-                *row[7:10],
-                *row[11:],
-                _number_of(run),
+                *changed_run_row(run),
+                _key_number_of(run),
                 now,
                 change.job.number,
                 run.nominal_time,
@@ -193,48 +179,39 @@ def _further_rows(changes: Sequence[Change], now: int) -> dict[str, list[tuple[o
             )
             for change in changes
             for run in change.updates
-            for row, number in ((_plain(run), change.job.number),)
         ],
         "insert_attempt": [
-            (change.job.number, run.key, *_plain(run)[11:18]) for change in changes for run in change.attempts
+            (change.job.number, *attempt_row(run)) for change in changes for run in change.attempts
         ],
         "hold_runs": [(change.job.number, now) for change in changes if change.fault is not None],
-        "insert_range": [(*dropped, change.job.number) for change in changes for dropped in change.ranges],
+        "insert_range": [
+            (*range_row(dropped), change.job.number) for change in changes for dropped in change.ranges
+        ],
     }
 
 
 def _update_jobs(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:
-    """Write the jobs' records; say whether each still had the revision it was planned from."""
+    """Write the jobs' records; return whether each still had the revision it was planned from."""
     rows: dict[WriteScope, list[tuple[object, ...]]] = {scope: [] for scope in WriteScope}
     for change in changes:
-        job = change.job
-        fields: tuple[object, ...]
-        match change.scope:
-            case WriteScope.START:
-                fields = (*job[7:11], job.last_start_at)
-            case WriteScope.END:
-                fields = (job.revision, job.last_success_at)
-            case WriteScope.EDIT:
-                fields = (job.definition, *job[4:9])
-            case WriteScope.ANY:
-                fields = job[1:-1]
-        rows[change.scope].append((*fields, now, job.number, change.revision))
+        values = changed_job_row[change.scope](change.job)
+        rows[change.scope].append((*values, now, change.job.number, change.revision))
     return all(
-        connection.executemany(SQL[_UPDATE_OF[scope]], wanted).rowcount == len(wanted)
+        connection.executemany(UPDATE_JOB[scope], wanted).rowcount == len(wanted)
         for scope, wanted in rows.items()
         if wanted
     )
 
 
 def remove(connection: sqlite3.Connection, numbers: list[int]) -> None:
-    """Remove jobs and everything remembered of them, inside the transaction of whoever calls."""
+    """Remove jobs with their whole history, inside the caller's transaction."""
     values = {"numbers": json.dumps(numbers)}
-    for what in ("attempts", "runs", "ranges", "epochs", "jobs") if numbers else ():
-        connection.execute(SQL[f"forget_{what}"], values)
+    for table in ("attempts", "runs", "ranges", "epochs", "jobs") if numbers else ():
+        connection.execute(SQL[f"forget_{table}"], values)
 
 
 class Writing:
-    """One write transaction: committed at the end, rolled back if anything goes wrong."""
+    """One write transaction: committed on success, rolled back on any error."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

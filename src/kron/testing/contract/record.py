@@ -2,13 +2,16 @@
 """What goes in comes out."""
 
 from kron.core.job.outcome import Reason
-from kron.core.plan.record import JobRecord, Result, RunKind, RunRecord, RunStatus, key_of
+from kron.core.plan.record import AttemptRecord, JobRecord, Result, RunKind, RunRecord, RunStatus, key_of
+from kron.core.plan.step import Change
 from kron.ports import Store
 from kron.testing.contract.sample import (
+    CLEAN,
     DEFINITION,
     NOON,
     NOW,
     SPACE,
+    a_change,
     a_job,
     a_run,
     names_due,
@@ -34,6 +37,54 @@ STRANGE = (
     "e\u0301 and \u00e9",
     "x" * 1_000,
 )
+# Records that differ from every default.
+FULL_JOB = JobRecord(
+    identity="backup",
+    definition=DEFINITION,
+    launcher='{"workflow_id":"w","version":3,"user_id":"u"}',
+    launcher_kind="http",
+    epoch=4,
+    edited_at=NOW - 1,
+    born_at=NOW - 2,
+    revision=5,
+    cursor=NOON - 3,
+    next_time=NOON,
+    plan_at=NOW - 4,
+    past='[[3,1,2,"{}"]]',
+    replay_until=NOON - 5,
+    replay_at=NOW - 6,
+    replay_count=7,
+    paused=1,
+    paused_because="8 failures in a row",
+    resumed_at=NOW - 9,
+    deleted_at=NOW - 10,
+    remaining=11,
+    failures=12,
+    last_start_at=NOW - 13,
+    last_success_at=NOW - 14,
+    last_failure_at=NOW - 15,
+)
+FULL_RUN = RunRecord(
+    key=key_of("backup", NOON),
+    identity="backup",
+    nominal_time=NOON,
+    fire_time=NOW + 1,
+    status=RunStatus.FAILED,
+    reason=Reason.RETRY,
+    created_at=NOW + 2,
+    epoch=3,
+    due_at=NOW + 4,
+    is_open=1,
+    kind=RunKind.BACKFILL,
+    attempt=5,
+    token=6,
+    started_at=NOW + 7,
+    ended_at=NOW + 8,
+    result=Result.LAUNCH_FAILED,
+    error='no "such" \\ thing: 100% für alle {NULL}',
+    run_id="run 9",
+    acked=1,
+)
 
 
 class RecordContract:
@@ -54,41 +105,23 @@ class RecordContract:
         await store.forget(SPACE, ["nobody"])
 
     async def test_every_field_of_a_job_is_kept(self, store: Store) -> None:
-        job = JobRecord(
-            identity="backup",
-            definition=DEFINITION,
-            launcher='{"workflow_id":"w","version":3,"user_id":"u"}',
-            launcher_kind="http",
-            epoch=4,
-            edited_at=NOW - 1,
-            born_at=NOW - 2,
-            revision=5,
-            cursor=NOON - 3,
-            next_time=NOON,
-            plan_at=NOW - 4,
-            past='[[3,1,2,"{}"]]',
-            replay_until=NOON - 5,
-            replay_at=NOW - 6,
-            replay_count=7,
-            paused=1,
-            paused_because="8 failures in a row",
-            resumed_at=NOW - 9,
-            deleted_at=NOW - 10,
-            remaining=11,
-            failures=12,
-            last_start_at=NOW - 13,
-            last_success_at=NOW - 14,
-            last_failure_at=NOW - 15,
-        )
-        (found,) = await stored(store, job)
-        assert plain(found) == job
+        (found,) = await stored(store, FULL_JOB)
+        assert plain(found) == FULL_JOB
+
+    async def test_every_field_of_a_job_can_change(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        (before,) = await stored(store, a_job())
+        change = Change(FULL_JOB._replace(number=before.number), before.revision)
+        assert await store.settle(ownership, [change], now=NOW) == CLEAN
+        ((found, *_),) = await store.cases(SPACE)
+        assert plain(found) == FULL_JOB
 
     async def test_what_is_absent_stays_absent(self, store: Store) -> None:
         job = a_job(plan_at=None, next_time=None)
         (found,) = await stored(store, job)
         assert plain(found) == job
 
-    async def test_identities_may_have_any_signs(self, store: Store) -> None:
+    async def test_identities_may_have_any_characters(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         jobs = await stored(store, *map(a_job, STRANGE))
         assert [job.identity for job in jobs] == list(STRANGE)
@@ -115,34 +148,36 @@ class RecordContract:
     async def test_every_field_of_a_run_is_kept(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
-        run = RunRecord(
-            key=key_of("backup", NOON),
-            identity="backup",
-            nominal_time=NOON,
-            fire_time=NOW + 1,
-            status=RunStatus.FAILED,
-            reason=Reason.RETRY,
-            created_at=NOW + 2,
-            epoch=3,
-            due_at=NOW + 4,
-            is_open=1,
-            kind=RunKind.BACKFILL,
-            attempt=5,
-            token=6,
-            started_at=NOW + 7,
-            ended_at=NOW + 8,
-            result=Result.LAUNCH_FAILED,
-            error='no "such" \\ thing: 100% für alle {NULL}',
-            run_id="run 9",
-            acked=1,
-        )
-        await written(store, ownership, run)
+        await written(store, ownership, FULL_RUN)
         (found,) = await store.runs(SPACE, "backup")
-        assert found == run
+        assert found == FULL_RUN
         assert isinstance(found.status, RunStatus)
         assert isinstance(found.reason, Reason)
         assert isinstance(found.kind, RunKind)
         assert isinstance(found.result, Result)
+
+    async def test_every_field_of_a_run_that_is_not_fixed_can_change(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        run = a_run(kind=FULL_RUN.kind, created_at=FULL_RUN.created_at)
+        await written(store, ownership, run)
+        change = a_change(job._replace(revision=job.revision + 1))
+        change.updates.append(FULL_RUN)
+        assert await store.settle(ownership, [change], now=NOW) == CLEAN
+        assert await store.runs(SPACE, "backup") == [FULL_RUN]
+
+    async def test_every_field_of_an_earlier_attempt_is_kept(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job())
+        await written(store, ownership, a_run(), attempts=[FULL_RUN])
+        (found,) = await store.attempts(SPACE, FULL_RUN.key)
+        assert found == AttemptRecord(**{name: getattr(FULL_RUN, name) for name in AttemptRecord._fields})
+
+    def test_no_field_of_the_sample_records_is_left_at_its_default(self) -> None:
+        """A field that is added to a record is added here, and so shown to be kept."""
+        for record in (FULL_JOB._replace(number=1), FULL_RUN):
+            given = record._asdict()
+            assert not [name for name, default in record._field_defaults.items() if given[name] == default]
 
     async def test_every_status_reason_kind_and_result_is_kept(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
@@ -169,3 +204,7 @@ class RecordContract:
         assert found.error is not None
         assert found.error.startswith("zero ")
         assert found.error.endswith(" a sign")
+
+    async def test_the_reason_of_a_pause_may_hold_what_no_text_should(self, store: Store) -> None:
+        (found,) = await stored(store, a_job(paused=1, paused_because="zero \0 and half \ud800 a sign"))
+        assert found.paused_because == "zero \ufffd and half ? a sign"

@@ -102,15 +102,11 @@ SELECT least(
 )
 
 -- name: jobs
-SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
-    plan_at, past, replay_until, replay_at, replay_count, paused::integer, paused_because, resumed_at, deleted_at,
-    remaining, failures, last_start_at, last_success_at, last_failure_at
+SELECT {job.read}
 FROM schedules WHERE namespace = %(namespace)s
 
 -- name: found_jobs
-SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
-    plan_at, past, replay_until, replay_at, replay_count, paused::integer, paused_because, resumed_at, deleted_at,
-    remaining, failures, last_start_at, last_success_at, last_failure_at, 0, changed_at
+SELECT {job.read}, changed_at
 FROM schedules WHERE namespace = %(namespace)s AND schedule_id > %(after)s
 
 -- name: counted_jobs
@@ -164,8 +160,7 @@ AND schedule_id IN (
 ORDER BY made_at DESC, idempotency_key DESC LIMIT %(limit)s
 
 -- name: runs
-SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
-    attempt, token, began_at, over_at, result, error, run_id, acked
+SELECT {run.columns}
 FROM schedule_runs WHERE namespace = %(namespace)s
 
 -- name: open_runs
@@ -192,8 +187,7 @@ ORDER BY nominal_time DESC, kind <> 'period', idempotency_key LIMIT %(limit)s
 
 -- name: newest_runs
 SELECT run.* FROM unnest(%(names)s::text[]) AS wanted (name) CROSS JOIN LATERAL (
-    SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
-        attempt, token, began_at, over_at, result, error, run_id, acked
+    SELECT {run.columns}
     FROM schedule_runs WHERE namespace = %(namespace)s AND schedule_id = wanted.name
     ORDER BY nominal_time DESC, kind <> 'period', idempotency_key LIMIT %(limit)s
 ) AS run
@@ -203,7 +197,7 @@ ORDER BY run.nominal_time DESC, run.kind <> 'period', run.idempotency_key
 AND idempotency_key = ANY (%(names)s::text[])
 
 -- name: ranges
-SELECT schedule_id, first, last, periods, outcome, reason, epoch, made_at FROM schedule_ranges
+SELECT {range.columns} FROM schedule_ranges
 WHERE namespace = %(namespace)s AND schedule_id = %(name)s AND first <= %(at)s AND last >= %(since)s
 ORDER BY first DESC
 
@@ -212,85 +206,29 @@ SELECT schedule_id, epoch, made_at, definition FROM schedule_epochs
 WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[]) ORDER BY schedule_id, epoch
 
 -- name: attempts
-SELECT idempotency_key, attempt, token, began_at, over_at, result, error, run_id FROM schedule_attempts
+SELECT {attempt.columns} FROM schedule_attempts
 WHERE namespace = %(namespace)s AND idempotency_key = %(key)s ORDER BY attempt
 
 -- name: insert_jobs
-INSERT INTO schedules (namespace, changed_at, shard, schedule_id, definition, launcher, launcher_kind, epoch, edited_at,
-    born_at, revision, cursor, next_time, plan_at, past, replay_until, replay_at, replay_count, paused, paused_because,
-    resumed_at, deleted_at, remaining, failures, last_start_at, last_success_at, last_failure_at)
-SELECT %(namespace)s, %(now)s, * FROM unnest(%(shard)s::smallint[], %(identity)s::text[], %(definition)s::text[],
-    %(launcher)s::text[], %(launcher_kind)s::text[], %(epoch)s::bigint[], %(edited_at)s::bigint[],
-    %(born_at)s::bigint[], %(revision)s::bigint[], %(cursor)s::bigint[], %(next_time)s::bigint[],
-    %(plan_at)s::bigint[], %(past)s::text[], %(replay_until)s::bigint[], %(replay_at)s::bigint[],
-    %(replay_count)s::bigint[], %(paused)s::boolean[], %(paused_because)s::text[], %(resumed_at)s::bigint[],
-    %(deleted_at)s::bigint[], %(remaining)s::bigint[], %(failures)s::bigint[], %(last_start_at)s::bigint[],
-    %(last_success_at)s::bigint[], %(last_failure_at)s::bigint[])
+INSERT INTO schedules (namespace, changed_at, shard, {new_job.columns})
+SELECT %(namespace)s, %(now)s, * FROM unnest(%(shard)s::smallint[], {new_job.arrays})
 ON CONFLICT DO NOTHING
 
 -- name: update_jobs
-UPDATE schedules SET definition = new.definition, launcher = new.launcher, launcher_kind = new.launcher_kind,
-    epoch = new.epoch, edited_at = new.edited_at, born_at = new.born_at, revision = new.revision, cursor = new.cursor,
-    next_time = new.next_time, plan_at = new.plan_at, past = new.past, replay_until = new.replay_until,
-    replay_at = new.replay_at, replay_count = new.replay_count, paused = new.paused,
-    paused_because = new.paused_because, resumed_at = new.resumed_at, deleted_at = new.deleted_at,
-    remaining = new.remaining, failures = new.failures, last_start_at = new.last_start_at,
-    last_success_at = new.last_success_at, last_failure_at = new.last_failure_at, changed_at = %(now)s
-FROM unnest(%(namespaces)s::text[], %(expected)s::bigint[], %(identity)s::text[], %(definition)s::text[], %(launcher)s::text[],
-    %(launcher_kind)s::text[], %(epoch)s::bigint[], %(edited_at)s::bigint[], %(born_at)s::bigint[],
-    %(revision)s::bigint[], %(cursor)s::bigint[], %(next_time)s::bigint[], %(plan_at)s::bigint[], %(past)s::text[],
-    %(replay_until)s::bigint[], %(replay_at)s::bigint[], %(replay_count)s::bigint[], %(paused)s::boolean[],
-    %(paused_because)s::text[], %(resumed_at)s::bigint[], %(deleted_at)s::bigint[], %(remaining)s::bigint[],
-    %(failures)s::bigint[], %(last_start_at)s::bigint[], %(last_success_at)s::bigint[], %(last_failure_at)s::bigint[]
-) AS new (namespace, expected, identity, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor,
-    next_time, plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at,
-    remaining, failures, last_start_at, last_success_at, last_failure_at)
-WHERE schedules.namespace = new.namespace AND schedules.schedule_id = new.identity
-    AND schedules.revision = new.expected
-
--- name: advance_jobs
-UPDATE schedules SET revision = new.revision, cursor = new.cursor, next_time = new.next_time, plan_at = new.plan_at,
-    last_start_at = new.last_start_at, changed_at = %(now)s
-FROM unnest(%(namespaces)s::text[], %(expected)s::bigint[], %(identity)s::text[], %(revision)s::bigint[], %(cursor)s::bigint[],
-    %(next_time)s::bigint[], %(plan_at)s::bigint[], %(last_start_at)s::bigint[]
-) AS new (namespace, expected, identity, revision, cursor, next_time, plan_at, last_start_at)
-WHERE schedules.namespace = new.namespace AND schedules.schedule_id = new.identity
-    AND schedules.revision = new.expected
-
--- name: edit_jobs
-UPDATE schedules SET definition = new.definition, epoch = new.epoch, edited_at = new.edited_at, born_at = new.born_at,
-    revision = new.revision, cursor = new.cursor, changed_at = %(now)s
-FROM unnest(%(namespaces)s::text[], %(expected)s::bigint[], %(identity)s::text[], %(definition)s::text[], %(epoch)s::bigint[],
-    %(edited_at)s::bigint[], %(born_at)s::bigint[], %(revision)s::bigint[], %(cursor)s::bigint[]
-) AS new (namespace, expected, identity, definition, epoch, edited_at, born_at, revision, cursor)
-WHERE schedules.namespace = new.namespace AND schedules.schedule_id = new.identity
-    AND schedules.revision = new.expected
-
--- name: note_successes
-UPDATE schedules SET revision = new.revision, failures = new.failures, last_success_at = new.last_success_at,
-    changed_at = %(now)s
-FROM unnest(%(namespaces)s::text[], %(expected)s::bigint[], %(identity)s::text[], %(revision)s::bigint[], %(failures)s::bigint[],
-    %(last_success_at)s::bigint[]
-) AS new (namespace, expected, identity, revision, failures, last_success_at)
+UPDATE schedules SET {changed_job.assignments}, changed_at = %(now)s
+FROM unnest(%(namespaces)s::text[], %(expected)s::bigint[], %(identity)s::text[], {changed_job.arrays})
+    AS new (namespace, expected, identity, {changed_job.fields})
 WHERE schedules.namespace = new.namespace AND schedules.schedule_id = new.identity
     AND schedules.revision = new.expected
 
 -- name: insert_runs
-INSERT INTO schedule_runs (namespace, changed_at, shard, idempotency_key, schedule_id, nominal_time, fire_time, status,
-    reason, made_at, epoch, due_at, is_open, kind, attempt, token, began_at, over_at, result, error, run_id, acked)
-SELECT %(namespace)s, %(now)s, * FROM unnest(%(shard)s::smallint[], %(key)s::text[], %(identity)s::text[],
-    %(nominal_time)s::bigint[], %(fire_time)s::bigint[], %(status)s::text[], %(reason)s::text[],
-    %(created_at)s::bigint[], %(epoch)s::bigint[], %(due_at)s::bigint[], %(is_open)s::smallint[], %(kind)s::text[],
-    %(attempt)s::bigint[], %(token)s::bigint[], %(started_at)s::bigint[], %(ended_at)s::bigint[], %(result)s::text[],
-    %(error)s::text[], %(run_id)s::text[], %(acked)s::smallint[])
+INSERT INTO schedule_runs (namespace, changed_at, shard, {run.columns})
+SELECT %(namespace)s, %(now)s, * FROM unnest(%(shard)s::smallint[], {run.arrays})
 ON CONFLICT DO NOTHING
 
 -- name: start_together
-INSERT INTO schedule_runs (namespace, changed_at, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open,
-    kind, attempt, token, began_at, over_at, result, error, run_id, acked, shard, idempotency_key, schedule_id)
-SELECT %(namespace)s, %(now)s, %(nominal_time)s, %(fire_time)s, %(status)s, %(reason)s, %(created_at)s, %(epoch)s,
-    %(due_at)s::bigint, %(is_open)s, %(kind)s, %(attempt)s, %(token)s, %(started_at)s, %(ended_at)s::bigint,
-    %(result)s::text, %(error)s::text, %(run_id)s::text, %(acked)s, *
+INSERT INTO schedule_runs (namespace, changed_at, {shared_run.columns}, shard, idempotency_key, schedule_id)
+SELECT %(namespace)s, %(now)s, {shared_run.values}, *
 FROM unnest(%(shard)s::smallint[], %(key)s::text[], %(identity)s::text[])
 ON CONFLICT DO NOTHING
 
@@ -302,16 +240,8 @@ WHERE schedules.namespace = new.namespace AND schedules.schedule_id = new.identi
     AND schedules.revision = new.expected
 
 -- name: update_runs
-UPDATE schedule_runs SET fire_time = new.fire_time, status = new.status, reason = new.reason, epoch = new.epoch,
-    due_at = new.due_at, is_open = new.is_open, attempt = new.attempt, token = new.token, began_at = new.started_at,
-    over_at = new.ended_at, result = new.result, error = new.error, run_id = new.run_id, acked = new.acked,
-    changed_at = %(now)s
-FROM unnest(%(namespaces)s::text[], %(key)s::text[], %(fire_time)s::bigint[], %(status)s::text[], %(reason)s::text[], %(epoch)s::bigint[],
-    %(due_at)s::bigint[], %(is_open)s::smallint[], %(attempt)s::bigint[], %(token)s::bigint[],
-    %(started_at)s::bigint[], %(ended_at)s::bigint[], %(result)s::text[], %(error)s::text[], %(run_id)s::text[],
-    %(acked)s::smallint[]
-) AS new (namespace, key, fire_time, status, reason, epoch, due_at, is_open, attempt, token, started_at, ended_at, result, error,
-    run_id, acked)
+UPDATE schedule_runs SET {changed_run.assignments}, changed_at = %(now)s
+FROM unnest(%(namespaces)s::text[], %(key)s::text[], {changed_run.arrays}) AS new (namespace, key, {changed_run.fields})
 WHERE schedule_runs.namespace = new.namespace AND schedule_runs.idempotency_key = new.key
 
 -- name: hold_runs
@@ -320,15 +250,13 @@ WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[]) AND du
     AND NOT (status = 'FAILED' AND due_at > %(now)s)
 
 -- name: insert_attempts
-INSERT INTO schedule_attempts (namespace, idempotency_key, attempt, token, began_at, over_at, result, error, run_id)
-SELECT %(namespace)s, * FROM unnest(%(key)s::text[], %(attempt)s::bigint[], %(token)s::bigint[],
-    %(started_at)s::bigint[], %(ended_at)s::bigint[], %(result)s::text[], %(error)s::text[], %(run_id)s::text[])
+INSERT INTO schedule_attempts (namespace, {attempt.columns})
+SELECT %(namespace)s, * FROM unnest({attempt.arrays})
 ON CONFLICT DO NOTHING
 
 -- name: insert_ranges
-INSERT INTO schedule_ranges (namespace, schedule_id, first, last, periods, outcome, reason, epoch, made_at)
-SELECT %(namespace)s, * FROM unnest(%(identity)s::text[], %(first)s::bigint[], %(last)s::bigint[],
-    %(periods)s::bigint[], %(outcome)s::text[], %(reason)s::text[], %(epoch)s::bigint[], %(created_at)s::bigint[])
+INSERT INTO schedule_ranges (namespace, {range.columns})
+SELECT %(namespace)s, * FROM unnest({range.arrays})
 
 -- name: keep_epochs
 INSERT INTO schedule_epochs (namespace, schedule_id, epoch, made_at, definition)
@@ -432,12 +360,11 @@ WITH used AS MATERIALIZED (
 SELECT count(*) FROM gone
 
 -- name: insert_audit
-INSERT INTO schedule_audit (namespace, at, who, request_id, action, schedule_id, user_id, before, after)
-SELECT %(namespace)s, * FROM unnest(%(at)s::bigint[], %(who)s::text[], %(request_id)s::text[], %(action)s::text[],
-    %(identity)s::text[], %(user_id)s::text[], %(before)s::text[], %(after)s::text[])
+INSERT INTO schedule_audit (namespace, {audit.columns})
+SELECT %(namespace)s, * FROM unnest({audit.arrays})
 
 -- name: audits
-SELECT number, at, who, request_id, action, schedule_id, user_id, before, after FROM schedule_audit
+SELECT number, {audit.columns} FROM schedule_audit
 WHERE namespace = %(namespace)s AND number < %(before)s
 
 -- name: audits_by_identity

@@ -8,9 +8,7 @@ SELECT number FROM namespaces WHERE name = :name
 INSERT INTO namespaces (name) VALUES (:name) ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING number
 
 -- name: due_jobs
-SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
-    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
-    failures, last_start_at, last_success_at, last_failure_at, number
+SELECT {job.columns}
 FROM jobs WHERE namespace = :namespace AND plan_at <= :until AND number NOT IN (SELECT value FROM json_each(:without))
 ORDER BY plan_at LIMIT :limit
 
@@ -35,15 +33,11 @@ SELECT min(at) FROM (
 )
 
 -- name: all_jobs
-SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
-    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
-    failures, last_start_at, last_success_at, last_failure_at, number
+SELECT {job.columns}
 FROM jobs WHERE namespace = :namespace
 
 -- name: found_jobs
-SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
-    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
-    failures, last_start_at, last_success_at, last_failure_at, number, changed_at
+SELECT {job.columns}, changed_at
 FROM jobs WHERE namespace = :namespace AND schedule_id > :after
 
 -- name: counted_jobs
@@ -85,66 +79,38 @@ AND deleted_at IS NULL
 ORDER BY schedule_id LIMIT :limit
 
 -- name: named_jobs
-SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
-    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
-    failures, last_start_at, last_success_at, last_failure_at, number
+SELECT {job.columns}
 FROM json_each(:names) CROSS JOIN jobs ON schedule_id = value WHERE namespace = :namespace
 
 -- name: numbered_jobs
-SELECT schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
-    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
-    failures, last_start_at, last_success_at, last_failure_at, number
+SELECT {job.columns}
 FROM json_each(:numbers) CROSS JOIN jobs ON number = value
 
 -- name: open_runs
-SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
-    attempt, token, began_at, over_at, result, error, run_id, acked
+SELECT {run.columns}
 FROM json_each(:numbers) CROSS JOIN runs ON job = value WHERE is_open = 1
 
 -- name: all_open_runs
-SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
-    attempt, token, began_at, over_at, result, error, run_id, acked
+SELECT {run.columns}
 FROM runs WHERE namespace = :namespace AND is_open = 1
 
 -- name: insert_job
-INSERT INTO jobs (schedule_id, definition, launcher, launcher_kind, epoch, edited_at, born_at, revision, cursor, next_time,
-    plan_at, past, replay_until, replay_at, replay_count, paused, paused_because, resumed_at, deleted_at, remaining,
-    failures, last_start_at, last_success_at, last_failure_at,
-    namespace, changed_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO jobs ({new_job.columns}, namespace, changed_at)
+VALUES ({new_job.values}, ?, ?)
 ON CONFLICT DO NOTHING
 
 -- name: update_job
-UPDATE jobs SET definition = ?, launcher = ?, launcher_kind = ?, epoch = ?, edited_at = ?, born_at = ?,
-    revision = ?, cursor = ?, next_time = ?, plan_at = ?, past = ?, replay_until = ?, replay_at = ?, replay_count = ?,
-    paused = ?, paused_because = ?, resumed_at = ?, deleted_at = ?, remaining = ?, failures = ?, last_start_at = ?,
-    last_success_at = ?, last_failure_at = ?, changed_at = ?
-WHERE number = ? AND revision = ?
-
--- name: advance_job
-UPDATE jobs SET revision = ?, cursor = ?, next_time = ?, plan_at = ?, last_start_at = ?, changed_at = ?
-WHERE number = ? AND revision = ?
-
--- name: edit_job
-UPDATE jobs SET definition = ?, epoch = ?, edited_at = ?, born_at = ?, revision = ?, cursor = ?, changed_at = ?
-WHERE number = ? AND revision = ?
-
--- name: note_success
-UPDATE jobs SET revision = ?, failures = 0, last_success_at = ?, changed_at = ?
+UPDATE jobs SET {changed_job.assignments}, changed_at = ?
 WHERE number = ? AND revision = ?
 
 -- name: insert_run
-INSERT INTO runs (idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
-    attempt, token, began_at, over_at, result, error, run_id, acked,
-    namespace, job, slot, key_number, changed_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO runs ({run.columns}, namespace, job, slot, key_number, changed_at)
+VALUES ({run.values}, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 
 -- name: start_together
-INSERT INTO runs (idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
-    attempt, token, began_at, over_at, result, error, run_id, acked,
-    namespace, job, slot, key_number, changed_at)
-SELECT value ->> 2, schedule_id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, namespace, number, 0, value ->> 3, ?
+INSERT INTO runs (idempotency_key, schedule_id, {shared_run.columns}, namespace, job, slot, key_number, changed_at)
+SELECT value ->> 2, schedule_id, {shared_run.values}, namespace, number, 0, value ->> 3, ?
 FROM json_each(?) CROSS JOIN jobs ON number = value ->> 0 AND revision = value ->> 1
 WHERE true ON CONFLICT DO NOTHING
 
@@ -163,9 +129,7 @@ UPDATE jobs SET revision = revision + 1, failures = 0, last_success_at = value -
 FROM json_each(?) WHERE number = value ->> 0 AND revision = value ->> 1
 
 -- name: update_run
-UPDATE runs SET fire_time = ?, status = ?, reason = ?, epoch = ?, due_at = ?, is_open = ?, attempt = ?,
-    token = ?, began_at = ?, over_at = ?, result = ?, error = ?, run_id = ?, acked = ?,
-    key_number = coalesce(key_number, ?), changed_at = ?
+UPDATE runs SET {changed_run.assignments}, key_number = coalesce(key_number, ?), changed_at = ?
 WHERE job = ? AND nominal_time = ? AND slot = ?
 
 -- name: hold_runs
@@ -173,13 +137,13 @@ UPDATE runs SET due_at = NULL WHERE job = ? AND due_at IS NOT NULL
     AND NOT (status = 'FAILED' AND typeof(due_at) = 'integer' AND due_at > ?)
 
 -- name: insert_attempt
-INSERT INTO attempts (job, idempotency_key, attempt, token, began_at, over_at, result, error, run_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO attempts (job, {attempt.columns})
+VALUES (?, {attempt.values})
 ON CONFLICT DO NOTHING
 
 -- name: insert_range
-INSERT INTO ranges (schedule_id, first, last, periods, outcome, reason, epoch, made_at, job)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO ranges ({range.columns}, job)
+VALUES ({range.values}, ?)
 ON CONFLICT DO NOTHING
 
 -- name: keep_epochs
@@ -207,25 +171,21 @@ SELECT schedule_id, epoch, made_at, definition FROM json_each(:numbers) CROSS JO
 ORDER BY schedule_id, epoch
 
 -- name: run_history
-SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
-    attempt, token, began_at, over_at, result, error, run_id, acked
+SELECT {run.columns}
 FROM runs WHERE job = :job AND nominal_time < :before
 ORDER BY nominal_time DESC, slot LIMIT :limit
 
 -- name: runs_by_key
-SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
-    attempt, token, began_at, over_at, result, error, run_id, acked
+SELECT {run.columns}
 FROM json_each(:keys) CROSS JOIN runs ON key_number = value ->> 0 AND idempotency_key = value ->> 1
 WHERE namespace = :namespace
 UNION
-SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
-    attempt, token, began_at, over_at, result, error, run_id, acked
+SELECT {run.columns}
 FROM json_each(:keys) CROSS JOIN runs ON idempotency_key = value ->> 1 AND slot <> 0
 WHERE namespace = :namespace
 
 -- name: latest_runs
-SELECT idempotency_key, schedule_id, nominal_time, fire_time, status, reason, made_at, epoch, due_at, is_open, kind,
-    attempt, token, began_at, over_at, result, error, run_id, acked
+SELECT {run.columns}
 FROM runs WHERE namespace = :namespace AND (made_at, idempotency_key) < (:made_at, :key)
 
 -- name: latest_by_status
@@ -240,21 +200,22 @@ AND job IN (
 ORDER BY made_at DESC, idempotency_key DESC LIMIT :limit
 
 -- name: newest_runs
-SELECT idempotency_key, runs.schedule_id, nominal_time, fire_time, status, reason, made_at, runs.epoch, due_at, is_open,
-    kind, attempt, token, began_at, over_at, result, error, run_id, acked
-FROM json_each(:names) CROSS JOIN jobs ON jobs.schedule_id = value CROSS JOIN runs ON runs.rowid IN (
-    SELECT own.rowid FROM runs AS own WHERE own.job = jobs.number ORDER BY own.nominal_time DESC, own.slot LIMIT :limit
+SELECT {run.columns} FROM (
+    SELECT runs.* FROM json_each(:names) CROSS JOIN jobs ON jobs.schedule_id = value CROSS JOIN runs ON runs.rowid IN (
+        SELECT own.rowid FROM runs AS own WHERE own.job = jobs.number
+        ORDER BY own.nominal_time DESC, own.slot LIMIT :limit
+    )
+    WHERE jobs.namespace = :namespace
 )
-WHERE jobs.namespace = :namespace
 ORDER BY nominal_time DESC, slot
 
 -- name: ranges
-SELECT schedule_id, first, last, periods, outcome, reason, epoch, made_at FROM ranges
+SELECT {range.columns} FROM ranges
 WHERE job = :job AND first <= :at AND last >= :since
 ORDER BY first DESC
 
 -- name: attempts
-SELECT idempotency_key, attempt, token, began_at, over_at, result, error, run_id FROM attempts
+SELECT {attempt.columns} FROM attempts
 WHERE job IN (SELECT number FROM jobs WHERE namespace = :namespace) AND idempotency_key = :key
 ORDER BY attempt
 
@@ -335,11 +296,11 @@ DELETE FROM epochs WHERE (job, epoch) IN (
     ORDER BY old.job, old.epoch LIMIT :limit)
 
 -- name: insert_audit
-INSERT INTO audit (namespace, at, who, request_id, action, schedule_id, user_id, before, after)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO audit (namespace, {audit.columns})
+VALUES (?, {audit.values})
 
 -- name: audits
-SELECT number, at, who, request_id, action, schedule_id, user_id, before, after FROM audit
+SELECT number, {audit.columns} FROM audit
 WHERE namespace = :namespace AND number < :before
 
 -- name: audits_by_identity
