@@ -98,23 +98,30 @@ def explain_command(
     source = read_source(subject)
     check_crontab_only(source, system=system)
     if source is not None and source.has_jobs:
-        from kron.cli.support.decision_steps import explain_jobs
-        from kron.cli.support.job_file import parse_jobs
-
         options.check_unused(subject)
         _refuse({"--from": start}, "for job files use --at or --now")
         _refuse({"-n": count}, "one period of each job is explained; --at says which")
-        explain_jobs(parse_jobs(source), name=job, at=at, now=now, active=active, as_json=as_json)
+        _explain_jobs(source, name=job, at=at, now=now, active=active, as_json=as_json)
         return
     _refuse({"--at": at, "--now": now, "--job": job}, "it is for job files only")
     if active:
         raise InputError("Invalid --active: it is for job files only")
-    entries: list[tuple[CrontabEntry | None, Schedule]] = (
-        [(None, options.schedule(subject))] if source is None else []
-    )
-    if source is not None:
+    entries: list[tuple[CrontabEntry | None, Schedule]] = []
+    if source is None:
+        entries.append((None, options.schedule(subject)))
+    else:
         entries += crontab_schedules(source, options, system=system)
     _explain_schedules(source, entries, start, count or DEFAULT_COUNT, as_json=as_json)
+
+
+def _explain_jobs(
+    source: Source, *, name: str | None, at: str | None, now: str | None, active: bool, as_json: bool
+) -> None:
+    """Explain the jobs of a file; the reader of job files is loaded on use."""
+    from kron.cli.support.decision_steps import explain_jobs
+    from kron.cli.support.job_file import parse_jobs
+
+    explain_jobs(parse_jobs(source), name=name, at=at, now=now, active=active, as_json=as_json)
 
 
 def _explain_schedules(

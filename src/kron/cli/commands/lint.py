@@ -104,8 +104,12 @@ def lint_command(
         print(json.dumps(_document(reports), indent=2, ensure_ascii=False))
     else:
         _show(reports)
-    found = {finding.severity for report in reports for finding in report.findings}
-    return NO if found - (set() if strict else {Severity.INFO}) else GOOD
+    return _exit_code(reports, strict=strict)
+
+
+def _exit_code(reports: list[LintReport], *, strict: bool) -> int:
+    severities = {finding.severity for report in reports for finding in report.findings}
+    return NO if severities - (set() if strict else {Severity.INFO}) else GOOD
 
 
 def _since(start: str | None, tz: str | None) -> EpochSeconds:
