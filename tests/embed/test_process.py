@@ -9,18 +9,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from time import sleep
 
 import pytest
 
 from kron.theory import Trace, check
 from tests.embed.stage import check_trace
+from tests.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).parents[2]
 KILLS = 20
 TASKS = frozenset({"quick", "slow", "long", "failing"})
-# Longer than any machine takes to start a program; who waits longer waits for something that does not come.
-MAX_LOOKS = 3_000
 
 
 @contextmanager
@@ -47,27 +45,27 @@ def ended(lines: list[tuple[str, str, int]]) -> set[str]:
     return {task for task, what, _ in lines if what == "end"}
 
 
-def wait_for(
+def wait_for_calls(
     folder: Path, process: subprocess.Popen[str], begun: int, tasks: frozenset[str] = frozenset()
 ) -> None:
     """Wait until a process has begun so many calls, and calls of these tasks have ended, whenever."""
-    for _ in range(MAX_LOOKS):
+
+    def is_so() -> bool:
+        assert process.poll() is None, process.communicate()
         lines = lines_of(folder)
         mine = [what for _, what, pid in lines if pid == process.pid]
-        if "up" in mine and mine.count("begin") >= begun and ended(lines) >= tasks:
-            return
-        assert process.poll() is None, process.communicate()
-        sleep(0.01)
-    raise AssertionError("nothing happens")
+        return "up" in mine and mine.count("begin") >= begun and ended(lines) >= tasks
+
+    wait_for(is_so)
 
 
 @pytest.mark.slow
 def test_killed_twenty_times_in_the_middle_of_callbacks_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     for kill in range(KILLS):
         with victim(tmp_path) as process:
-            wait_for(tmp_path, process, begun=kill % 7)
+            wait_for_calls(tmp_path, process, begun=kill % 7)
     with victim(tmp_path) as process:
-        wait_for(tmp_path, process, begun=12, tasks=TASKS)
+        wait_for_calls(tmp_path, process, begun=12, tasks=TASKS)
     _check_calls(lines_of(tmp_path))
     with closing(sqlite3.connect(tmp_path / "kron.db")) as connection:
         (tokens,) = connection.execute("SELECT token FROM leases").fetchone()
@@ -100,9 +98,9 @@ def _check_calls(lines: list[tuple[str, str, int]]) -> None:
 
 def test_a_second_process_with_the_same_state_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with victim(tmp_path) as first:
-        wait_for(tmp_path, first, begun=0)
+        wait_for_calls(tmp_path, first, begun=0)
         with victim(tmp_path) as second:
-            _, said = second.communicate(timeout=60)
+            _, said = second.communicate(timeout=PATIENCE_S)
         assert second.returncode == 1
         assert 'The jobs of "embed:main" in ' in said
         assert "kron.db are owned by another process" in said

@@ -105,8 +105,7 @@ async def test_one_that_is_ended_while_it_is_loaded_never_begins(tmp_path: Path)
         launcher.end(launch.run)
         place.answer.set()
         assert ear.said(launch) == [RunEvent.CANCELLED]
-        await asyncio.sleep(0.05)
-        assert not launcher.busy
+        await until(lambda: not launcher.busy)
         assert ear.said(launch) == [RunEvent.CANCELLED]
 
 

@@ -22,6 +22,7 @@ from kron.runtime.engine import BATCH, FIRST_BATCH, Engine
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore, SimulatedClock
 from tests.engine_world import with_policy
+from tests.waiting import PATIENCE_S
 
 SPACE = "runner:test"
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -403,7 +404,8 @@ async def test_stop_in_the_middle_of_a_burst_comes_to_an_end_and_loses_nothing(r
     await rig.add(*map(job_of, names), callback=stop_at_once)
     await rig.run()
     await rig.clock.advance_to(NOON + MINUTE)
-    await asyncio.wait_for(stops[0], 30)
+    async with asyncio.timeout(PATIENCE_S):
+        await stops[0]
     assert rig.engine.health.state == "stopped"
     begun = [name for _, name, *_ in rig.calls]
     assert 0 < len(begun) < len(names)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -27,7 +28,7 @@ from tests.service.executor import executing
 from tests.service.server import Process, process
 from tests.service.test_worker import SECONDLY, runs_of, upsert
 from tests.service.workers import NOON, YEARLY, Member, ask, working
-from tests.waiting import until, wait_for
+from tests.waiting import PATIENCE_S, until, wait_for
 
 CUT = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -96,23 +97,34 @@ async def test_whoever_cannot_hear_looks_every_tick(postgres_url: str) -> None:
         await desk.close()
 
 
+async def notified(connection: psycopg.AsyncConnection[Any], url: str) -> list[str]:
+    """Return all payloads committed so far: those that come before a notification of our own."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as other:
+        await other.execute("NOTIFY over")
+    payloads: list[str] = []
+    async for notice in connection.notifies(timeout=PATIENCE_S):
+        if notice.channel == "over":
+            return payloads
+        payloads.append(notice.payload)
+    raise AssertionError("the notification never came")
+
+
 async def test_a_bulk_write_says_so_once_and_the_engine_says_nothing(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     now = int(NOON.timestamp()) * 1000
     jobs = [create(job_of(f"job-{number}"), now=now) for number in range(2_500)]
     async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as connection:
-        await connection.execute("LISTEN kron")
+        await connection.execute("LISTEN kron; LISTEN over")
         await store.put("bulk", created=jobs, changed=[], now=now)
-        heard = [notice async for notice in connection.notifies(timeout=0.5)]
-        assert len(heard) == 1
+        assert len(await notified(connection, postgres_url)) == 1
         clock = SimulatedClock(NOON)
         async with hearing(postgres_url, clock) as member:
             await ask(store, clock)
             await until(lambda: len(member.calls) == 1)
             await clock.advance_to(NOON + timedelta(seconds=1))
-            told = [notice.payload async for notice in connection.notifies(timeout=0.5)]
-    # A greeting, one each for the schedule and the wish to run it; its start and its end go without.
-    assert Counter(payload.split()[1] for payload in told) == {"hello": 1, "jobs": 2}
+            payloads = await notified(connection, postgres_url)
+    # A greeting, one each for the schedule and its manual run; start and end notify no one.
+    assert Counter(payload.split()[1] for payload in payloads) == {"hello": 1, "jobs": 2}
     await store.close()
 
 

@@ -23,6 +23,7 @@ from kron.launchers.run_token import is_run_token_of
 from kron.launchers.workflow import Function, UnknownWorkflowError
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
+from tests.waiting import PATIENCE_S
 
 DAG = '{"nodes":[{"id":"a","type":"t"}]}'
 CALLBACK: Mapping[str, object] = {"kind": "callback", "name": "run"}
@@ -207,7 +208,7 @@ async def test_a_worker_calls_a_function_for_each_period_of_a_workflow(tmp_path:
     schedule = {"cron_expr": "* * * * * *"}
     trigger = {"id": "often", "type": "schedule_based", "schedule": schedule}
     await registrar.deploy_workflow("wf", 1, {"triggers": [trigger], "nodes": []}, user_id="ann")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await worker.run()
     runs = await store.runs(NAMESPACE, "wf/often")
     assert {run.key for run in runs if run.status == "SUCCESS"} >= {call["idempotency_key"] for call in calls}

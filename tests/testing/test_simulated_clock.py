@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kron.testing import SimulatedClock
 from tests.strategies import law
+from tests.waiting import PATIENCE_S
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -38,8 +39,9 @@ async def test_time_never_goes_back_by_advancing(clock: SimulatedClock) -> None:
 
 
 async def test_who_sleeps_until_the_past_does_not_sleep(clock: SimulatedClock) -> None:
-    await asyncio.wait_for(clock.sleep_until(NOON), 1)
-    await asyncio.wait_for(clock.sleep_until(NOON - SECOND), 1)
+    async with asyncio.timeout(PATIENCE_S):
+        await clock.sleep_until(NOON)
+        await clock.sleep_until(NOON - SECOND)
 
 
 async def test_sleepers_wake_in_order_each_at_its_own_time(clock: SimulatedClock) -> None:
@@ -115,7 +117,8 @@ async def test_works_may_overlap(clock: SimulatedClock) -> None:
 
 async def test_time_does_not_wait_for_who_waits_for_something_else(clock: SimulatedClock) -> None:
     never = asyncio.create_task(asyncio.Event().wait())
-    await asyncio.wait_for(clock.advance_to(NOON + SECOND), 5)
+    async with asyncio.timeout(PATIENCE_S):
+        await clock.advance_to(NOON + SECOND)
     assert not never.done()
     never.cancel()
 

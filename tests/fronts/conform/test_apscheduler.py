@@ -17,10 +17,10 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from kron.fronts.conform.apscheduler import Recorder
 from kron.theory import Report, Status, Trace, check
+from tests.waiting import PATIENCE_S
 
 # A minute of the trace is so long in the test; nothing depends on how quick the machine is.
 MINUTE = 0.5
-PATIENCE = 60.0
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
@@ -67,7 +67,7 @@ def test_a_plain_run_conforms(world: World) -> None:
     runs = Semaphore(0)
     world.run(runs.release)
     for _ in range(4):
-        assert runs.acquire(timeout=PATIENCE)
+        assert runs.acquire(timeout=PATIENCE_S)
     world.scheduler.shutdown(wait=True)
     found = kinds(world.lines)
     assert found[:2] == ["InitStart", "InitSuccess"]
@@ -85,7 +85,7 @@ def test_a_failing_job_is_a_failure_and_no_violation(world: World) -> None:
         raise RuntimeError("as it must")
 
     world.run(work)
-    assert runs.acquire(timeout=PATIENCE)
+    assert runs.acquire(timeout=PATIENCE_S)
     world.scheduler.shutdown(wait=True)
     assert "RunFailure" in kinds(world.lines)
     assert world.judged().conforms
@@ -96,11 +96,11 @@ def test_two_instances_of_one_job_at_once_break_start_safety(world: World) -> No
 
     def work() -> None:
         runs.release()
-        assert end.wait(PATIENCE)
+        assert end.wait(PATIENCE_S)
 
     world.run(work, instances=2)
     for _ in range(2):
-        assert runs.acquire(timeout=PATIENCE)
+        assert runs.acquire(timeout=PATIENCE_S)
     end.set()
     world.scheduler.shutdown(wait=True)
     finding = world.judged()["S1"]
@@ -114,10 +114,10 @@ def test_a_shutdown_that_does_not_wait_breaks_stop_consistency(world: World) -> 
 
     def work() -> None:
         runs.release()
-        assert end.wait(PATIENCE)
+        assert end.wait(PATIENCE_S)
 
     world.run(work)
-    assert runs.acquire(timeout=PATIENCE)
+    assert runs.acquire(timeout=PATIENCE_S)
     world.scheduler.shutdown(wait=False)
     end.set()
     finding = world.judged()["S3"]

@@ -57,6 +57,8 @@ class Server:
         self.asked: list[Asked] = []
         self.script: list[Reply] = []
         self.under_way = self.most_under_way = 0
+        # Replies marked "held" wait for it.
+        self.answers = asyncio.Event()
         self._held: set[asyncio.Task[object]] = set()
         self._server: asyncio.Server | None = None
 
@@ -113,6 +115,8 @@ class Server:
             case "garbage":
                 writer.write(b"\x00\xffno HTTP at all\r\n\r\n")
             case then:
+                if then == "held":
+                    await self.answers.wait()
                 await asyncio.sleep(0.05 if then == "slow" else 0)
                 length = len(reply.body) + (1_000_000 if then in ("stall", "tear") else 0)
                 lines = [f"HTTP/1.1 {reply.status} X", f"Content-Length: {length}", "Connection: close"]
@@ -483,7 +487,7 @@ async def test_closing_waits_for_requests_and_their_repetitions(
 
 
 async def test_closing_waits_for_what_is_begun_meanwhile(server: Server, launcher: HttpLauncher) -> None:
-    server.script = [Reply(200, then="slow"), Reply(200, then="slow")]
+    server.script = [Reply(200, then="held"), Reply(200, then="held")]
     ear = Ear()
     first, second = a_request(server.url), a_launch({"kind": "http", "url": server.url}, identity="other")
     launcher.start(first, ear)
@@ -491,6 +495,7 @@ async def test_closing_waits_for_what_is_begun_meanwhile(server: Server, launche
     closing = asyncio.create_task(launcher.close())
     await asyncio.sleep(0.03)
     launcher.start(second, ear)
+    server.answers.set()
     await closing
     assert (ear.said(first), ear.said(second)) == ([RunEvent.ACCEPTED], [RunEvent.ACCEPTED])
     assert len(server.asked) == 2, "no request is broken off and sent again"
