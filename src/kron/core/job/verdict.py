@@ -54,7 +54,16 @@ class Stage(Enum):
     DUE = auto()
 
 
-# The stages that end a period by themselves; a MISSED one is judged by the catch-up policy.
+START = Start(replace=False)
+# What each overlap policy demands while a run is active.
+WHILE_ACTIVE: dict[Overlap, Verdict] = {
+    Overlap.ALLOW: START,
+    Overlap.SKIP: Settle(Outcome.SKIPPED, Reason.ACTIVE),
+    Overlap.QUEUE: Wait(until=None),
+    Overlap.BUFFER_ONE: Wait(until=None),
+    Overlap.REPLACE: Start(replace=True),
+}
+# The verdicts on periods that do not run; a MISSED one is judged by the catch-up policy.
 SETTLED = {
     Stage.UNSCHEDULABLE: Settle(Outcome.UNSCHEDULABLE, Reason.NO_CANDIDATE),
     Stage.LATE: Settle(Outcome.MISSED, Reason.DEADLINE),
@@ -89,11 +98,7 @@ def stage_of(
 
 def overlap_verdict(overlap: Overlap, *, active: bool) -> Verdict:
     """Return what the overlap policy demands for a period that is due (SPEC 4: Concurrency)."""
-    if not active or overlap is Overlap.ALLOW:
-        return Start(replace=False)
-    if overlap is Overlap.SKIP:
-        return Settle(Outcome.SKIPPED, Reason.ACTIVE)
-    return Start(replace=True) if overlap is Overlap.REPLACE else Wait(until=None)
+    return WHILE_ACTIVE[overlap] if active else START
 
 
 def judge(decision: Decision, policy: Policy, *, active: bool, now: datetime | int) -> Verdict:

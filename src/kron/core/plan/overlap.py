@@ -35,7 +35,7 @@ def _line(step: JobStep) -> list[RunRecord]:
     pending = [run for run in step.runs.values() if run.status is RunStatus.PENDING]
     due = [run for run in pending if stage_of(run.fire_time, step.now) is not Stage.EARLY]
     for run in sorted(due, key=lambda run: (run.fire_time, run.nominal_time)):
-        if _stage_of(step, run) is Stage.LATE:
+        if stage_of(run.fire_time, step.now, deadline_s=_deadline_of(step, run)) is Stage.LATE:
             step.settle(run, SETTLED[Stage.LATE])
         elif run.reason is Reason.ASKED:
             step.start(run)
@@ -44,10 +44,10 @@ def _line(step: JobStep) -> list[RunRecord]:
     return line
 
 
-def _stage_of(step: JobStep, run: RunRecord) -> Stage:
-    """Return the stage of a planned run that the catch-up policy has judged already."""
-    deadline_s = None if run.reason in EXEMPT_REASONS else step.compiled_job(run).deadline_s
-    return stage_of(run.fire_time, step.now, deadline_s=deadline_s)
+def _deadline_of(step: JobStep, run: RunRecord) -> float | None:
+    """Return the deadline of a run in seconds, None where there is none or it is exempt."""
+    deadline_s = step.compiled_job(run).deadline_s
+    return None if deadline_s is None or run.reason in EXEMPT_REASONS else deadline_s
 
 
 def _start_in_order(step: JobStep, line: list[RunRecord]) -> None:
