@@ -1,4 +1,4 @@
-"""Write the real outputs into the documentation: `python -m tests.docs.refresh`, then read the difference.
+"""Write outputs and field tables into the documentation: `python -m tests.docs.refresh`, then read the diff.
 
 What is shown and still agrees stays as it is, lines of three dots included.
 """
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.docs.field_tables import with_tables
 from tests.docs.page import PAGES, ROOT, Block, Session, agrees, blocks_of, examples_of
 
 
@@ -45,7 +46,7 @@ def main() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         with TemporaryDirectory() as folder:
-            new = refreshed(text, Path(folder))
+            new = refreshed(with_tables(text), Path(folder))
         if new != text:
             page.write_text(new, encoding="utf-8")
             sys.stdout.write(f"{page.relative_to(ROOT)}\n")

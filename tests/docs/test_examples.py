@@ -10,9 +10,11 @@ import typer.main
 import kron
 from kron.cli.app import COMMANDS, build
 from kron.core.errors import InvalidCronExpressionError
+from kron.core.job.distribution import PARAMETERS
 from kron.core.job.job import JOB
 from kron.core.job.schema import SCHEMAS
 from kron.cron import parse
+from tests.docs.field_tables import MARKED, TABLES, with_tables
 from tests.docs.page import PAGES, ROOT, Session, agrees, blocks_of, examples_of, table_rows
 from tests.docs.refresh import refreshed
 
@@ -150,6 +152,28 @@ def test_the_reference_has_every_field_of_a_job() -> None:
     known = set(re.findall(r"`([a-z_]+)`", text_of(DOCS / "reference" / "jobs.md")))
     assert set(JOB.words) <= fields_of(SCHEMAS["job"])
     assert fields_of(SCHEMAS["jobfile"]) <= known
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "<!-- fields:" in text_of(page)], ids=name_of)
+def test_a_table_of_fields_is_the_one_of_the_code(page: Path) -> None:
+    text = text_of(page)
+    assert with_tables(text) == text, "python -m tests.docs.refresh writes the tables anew"
+
+
+def test_every_field_table_is_on_some_page() -> None:
+    marked = [found["name"] for page in PAGES for found in MARKED.finditer(text_of(page))]
+    assert sorted(marked) == sorted(TABLES)
+
+
+def test_the_reference_has_every_parameter_of_a_distribution_with_its_default() -> None:
+    rows = [row for row in table_rows(text_of(DOCS / "reference" / "jobs.md")) if "parameters" in row]
+    named = {row["name"]: row["parameters"] for row in rows}
+    assert set(named) == set(PARAMETERS)
+    for name, table in PARAMETERS.items():
+        for word, spec in table.words.items():
+            assert word in named[name]
+            if isinstance(spec.default, float):
+                assert f"default {spec.default:g}" in named[name]
 
 
 # --- links and pictures ----------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def _rows() -> Iterator[FieldSpec]:
         LAUNCHER,
         "how runs are started; without one, `workflow_id`, `version` and `user_id` are required",
     )
-    yield JOB["policy"]
+    yield replace(JOB["policy"], doc="the policy fields, which may also stand here in a job's words")
 
 
 def _row(name: str, type_: ValueType, doc: str) -> FieldSpec:
