@@ -125,7 +125,7 @@ class Hiding(SqliteStore):
 async def test_a_name_that_exists_and_cannot_be_seen_is_refused_at_once() -> None:
     rig = Rig(Hiding())
     await rig.catalog.upsert([JobDefinition(JOB)])
-    with pytest.raises(ConflictError, match='The name "job" belongs to somebody else') as caught:
+    with pytest.raises(ConflictError, match='The name "job" is taken') as caught:
         await rig.catalog.upsert([JobDefinition(HOURLY)])
     assert not isinstance(caught.value, BusyError)
 

@@ -290,3 +290,18 @@ async def test_killing_an_engine_drops_its_locks(tmp_path: Path) -> None:
     async with rig.make():
         await asyncio.sleep(0)
     await kill(rig.runner)
+
+
+async def test_a_job_that_is_removed_and_added_again_is_new(rig: Rig) -> None:
+    """It is not paused, and it runs as often as its policy says."""
+    job = a_job(policy={"remaining": 1})
+    rig.runner.add(job, rig.note)
+    async with rig.runner:
+        await rig.to(150)
+        await rig.runner.pause("job")
+        await rig.runner.remove("job")
+        with pytest.raises(InvalidOptionError, match="there is no such job"):
+            await rig.runner.run_now("job")
+        await rig.runner.add(job, rig.note)
+        await rig.to(330)
+    assert rig.seen() == [60, 180]

@@ -194,10 +194,10 @@ CASES: dict[str, tuple[Sequence[Verb], Verb, str | None]] = {
     "a page that is too long": ([], find(PageRequest(51)), "invalid_option"),
     "a foreseen resume": (
         [upsert(catchup_policy="all"), pause(True)],
-        lambda desk: desk.foresee("hourly"),
+        lambda desk: desk.preview_resume("hourly"),
         None,
     ),
-    "a foreseen resume of nothing": ([], lambda desk: desk.foresee("hourly"), "unknown_schedule"),
+    "a foreseen resume of nothing": ([], lambda desk: desk.preview_resume("hourly"), "unknown_schedule"),
     "a preview": ([], lambda desk: desk.preview({"cron_expr": "30 2 * * *", "timezone": "UTC"}, 3), None),
     "a wrong preview": ([], lambda desk: desk.preview({"cron_expr": "x"}, 3), "invalid_schedule"),
     "too long a preview": ([], lambda desk: desk.preview(HOURLY, 51), "invalid_option"),

@@ -54,7 +54,7 @@ class CatalogStore(ReadStore, Protocol):
 
 
 class JobDefinition(NamedTuple):
-    """One job as a front defines it: with its launcher's settings as text, and paused or not, if it says."""
+    """One job as a front defines it, with its launcher's settings as text; `paused` None leaves the pause."""
 
     job: Job
     launcher: str = "{}"
@@ -322,7 +322,7 @@ def _check_visible(refused: frozenset[str]) -> None:
     """Refuse names that exist, although this caller does not see them: no retry can create them."""
     if refused:
         names = sorted(refused)
-        raise ConflictError(f'The name "{names[0]}" belongs to somebody else: use another', names=names)
+        raise ConflictError(f'The name "{names[0]}" is taken: use another', names=names)
 
 
 def _live(state: JobState | None) -> JobRecord | None:

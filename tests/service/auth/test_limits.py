@@ -181,7 +181,7 @@ async def test_a_name_that_was_given_away_is_said_to_be_so(registrar: Registrar)
     await registrar.upsert_schedule(
         registrar.read_spec({**a_schedule("bob@example.com/0"), "user_id": "ann"})
     )
-    with calling(BOB), pytest.raises(ConflictError, match="belongs to somebody else: use another"):
+    with calling(BOB), pytest.raises(ConflictError, match="is taken: use another"):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob@example.com/0")))
 
 

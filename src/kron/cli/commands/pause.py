@@ -46,7 +46,7 @@ def resume_command(
       kron resume daily-report --yes
     """  # noqa: D301
     where = Where(server, store)
-    foreseen = ask(where, lambda desk: desk.foresee(name))
+    foreseen = ask(where, lambda desk: desk.preview_resume(name))
     if not as_json:
         _show(name, foreseen)
     if not (yes or foreseen["would_start"] == 0 or _agreed(name)):

@@ -43,7 +43,7 @@ def create(
 ) -> JobRecord:
     """Return the record of a new job, whose first period is the first to fire at or after `since`, or now.
 
-    It is paused as its policy says, unless `paused` says otherwise.
+    It is paused if its policy suspends it; `paused` overrides that.
     """
     born_at = now if since is None else since
     definition = definition_of(job)

@@ -37,8 +37,8 @@ def read_registrations(registrations: object) -> list[Registration]:
     valid: dict[str, Registration] = {}
     # Values that many registrations share are checked once; the list keeps each object, and its id, alive.
     known: set[object] = set()
-    for index, given in enumerate(registrations):
-        registration = _read(index, given, known)
+    for index, item in enumerate(registrations):
+        registration = _read(index, item, known)
         name = registration.task.name
         if name in valid:
             raise ScheduleDuplicateTaskError(registration_index=index, task_name=name)
@@ -46,11 +46,11 @@ def read_registrations(registrations: object) -> list[Registration]:
     return list(valid.values())
 
 
-def _read(index: int, given: object, known: set[object]) -> Registration:
-    if fault := _shape_fault(given):
-        raise RegistrationShapeError(registration_index=index, received=given, reason=fault)
-    assert isinstance(given, list | tuple)
-    name, cron, callback, delay = given
+def _read(index: int, item: object, known: set[object]) -> Registration:
+    if fault := _shape_fault(item):
+        raise RegistrationShapeError(registration_index=index, received=item, reason=fault)
+    assert isinstance(item, list | tuple)
+    name, cron, callback, delay = item
     if fault := identity_fault(name):
         raise InvalidRegistrationError(registration_index=index, field="name", value=name, reason=fault)
     if cron not in known:
@@ -89,13 +89,13 @@ def _check_delay(index: int, delay: timedelta) -> None:
         )
 
 
-def _shape_fault(given: object) -> str | None:
+def _shape_fault(item: object) -> str | None:
     """Return the fault in the number or the types of a registration's parts, or None."""
-    if not isinstance(given, list | tuple):
-        return f"is not a tuple but {type(given).__name__}"
-    if len(given) != PARTS:
-        return f"has {len(given)} parts instead of {PARTS}"
-    name, cron, callback, delay = given
+    if not isinstance(item, list | tuple):
+        return f"is not a tuple but {type(item).__name__}"
+    if len(item) != PARTS:
+        return f"has {len(item)} parts instead of {PARTS}"
+    name, cron, callback, delay = item
     if not isinstance(name, str):
         return f"its name is not a string but {type(name).__name__}"
     if not isinstance(cron, str):

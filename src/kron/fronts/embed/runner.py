@@ -159,7 +159,7 @@ class Runner:
             return (await preview_resume(self._catalog.query, identity, now=now)).total
 
     async def resume(self, identity: str) -> int:
-        """Resume a job and return how many periods run by that; `preview_resume` says so before."""
+        """Resume a job and return how many periods it runs now; `preview_resume` returns it before."""
         with self._known_jobs():
             return (await self._catalog.resume(identity)).preview.total
 

@@ -74,12 +74,12 @@ class TaskReconciler:
         async def decide(stored: list[JobState], now: int) -> Write[Reconciled]:
             assert self.timezone is not None
             compare = partial(resolve, tasks, stored, timezone=self.timezone, now=now)
-            found = await aside(compare, count=len(tasks) + len(stored))
+            resolution = await aside(compare, count=len(tasks) + len(stored))
             return Write(
-                result=Reconciled(now, stored, found),
-                created=found.created,
-                changed=found.changed,
-                forgotten=found.forgotten,
+                result=Reconciled(now, stored, resolution),
+                created=resolution.created,
+                changed=resolution.changed,
+                forgotten=resolution.forgotten,
             )
 
         catalog = Catalog(store, namespace, now=engine.now, wake=engine.call)
@@ -87,13 +87,13 @@ class TaskReconciler:
 
     async def _enter(self, registered: Sequence[Registration], reconciled: Reconciled) -> None:
         """Track the tasks of the list from their stored states on."""
-        found = reconciled.resolution
-        self.quarantined = tuple(found.faults.values())
-        for name, fault in found.faults.items():
+        resolution = reconciled.resolution
+        self.quarantined = tuple(resolution.faults.values())
+        for name, fault in resolution.faults.items():
             LOGGER.error("stored task %r is unreadable and treated as new: %s", name, fault)
-        forgotten = frozenset(found.forgotten)
+        forgotten = frozenset(resolution.forgotten)
         known = (state for state in reconciled.stored if state.job.identity not in forgotten)
-        enter = partial(entries_of, registered, found.standings, known)
+        enter = partial(entries_of, registered, resolution.standings, known)
         self._tracker.entries = await aside(enter, count=len(registered))
 
     async def follow_zone(self) -> bool:

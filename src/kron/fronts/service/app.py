@@ -19,7 +19,7 @@ from kron.fronts.service.auth.middleware import Authenticator, AuthMiddleware
 from kron.fronts.service.auth.permissions import check_routes
 from kron.fronts.service.auth.principal import present_request
 from kron.fronts.service.auth.rate_limit import RateLimit
-from kron.fronts.service.client import Ask, LocalClient
+from kron.fronts.service.client import LocalClient, WorkerStatus
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher
 from kron.fronts.service.settings import Settings
@@ -38,7 +38,7 @@ def app_of(
     settings: Settings,
     *,
     authenticator: Authenticator = NO_AUTHENTICATION,
-    ask_worker: Ask = lambda: (None, None),
+    worker_status: WorkerStatus = lambda: (None, None),
     launcher: RunLauncher | None = None,
     panel: Metrics | None = None,
 ) -> FastAPI:
@@ -64,7 +64,7 @@ def app_of(
         (Exception, problem.of_mistake),
     ):
         app.add_exception_handler(kind, for_browsers(app, answer))
-    client = LocalClient(registrar, settings, ask_worker=ask_worker)
+    client = LocalClient(registrar, settings, worker_status=worker_status)
     app.include_router(schedule_routes(client, settings.max_page))
     app.include_router(run_routes(client, settings.max_page))
     app.include_router(workflow_routes(registrar, settings, launcher))

@@ -8,14 +8,14 @@ from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.schedule_spec import ScheduleSpec
 
-# How many lines are stored together, or not at all.
+# Lines that are stored in one transaction.
 BATCH = 1_000
 
 
 async def upsert_lines(
     registrar: Registrar, chunks: AsyncIterable[bytes], *, max_line: int
 ) -> tuple[int, int]:
-    """Store JSON lines; return how many, in how many batches. A batch with a wrong line stops it."""
+    """Store JSON lines; return the numbers of lines and batches. An invalid line ends it before its batch."""
     stored = batches = 0
     batch: list[tuple[int, object]] = []
     async for line in _lines(chunks, max_line):
@@ -62,7 +62,7 @@ async def upsert_batch(
 
 
 async def _lines(chunks: AsyncIterable[bytes], max_line: int) -> AsyncIterator[tuple[int, object]]:
-    """Yield each line that is not empty with its number, parsed, or as the error it is."""
+    """Yield each non-empty line with its number, parsed, or the error of parsing it."""
     rest, number = b"", 0
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")

@@ -33,10 +33,10 @@ from kron.fronts.service.settings import Settings
 from kron.fronts.service.url import cursor_of, place_of
 
 # Returns the state of the worker and its error; both are None without a worker.
-Ask = Callable[[], tuple[str | None, str | None]]
+WorkerStatus = Callable[[], tuple[str | None, str | None]]
 READY = frozenset({None, "running", "ready", "waiting"})
 # Entries of a page without a limit.
-USUAL_PAGE = 100
+DEFAULT_PAGE = 100
 # A schedule that is only previewed belongs to no workflow.
 NO_WORKFLOW: Document = {"workflow_id": "preview", "version": 0, "user_id": "preview"}
 
@@ -85,7 +85,7 @@ class ServiceClient(Protocol):
         """Return schedules in the order of their names."""
         ...
 
-    async def foresee(self, schedule_id: str) -> Document:
+    async def preview_resume(self, schedule_id: str) -> Document:
         """Return what a resume of a schedule would start now."""
         ...
 
@@ -97,7 +97,7 @@ class ServiceClient(Protocol):
         """Run a schedule now."""
         ...
 
-    async def backfill(self, schedule_id: str, span: BackfillRange) -> Document:
+    async def backfill(self, schedule_id: str, periods: BackfillRange) -> Document:
         """Run past periods."""
         ...
 
@@ -134,15 +134,15 @@ class LocalClient:
     """A client in this process: it calls a registrar, under the service's settings."""
 
     def __init__(
-        self, registrar: Registrar, settings: Settings, *, ask_worker: Ask = lambda: (None, None)
+        self, registrar: Registrar, settings: Settings, *, worker_status: WorkerStatus = lambda: (None, None)
     ) -> None:
         self._registrar = registrar
         self._settings = settings
-        self._ask_worker = ask_worker
+        self._worker_status = worker_status
         self.pause = registrar.pause_schedule
         self.delete = registrar.delete_schedule
         self.schedule = registrar.get_schedule
-        self.foresee = registrar.preview_resume
+        self.preview_resume = registrar.preview_resume
 
     async def upsert(self, document: Mapping[str, object], *, if_match: str | None = None) -> Document:
         """Create a schedule or change it; with `if_match` "" only create."""
@@ -166,9 +166,9 @@ class LocalClient:
         """Return schedules in the order of their names."""
         limit = self._limit(page)
         after = "" if page.cursor is None else str(place_of(page.cursor, str)[0])
-        found = await self._registrar.list_schedules(wanted, after=after, limit=limit + 1)
-        shown = found[:limit]
-        place = [str(shown[-1]["schedule_id"])] if len(found) > limit else None
+        schedules = await self._registrar.list_schedules(wanted, after=after, limit=limit + 1)
+        shown = schedules[:limit]
+        place = [str(shown[-1]["schedule_id"])] if len(schedules) > limit else None
         return {"schedules": shown, "next_cursor": cursor_of(place)}
 
     async def preview(self, document: Mapping[str, object], count: int) -> Document:
@@ -181,13 +181,13 @@ class LocalClient:
         """Run a schedule now, beside its periods; the same request runs once."""
         return await run_now(self._registrar, schedule_id, request_id)
 
-    async def backfill(self, schedule_id: str, span: BackfillRange) -> Document:
+    async def backfill(self, schedule_id: str, periods: BackfillRange) -> Document:
         """Run past periods: those that never ran, those that failed, or all."""
-        check_choice("only", span.only, tuple(Only))
-        start, end = _instant("from", span.start), _instant("to", span.end)
-        wanted = PeriodRange(start=start, end=end, only=Only(span.only))
+        check_choice("only", periods.only, tuple(Only))
+        start, end = _instant("from", periods.start), _instant("to", periods.end)
+        wanted = PeriodRange(start=start, end=end, only=Only(periods.only))
         return await backfill_schedule(
-            self._registrar, schedule_id, wanted, request_id=span.request_id, dry_run=span.dry_run
+            self._registrar, schedule_id, wanted, request_id=periods.request_id, dry_run=periods.dry_run
         )
 
     async def report(self, key: str, feedback: Feedback) -> Document:
@@ -214,8 +214,8 @@ class LocalClient:
         if status is not None:
             check_choice("status", status, tuple(RunStatus))
         wanted = None if status is None else RunStatus(status)
-        found, following = await latest_page(self._registrar, limit=limit, status=wanted, before=before)
-        return {"runs": found, "dropped": [], "next_cursor": cursor_of(following)}
+        runs, following = await latest_page(self._registrar, limit=limit, status=wanted, before=before)
+        return {"runs": runs, "dropped": [], "next_cursor": cursor_of(following)}
 
     async def period(self, schedule_id: str, period_id: str) -> Document:
         """Return the runs of one period with their earlier attempts."""
@@ -231,14 +231,14 @@ class LocalClient:
         if any("\0" in text for text in (wanted.identity, wanted.who) if text is not None):
             return {"entries": [], "next_cursor": None}
         before = None if page.cursor is None else int(place_of(page.cursor, int)[0])
-        found = await self._registrar.store.audits(NAMESPACE, wanted, before=before, limit=limit + 1)
-        shown = found[:limit]
-        place = [shown[-1].number] if len(found) > limit else None
+        entries = await self._registrar.store.audits(NAMESPACE, wanted, before=before, limit=limit + 1)
+        shown = entries[:limit]
+        place = [shown[-1].number] if len(entries) > limit else None
         return {"entries": [audit_view(entry.record) for entry in shown], "next_cursor": cursor_of(place)}
 
     async def health(self) -> Document:
         """Return whether the store is usable, and the worker works or waits for a lease."""
-        state, error = self._ask_worker()
+        state, error = self._worker_status()
         try:
             await self._registrar.store.find_jobs(NAMESPACE, JobFilter(), limit=1)
         except StoreError as fault:
@@ -249,7 +249,7 @@ class LocalClient:
 
     def _limit(self, page: PageRequest) -> int:
         if page.limit is None:
-            return min(USUAL_PAGE, self._settings.max_page)
+            return min(DEFAULT_PAGE, self._settings.max_page)
         self._check_limit("limit", page.limit)
         return page.limit
 

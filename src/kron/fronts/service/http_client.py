@@ -109,7 +109,7 @@ class HttpClient:
         some = {name: getattr(wanted, name) for name in ("search", "paused", "workflow_id", "user_id")}
         return await self._get("/schedules", some | page._asdict())
 
-    async def foresee(self, schedule_id: str) -> Document:
+    async def preview_resume(self, schedule_id: str) -> Document:
         """Return what would start if a schedule went on now."""
         return await self._post(f"{_place(schedule_id)}/resume-preview")
 
@@ -121,9 +121,9 @@ class HttpClient:
         """Run a schedule now."""
         return await self._post(f"{_place(schedule_id)}/run", {"request_id": request_id})
 
-    async def backfill(self, schedule_id: str, span: BackfillRange) -> Document:
+    async def backfill(self, schedule_id: str, periods: BackfillRange) -> Document:
         """Run past periods."""
-        fields = span._asdict()
+        fields = periods._asdict()
         document = {"from": fields.pop("start"), "to": fields.pop("end"), **fields}
         return await self._post(f"{_place(schedule_id)}/backfill", document)
 

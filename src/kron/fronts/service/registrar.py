@@ -21,13 +21,13 @@ from kron.fronts.service.documents import Document, coming, etag_of, preview_of,
 from kron.fronts.service.errors import ChangedError, UnknownScheduleError
 from kron.fronts.service.launcher_traits import traits_for
 from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, parse_schedule_spec
-from kron.fronts.service.workflow_deployment import check_kept, obsolete, prefix_of, read_deployment
+from kron.fronts.service.workflow_deployment import check_stored, obsolete, prefix_of, read_deployment
 from kron.launchers.spec import WorkflowSettings, launcher_kind_of, launcher_text_of
 from kron.ports import Clock, Store, WorkflowStore
 
 NAMESPACE = "service"
 MILLISECOND = timedelta(milliseconds=1)
-USUAL_RULES = Rules()
+DEFAULT_RULES = Rules()
 # Schedules read at once.
 PAGE = 100
 # Nominal times that a preview of a resume lists at most.
@@ -48,7 +48,7 @@ class Registrar:
         store: Store,
         clock: Clock,
         *,
-        rules: Rules = USUAL_RULES,
+        rules: Rules = DEFAULT_RULES,
         call: Callable[[], None] = _no_wake,
         workflows: WorkflowStore | None = None,
     ) -> None:
@@ -132,9 +132,9 @@ class Registrar:
         now = self.now()
         deployment = read_deployment(workflow_id, version, dag, user_id=user_id, rules=self.rules, now=now)
         known = await self.workflows.get(workflow_id, version)
-        check_kept(deployment, known)
+        check_stored(deployment, known)
         if not dry_run:
-            check_kept(deployment, await self.workflows.put(deployment.record))
+            check_stored(deployment, await self.workflows.put(deployment.record))
         if known is None and not dry_run:
             await self.store.note(NAMESPACE, deployment_entry(deployment.record))
         newest = await self._newest(workflow_id, version)

@@ -176,7 +176,7 @@ async def _metrics_endpoint(parts: Parts, settings: Settings) -> AsyncIterator[N
     app = FastAPI(title="Kron worker", openapi_url=None, redirect_slashes=False)
     app.include_router(metrics_routes(parts.metrics))
     worker, registrar = parts.worker, Registrar(parts.store, parts.clock)
-    client = LocalClient(registrar, settings, ask_worker=lambda: (worker.state, worker.error))
+    client = LocalClient(registrar, settings, worker_status=lambda: (worker.state, worker.error))
     app.include_router(health_routes(client))
     with listen(settings.metrics_host, settings.metrics_port) as listening:
         server = server_of(app)
@@ -229,7 +229,7 @@ async def _serve(
             registrar,
             settings,
             authenticator=authenticator,
-            ask_worker=lambda: (worker.state, worker.error),
+            worker_status=lambda: (worker.state, worker.error),
             launcher=launcher,
             panel=parts.metrics,
         )

@@ -21,7 +21,7 @@ from kron.fronts.service.schedule_spec import MAX_NAME, WORKFLOW, Rules, Schedul
 from kron.launchers.spec import InvalidLauncherError, settings_of
 
 # Fields that the workflow sets, so that its triggers cannot.
-NOT_HERE = (*WORKFLOW, "schedule_id", "launcher")
+WORKFLOW_FIELDS = (*WORKFLOW, "schedule_id", "launcher")
 
 
 class Deployment(NamedTuple):
@@ -67,7 +67,7 @@ def _spec_of(
 ) -> ScheduleSpec | None:
     """Return the schedule of a trigger; its name is stable, so that the next version edits it."""
     schedule = {"timezone": "UTC", **trigger.schedule}
-    wrong = [name for name in NOT_HERE if name in schedule]
+    wrong = [name for name in WORKFLOW_FIELDS if name in schedule]
     problems += [
         Problem(f"{trigger.path}.{name}", schedule[name], "is the workflow's, not a trigger's")
         for name in wrong
@@ -92,10 +92,10 @@ def prefix_of(workflow_id: str, user_id: str) -> str:
     return f"{caller.schedule_prefix(user_id) if owned else ''}{workflow_id}/"
 
 
-def check_kept(deployment: Deployment, kept: WorkflowRecord | None) -> None:
+def check_stored(deployment: Deployment, stored: WorkflowRecord | None) -> None:
     """Refuse to deploy a version that is stored with another content."""
     record = deployment.record
-    if kept is None or (kept.user_id == record.user_id and same_dag(kept.dag, record.dag)):
+    if stored is None or (stored.user_id == record.user_id and same_dag(stored.dag, record.dag)):
         return
     raise ChangedVersionError(workflow_id=record.workflow_id, version=record.version)
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from kron.core.plan.query import AuditFilter
 from kron.fronts.service.api.models import up_to
-from kron.fronts.service.client import USUAL_PAGE, LocalClient, PageRequest
+from kron.fronts.service.client import DEFAULT_PAGE, LocalClient, PageRequest
 from kron.fronts.service.documents import Document
 
 
@@ -39,7 +39,7 @@ def audit_routes(desk: LocalClient, most: int) -> APIRouter:
     async def audit(
         name: Annotated[str | None, Query(description="what was changed")] = None,
         who: Annotated[str | None, Query(description="who changed it")] = None,
-        limit: Annotated[int, up_to(most)] = min(USUAL_PAGE, most),
+        limit: Annotated[int, up_to(most)] = min(DEFAULT_PAGE, most),
         cursor: str | None = None,
     ) -> Document:
         """List the changes that somebody made, the latest first."""

@@ -18,7 +18,7 @@ from kron.fronts.service.api.models import (
     Why,
     up_to,
 )
-from kron.fronts.service.client import USUAL_PAGE, BackfillRange, LocalClient, PageRequest
+from kron.fronts.service.client import DEFAULT_PAGE, BackfillRange, LocalClient, PageRequest
 from kron.fronts.service.documents import Document
 from kron.fronts.service.runs import Feedback
 from kron.fronts.service.url import name_of
@@ -66,7 +66,7 @@ def _add_reads(router: APIRouter, desk: LocalClient, most: int) -> None:
     @router.get("/schedules/{schedule_id}/runs", response_model=RunPage)
     async def runs(
         schedule_id: str,
-        limit: Annotated[int, up_to(most)] = min(USUAL_PAGE, most),
+        limit: Annotated[int, up_to(most)] = min(DEFAULT_PAGE, most),
         cursor: str | None = None,
     ) -> Document:
         """List the runs of a schedule, newest first."""
@@ -75,7 +75,7 @@ def _add_reads(router: APIRouter, desk: LocalClient, most: int) -> None:
     @router.get("/runs", response_model=RunPage)
     async def all_runs(
         status: Annotated[str | None, Query(json_schema_extra={"enum": [*RunStatus, None]})] = None,
-        limit: Annotated[int, up_to(most)] = min(USUAL_PAGE, most),
+        limit: Annotated[int, up_to(most)] = min(DEFAULT_PAGE, most),
         cursor: str | None = None,
     ) -> Document:
         """List the runs of all schedules, the latest first."""

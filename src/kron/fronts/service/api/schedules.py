@@ -19,7 +19,7 @@ from kron.fronts.service.api.models import (
     Stored,
     up_to,
 )
-from kron.fronts.service.client import USUAL_PAGE, LocalClient, PageRequest
+from kron.fronts.service.client import DEFAULT_PAGE, LocalClient, PageRequest
 from kron.fronts.service.documents import Document
 from kron.fronts.service.url import name_of
 
@@ -81,7 +81,7 @@ def _add_reads(router: APIRouter, desk: LocalClient, most: int) -> None:
         paused: bool | None = None,
         workflow_id: str | None = None,
         user_id: str | None = None,
-        limit: Annotated[int, up_to(most)] = min(USUAL_PAGE, most),
+        limit: Annotated[int, up_to(most)] = min(DEFAULT_PAGE, most),
         cursor: str | None = None,
     ) -> Document:
         """List schedules in the order of their names."""
@@ -98,7 +98,7 @@ def _add_reads(router: APIRouter, desk: LocalClient, most: int) -> None:
     @router.post("/schedules/{schedule_id}/resume-preview", response_model=Foreseen)
     async def resume_preview(schedule_id: str) -> Document:
         """Say what would start if a schedule went on now; nothing is changed."""
-        return await desk.foresee(name_of(schedule_id))
+        return await desk.preview_resume(name_of(schedule_id))
 
     @router.post("/preview", response_model=Preview)
     async def preview(
