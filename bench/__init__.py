@@ -1,1 +1,1 @@
-"""Kron measured beside its peers: `python -m bench [--only PART ...] [--quick] [--full] [--json FILE]`."""
+"""Benchmarks of Kron and its peers: `python -m bench [--only PART ...] [--quick] [--full] [--json FILE]`."""

@@ -9,7 +9,7 @@ from time import perf_counter
 from bench import cron, decisions, embed, engine, machine, million, process, progress, report, service, theory
 from bench.row import Findings
 
-# A part is a module with `run(say, *, quick) -> Findings`; a new one is added here and nowhere else.
+# A part is a module with `run(say, *, quick) -> Findings`; a new one is added here only.
 PARTS: dict[str, Callable[..., Findings]] = {
     "cron": cron.run,
     "decisions": decisions.run,
@@ -21,7 +21,7 @@ PARTS: dict[str, Callable[..., Findings]] = {
     "service": service.run,
     "million": million.run,
 }
-# What is measured only when it is asked for, by its name or with --full.
+# Parts that run only when named, or with --full.
 EXTRA = ("million",)
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -29,24 +29,24 @@ LATEST = Path(".bench", "latest.json")
 
 
 def main() -> None:
-    """Measure the parts asked for, show what was found, and write it down."""
+    """Run the requested parts, print the results, and write them to a file."""
     chosen = options()
     begin = perf_counter()
 
     def say(text: str) -> None:
         print(f"[bench {perf_counter() - begin:5.1f} s] {text}", file=sys.stderr, flush=True)
 
-    found = {part: PARTS[part](say, quick=chosen.quick) for part in chosen.only}
-    report.show(found)
-    report.write(chosen.json, found, machine=machine.description(), quick=chosen.quick)
+    findings = {part: PARTS[part](say, quick=chosen.quick) for part in chosen.only}
+    report.show(findings)
+    report.write(chosen.json, findings, machine=machine.description(), quick=chosen.quick)
     say(f"done; written to {_short(chosen.json)}")
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure Kron beside its peers, in one run on this machine.",
+        description="Measure Kron and its peers, in one run on this machine.",
         epilog='With make: make bench ARGS="--only cron --quick". The peers that are not installed have no '
         "figures; make bench installs them. Ratios count more than figures: the machine is never quiet.",
     )

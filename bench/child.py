@@ -1,4 +1,4 @@
-"""Measurements in new processes, so that none inherits the memory, the caches or the threads of another."""
+"""Measurements in new processes, isolated from the memory, caches and threads of others."""
 
 import json
 import subprocess
@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
-# Far more than any of these takes; one that hangs must not stop the benchmark.
+# Far longer than any measurement; one that hangs must not stop the benchmark.
 MAX_SECONDS = 600
 
 
 class ChildError(Exception):
-    """A process did not measure what it was to measure."""
+    """A measurement process failed."""
 
 
 def ask(module: str, *words: object, most: float = MAX_SECONDS) -> dict[str, float]:
@@ -21,11 +21,11 @@ def ask(module: str, *words: object, most: float = MAX_SECONDS) -> dict[str, flo
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=most)
     if done.returncode:
         raise ChildError((done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1])
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def answer(questions: Mapping[str, Callable[..., Mapping[str, float]]]) -> None:
-    """Be such a process: the first word names the measurement, the others are its arguments."""
+    """Run as such a process: the first argument names the measurement, the others are its arguments."""
     _, name, *words = sys.argv
     print(json.dumps(questions[name](*words)))

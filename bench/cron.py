@@ -35,9 +35,9 @@ from kron.core.time.instant import datetime_of
 
 SCHEDULES = 1_000_000
 PLANS = 300
-# A single call is timed so many times in each round.
+# The timings of a single call in each round.
 WORST_CALLS = 5
-# Starts of the single calls: an ordinary one, just after 29 February, and the days the clocks change.
+# Starts of the single calls: an ordinary one, just after 29 February, and days with clock changes.
 WORST_STARTS = tuple(
     int(datetime.fromisoformat(text).timestamp())
     for text in ("2026-03-01T00:00:00+00:00", "2028-02-29T12:00:00+00:00", "2026-03-29T00:59:00+00:00")
@@ -48,10 +48,10 @@ Ask: TypeAlias = Callable[[Peer, Case], Chain]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is asked: occurrences per expression, batches of texts to parse, rounds, schedules in bulk.
+    """The workload: occurrences per expression, batches of texts to parse, rounds, schedules in bulk.
 
-    A contender's turn over the expressions of a zone lasts at least `turn` seconds; quick ones go over them
-    again. A batch of texts is short, so that all contenders get their turn before the machine's mood changes.
+    A contender's turn over the expressions of a zone lasts at least `turn` seconds; fast ones repeat them.
+    A batch of texts is short, so that all contenders run under the same load of the machine.
     """
 
     rounds: int
@@ -88,28 +88,28 @@ def measure(say: Say, size: Size) -> Findings:
 
 
 def _load(kinds: Iterable[type[Peer]]) -> tuple[list[Peer], dict[str, str]]:
-    """Return the peers that are installed and, by name, why the others cannot take part."""
+    """Return the installed peers and, by name, why the others are missing."""
     peers: list[Peer] = []
     missing: dict[str, str] = {}
     for kind in kinds:
         try:
             peers.append(kind())
-        except Exception as error:  # noqa: BLE001 (a peer that cannot even be imported is only a missing row)
+        except Exception as error:  # noqa: BLE001 (a peer that cannot be imported is a missing row)
             missing[kind.name] = failure_of(error)
     return peers, missing
 
 
 def _with_missing(rows: Sequence[Row], missing: Mapping[str, str]) -> list[Row]:
-    """Add to each comparison with peers a row for every peer that could not take part."""
-    found: list[Row] = []
+    """Add a row for every missing peer to each comparison."""
+    all_rows: list[Row] = []
     for title, group in groupby(rows, key=lambda row: row.title):
-        found += group
+        all_rows += group
         if title not in (COLD_ZONE, start.TITLE):
-            found += [
+            all_rows += [
                 Row(title=title, contender=name, kind=Kind.RATE, note=reason)
                 for name, reason in missing.items()
             ]
-    return found
+    return all_rows
 
 
 # --- chains: next and previous ---
@@ -128,7 +128,7 @@ def _backwards(peer: Peer, case: Case) -> Chain:
 
 
 def _chains(title: str, ask: Ask, peers: Sequence[Peer], *, size: Size, say: Say) -> list[Row]:
-    """Measure chains of occurrences; every expression weighs the same, however many it has."""
+    """Measure chains of occurrences; every expression has the same weight."""
     asked = cases(size.most, backwards=ask is _backwards)
     able = [peer for peer in peers if peer.goes_back or ask is not _backwards]
     by_zone = {
@@ -139,7 +139,9 @@ def _chains(title: str, ask: Ask, peers: Sequence[Peer], *, size: Size, say: Say
         )
         for zone in ZONES
     }
-    series = {peer.name: joined({zone: found[peer.name] for zone, found in by_zone.items()}) for peer in able}
+    series = {
+        peer.name: joined({zone: series[peer.name] for zone, series in by_zone.items()}) for peer in able
+    }
     questions = plain_questions(backwards=ask is _backwards)
     notes = _notes(able, series, lambda peer: _answers(ask, peer, questions))
     rows = rows_of(title, Kind.RATE, series, reference=Kron.name, notes=notes)
@@ -170,7 +172,7 @@ def _answers(ask: Ask, peer: Peer, asked: Sequence[Case]) -> list[int]:
 def _notes(
     peers: Sequence[Peer], series: Mapping[str, Series], answers: Callable[[Peer], list[int]]
 ) -> dict[str, str]:
-    """Count for every peer that was measured how often it gave the answer of the first, which is Kron."""
+    """Count how often each measured peer agrees with the first contender, which is Kron."""
     wanted = answers(peers[0])
     notes: dict[str, str] = {}
     for peer in peers[1:]:
@@ -178,7 +180,7 @@ def _notes(
             try:
                 same = sum(one == other for one, other in zip(answers(peer), wanted, strict=True))
                 notes[peer.name] = f"same answer in {same} of {len(wanted)}"
-            except Exception as error:  # noqa: BLE001 (a peer without an answer is told so, no more)
+            except Exception as error:  # noqa: BLE001 (a peer that fails disagrees)
                 notes[peer.name] = failure_of(error)
     return notes
 
@@ -187,7 +189,7 @@ def _notes(
 
 
 def _parsing(title: str, peers: Sequence[Peer], *, common: bool, size: Size, say: Say) -> list[Row]:
-    """Measure texts, each parsed and asked for one occurrence; no round has a text seen before."""
+    """Measure parsing a text and finding one occurrence; no text occurs in two rounds."""
     asked = batches(size.batches + 1, size.batch, common=common)
     measures = {peer.name: partial(_time_parsing, peer, iter(asked)) for peer in peers}
     series = round_robin(measures, repetitions=size.batches, say=partial(_say_under, say, title))
@@ -219,7 +221,7 @@ def _worst(peers: Sequence[Peer], *, rounds: int, say: Say) -> list[Row]:
             if peer.name not in failures:
                 _time_calls(peer, timings[peer.name], failures)
     worst = {
-        name: max(((median(found), case) for case, found in by_case.items()), key=itemgetter(0))
+        name: max(((median(seconds), case) for case, seconds in by_case.items()), key=itemgetter(0))
         for name, by_case in timings.items()
         if name not in failures
     }
@@ -229,11 +231,11 @@ def _worst(peers: Sequence[Peer], *, rounds: int, say: Say) -> list[Row]:
 def _time_calls(peer: Peer, timings: dict[Case, list[float]], failures: dict[str, str]) -> None:
     try:
         with without_collector():
-            for case, found in timings.items():
+            for case, seconds in timings.items():
                 calls = [peer.seconds(case) for _ in range(WORST_CALLS + 1)]
                 calls.pop()()
-                found += [seconds_of(call) for call in calls]
-    except Exception as error:  # noqa: BLE001 (whatever a peer does wrong costs it its row, nothing more)
+                seconds += [seconds_of(call) for call in calls]
+    except Exception as error:  # noqa: BLE001 (a failing peer is a missing row)
         failures[peer.name] = failure_of(error)
 
 
@@ -253,7 +255,7 @@ def _worst_row(name: str, worst: Mapping[str, tuple[float, Case]], failures: Map
 
 
 def _cold_zone(rounds: int, say: Say) -> list[Row]:
-    """Measure the price of Kron's tables: the first call in a zone, and the first to 29 February."""
+    """Measure the cost of Kron's tables: the first call in a zone, and the first for 29 February."""
     contenders = {
         "kron": partial(_first_call, "0 9 * * *"),
         "kron, 29 February": partial(_first_call, "0 0 29 2 *"),
@@ -279,7 +281,7 @@ def _bulk(peers: Iterable[Peer], *, size: Size, say: Say) -> list[Row]:
         kinds = [(text, zone) for text in texts(PLANS // len(ZONES)) for zone in ZONES]
         made = [Schedule(*kinds[place % PLANS]) for place in range(size.schedules)]
         plans = [schedule.plan for schedule in made]
-    # A million objects that stay would make each collection before a turn slow.
+    # A million live objects would make each garbage collection before a turn slow.
     gc.freeze()
     after = datetime_of(START)
     works: dict[str, Callable[[], object]] = {

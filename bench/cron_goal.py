@@ -18,7 +18,7 @@ WORST = "worst single call over all expressions"
 COLD_ZONE = "first call in a zone not seen before"
 BULK = "next for 1,000,000 schedules that share 300 plans"
 
-# The rate of a Rust binding that ignores zones; it was measured elsewhere and is not part of the run.
+# The rate of a Rust binding that ignores zones, measured on another machine and not part of the run.
 RUST_BINDING = 0.91e6
 NEVER = "0 0 30 2 *"
 
@@ -48,12 +48,12 @@ def _ratios(
 ) -> Iterator[Goal]:
     for contender, wanted in least.items():
         row = row_of(rows, title, contender)
-        found = None if row is None else row.ratio if zone is None else row.details.get(f"{zone} ratio")
+        ratio = None if row is None else row.ratio if zone is None else row.details.get(f"{zone} ratio")
         yield Goal(
             what=f"{title}, {zone}" if zone else title,
             wanted=f">= {wanted} x {contender}",
-            measured=NOT_MEASURED if found is None else f"{float(found):.1f} x",
-            met=None if found is None else float(found) >= wanted,
+            measured=NOT_MEASURED if ratio is None else f"{float(ratio):.1f} x",
+            met=None if ratio is None else float(ratio) >= wanted,
         )
 
 

@@ -1,4 +1,4 @@
-"""The decisions part: how quickly periods are decided, and how long a fleet takes to simulate."""
+"""The decisions part: the rate of decisions, and the time to simulate a fleet."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ SIMULATION = "simulation"
 START = 1_772_323_200  # 2026-03-01T00:00:00Z
 REPETITIONS = 5
 JOBS = 1_000
-# Nobody else has these figures; the goals are Kron's own.
+# No peer has comparable figures; the goals are absolute.
 LEAST_RATE = 100_000
 MOST_SECONDS = 15.0
 
@@ -31,8 +31,8 @@ DISTRIBUTIONS: Mapping[str, Mapping[str, object]] = {
     "normal": {"name": "normal"},
     "exponential": {"name": "exponential", "lambda": 3},
 }
-# Each candidate is asked two questions. The window is 01:00 to 02:00 in winter and an hour later in summer,
-# so ten of its sixty minutes are forbidden the year round.
+# Two constraints per candidate. The window is 01:00 to 02:00 in winter and an hour later in summer,
+# so ten of its sixty minutes are forbidden all year.
 CONSTRAINTS = {"only": {"months": [*range(1, 13)]}, "avoid": {"between": ["01:20-01:29", "02:20-02:29"]}}
 
 # A mix: six jobs in ten are hourly or more frequent, and one in four has no window.
@@ -52,7 +52,7 @@ def run(say: Say, *, quick: bool) -> Findings:
 
 
 def _decisions(title: str, constraints: Mapping[str, object], count: int, say: Say) -> list[Row]:
-    """Measure the decisions of a daily job: hash, sample, constraints, and the value that comes of it."""
+    """Measure the decisions of a daily job: hash, sample, constraints, and the resulting value."""
     jobs = {
         name: Job.from_dict(
             {
@@ -69,7 +69,7 @@ def _decisions(title: str, constraints: Mapping[str, object], count: int, say: S
     measures = {name: partial(repeated, partial(_time, job, count), least=0.05) for name, job in jobs.items()}
     series = round_robin(measures, repetitions=REPETITIONS, say=lambda text: say(f"{title}: {text}"))
     rows = rows_of(title, Kind.RATE, series, reference="uniform")
-    # The distributions are no contenders: what one costs beside another says nothing about Kron.
+    # The distributions are not contenders: their relative costs are not a comparison with peers.
     return [replace(row, ratio=None) for row in rows]
 
 
@@ -101,13 +101,13 @@ def fleet() -> list[Job]:
 
 def _simulation(days: int, rounds: int, say: Say) -> list[Row]:
     jobs = fleet()
-    found: list[FleetLoad] = []
+    loads: list[FleetLoad] = []
     times: list[float] = []
     for number in range(rounds):
         say(f"{SIMULATION}: round {number + 1} of {rounds}")
         with without_collector():
-            times.append(seconds_of(lambda: found.append(load_of(jobs, START, START + days * DAY))))
-    load = found[-1]
+            times.append(seconds_of(lambda: loads.append(load_of(jobs, START, START + days * DAY))))
+    load = loads[-1]
     seconds = median(times)
     return [
         Row(

@@ -1,4 +1,4 @@
-"""The embedded part: `kron.Scheduler` beside APScheduler 3 and 4; each measurement is a new process."""
+"""The embedded part: `kron.Scheduler` compared with APScheduler 3 and 4, each in a new process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ PEERS = {APSCHEDULER_3: "peer_apscheduler", APSCHEDULER_4: "peer_apscheduler4"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is asked. Peers that take minutes for as many get fewer: `memory` and `durable`, by peer."""
+    """The workload. Slow peers get fewer tasks: `memory` and `durable`, by peer."""
 
     rounds: int
     few: int
@@ -42,7 +42,7 @@ class Size:
     late_s: float
 
     def of_peer(self, peer: str, place: str) -> int:
-        """Return how many tasks a peer gets."""
+        """Return the number of tasks for a peer."""
         return (self.memory if place == MEMORY else self.durable)[peer]
 
 
@@ -72,7 +72,7 @@ def measure(say: Say, size: Size) -> Findings:
     return Findings(rows=tuple(rows), goals=tuple(goals(rows, counts)))
 
 
-# --- due in one minute, and due while nobody was there ---
+# --- due in one minute, and due during downtime ---
 
 
 def _due(count: int, place: str, size: Size, say: Say) -> list[Row]:
@@ -91,8 +91,8 @@ def _recovered(count: int, size: Size, say: Say) -> list[Row]:
 
 
 def _burst(module: str, name: str, place: str, count: int) -> Sample:
-    found = ask(module, name, place, count)
-    return {ALL: found["last"] / count, **{label: found[label] for label in ("first", "last", "ended")}}
+    figures = ask(module, name, place, count)
+    return {ALL: figures["last"] / count, **{label: figures[label] for label in ("first", "last", "ended")}}
 
 
 def _bursts(title: str, measures: Measures, counts: Mapping[str, int], rounds: int, say: Say) -> list[Row]:
@@ -118,9 +118,9 @@ def _registered(count: int, place: str, size: Size, say: Say) -> list[Row]:
 
 
 def _registration(module: str, place: str, count: int, *standing: str) -> Sample:
-    found = ask(module, "register", place, count, *standing)
-    seconds = found.pop("seconds")
-    return {ALL: seconds / count, **found}
+    figures = ask(module, "register", place, count, *standing)
+    seconds = figures.pop("seconds")
+    return {ALL: seconds / count, **figures}
 
 
 # --- idle tasks, lateness ---
@@ -145,21 +145,21 @@ def _idle(size: Size, say: Say) -> list[Row]:
 def _late(size: Size, say: Say) -> list[Row]:
     measures: Measures = {on(place): partial(_lateness, "embed_task", place, size.late_s) for place in PLACES}
     measures |= {peer: partial(_lateness, module, MEMORY, size.late_s) for peer, module in PEERS.items()}
-    # One round has some hundred starts.
+    # One round has a few hundred starts.
     rows = rows_of(LATE, Kind.TIME, turns(LATE, measures, 1, say), reference=on(MEMORY))
     return [_noted(row, f"99 of 100 within {_time(row, 'p99 seconds')}") for row in rows]
 
 
 def _lateness(module: str, place: str, seconds: float) -> Sample:
-    found = ask(module, "late", place, seconds)
-    return {ALL: found["p50"], "p50": found["p50"], "p99": found["p99"]}
+    figures = ask(module, "late", place, seconds)
+    return {ALL: figures["p50"], "p50": figures["p50"], "p99": figures["p99"]}
 
 
 # --- notes ---
 
 
 def _noted(row: Row, note: str, *, first: bool = False) -> Row:
-    """Return a row with a note; one that failed says why instead."""
+    """Return a row with a note; a failed one has its reason instead."""
     if row.cost is None:
         return row
     if first:

@@ -14,7 +14,7 @@ SHARE = "processor time while all tasks are idle"
 LATE = "lateness of single starts of tasks, half of them within"
 STANDINGS = {NEW: KRON, PRESERVED: f"{KRON}, all known", OVERRIDDEN: f"{KRON}, all changed"}
 
-# What is promised for every number of tasks, and what is wanted of so many.
+# The bounds per task, and the goals for given numbers of tasks.
 BOUND_S_PER_TASK = 600 / 100_000
 GOAL = 100_000
 FIRST_S = {MEMORY: 0.020, SQLITE: 0.050}
@@ -42,12 +42,12 @@ def registered(count: int, place: str) -> str:
 
 
 def on(place: str) -> str:
-    """Return the name of Kron with its state in some place."""
+    """Return the row name of Kron with a given store."""
     return f"{KRON}, {PLACES[place]}"
 
 
 def goals(rows: Sequence[Row], counts: Sequence[int]) -> Iterator[Goal]:
-    """Compare the rows with the goals; what is promised is asked of every number of tasks measured."""
+    """Compare the rows with the goals; the bounds apply to every measured number of tasks."""
     for title in [due(count, place) for count in counts for place in PLACES] + list(map(recovered, counts)):
         yield _bound(rows, title)
     for place in PLACES:
@@ -67,11 +67,11 @@ def goals(rows: Sequence[Row], counts: Sequence[int]) -> Iterator[Goal]:
         yield at_most(f"{SIZE}, {name}", MOST_BYTES, size, kind=Kind.SIZE)
         yield at_most(f"{SHARE}, {name}", MOST_SHARE, share, kind=Kind.SHARE)
         for part, most in MOST_LATE.items():
-            found = detail_of(rows, LATE, on(place), f"{part} seconds")
-            yield at_most(f"lateness of single starts of tasks, {name}, {part}", most, found)
+            seconds = detail_of(rows, LATE, on(place), f"{part} seconds")
+            yield at_most(f"lateness of single starts of tasks, {name}, {part}", most, seconds)
 
 
 def _bound(rows: Sequence[Row], title: str) -> Goal:
-    """Compare with what is promised: a time that grows with the number of tasks and no faster."""
+    """Compare with a bound: a time at most proportional to the number of tasks."""
     cost = cost_of(rows, title, KRON)
     return at_most(f"{title}, per task", BOUND_S_PER_TASK, cost)

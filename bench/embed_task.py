@@ -20,22 +20,22 @@ from kron.testing import kill
 
 Callback = Callable[[], Coroutine[Any, Any, None]]
 Registered = list[tuple[str, str, Callback, timedelta]]
-# How long it takes to register a task, roughly.
+# The approximate time to register a task.
 REGISTER_S = 60e-6
-# How much longer to wait for the last of many starts.
+# The further time to wait for the last of many starts.
 MAX_S_PER_TASK = 0.002
 DELAY, OTHER_DELAY = timedelta(minutes=5), timedelta(minutes=6)
 NEW, PRESERVED, OVERRIDDEN = "new", "preserved", "overridden"
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock, set to another time of the day, so that nobody waits for the next minute."""
+    """The machine's clock with an offset, so that no measurement waits for the next minute."""
 
     def __init__(self, shift: timedelta) -> None:
         self._shift = shift
 
     def now(self) -> datetime:
-        """Return the present instant of the shifted day."""
+        """Return the current instant of the shifted clock."""
         return super().now() + self._shift
 
     async def sleep_until(self, instant: datetime) -> None:
@@ -44,7 +44,7 @@ class ShiftedClock(SystemClock):
 
 
 def before_minute(seconds: float) -> tuple[ShiftedClock, datetime]:
-    """Return a clock on which a minute begins in so many seconds, and when that is on it."""
+    """Return a clock on which a minute starts in a given number of seconds, and that minute."""
     now = SystemClock().now()
     minute = now.replace(second=0, microsecond=0) + timedelta(minutes=2)
     return ShiftedClock(minute - now - timedelta(seconds=seconds)), minute
@@ -57,7 +57,7 @@ def daily_at(minute: datetime, count: int, callback: Callback) -> Registered:
 
 
 def far_off(count: int, delay: timedelta = DELAY) -> Registered:
-    """Return tasks of which none is due before half a year has passed; they share 1,440 expressions."""
+    """Return tasks that are not due for half a year; they share 1,440 expressions."""
 
     async def callback() -> None:
         raise AssertionError("nothing is due")
@@ -70,7 +70,7 @@ def far_off(count: int, delay: timedelta = DELAY) -> Registered:
 
 
 class Starts:
-    """Notes when the callback that all tasks share is called."""
+    """Records the calls of the callback that all tasks share."""
 
     def __init__(self, count: int) -> None:
         self.times: list[float] = []
@@ -78,13 +78,13 @@ class Starts:
         self._done = asyncio.Event()
 
     async def note(self) -> None:
-        """Note the moment."""
+        """Record the time of a call."""
         self.times.append(perf_counter())
         if len(self.times) == self._count:
             self._done.set()
 
     async def note_and_stay(self) -> None:
-        """Note the moment, and do not end."""
+        """Record the time of a call, and do not end."""
         await self.note()
         await asyncio.Event().wait()
 
@@ -93,7 +93,7 @@ class Starts:
         await asyncio.wait_for(self._done.wait(), MAX_SECONDS + MAX_S_PER_TASK * self._count)
 
     async def all_of(self, scheduler: Scheduler, since: float) -> dict[str, float]:
-        """Wait for the last start and return what is counted from an instant on."""
+        """Wait for the last start and return the times since an instant."""
         await self.last()
         await scheduler.stop()
         ended = perf_counter()
@@ -103,7 +103,7 @@ class Starts:
 
 
 async def due(place: str, count: int) -> dict[str, float]:
-    """Measure tasks that are due in one minute; with more time beforehand if that was too short."""
+    """Measure tasks that are due in one minute; retry with more preparation time if needed."""
     with url_of(place) as url:
         for number in range(MAX_TRIES):
             ahead = READY_S + (0.5 + REGISTER_S * count) * 2**number
@@ -119,13 +119,13 @@ async def due(place: str, count: int) -> dict[str, float]:
 
 
 async def recover(place: str, count: int) -> dict[str, float]:
-    """Measure a program that died with all callbacks running and comes back; counted from `initialize` on."""
+    """Measure the restart of a program that crashed with all callbacks running, from `initialize`."""
     clock, minute = before_minute(READY_S)
-    begun, starts = Starts(count), Starts(count)
+    running, starts = Starts(count), Starts(count)
     with url_of(place) as url:
         scheduler = Scheduler(url, clock=clock, timezone="UTC")
-        await scheduler.initialize(daily_at(minute, count, begun.note_and_stay))
-        await begun.last()
+        await scheduler.initialize(daily_at(minute, count, running.note_and_stay))
+        await running.last()
         await kill(scheduler)
         async with Scheduler(url, clock=clock, timezone="UTC") as scheduler:
             tasks = daily_at(minute, count, starts.note)
@@ -137,10 +137,10 @@ async def recover(place: str, count: int) -> dict[str, float]:
 
 
 async def register(place: str, count: int, standing: str) -> dict[str, float]:
-    """Measure `initialize`, and the longest time the event loop had no turn meanwhile."""
+    """Measure `initialize`, and the longest pause of the event loop during it."""
     with url_of(place) as url:
         scheduler = Scheduler(url, timezone="Europe/Berlin")
-        # Opening makes the tables, which is nothing of a registration.
+        # Opening creates the tables, which is not part of a registration.
         await scheduler.initialize([] if standing == NEW else far_off(count))
         await scheduler.stop()
         tasks = far_off(count, OTHER_DELAY if standing == OVERRIDDEN else DELAY)
@@ -157,7 +157,7 @@ async def register(place: str, count: int, standing: str) -> dict[str, float]:
 
 
 async def _watch(pauses: list[float]) -> None:
-    """Note how long each turn of the event loop is in coming."""
+    """Record the delay of each iteration of the event loop."""
     last = perf_counter()
     while True:
         await asyncio.sleep(0.001)
@@ -167,7 +167,7 @@ async def _watch(pauses: list[float]) -> None:
 
 
 async def idle(place: str, count: int, seconds: float) -> dict[str, float]:
-    """Measure tasks of which none is due."""
+    """Measure idle tasks."""
     with url_of(place) as url:
         before = resident()
         async with Scheduler(url, timezone="Europe/Berlin") as scheduler:
@@ -177,29 +177,29 @@ async def idle(place: str, count: int, seconds: float) -> dict[str, float]:
 
 
 async def late(place: str, seconds: float) -> dict[str, float]:
-    """Measure single starts: tasks that fail, and are tried again about a second later, each at its own time.
+    """Measure single starts: tasks that fail and are retried about a second later, at different times.
 
-    A minute has one start only, so retries are counted: how much later than its delay each begins.
+    A minute has one start only, so retries are measured: the lateness of each beyond its delay.
     """
     logging.disable(logging.CRITICAL)
-    found: list[float] = []
+    late: list[float] = []
     clock, minute = before_minute(2.0)
     cron = f"{minute.minute} {minute.hour} * * *"
     with url_of(place) as url:
         async with Scheduler(url, clock=clock, timezone="UTC") as scheduler:
-            await scheduler.initialize([_failing(number, cron, found) for number in range(JOBS)])
+            await scheduler.initialize([_failing(number, cron, late) for number in range(JOBS)])
             await asyncio.sleep(2.0 + seconds)
-    return spread(found)
+    return spread(late)
 
 
-def _failing(number: int, cron: str, found: list[float]) -> tuple[str, str, Callback, timedelta]:
+def _failing(number: int, cron: str, late: list[float]) -> tuple[str, str, Callback, timedelta]:
     delay = timedelta(milliseconds=900 + 20 * number)
     due_at: float | None = None
 
     async def fail() -> None:
         nonlocal due_at
         if due_at is not None:
-            found.append(time() - due_at)
+            late.append(time() - due_at)
         due_at = time() + delay.total_seconds()
         raise ArithmeticError("on purpose")
 
@@ -209,7 +209,7 @@ def _failing(number: int, cron: str, found: list[float]) -> tuple[str, str, Call
 def asking(
     work: Callable[..., Coroutine[Any, Any, dict[str, float]]], *kinds: Callable[[str], object]
 ) -> Callable[..., dict[str, float]]:
-    """Return a measurement that takes its arguments as words."""
+    """Return a measurement that takes its arguments as strings."""
     return lambda *words: asyncio.run(work(*(kind(word) for kind, word in zip(kinds, words, strict=True))))
 
 

@@ -1,4 +1,4 @@
-"""The engine part: bursts, registration, idle jobs, lateness, shared work and long gaps, beside the peers."""
+"""The engine part: bursts, registration, idle jobs, lateness, several workers and long downtime."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -29,13 +29,13 @@ from bench.row import Findings, Kind, Row, Say, shown
 from bench.timing import ALL, Sample, Series, round_robin, rows_of
 
 Measures: TypeAlias = dict[str, Callable[[], Sample]]
-# Gives the word for a new, empty store: its kind, or the URL of a new place in the one server.
+# Returns the argument for a new, empty store: its kind, or the URL of a new database on the server.
 Fresh: TypeAlias = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is asked. Peers that take minutes for as many jobs get fewer: `durable` and `deferred`."""
+    """The workload. Slow peers get fewer jobs: `durable` and `deferred`."""
 
     rounds: int
     few: int
@@ -61,7 +61,7 @@ QUICK = Size(
 
 
 def run(say: Say, *, quick: bool) -> Findings:
-    """Measure everything the engine does."""
+    """Measure the engine."""
     return measure(say, QUICK if quick else FULL)
 
 
@@ -83,7 +83,7 @@ def measure(say: Say, size: Size) -> Findings:
 
 
 def turns(title: str, measures: Measures, rounds: int, say: Say) -> dict[str, Series]:
-    """Measure in turn; new processes need no round to warm up."""
+    """Measure in turn; new processes need no warm-up round."""
     return round_robin(measures, repetitions=rounds, say=lambda text: say(f"{title}: {text}"), warm_up=False)
 
 
@@ -91,7 +91,7 @@ def turns(title: str, measures: Measures, rounds: int, say: Say) -> dict[str, Se
 
 
 def _few(place: str, size: Size, fresh: Fresh, say: Say) -> list[Row]:
-    """Measure a burst that peers can bear, too."""
+    """Measure a burst small enough for the peers."""
     durable = size.few if place == MEMORY else size.durable
     counts = {KRON: size.few, APSCHEDULER: durable}
     measures: Measures = {
@@ -105,7 +105,7 @@ def _few(place: str, size: Size, fresh: Fresh, say: Say) -> list[Row]:
 
 
 def _many(place: str, size: Size, fresh: Fresh, say: Say) -> list[Row]:
-    """Measure a large burst; of the peers only the one in memory ends in a minute."""
+    """Measure a large burst; only the in-memory peer finishes within a minute."""
     measures: Measures = {KRON: partial(_burst, "engine_due", "kron", place, size.many, fresh)}
     if place == MEMORY:
         measures[APSCHEDULER] = partial(_burst, "peer_apscheduler", "due", place, size.many, fresh)
@@ -114,8 +114,8 @@ def _many(place: str, size: Size, fresh: Fresh, say: Say) -> list[Row]:
 
 
 def _burst(module: str, name: str, place: str, count: int, fresh: Fresh) -> Sample:
-    found = ask(module, name, fresh(place), count)
-    return {ALL: found["last"] / count, **{label: found[label] for label in ("first", "last", "ended")}}
+    figures = ask(module, name, fresh(place), count)
+    return {ALL: figures["last"] / count, **{label: figures[label] for label in ("first", "last", "ended")}}
 
 
 def _bursts(title: str, measures: Measures, counts: Mapping[str, int], rounds: int, say: Say) -> list[Row]:
@@ -175,7 +175,7 @@ def _idle(size: Size, say: Say) -> list[Row]:
     }
     measures: Measures = {name: partial(_idleness, *words, size.idle_s) for name, words in asked.items()}
     series = turns("idle jobs", measures, size.rounds_of_many, say)
-    many = {name: found for name, found in series.items() if name != few}
+    many = {name: contender for name, contender in series.items() if name != few}
     sizes = rows_of(SIZE, Kind.SIZE, only("bytes", many), reference=KRON)
     shares = rows_of(SHARE, Kind.SHARE, only("share", series), reference=KRON)
     return [_with_note(row, lambda row: f"{asked[row.contender][2]:,} jobs") for row in sizes + shares]
@@ -186,10 +186,12 @@ def _idleness(module: str, name: str, count: int, seconds: float) -> Sample:
 
 
 def only(label: str, series: Mapping[str, Series]) -> dict[str, Series]:
-    """Return series in which one of several figures is the one that counts."""
+    """Return series with one of several figures as the main one."""
     return {
-        name: Series(samples=[{ALL: sample[label]} for sample in found.samples], failure=found.failure)
-        for name, found in series.items()
+        name: Series(
+            samples=[{ALL: sample[label]} for sample in contender.samples], failure=contender.failure
+        )
+        for name, contender in series.items()
     }
 
 
@@ -202,21 +204,21 @@ def _late(size: Size, say: Say) -> list[Row]:
         on(SQLITE): partial(_lateness, "engine_late", "kron", SQLITE, size.late_s),
         APSCHEDULER: partial(_lateness, "peer_apscheduler", "late", MEMORY, size.late_s),
     }
-    # One round has some hundred starts.
+    # One round has a few hundred starts.
     rows = rows_of(LATE, Kind.TIME, turns(LATE, measures, 1, say), reference=on(MEMORY))
     return [_with_note(row, lambda row: f"99 of 100 within {_time(row, 'p99 seconds')}") for row in rows]
 
 
 def _lateness(module: str, name: str, place: str, seconds: float) -> Sample:
-    found = ask(module, name, place, seconds)
-    return {ALL: found["p50"], "p50": found["p50"], "p99": found["p99"]}
+    figures = ask(module, name, place, seconds)
+    return {ALL: figures["p50"], "p50": figures["p50"], "p99": figures["p99"]}
 
 
 # --- notes ---
 
 
 def _with_note(row: Row, note: Callable[[Row], str]) -> Row:
-    """Return a row with a note; one that failed says why instead."""
+    """Return a row with a note; a failed one has its reason instead."""
     return row if row.cost is None else replace(row, note=note(row))
 
 

@@ -1,7 +1,7 @@
 """Many jobs due at one instant: `python -m bench.engine_due memory|sqlite|postgres|URL COUNT`.
 
-Prints when the first and the last execution started, counted from the instant, and when all had ended and
-that was on record. The jobs are written and the engine waits for the instant before anything is timed.
+Prints the times from the instant to the first and the last start, and to the record of the last end. The
+jobs are written and the engine waits for the instant before anything is timed.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from kron.core.plan.record import RunStatus
 from kron.ports import Launch, Store
 from kron.stores.url import open_store
 
-# How long before the instant everything must stand ready, and how long it takes to write a job, roughly.
+# The time before the instant at which all must be ready, and the approximate time to write a job.
 READY_S, WRITE_S = 0.3, 50e-6
 MAX_TRIES = 4
-# How long to wait for the last start: far longer than any.
+# The timeout for the last start, far longer than needed.
 MAX_SECONDS = 300.0
 
 
 class TooLateError(Exception):
-    """The instant came before everything stood ready."""
+    """The instant came before everything was ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Seconds from the instant to the first start, the last one, and the last end on record."""
+    """Seconds from the instant to the first start, the last start, and the last recorded end."""
 
     count: int
     first: float
@@ -50,7 +50,7 @@ class Burst:
 
 
 async def burst(place: str, count: int) -> Burst:
-    """Measure one burst; where the machine was too slow to be ready in time, once more with more of it."""
+    """Measure one burst; if the machine was not ready in time, retry with more time."""
     with url_of(place) as url:
         for number in range(MAX_TRIES):
             ahead = READY_S + (0.3 + WRITE_S * count) * 2**number
@@ -94,9 +94,9 @@ async def _burst(store: Store, namespace: str, count: int, second: int) -> Burst
 def main() -> None:
     """Measure one burst and print it for people."""
     _, place, count = sys.argv
-    found = asyncio.run(burst(place, int(count)))
-    print(f"{found.count:,} due at one instant: first start {1000 * found.first:.1f} ms, ", end="")
-    print(f"last {1000 * found.last:,.0f} ms, {found.rate:,.0f}/s; all ended {1000 * found.ended:,.0f} ms")
+    result = asyncio.run(burst(place, int(count)))
+    print(f"{result.count:,} due at one instant: first start {1000 * result.first:.1f} ms, ", end="")
+    print(f"last {1000 * result.last:,.0f} ms, {result.rate:,.0f}/s; all ended {1000 * result.ended:,.0f} ms")
 
 
 def _kron(place: str, count: str) -> dict[str, float]:

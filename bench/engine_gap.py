@@ -1,4 +1,4 @@
-"""The gap: what a job with a period every second costs after a long time in which nobody looked after it."""
+"""Downtime: the cost of a job with a period every second after a long time without a worker."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,13 +18,13 @@ NOW = 1_772_323_200_000  # 2026-03-01T00:00:00Z
 YEARS, HOUR, DAY = "kron, ten years down", "kron, an hour down", "kron, a day down"
 ALONE = "kron, ten years down, only finding it"
 GAPS = {YEARS: timedelta(days=3652), DAY: timedelta(days=1), HOUR: timedelta(hours=1)}
-# A list of every missed second of ten years would not fit into the memory.
+# A list of every missed second of ten years would not fit into memory.
 PEER_GAPS = {"APScheduler 3, an hour down": 3_600, "APScheduler 3, a day down": 86_400}
 CALLS = {"callback": Traits()}
 
 
 def rows(say: Say, *, rounds: int) -> list[Row]:
-    """Measure whole turns of such a job: the newest period is found, the others are counted and dropped."""
+    """Measure whole steps of such a job: the newest period is found, the others are counted and dropped."""
     measures = {name: partial(repeated, partial(_time, _case(gap)), least=0.02) for name, gap in GAPS.items()}
     measures[ALONE] = partial(repeated, partial(_time_newest, _case(GAPS[YEARS])), least=0.02)
     measures |= {name: partial(_time_peer, count) for name, count in PEER_GAPS.items()}
@@ -46,12 +46,12 @@ def _time(case: JobState) -> Sample:
 
 
 def _time_newest(case: JobState) -> Sample:
-    """Measure finding the period alone, without counting the others and judging what is to be done."""
+    """Measure finding the period alone, without counting and judging the others."""
     return {ALL: seconds_of(lambda: segment_of(case.job).last_until(NOW // 1000))}
 
 
 def _time_peer(missed: int) -> Sample:
-    """Measure how APScheduler finds what to run: it lists every missed time, also to run once for all."""
+    """Measure how APScheduler finds the run: it lists every missed time, even to coalesce them."""
     from apscheduler.schedulers.background import BackgroundScheduler
     from apscheduler.triggers.cron import CronTrigger
 
@@ -61,8 +61,8 @@ def _time_peer(missed: int) -> Sample:
     begin = now - timedelta(seconds=missed - 1)
     trigger = CronTrigger(second="*", timezone=UTC)
     job = scheduler.add_job(print, trigger, next_run_time=begin, misfire_grace_time=None, coalesce=True)
-    found: list[datetime] = []
-    seconds = seconds_of(lambda: found.extend(job._get_run_times(now)))
+    times: list[datetime] = []
+    seconds = seconds_of(lambda: times.extend(job._get_run_times(now)))
     scheduler.shutdown()
-    assert len(found) == missed
+    assert len(times) == missed
     return {ALL: seconds}

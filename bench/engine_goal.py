@@ -14,7 +14,7 @@ LATE = "lateness of single starts, half of them within"
 WORKERS = "workers that share one PostgreSQL"
 ONE, TWO = "kron, one worker", "kron, two workers"
 
-# So many due at one instant; for each store the latest last start or the least rate, and the first start.
+# Per burst size and store: the latest last start or the least rate, and the first start.
 DUE_GOAL = 100_000
 LAST_S = {MEMORY: 1.0}
 LEAST_RATE = {SQLITE: 50_000, POSTGRES: 25_000}
@@ -23,8 +23,8 @@ LEAST_REGISTERED = 30_000
 MOST_BYTES, MOST_SHARE = 500.0, 0.0005
 MOST_LATE = {"p50": 0.002, "p99": 0.010}
 LEAST_SPEED_UP = 1.5
-# Microseconds to find the newest period of ten years, and less than a thousand of them for all that is done
-# then. A turn after ten years takes no longer than one after a day; a half more is the noise.
+# Microseconds to find the newest period of ten years, and less than a thousand of them for the whole step.
+# A step after ten years takes no longer than one after a day; half as much again is noise.
 MOST_SEARCH_S, MOST_GAP_S, MOST_GAP_RATIO = 0.0001, 0.001, 1.5
 
 
@@ -57,8 +57,8 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
     yield at_most(SHARE, MOST_SHARE, cost_of(rows, SHARE, KRON), kind=Kind.SHARE)
     for place in (MEMORY, SQLITE):
         for part, most in MOST_LATE.items():
-            found = detail_of(rows, LATE, on(place), f"{part} seconds")
-            yield at_most(f"lateness of single starts, {_PLACES[place]}, {part}", most, found)
+            seconds = detail_of(rows, LATE, on(place), f"{part} seconds")
+            yield at_most(f"lateness of single starts, {_PLACES[place]}, {part}", most, seconds)
     yield _speed_up(rows)
     for name, most in ((engine_gap.ALONE, MOST_SEARCH_S), (engine_gap.YEARS, MOST_GAP_S)):
         what = f"{engine_gap.TITLE}: {name.removeprefix(f'{KRON}, ')}"
@@ -79,21 +79,21 @@ def _due(rows: Sequence[Row], place: str) -> Iterator[Goal]:
 
 def _speed_up(rows: Sequence[Row]) -> Goal:
     row = row_of(rows, WORKERS, ONE)
-    found = None if row is None else row.ratio
+    ratio = None if row is None else row.ratio
     return Goal(
         what="two PostgreSQL workers beside one",
         wanted=f">= {LEAST_SPEED_UP} x as quick",
-        measured=NOT_MEASURED if found is None else f"{found:.2f} x",
-        met=None if found is None else found >= LEAST_SPEED_UP,
+        measured=NOT_MEASURED if ratio is None else f"{ratio:.2f} x",
+        met=None if ratio is None else ratio >= LEAST_SPEED_UP,
     )
 
 
 def _independence(rows: Sequence[Row]) -> Goal:
     row = row_of(rows, engine_gap.TITLE, engine_gap.DAY)
-    found = None if row is None or not row.ratio else 1 / row.ratio
+    ratio = None if row is None or not row.ratio else 1 / row.ratio
     return Goal(
         what="the same after ten years beside after a day",
         wanted=f"<= {MOST_GAP_RATIO} x the time",
-        measured=NOT_MEASURED if found is None else f"{found:.2f} x the time",
-        met=None if found is None else found <= MOST_GAP_RATIO,
+        measured=NOT_MEASURED if ratio is None else f"{ratio:.2f} x the time",
+        met=None if ratio is None else ratio <= MOST_GAP_RATIO,
     )

@@ -1,4 +1,4 @@
-"""Idle jobs: what each takes of the memory, and all of the processor, as `python -m bench.engine_idle`."""
+"""Idle jobs: memory per job, and processor time of all, as `python -m bench.engine_idle`."""
 
 import asyncio
 import gc
@@ -16,26 +16,26 @@ from kron.ports import Launch
 from kron.stores.url import open_store
 
 STATM = Path("/proc/self/statm")
-# So many are made and handed over at a time, so that what is needed for a moment only stays small.
+# The batch size, so that temporary memory stays small.
 BATCH = 1_000
-# How long the first wake and whatever loading left behind may take before the processor is looked at.
+# The time for the first wake and deferred work of loading before processor time is measured.
 SETTLE_S = 1.0
 
 
 def resident() -> int:
-    """Return the bytes of this process that are in memory."""
+    """Return the resident memory of this process, in bytes."""
     gc.collect()
     return int(STATM.read_text().split()[1]) * resource.getpagesize()
 
 
 def days_far_off() -> str:
-    """Return a day of the month and a month that are half a year away."""
+    """Return a day and a month about half a year ahead."""
     day = datetime.fromtimestamp(time(), UTC) + timedelta(days=180)
     return f"{day.day} {day.month}"
 
 
 async def share_of_processor(seconds: float) -> float:
-    """Return the seconds of a processor that this process takes per second while it only waits."""
+    """Return the processor seconds per second that this process uses while it waits."""
     await asyncio.sleep(SETTLE_S)
     begin, used = perf_counter(), process_time()
     await asyncio.sleep(seconds)
@@ -43,7 +43,7 @@ async def share_of_processor(seconds: float) -> float:
 
 
 async def kron(count: int, seconds: float) -> dict[str, float]:
-    """Measure jobs in memory of which none is due before half a year has passed."""
+    """Measure jobs in memory that are not due for half a year."""
     store, now = open_store("memory://"), int(1000 * time())
     engine, launcher, journal = rig_of(store)
 
@@ -58,10 +58,10 @@ async def kron(count: int, seconds: float) -> dict[str, float]:
         launcher.callbacks.update((job.identity, callback) for job in batch)
         await store.put(NAMESPACE, created=batch, changed=[], now=now)
     engine.call()
-    found = {"bytes": (resident() - before) / count, "share": await share_of_processor(seconds)}
+    figures = {"bytes": (resident() - before) / count, "share": await share_of_processor(seconds)}
     await engine.stop()
     assert not journal.counts, "something was due"
-    return found
+    return figures
 
 
 def _kron(count: str, seconds: str) -> dict[str, float]:

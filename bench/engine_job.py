@@ -1,4 +1,4 @@
-"""Jobs for the engine, many of one definition, and an engine as a program would have it."""
+"""Jobs for the engine, many of one definition, and an engine set up as in a program."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ BATCH = 5_000
 
 
 def names(count: int) -> list[str]:
-    """Return so many identities."""
+    """Return a number of identities."""
     return [f"bench/{number}" for number in range(count)]
 
 
@@ -30,20 +30,20 @@ def daily_at(second: int) -> dict[str, object]:
 
 
 def definitions(count: int, days: str = "* *") -> Iterator[dict[str, object]]:
-    """Yield jobs as plain data, due on some days (of the month, and months); they share 1,440 schedules."""
+    """Yield jobs as plain data, due on the given days and months; they share 1,440 schedules."""
     for number in range(count):
         schedule = f"{number % 60} {number // 60 % 24} {days} *"
         yield {"identity": f"bench/{number}", "schedule": schedule, "timezone": "Europe/Berlin"}
 
 
 def records(identities: Iterable[str], definition: dict[str, object], now: int) -> Iterator[JobRecord]:
-    """Yield new jobs that differ in their names only; the first is made, the others are its copies."""
+    """Yield new jobs that differ in their names only, as copies of the first."""
     first = create(Job.from_dict({"identity": "bench/first", **definition}), now=now)
     return (first._replace(identity=identity) for identity in identities)
 
 
 async def put(store: Store, created: Iterable[JobRecord], now: int, *, namespace: str = NAMESPACE) -> None:
-    """Write new jobs, so many in one transaction."""
+    """Write new jobs in batches, one transaction each."""
     rest = iter(created)
     while batch := list(islice(rest, BATCH)):
         settled = await store.put(namespace, created=batch, changed=[], now=now)
@@ -51,7 +51,7 @@ async def put(store: Store, created: Iterable[JobRecord], now: int, *, namespace
 
 
 class Rig(NamedTuple):
-    """An engine, the launcher that holds its functions, and the journal that counts what it does."""
+    """An engine, the launcher with its functions, and the journal that counts its work."""
 
     engine: Engine
     launcher: CallbackLauncher
@@ -59,7 +59,7 @@ class Rig(NamedTuple):
 
 
 def rig_of(store: Store, *, namespace: str = NAMESPACE, owner: str = "bench", balance: bool = False) -> Rig:
-    """Return an engine as a program would have it."""
+    """Return an engine set up as in a program."""
     clock, journal = SystemClock(), LogJournal()
     launcher = CallbackLauncher(clock)
     engine = Engine(

@@ -1,4 +1,4 @@
-"""Lateness: how long after its instant a single execution starts, as `python -m bench.engine_late`."""
+"""Lateness: the delay of single starts after their fire times, as `python -m bench.engine_late`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from bench.place import url_of
 from kron.ports import Launch
 from kron.stores.url import open_store
 
-# Each starts once a second, at an instant of its own that jitter gives it, so hardly two start together.
+# Each starts once a second, at an instant spread by jitter, so few start together.
 JOBS = 10
 EVERY_SECOND: dict[str, object] = {"schedule": "* * * * * *", "policy": {"jitter_ms": 900}}
-# What is due in the first second may have been due before the engine was there.
+# Periods of the first second may have been due before the engine started.
 WARM_UP_S = 1.5
 
 
 def spread(late: Sequence[float]) -> dict[str, float]:
-    """Return the median, the 99th percentile, and how many there were."""
+    """Return the median, the 99th percentile, and the count."""
     cuts = quantiles(late, n=100)
     return {"p50": cuts[49], "p99": cuts[98], "count": len(late)}
 

@@ -1,4 +1,4 @@
-"""Registration: definitions checked, made into records and written, as `python -m bench.engine_register`."""
+"""Registration: definitions validated, converted and written, as `python -m bench.engine_register`."""
 
 import asyncio
 from itertools import islice
@@ -13,11 +13,11 @@ from kron.stores.url import open_store
 
 
 async def register(place: str, count: int) -> float:
-    """Return the seconds it takes to register so many jobs, so many in one transaction."""
+    """Return the seconds to register a number of jobs in batches, one transaction each."""
     with url_of(place) as url:
         store = open_store(url)
         try:
-            # Opening makes the tables, which is nothing of a registration.
+            # Opening creates the tables, which is not part of a registration.
             await store.cases(NAMESPACE, [])
             rest = definitions(count)
             begin = perf_counter()

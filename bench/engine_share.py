@@ -1,7 +1,7 @@
 """Workers that share the jobs of one PostgreSQL, each a process: `python -m bench.engine_share`.
 
-A worker says when it has its share, is told the instant for which jobs are then written, starts what is its
-own, and prints how many those were and when the last one started.
+A worker reports when it has its shards, receives the instant for which jobs are then written, starts those
+of its shards, and prints their number and the time of the last start.
 """
 
 import asyncio
@@ -21,29 +21,29 @@ from kron.core.shard import SHARDS
 from kron.ports import Launch, Ownership
 from kron.stores.postgres.store import PostgresStore
 
-# Leases are renewed every third of this; only then is a new worker given its share, and new jobs are found.
+# Leases are renewed every third of this; only then a new worker gets shards, and new jobs are found.
 TTL_MS = 6_000
 RENEWED_S = TTL_MS / 3000
-# A worker is done when nothing has started for so long.
+# A worker is done when nothing has started for this long.
 QUIET_S = 1.5
 TRY_AGAIN_S = 0.1
 
 
-class PidfdWatcher(PostgresStore):
-    """A store that knows how many shards were given to its owner."""
+class CountingStore(PostgresStore):
+    """A store that counts the shards of its owner."""
 
     shards = 0
 
     async def acquire(
         self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Take over, and count what that is."""
+        """Acquire shards, and count them."""
         return self._counted(await super().acquire(namespace, owner, now=now, balance=balance))
 
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Renew, and count what is owned then."""
+        """Renew leases, and count the shards owned."""
         return self._counted(await super().renew(ownership, now=now, balance=balance))
 
     def _counted(self, ownership: Ownership) -> Ownership:
@@ -52,8 +52,8 @@ class PidfdWatcher(PostgresStore):
 
 
 async def worker(url: str, owner: str, workers: int, count: int) -> dict[str, float]:
-    """Look after a share of the jobs until nothing starts any more."""
-    store = PidfdWatcher(url, ttl_ms=TTL_MS)
+    """Run as a worker until nothing starts any more."""
+    store = CountingStore(url, ttl_ms=TTL_MS)
     engine, launcher, _ = rig_of(store, owner=owner, balance=True)
     starts: list[float] = []
 
@@ -67,13 +67,13 @@ async def worker(url: str, owner: str, workers: int, count: int) -> dict[str, fl
         except OwnedError:
             await asyncio.sleep(TRY_AGAIN_S)
     engine.run()
-    while store.shards != SHARDS // workers:  # noqa: ASYNC110 (the store tells nobody)
+    while store.shards != SHARDS // workers:  # noqa: ASYNC110 (the store has no event for it)
         await asyncio.sleep(TRY_AGAIN_S)
     print("ready", flush=True)
     second = int(await asyncio.to_thread(sys.stdin.readline))
-    # A worker of the service would have been told by the database.
+    # A worker of the service would be notified by the database.
     engine.call()
-    while (quiet := time() - max([second, *starts[-1:]])) < QUIET_S:  # noqa: ASYNC110 (nobody tells the end)
+    while (quiet := time() - max([second, *starts[-1:]])) < QUIET_S:  # noqa: ASYNC110 (there is no event for the end)
         await asyncio.sleep(QUIET_S - quiet)
     await engine.stop()
     await store.close()
@@ -81,7 +81,7 @@ async def worker(url: str, owner: str, workers: int, count: int) -> dict[str, fl
 
 
 async def shared(url: str, workers: int, count: int) -> float:
-    """Return how many seconds so many workers together need from the instant to the last start."""
+    """Return the seconds from the instant to the last start, for a number of workers."""
     with _processes(url, workers, count) as processes:
         for process in processes:
             await asyncio.to_thread(_line_of, process)
@@ -101,7 +101,7 @@ async def shared(url: str, workers: int, count: int) -> float:
 
 
 async def _write(url: str, second: int, count: int) -> None:
-    """Write the jobs; those of an instant that came too soon are replaced."""
+    """Write the jobs; those of an instant that came too early are replaced."""
     now, store = int(1000 * time()), PostgresStore(url)
     await store.forget(NAMESPACE, names(count))
     await put(store, records(names(count), daily_at(second), now), now)
@@ -140,7 +140,7 @@ def _tell(process: subprocess.Popen[str], second: int) -> None:
 
 
 def _last_of(found: Sequence[dict[str, float]], count: int) -> float:
-    """Return when the last of all started; each was to be started once, by workers that all had some."""
+    """Return the time of the last start; each job must start once, and each worker must have some."""
     counts = [int(one["count"]) for one in found]
     if sum(counts) != count or min(counts) < count // len(found) // 2:
         raise ChildError(f"{counts} were started, of {count}")

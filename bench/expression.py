@@ -1,7 +1,7 @@
-"""What is asked of every contender: one mixed set of expressions, in three zones.
+"""The workload of every contender: one mixed set of expressions, in three zones.
 
-All texts are strict POSIX, the only dialect that every contender reads. Where both day fields are
-restricted, they differ about its meaning; the report counts who gave the same answers.
+All texts are strict POSIX, the only dialect that every contender supports. Where both day fields are
+restricted, they disagree about the meaning; the report counts which ones agree with Kron.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ EXPRESSIONS = (
 )
 ZONES = ("Europe/Berlin", "America/New_York", "UTC")
 
-# Fields as they stand in crontabs, the days with their weekdays; together they make about 100,000 texts.
+# Fields as in real crontabs, days with their weekdays; combined they make about 100,000 texts.
 COMMON_MINUTES = ("*", "0,30", "0,15,30,45", "0,10,20,30,40,50", "0-29", *map(str, range(60)))
 COMMON_HOURS = ("*", "*", "*", "9-17", "8-18", "0,12", "8,20", "0,6,12,18", "22-23", *map(str, range(24)))
 COMMON_DAYS = (
@@ -57,12 +57,12 @@ COMMON_DAYS = (
 COMMON_MONTHS = ("*", "*", "*", "*", "1", "6-8", "1,4,7,10")
 
 START = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
-# cronstable answers for the years 1970 to 2099 only, and reads "0 0 13 * 5" as Friday the 13th, which
-# comes about every seven months.
+# cronstable supports the years 1970 to 2099 only, and reads "0 0 13 * 5" as Friday the 13th, which
+# occurs about every seven months.
 LAST = int(datetime(2090, 1, 1, tzinfo=UTC).timestamp())
 FIRST = int(datetime(1975, 1, 1, tzinfo=UTC).timestamp())
 MOST_OF_TWO_DAY_FIELDS = 60
-# Where the contenders' answers are compared: all over the year, at the ends of days, months and years.
+# The instants for comparing results: over the year, at the ends of days, months and years.
 PLAIN_STARTS = tuple(
     int(datetime.fromisoformat(f"{text}+00:00").timestamp())
     for text in ("2026-01-15T00:00:00", "2026-06-30T21:59:59", "2027-08-10T12:34:56", "2028-02-28T23:59:30")
@@ -71,7 +71,7 @@ PLAIN_STARTS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A question: `count` occurrences of an expression in a zone, one after the other from `start` on."""
+    """One case: `count` consecutive occurrences of an expression in a zone, after `start`."""
 
     text: str
     zone: str
@@ -80,7 +80,7 @@ class Case:
 
 
 def cases(most: int, *, backwards: bool = False) -> list[Case]:
-    """Return every expression in every zone, with up to `most` occurrences, fewer where they are rare."""
+    """Return every expression in every zone, with up to `most` occurrences, fewer if they are rare."""
     return [
         Case(text, zone, START, _count(text, zone, most, backwards=backwards))
         for zone, text in product(ZONES, EXPRESSIONS)
@@ -88,7 +88,7 @@ def cases(most: int, *, backwards: bool = False) -> list[Case]:
 
 
 def plain_questions(*, backwards: bool = False) -> list[Case]:
-    """Return single questions about which all contenders should agree: no change of the clocks is near."""
+    """Return single cases on which all contenders should agree: no clock change is near."""
     return [
         case
         for case in (
@@ -99,7 +99,7 @@ def plain_questions(*, backwards: bool = False) -> list[Case]:
 
 
 def batches(number: int, size: int, *, common: bool) -> list[list[Case]]:
-    """Return so many batches of single questions; no two have the same text."""
+    """Return batches of single cases; no two have the same text."""
     every = texts(number * size, common=common)
     asked = [Case(text, ZONES[n % len(ZONES)], START, 1) for n, text in enumerate(every)]
     return [asked[first : first + size] for first in range(0, len(asked), size)]
@@ -107,9 +107,9 @@ def batches(number: int, size: int, *, common: bool) -> list[list[Case]]:
 
 @lru_cache(maxsize=8)
 def texts(number: int, *, common: bool = False) -> tuple[str, ...]:
-    """Return so many different expressions, always the same ones, each with a match in most years.
+    """Return a number of distinct expressions, deterministic, each with a match in most years.
 
-    They are made of fields as people write them, which come again, or else of random fields.
+    They consist of typical fields, which recur, or else of random fields.
     """
     chance = Random(number)
     found: dict[str, None] = {}
@@ -119,7 +119,7 @@ def texts(number: int, *, common: bool = False) -> tuple[str, ...]:
 
 
 def _near_a_change(case: Case, *, backwards: bool) -> bool:
-    """Say whether the clocks change within a day of the question or of its answer."""
+    """Return whether the clocks change within a day of the case or of its result."""
     plan = Schedule(case.text, case.zone).plan
     found = plan.prev_at_or_before(case.start - 1) if backwards else plan.next_after(case.start)
     assert found is not None

@@ -1,4 +1,4 @@
-"""Goals as sentences: a cost that may be so much at most, a rate or a ratio that must be so much at least."""
+"""Goals as sentences: a cost with an upper bound, a rate or a ratio with a lower bound."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ NOT_MEASURED = "not measured"
 
 
 def at_most(what: str, wanted: float, cost: float | None, *, kind: Kind = Kind.TIME) -> Goal:
-    """Compare a cost with the most it may be."""
+    """Compare a cost with its upper bound."""
     return Goal(
         what=what,
         wanted=f"<= {shown(kind, wanted)}",
@@ -18,7 +18,7 @@ def at_most(what: str, wanted: float, cost: float | None, *, kind: Kind = Kind.T
 
 
 def at_least(what: str, rate: float, cost: float | None, *, remark: str = "") -> Goal:
-    """Compare a rate, given as the seconds one call takes, with the least it must be."""
+    """Compare a rate, given as seconds per call, with its lower bound."""
     return Goal(
         what=what,
         wanted=f">= {shown(Kind.RATE, 1 / rate)}{remark}",
@@ -33,13 +33,13 @@ def row_of(rows: Sequence[Row], title: str, contender: str) -> Row | None:
 
 
 def cost_of(rows: Sequence[Row], title: str, contender: str) -> float | None:
-    """Return what one contender needed, or None where that was not measured."""
+    """Return the cost of one contender, or None if it was not measured."""
     row = row_of(rows, title, contender)
     return None if row is None else row.cost
 
 
 def detail_of(rows: Sequence[Row], title: str, contender: str, name: str) -> float | None:
-    """Return a detail of one contender's row, or None where it was not measured."""
+    """Return a detail of one contender's row, or None if it was not measured."""
     row = row_of(rows, title, contender)
     found = None if row is None else row.details.get(name)
     return None if found is None else float(found)

@@ -1,4 +1,4 @@
-"""What the figures were measured on: enough to compare runs, nothing that tells whose machine it was."""
+"""The machine and the versions of a run: enough to compare runs, without identifying the machine."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ PACKAGES = (
 
 
 def description() -> dict[str, object]:
-    """Return the machine and the versions as a value for JSON; no path, no host name."""
+    """Return the machine and the versions for JSON, without paths and host names."""
     return {
         "cpus": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),

@@ -1,4 +1,4 @@
-"""The million part, which takes many minutes: a million jobs and tasks registered, due at once, recovered."""
+"""The million part, which takes many minutes: a million jobs and tasks registered, due, recovered."""
 
 from bench.child import ask
 from bench.embed_goal import BOUND_S_PER_TASK
@@ -12,19 +12,19 @@ TASKS = "a million tasks registered, SQLite"
 DUE = "a million tasks due in one minute, SQLite"
 RECOVERED = "a million tasks running when the program died, SQLite"
 MOST_SECONDS = {TITLE: 60.0, TASKS: 60.0, DUE: JOBS * BOUND_S_PER_TASK, RECOVERED: JOBS * BOUND_S_PER_TASK}
-# What is asked for each, and what of the answer counts.
+# The measurement of each row, and its main figure.
 QUESTIONS = {
     TITLE: ("engine_register", ("kron", "memory"), (), "seconds"),
     TASKS: ("embed_task", ("register", "sqlite"), (NEW,), "seconds"),
     DUE: ("embed_task", ("due", "sqlite"), (), "last"),
     RECOVERED: ("embed_task", ("recover", "sqlite"), (), "last"),
 }
-# Far more than any of these takes.
+# Far longer than any of these takes.
 MAX_SECONDS = 3_600
 
 
 def run(say: Say, *, quick: bool) -> Findings:
-    """Do everything with a million, or with `quick` ten thousand, which says nothing about the goals."""
+    """Measure a million, or with `quick` ten thousand, which is not compared with the goals."""
     count = JOBS // 100 if quick else JOBS
     found = {}
     for title, (module, before, after, counts) in QUESTIONS.items():

@@ -1,7 +1,7 @@
-"""The contenders: Kron and its peers, each asked in its own quickest natural way.
+"""The contenders: Kron and its peers, each called in its fastest natural way.
 
-A chain is a question made ready outside the measurement; called, it walks over all its occurrences
-and returns the last. A peer is imported when it is made, so one that is missing costs only its rows.
+A chain is prepared outside the measurement; called, it walks over all its occurrences and returns the
+last. A peer is imported when it is created, so a missing one costs only its rows.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
 def second_of(answer: Answer) -> int:
-    """Return any contender's answer in whole seconds since 1970."""
+    """Return any contender's result in whole seconds since 1970."""
     if isinstance(answer, datetime):
         return int(answer.timestamp())
     if answer is None:
@@ -34,12 +34,12 @@ def second_of(answer: Answer) -> int:
 
 
 def tzinfo_of(zone: str) -> tzinfo:
-    """Return a zone as peers like it best: several have a short cut for Python's own UTC."""
+    """Return a zone in the form fastest for peers: several have a shortcut for Python's UTC."""
     return UTC if zone == "UTC" else ZoneInfo(zone)
 
 
 def local_start(case: Case) -> datetime:
-    """Return where a case starts, in its zone."""
+    """Return the start of a case in its zone."""
     return datetime.fromtimestamp(case.start, tzinfo_of(case.zone))
 
 
@@ -63,7 +63,7 @@ class Peer(ABC):
         """Parse a text and return its next occurrence."""
 
     def backwards(self, case: Case) -> Chain:
-        """Return the chain of previous occurrences as seconds, where a peer `goes_back`."""
+        """Return the chain of previous occurrences as seconds, if a peer `goes_back`."""
         raise NotImplementedError
 
 
@@ -266,7 +266,7 @@ class Celery(Peer):
         return last + delta
 
     def _remaining(self, case: Case) -> Callable[[datetime], tuple[datetime, timedelta, datetime]]:
-        """Return the crontab's own calculation, whose first two parts add up to the next occurrence."""
+        """Return the calculation of crontab, whose first two parts add up to the next occurrence."""
         if case.zone not in self._apps:
             app = self._apps[case.zone] = self._make_app("bench", set_as_current=False)
             app.conf.timezone = case.zone

@@ -1,4 +1,4 @@
-"""APScheduler 3 measured as the engine is, each time in a new process: `python -m bench.peer_apscheduler`."""
+"""APScheduler 3, measured like the engine, in new processes: `python -m bench.peer_apscheduler`."""
 
 import asyncio
 import gc
@@ -23,15 +23,15 @@ from bench.engine_job import names
 from bench.engine_late import JOBS, WARM_UP_S, spread
 from bench.place import MEMORY, url_of
 
-# The function by its name, because a store keeps names.
+# The function by name, because stores keep names.
 NOTE = "bench.started:note"
-# How long it takes to add a job, roughly: in memory, and in a database.
+# The approximate time to add a job: in memory, and in a database.
 ADD_S, ADD_DURABLY_S = 150e-6, 3e-3
 
 
 @contextmanager
 def scheduler_on(place: str) -> Iterator[AsyncIOScheduler]:
-    """Give a scheduler that runs and has no jobs."""
+    """Yield a running scheduler without jobs."""
     with url_of(place) as url:
         store = _store(url)
         scheduler = AsyncIOScheduler(jobstores={"default": store}, timezone=UTC)
@@ -75,7 +75,7 @@ async def due(place: str, count: int) -> dict[str, float]:
 
 
 async def register(place: str, count: int) -> dict[str, float]:
-    """Measure adding jobs to a scheduler that runs; they share one trigger, which is quickest."""
+    """Measure adding jobs to a running scheduler; they share one trigger, which is fastest."""
     with scheduler_on(place) as scheduler:
         trigger = CronTrigger.from_crontab("0 3 1 1 *", timezone=UTC)
         begin = perf_counter()
@@ -84,12 +84,12 @@ async def register(place: str, count: int) -> dict[str, float]:
 
 
 async def idle(count: int, seconds: float) -> dict[str, float]:
-    """Measure jobs in memory of which none is due before half a year has passed."""
+    """Measure jobs in memory that are not due for half a year."""
     with scheduler_on(MEMORY) as scheduler:
         scheduler.resume()
         before = resident()
         day, month = days_far_off().split()
-        # As in Kron's own run, jobs share 1,440 schedules.
+        # As for Kron, jobs share 1,440 schedules.
         triggers = [
             CronTrigger(month=month, day=day, hour=number // 60, minute=number % 60, timezone=UTC)
             for number in range(1440)
@@ -101,7 +101,7 @@ async def idle(count: int, seconds: float) -> dict[str, float]:
 
 
 async def late(place: str, seconds: float) -> dict[str, float]:
-    """Measure a few jobs that start every second, each at an instant of its own."""
+    """Measure a few jobs that start every second, at different instants."""
     found: list[float] = []
     with scheduler_on(place) as scheduler:
         begin = time() + WARM_UP_S
@@ -121,7 +121,7 @@ async def late(place: str, seconds: float) -> dict[str, float]:
 def _run(
     work: Callable[..., Coroutine[Any, Any, dict[str, float]]], *kinds: Callable[[str], object]
 ) -> Callable[..., dict[str, float]]:
-    """Return a measurement that takes its arguments as words."""
+    """Return a measurement that takes its arguments as strings."""
     return lambda *words: asyncio.run(work(*(kind(word) for kind, word in zip(kinds, words, strict=True))))
 
 

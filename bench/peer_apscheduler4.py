@@ -1,6 +1,6 @@
-"""APScheduler 4 measured as `kron.Scheduler` is, in new processes: `python -m bench.peer_apscheduler4`.
+"""APScheduler 4, measured like `kron.Scheduler`, in new processes: `python -m bench.peer_apscheduler4`.
 
-It cannot stand beside APScheduler 3 in one environment, so it has a folder of its own that comes first.
+It cannot be installed beside APScheduler 3, so it has a separate folder that is first on the path.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from apscheduler.triggers.cron import CronTrigger  # noqa: E402
 from apscheduler.triggers.interval import IntervalTrigger  # noqa: E402
 
 TASK = "note"
-# How long it takes to add a schedule, roughly: in memory, and in a database.
+# The approximate time to add a schedule: in memory, and in a database.
 ADD_S, ADD_DURABLY_S = 400e-6, 10e-3
 
 
 @asynccontextmanager
 async def scheduler_on(place: str, most: int) -> AsyncIterator[AsyncScheduler]:
-    """Give a scheduler without schedules that does not run yet; at most so many jobs run at once."""
+    """Yield a scheduler without schedules that is not started, with a bound on concurrent jobs."""
     with url_of(place) as url:
         async with AsyncScheduler(_store(url), max_concurrent_jobs=most) as scheduler:
             await scheduler.configure_task(
@@ -80,7 +80,7 @@ async def due(place: str, count: int) -> dict[str, float]:
 
 
 async def register(place: str, count: int) -> dict[str, float]:
-    """Measure adding schedules; each has its trigger, which keeps its own place in time."""
+    """Measure adding schedules; each has a trigger, which is stateful."""
     async with scheduler_on(place, 1) as scheduler:
         begin = perf_counter()
         for name in names(count):
@@ -90,7 +90,7 @@ async def register(place: str, count: int) -> dict[str, float]:
 
 
 async def idle(count: int, seconds: float) -> dict[str, float]:
-    """Measure schedules in memory of which none is due before half a year has passed."""
+    """Measure schedules in memory that are not due for half a year."""
     async with scheduler_on(MEMORY, 1) as scheduler:
         await scheduler.start_in_background()
         before = resident()
@@ -104,7 +104,7 @@ async def idle(count: int, seconds: float) -> dict[str, float]:
 
 
 async def late(place: str, seconds: float) -> dict[str, float]:
-    """Measure a few schedules that are due every second, each at an instant of its own."""
+    """Measure a few schedules that are due every second, at different instants."""
     found: list[float] = []
     async with scheduler_on(place, JOBS) as scheduler:
         begin = time() + WARM_UP_S

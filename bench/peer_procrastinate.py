@@ -1,7 +1,7 @@
-"""Procrastinate measured as the engine is, each time in a new process: `python -m bench.peer_procrastinate`.
+"""Procrastinate, measured like the engine, in new processes: `python -m bench.peer_procrastinate`.
 
-Its jobs are deferred until a time that has come, and what counts is how quickly its worker starts them. For a
-time to come it asks the database every five seconds, which is left out here.
+Its jobs are deferred to a past time, and the figure is how quickly its worker starts them. For a future time
+it polls the database every five seconds, which is excluded here.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ BATCH = 1_000
 
 
 async def due(place: str, count: int) -> dict[str, float]:
-    """Measure many jobs whose time has come when the worker starts."""
+    """Measure many jobs that are due when the worker starts."""
     with url_of(place) as url:
         app = App(connector=PsycopgConnector(conninfo=url))
         task = app.task(name="note")(started.note)

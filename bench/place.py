@@ -1,4 +1,4 @@
-"""Where the engine remembers: stores that are new, empty and as durable as they are shipped."""
+"""Stores for measurements: new, empty, and with default durability."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ from tempfile import TemporaryDirectory
 
 MEMORY, SQLITE, POSTGRES = "memory", "sqlite", "postgres"
 PLACES = (MEMORY, SQLITE, POSTGRES)
-# A server as it comes: a commit counts when it is on disk.
+# Default durability: a commit is on disk.
 SETTINGS = "fsync = on\nsynchronous_commit = on\n"
 
 
 @contextmanager
 def url_of(place: str) -> Iterator[str]:
-    """Give the URL of an empty store; what is a URL already stays one."""
+    """Yield the URL of an empty store; a URL is returned unchanged."""
     if "://" in place:
         yield place
     elif place == MEMORY:
@@ -29,9 +29,9 @@ def url_of(place: str) -> Iterator[str]:
 
 @contextmanager
 def postgres_server() -> Iterator[Callable[[], str]]:
-    """Run one server for many measurements and give what makes URLs of empty stores on it.
+    """Run one server for many measurements and yield a function that creates empty stores on it.
 
-    Where there is none, that raises for whoever asks: a measurement without it costs its own row only.
+    Without a server that function raises, so a measurement that needs it loses only its row.
     """
     try:
         from tests.postgres import running

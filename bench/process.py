@@ -1,4 +1,4 @@
-"""The process part: how many host processes are started per second with their output captured."""
+"""The process part: host processes started per second with their output captured."""
 
 import asyncio
 import subprocess
@@ -35,7 +35,7 @@ NOTES = {SURVIVOR: "a shell writes each exit status down, for an owner that is n
 REPETITIONS = 5
 AT_ONCE = 32
 GIB = 1 << 30
-# Where a daemon has its run folder: in memory. Elsewhere it is wherever temporary files are.
+# The run folder of a daemon is in memory, else in the folder of temporary files.
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 LEAST_RATE = 1_500
 MOST_SLOWER = 1.2
@@ -43,7 +43,7 @@ START = 1_772_323_200  # 2026-03-01T00:00:00Z
 
 
 def run(say: Say, *, quick: bool) -> Findings:
-    """Measure starts beside what Python's own library does."""
+    """Measure starts compared with Python's standard library."""
     return measure(say, count=100 if quick else 500, rounds=REPETITIONS, ballast=GIB)
 
 
@@ -84,7 +84,7 @@ def _kron(
     settings = read_launcher({"kind": "process", "command": list(command), "survive": survive})
     launches = [_launch(launcher_text_of(settings), number) for number in range(count)]
     held = bytearray(ballast)
-    # A page counts only when something was written to it.
+    # A page is resident only after a write.
     held[::4096] = b"x" * len(held[::4096])
     with TemporaryDirectory(dir=folder) as state:
         seconds = seconds_of(lambda: asyncio.run(_start_all(launches, Path(state), size)))
@@ -123,7 +123,7 @@ def _launch(settings: str, number: int) -> Launch:
 
 
 def _popen(command: Sequence[str], count: int, size: int) -> Sample:
-    """Keep as many under way as Kron does, and read each to its end in the order of the starts."""
+    """Keep as many running as Kron does, and read each to its end in the order of starts."""
 
     def work() -> None:
         under_way: list[subprocess.Popen[bytes]] = []

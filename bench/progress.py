@@ -1,4 +1,4 @@
-"""The progress part: what promises of the embedded scheduler cost, as lists and absences grow.
+"""The progress part: the cost of promises of the embedded scheduler, as lists and downtime grow.
 
 Steps are counted, not timed: the figures are the same on every machine.
 """
@@ -16,7 +16,7 @@ YEARS, QUICK_YEARS = (1, 10, 100), (1, 10)
 
 
 def run(say: Say, *, quick: bool) -> Findings:
-    """Count the steps of busy lives with ever longer lists, then of ever longer absences."""
+    """Count the steps of busy scenarios with growing lists, then with growing downtime."""
     lists = [_measured(say, tasks, HOUR) for tasks in (QUICK_TASKS if quick else TASKS)]
     absences = [_measured(say, 1, years * YEAR) for years in (QUICK_YEARS if quick else YEARS)]
     rows = [_row(found, f"{found.tasks:,} tasks") for found in lists]
@@ -26,7 +26,7 @@ def run(say: Say, *, quick: bool) -> Findings:
 
 def _measured(say: Say, tasks: int, down_s: int) -> Progress:
     say(f"{TITLE}: {tasks:,} tasks, {down_s // HOUR:,} hours away")
-    # Every task fails once and says so, which nobody has to read.
+    # Every task fails once, which need not be logged.
     logging.disable(logging.CRITICAL)
     try:
         return measure(tasks, down_s)

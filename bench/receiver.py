@@ -1,4 +1,4 @@
-"""A receiver of starts: as lean as possible, so that what sends them is measured and not what gets them."""
+"""A receiver of starts: minimal, so that the sender is measured and not the receiver."""
 
 import asyncio
 import threading
@@ -12,9 +12,9 @@ BACKLOG = 4_096
 
 
 class Receiver:
-    """Accepts every start, at once or after a while; notes when each came and for which time.
+    """Accepts every start, at once or after a delay; records its arrival and its nominal time.
 
-    `keys` are those of each time, so that what comes twice counts once.
+    `keys` are the idempotency keys per nominal time, so that duplicates count once.
     """
 
     def __init__(self, after_s: float = 0.0) -> None:
@@ -27,11 +27,11 @@ class Receiver:
         self._stopped = asyncio.Event()
 
     def number(self, due: str) -> int:
-        """Return how many different starts of one time have come."""
+        """Return the number of distinct starts received for one nominal time."""
         return len(self.keys.get(due, ()))
 
     def take(self, due: str, key: str) -> None:
-        """Note that a start has come."""
+        """Record a start."""
         self.came.append((time(), due))
         self.keys.setdefault(due, set()).add(key)
 
@@ -58,7 +58,7 @@ class Receiver:
 
 
 class _Line(asyncio.Protocol):
-    """One connection, which brings one request after the other."""
+    """One connection with sequential requests."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -93,13 +93,13 @@ class _Line(asyncio.Protocol):
 
 
 def _after(text: bytes, mark: bytes) -> bytes:
-    """Return the word that stands after a mark."""
+    """Return the word after a marker."""
     return text.partition(mark)[2].split(None, 1)[0]
 
 
 @contextmanager
 def receiving(after_s: float = 0.0) -> Iterator[Receiver]:
-    """Run a receiver in a thread of its own."""
+    """Run a receiver in a separate thread."""
     receiver, ready = Receiver(after_s), threading.Event()
     thread = threading.Thread(target=receiver.run, args=(ready,), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""The findings shown to people as tables, and to machines as JSON."""
+"""The results as tables for people, and as JSON for programs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from rich.table import Table
 
 from bench.row import Findings, Goal, Kind, Row, shown
 
-# Where nothing says how wide the output may be (a file, a pipe), rows keep to one line.
+# Without a terminal (a file, a pipe) rows stay on one line.
 PIPE_WIDTH = 140
 
 VERDICTS = {True: "[green]met[/green]", False: "[red]not met[/red]", None: "not measured"}
@@ -36,7 +36,7 @@ def show(found: Mapping[str, Findings]) -> None:
 
 
 def write(path: Path, found: Mapping[str, Findings], *, machine: Mapping[str, object], quick: bool) -> None:
-    """Write everything that was measured as JSON."""
+    """Write all results as JSON."""
     parts = {
         part: {"rows": list(map(_row_value, findings.rows)), "goals": list(map(asdict, findings.goals))}
         for part, findings in found.items()

@@ -1,18 +1,18 @@
-"""What a benchmark reports: rows of measurements, and goals that are met or not."""
+"""The results of a benchmark: rows of measurements, and goals."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-# Tells the person who waits what is being measured.
+# Reports progress to the terminal.
 Say: TypeAlias = Callable[[str], None]
 
 
 class Kind(StrEnum):
-    """How a cost is shown.
+    """The unit in which a cost is shown.
 
-    Calls per second, the time one call takes, the bytes one thing takes, or the share of one processor.
+    Calls per second, time per call, bytes per item, or the share of one processor.
     """
 
     RATE = "rate"
@@ -25,9 +25,9 @@ class Kind(StrEnum):
 class Row:
     """One contender in one comparison.
 
-    `cost` is what one call takes, in seconds (or in bytes, or in seconds of a processor per second), None
-    where there is none and the note says why. `ratio` says how many times as much as the reference (Kron)
-    it took, so more than one means that Kron is quicker, or smaller.
+    `cost` is per call, in seconds (or in bytes, or in processor seconds per second), None if it is missing
+    and the note has the reason. `ratio` is the cost divided by that of the reference (Kron), so more than
+    one means that Kron is faster, or smaller.
     """
 
     title: str
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """One line of the targets: what was wanted and what was measured; `met` is None if nothing was."""
+    """One target with its measurement; `met` is None if it was not measured."""
 
     what: str
     wanted: str
@@ -51,7 +51,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """All that one part of the benchmark found."""
+    """The results of one part of the benchmark."""
 
     rows: tuple[Row, ...]
     goals: tuple[Goal, ...]
@@ -66,7 +66,7 @@ UNITS: Mapping[Kind, tuple[tuple[float, str], ...]] = {
 
 
 def shown(kind: Kind, cost: float | None) -> str:
-    """Write a cost for people, in the unit that fits."""
+    """Format a cost for people, in a suitable unit."""
     if cost is None:
         return "-"
     return _scaled(1 / cost if kind is Kind.RATE else cost, UNITS[kind])

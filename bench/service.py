@@ -1,4 +1,4 @@
-"""The service part: a real `kron serve`, asked over HTTP, that sends its starts to a receiver beside it."""
+"""The service part: a real `kron serve`, called over HTTP, that sends its starts to a receiver."""
 
 import resource
 from collections.abc import Callable, Iterator, Sequence
@@ -28,16 +28,16 @@ DUE, LATE, ASKED = "due at one instant, sent over HTTP", "lateness over HTTP", "
 STORES = {SQLITE: "SQLite", POSTGRES: "PostgreSQL"}
 # 100,000 in ten seconds; half of the starts within 50 ms and all but one of a hundred within 250 ms.
 LEAST_BULK, MOST_LATE, MOST_BYTES = 10_000, {"p50": 0.050, "p99": 0.250}, 300e6
-# Sent in each second of a burst, and what all but one of a hundred answers of the API take meanwhile.
+# Starts per second of a burst, and the 99th percentile of the API's response time during it.
 LEAST_SENT, MOST_ASKED = 2_000, 0.250
 LOOK_S, LEAST_ANSWERS = 0.05, 2
-# As it is shipped; tests look more often.
+# The default; tests poll more often.
 TICK_MS = str(Settings().tick_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is asked."""
+    """The workload."""
 
     upserts: int
     bulk: int
@@ -56,12 +56,12 @@ QUICK = Size(upserts=300, bulk=10_000, due=2_000, shared=2_000, late=20, late_s=
 
 
 def run(say: Say, *, quick: bool) -> Findings:
-    """Measure everything the service does."""
+    """Measure the service."""
     return measure(say, QUICK if quick else FULL)
 
 
 def measure(say: Say, size: Size) -> Findings:
-    """Measure everything in a given size, each with a server and a store of its own."""
+    """Measure everything in a given size, each with a separate server and store."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     rows: list[Row] = []
     with postgres_server() as empty:
@@ -92,7 +92,7 @@ def _measured(part: Part, place: str, size: Size, empty: Callable[[], str]) -> l
 
 
 def _tried(work: Callable[[], list[Row]], title: str) -> list[Row]:
-    """Measure, or say why not: without PostgreSQL there are the other rows."""
+    """Measure, or return why not, so that other rows remain without PostgreSQL."""
     try:
         return work()
     except (ImportError, TooSlowError) as error:
@@ -122,7 +122,7 @@ def _bulk(client: httpx.Client, _pid: int, size: Size, on: str) -> list[Row]:
 
 
 def _due(client: httpx.Client, _pid: int, size: Size, on: str) -> list[Row]:
-    """Measure a burst, and how the API answers meanwhile."""
+    """Measure a burst, and the response times of the API during it."""
     with receiving() as receiver:
         instant = ready(client, size.due, receiver.url).timestamp()
         due = rfc3339(int(instant))
@@ -140,7 +140,7 @@ def _due(client: httpx.Client, _pid: int, size: Size, on: str) -> list[Row]:
 
 
 def _answers(client: httpx.Client, have_all_come: Callable[[], bool]) -> Iterator[float]:
-    """Ask for a schedule again and again until all starts have come; yield what each answer took."""
+    """Request a schedule repeatedly until all starts have arrived; yield each response time."""
     until, number = perf_counter() + MAX_S, 0
     while number < LEAST_ANSWERS or (not have_all_come() and perf_counter() < until):
         begin, number = perf_counter(), number + 1
@@ -183,7 +183,7 @@ def _idle(client: httpx.Client, pid: int, size: Size, on: str) -> list[Row]:
 
 
 def _processor_s(pid: int) -> float:
-    """Return the seconds of processor time a process has had."""
+    """Return the processor time of a process, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 

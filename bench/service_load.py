@@ -1,4 +1,4 @@
-"""Loading the service: schedules in one request, also so many that all are due at one instant."""
+"""Loading the service: schedules in one request, and schedules that are all due at one instant."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from time import perf_counter, time
 
 import httpx
 
-# How long to wait for the last start or answer, in seconds.
+# The timeout for the last start or response, in seconds.
 MAX_S = 600.0
 MAX_TRIES = 4
 WORK = {"workflow_id": "bench", "version": 1, "user_id": "bench", "timezone": "UTC"}
@@ -17,7 +17,7 @@ class TooSlowError(Exception):
 
 
 def load(client: httpx.Client, count: int, **fields: object) -> float:
-    """Load so many schedules; return the seconds it took."""
+    """Load a number of schedules; return the seconds it took."""
     lines = "".join(json.dumps({**WORK, **fields, "schedule_id": f"b{n}"}) + "\n" for n in range(count))
     begin = perf_counter()
     client.post("/schedules/bulk", content=lines.encode(), timeout=MAX_S).raise_for_status()
@@ -25,7 +25,7 @@ def load(client: httpx.Client, count: int, **fields: object) -> float:
 
 
 def ready(client: httpx.Client, count: int, url: str, *, spare_s: float = 0.5) -> datetime:
-    """Load schedules that are due at one instant; where it came too soon, once more with more time."""
+    """Load schedules that are due at one instant; if it came too early, retry with more time."""
     for number in range(MAX_TRIES):
         ahead = timedelta(seconds=spare_s + (2.5 + count / 5_000) * 2**number)
         instant = (datetime.now(UTC) + ahead).replace(microsecond=0)

@@ -1,4 +1,4 @@
-"""Workers of the service that share one PostgreSQL: real `kron worker` processes that send over HTTP."""
+"""Workers that share one PostgreSQL: real `kron worker` processes that send over HTTP."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,21 +21,21 @@ from tests.service.server import process, serving
 ONE, TWO = "one kron worker", "two kron workers"
 CREWS = {TWO: 2, ONE: 1}
 LEAST_RATIO = 1.5
-# How long executors take to answer. Where they take no time, the processors of the machine are the limit.
+# The response times of executors. If they respond at once, the machine's processors are the limit.
 DELAYS = {"executors that answer after 50 ms": 0.05, "executors that answer at once": 0.0}
-# How long leases last, and how long what has loaded the schedules may take to end.
+# The lease TTL, and the time for the loading server to stop.
 LEASE_MS, END_S = 3_000, 2.0
 LOOK_S = 0.05
 SHARES = "SELECT count(*) FROM leases WHERE owner IS NOT NULL GROUP BY namespace, owner"
 
 
 def title_of(delay: str) -> str:
-    """Return how a comparison is called."""
+    """Return the title of a comparison."""
     return f"due at one instant, workers that share, {delay}"
 
 
 def rows_of(empty: Callable[[], str], count: int, delays: Mapping[str, float] = DELAYS) -> Iterator[Row]:
-    """Yield how quickly one and two workers start what is due at one instant."""
+    """Yield the rates of one and two workers for a burst."""
     for delay, after_s in delays.items():
         costs = {name: _cost(partial(_burst, empty(), crew, count, after_s)) for name, crew in CREWS.items()}
         for name, cost in costs.items():
@@ -55,7 +55,7 @@ def _cost(work: Callable[[], float]) -> float | None:
 
 
 def _burst(url: str, crew: int, count: int, after_s: float) -> float:
-    """Return the seconds one start takes: until the last has come, divided by all."""
+    """Return the seconds per start: the time to the last start, divided by their number."""
     settings = {"KRON_STORE": url, "KRON_WORKERS": "shared", "KRON_LEASE_MS": str(LEASE_MS)}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
@@ -63,7 +63,7 @@ def _burst(url: str, crew: int, count: int, after_s: float) -> float:
         for _ in range(crew):
             stack.enter_context(process("worker", folder=folder, **settings))
         _wait_for_shares(url, crew)
-        # One that would look after everything gets nothing while others share it: it only loads.
+        # A server that would own all shards gets none while others share them: it only loads.
         with serving(folder, **settings | {"KRON_WORKERS": "leader"}) as (client, server):
             instant = ready(client, count, receiver.url, spare_s=END_S).timestamp()
             server.signal(SIGTERM)
@@ -73,7 +73,7 @@ def _burst(url: str, crew: int, count: int, after_s: float) -> float:
 
 
 def _wait_for_shares(url: str, crew: int) -> None:
-    """Wait until each worker has an even share."""
+    """Wait until each worker has an even share of the shards."""
     until = time() + MAX_S
     with psycopg.connect(url, autocommit=True) as connection:
         while sorted(_shares(connection)) != [SHARDS // crew] * crew:
@@ -86,12 +86,12 @@ def _shares(connection: psycopg.Connection[tuple[int]]) -> list[int]:
     try:
         return [number for (number,) in connection.execute(SHARES)]
     except psycopg.errors.UndefinedTable:
-        # Nobody has begun yet.
+        # No worker has started yet.
         return []
 
 
 def _last(receiver: Receiver, due: str, count: int) -> float:
-    """Return when the last start came."""
+    """Return the time of the last start."""
     until = time() + MAX_S
     while receiver.number(due) < count:
         if time() > until:

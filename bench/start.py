@@ -1,4 +1,4 @@
-"""Cold starts: how long a new process takes to import Kron, or to run `kron next`."""
+"""Cold starts: the time for a new process to import Kron, or to run `kron next`."""
 
 import subprocess
 import sys
@@ -25,18 +25,18 @@ IMPORTS = (
     "import cronstable.cronexpr",
 )
 
-# What a row's details call the time beyond that of starting Python itself.
+# The name of a row's detail: the time beyond starting Python itself.
 BEYOND = "seconds beyond bare Python"
 
-# Far more than any of these takes; a command that hangs must not stop the benchmark.
+# Far longer than any of these takes; a command that hangs must not stop the benchmark.
 MAX_SECONDS = 60
 
 
 def rows(say: Say, *, rounds: int) -> list[Row]:
-    """Measure new processes; the notes say what each takes beyond starting Python itself."""
+    """Measure new processes; the notes have the time beyond starting Python itself."""
     commands = {BARE: [sys.executable, "-c", "pass"]}
     commands |= {code: [sys.executable, "-c", code] for code in IMPORTS}
-    # Not resolved: in a virtual environment python is a link, and the scripts stand beside the link.
+    # Not resolved: in a virtual environment python is a link, and the scripts are beside the link.
     script = Path(sys.executable).with_name("kron")
     if script.exists():
         commands[NEXT] = [str(script), "next", "0 9 * * 1-5"]

@@ -1,4 +1,4 @@
-"""A function for peers that find theirs by name: it notes when it is called."""
+"""A function for peers that need an importable one: it records its calls."""
 
 import asyncio
 from time import perf_counter
@@ -7,12 +7,12 @@ times: list[float] = []
 
 
 async def note() -> None:
-    """Note the moment."""
+    """Record the time of a call."""
     times.append(perf_counter())
 
 
 async def wait_for(count: int, *, most: float) -> None:
-    """Wait until it was called so many times."""
+    """Wait until it was called a number of times."""
     end = perf_counter() + most
     while len(times) < count:
         if perf_counter() > end:

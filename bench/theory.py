@@ -1,4 +1,4 @@
-"""The theory part: how long a trace of a million events takes to be judged."""
+"""The theory part: the time to check a trace of a million events."""
 
 import json
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ DERIVED = "{events} events, {tasks} tasks, pulses derived"
 EVENTS = 1_000_000
 QUICK = 20_000
 TASKS = 100
-# Nobody else has this figure; the goal is Kron's own.
+# No peer has a comparable figure; the goal is absolute.
 MOST_SECONDS = 30.0
 GENEROUS = Witnesses(a=1_000, b=1_000, t_lag=0)
 
 
 def run(say: Say, *, quick: bool) -> Findings:
-    """Judge a lawful trace with Compute events, and one whose pulses the checker computes."""
+    """Check a conforming trace with Compute events, and one whose pulses the checker derives."""
     events = QUICK if quick else EVENTS
     rows = [_measure(say, events, derived=False), _measure(say, events, derived=True)]
     worst = max(row.cost or 0.0 for row in rows)
@@ -41,9 +41,9 @@ def _measure(say: Say, events: int, *, derived: bool) -> Row:
     say(f"{TITLE}: {name}")
     lines = list(trace_lines(events, TASKS, derived=derived))
     with without_collector():
-        # One thread that waits for nothing: its processor time is what it takes on a machine of its own.
+        # One thread that never waits: its processor time is its time on an idle machine.
         begin = process_time()
-        # An iterator, not a list: the trace is judged while it is read, as a file would be.
+        # An iterator, not a list: the trace is judged while it is read, like a file.
         report = check(Trace.from_jsonl(iter(lines)), None if derived else GENEROUS)
         seconds = process_time() - begin
     note = f"{events / seconds / 1000:,.0f} k events/s of processor time; {report.verdict}"
@@ -51,7 +51,7 @@ def _measure(say: Say, events: int, *, derived: bool) -> Row:
 
 
 def trace_lines(events: int, tasks: int, *, derived: bool) -> Iterator[str]:
-    """Yield the header and so many events of a lawful run: every task once a minute, a restart each hour."""
+    """Yield the header and events of a conforming run: every task once a minute, a restart each hour."""
     header: dict[str, object] = {"kron_trace": 1, "unit": "ms"}
     if derived:
         header |= {"derive": ["MinuteStart", "Due", "RetryDue"], "timezone": "UTC", "compute": "none"}

@@ -1,4 +1,4 @@
-"""Fair timing: contenders take turns, and the median of the turns counts."""
+"""Fair timing: contenders run in turn, and the median of the rounds counts."""
 
 import gc
 import re
@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from bench.row import Kind, Row, Say
 
-# A label and the seconds one call cost under it; ALL is the figure that counts.
+# The seconds per call by label; ALL is the main figure.
 Sample: TypeAlias = Mapping[str, float]
 ALL = "all"
 
@@ -20,7 +20,7 @@ _PATH = re.compile(r"(?<![\w*])/[^\s'\",)]+")
 
 @dataclass(slots=True, kw_only=True)
 class Series:
-    """What was measured of one contender; a failure says why there is nothing."""
+    """The measurements of one contender, or the failure that prevented them."""
 
     samples: list[Sample] = field(default_factory=list)
     failure: str | None = None
@@ -28,7 +28,7 @@ class Series:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Keep the garbage collector out of a measurement, as `timeit` does."""
+    """Disable the garbage collector during a measurement, as `timeit` does."""
     gc.collect()
     gc.disable()
     try:
@@ -38,14 +38,14 @@ def without_collector() -> Iterator[None]:
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """Return how long a piece of work takes."""
+    """Return the seconds that a call takes."""
     begin = perf_counter()
     work()
     return perf_counter() - begin
 
 
 def repeated(measure: Callable[[], Sample], *, least: float) -> Sample:
-    """Measure again until that took `least` seconds, so that no single interruption rules; give the means."""
+    """Repeat a measurement for at least `least` seconds, to average out interruptions; return the means."""
     begin = perf_counter()
     samples = [measure()]
     while perf_counter() - begin < least:
@@ -56,7 +56,7 @@ def repeated(measure: Callable[[], Sample], *, least: float) -> Sample:
 def round_robin(
     contenders: Mapping[str, Callable[[], Sample]], *, repetitions: int, say: Say, warm_up: bool = True
 ) -> dict[str, Series]:
-    """Measure all contenders in turn, so that noise hits them alike; the first round may only warm up."""
+    """Measure all contenders in turn, so that noise affects them equally; the first round may be warm-up."""
     series = {name: Series() for name in contenders}
     for repetition in range(0 if warm_up else 1, repetitions + 1):
         say(f"round {repetition} of {repetitions}" if repetition else "warming up")
@@ -71,7 +71,7 @@ def _take_turn(series: Series, measure: Callable[[], Sample], *, counts: bool) -
     try:
         with without_collector():
             sample = measure()
-    except Exception as error:  # noqa: BLE001 (whatever a peer does wrong costs it its row, nothing more)
+    except Exception as error:  # noqa: BLE001 (a failing peer is a missing row)
         series.failure = failure_of(error)
         return
     if counts:
@@ -79,7 +79,7 @@ def _take_turn(series: Series, measure: Callable[[], Sample], *, counts: bool) -
 
 
 def joined(parts: Mapping[str, Series]) -> Series:
-    """Make one series of several that were measured one after the other; all parts weigh the same."""
+    """Combine several series into one; all parts have the same weight."""
     failures = [part.failure for part in parts.values() if part.failure]
     if failures:
         return Series(failure=failures[0])
@@ -89,7 +89,7 @@ def joined(parts: Mapping[str, Series]) -> Series:
 
 
 def failure_of(error: Exception) -> str:
-    """Say in one line, and without paths of this machine, why a contender has no figure."""
+    """Return in one line, without local paths, why a contender has no figure."""
     lines = str(error).splitlines()
     reason = _PATH.sub("...", lines[0]) if lines else "no message"
     return f"failed: {type(error).__name__}: {reason}"
@@ -103,7 +103,7 @@ def rows_of(
     reference: str,
     notes: Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """Turn series into rows; ratios are medians of the ratios within each round."""
+    """Convert series to rows; ratios are medians of the ratios within each round."""
     return [
         _row_of(title, kind, name, found, against=series[reference], note=(notes or {}).get(name, ""))
         for name, found in series.items()

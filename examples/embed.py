@@ -17,7 +17,7 @@ MONDAY = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 class Shop:
-    """What the tasks do: one is quick, one fails now and then, one takes its time."""
+    """The work of the tasks: one is fast, one fails sometimes, one is slow."""
 
     def __init__(self, clock: SimulatedClock | None) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ class Shop:
 
 
 async def a_week(state: str) -> None:
-    """Play a week in a moment, with a power cut in it."""
+    """Simulate a week, with a power cut in it."""
     clock = SimulatedClock(MONDAY)
     shop = Shop(clock)
     scheduler = kron.Scheduler(state, clock=clock, timezone="UTC")

@@ -1,6 +1,6 @@
 """A guided tour of Kron's command line: `make tour`, or `python examples/tour.py`.
 
-Each stop says what to look at, shows a command as you would type it, and runs it.
+Each stop explains a command, shows it as you would type it, and runs it.
 """
 
 import os
@@ -17,7 +17,7 @@ FLEET = os.path.relpath(Path(__file__).with_name("fleet.yaml"))
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One stop of the tour: what to notice, and the command that shows it."""
+    """One stop of the tour: an explanation, and the command."""
 
     title: str
     text: str
@@ -27,29 +27,29 @@ class Stop:
 STOPS = (
     Stop(
         "When does it run?",
-        "A cron expression and a time zone name instants. Here: every working day at nine in Berlin.",
+        "A cron expression and a time zone determine instants. Here: every working day at nine in Berlin.",
         'kron next "0 9 * * 1-5" --tz Europe/Berlin',
     ),
     Stop(
         "A night in spring",
         "On 29 March 2026 Berlin's clocks go from 02:00 to 03:00. A job at 02:30 has no time that day,\n"
-        "and Kron says so instead of leaving you to find out.",
+        "and Kron reports it.",
         'kron next "30 2 * * *" --tz Europe/Berlin --from 2026-03-28 -n 3',
     ),
     Stop(
         "The same night, moved",
-        "If the job must not miss a day, let it run where the gap ends.",
+        "If the job must not miss a day, move it to the end of the gap.",
         'kron next "30 2 * * *" --tz Europe/Berlin --from 2026-03-28 -n 3 --dst-gap next',
     ),
     Stop(
         "A night in autumn",
-        "On 25 October the hour from 02:00 comes twice. Both showings are instants of their own;\n"
+        "On 25 October the hour from 02:00 occurs twice. Both occurrences are periods;\n"
         "--dst-repeat first or last keeps one of them.",
         'kron next "30 2 * * *" --tz Europe/Berlin --from 2026-10-24 -n 4',
     ),
     Stop(
         "The 29th of February",
-        "Rare schedules are answered at once, and those that can never match are refused.",
+        "Rare schedules are computed at once, and those that can never match are rejected.",
         'kron next "0 12 29 2 *" -n 3',
     ),
     Stop(
@@ -59,23 +59,23 @@ STOPS = (
     ),
     Stop(
         "In plain words",
-        "What does it mean, on which days, and which change of the clocks will matter?",
+        "What it means, on which days it runs, and which clock changes affect it.",
         'kron explain "*/20 22-1 1,15 * mon" --tz America/New_York --from 2026-01-01 -n 2',
     ),
     Stop(
-        "What a reviewer would say",
-        "kron lint knows the traps: here a step that is uneven and a day rule that surprises.",
+        "Review",
+        "kron lint finds common mistakes: here an uneven step and a surprising day rule.",
         'kron lint "*/7 * * * *" "0 9 13 * fri"',
     ),
     Stop(
-        "A second of its own",
-        "With a window, each job gets a time of its own in it: seeded, so it stays the same, everywhere.\n"
-        "The whole chain of one decision can be looked at, and recomputed by anybody.",
+        "A window",
+        "With a window, each job gets a time in it from a seed, the same on every machine.\n"
+        "Every step of the decision is shown, and can be recomputed independently.",
         f"kron explain {FLEET} --job prod/file-backup --at 2026-06-01T03:00:00Z --now 2026-06-01T01:00:00Z",
     ),
     Stop(
         "A whole fleet",
-        "What do the windows do for the load? A month of it, in a moment.",
+        "The effect of windows on the load, simulated.",
         f"kron simulate {FLEET} --from 2026-06-01 --days 7",
     ),
     Stop("For machines", "Every listing has --json.", 'kron next "@hourly" -n 1 --json'),
