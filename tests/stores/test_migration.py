@@ -20,6 +20,8 @@ FIRST = Migration(
     1, "first", "CREATE TABLE one (a integer); -- with a ; in a remark\nCREATE TABLE two (b text);"
 )
 SECOND = Migration(2, "second", "INSERT INTO two VALUES ('a;b');\nALTER TABLE one ADD COLUMN c integer")
+# The steps of this program; both databases have the same numbers and names.
+STEPS = steps_of("sqlite")
 BROKEN = Migration(3, "broken", "CREATE TABLE three (c integer);\nINSERT INTO nowhere VALUES (1);")
 Make = Callable[[list[Migration]], Schema]
 
@@ -154,31 +156,35 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_a_database_is_migrated_step_by_step(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["migrate", url, "--status"]) == NO
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert shown == [["1", "engine", "not", "applied"], ["2", "service", "not", "applied"]]
+    assert shown == [[str(step.number), step.name, "not", "applied"] for step in STEPS]
     assert run(["migrate", url, "--dry-run"]) == GOOD
-    assert capsys.readouterr().out == "would apply 1 engine\nwould apply 2 service\n"
+    assert capsys.readouterr().out == "".join(f"would apply {step.number} {step.name}\n" for step in STEPS)
     assert run(["migrate", url]) == GOOD
-    assert capsys.readouterr().out == "applied 1 engine\napplied 2 service\n"
+    assert capsys.readouterr().out == "".join(f"applied {step.number} {step.name}\n" for step in STEPS)
     assert run(["migrate", url]) == GOOD
-    assert capsys.readouterr().out == "nothing to do: the tables are at step 2\n"
+    assert capsys.readouterr().out == f"nothing to do: the tables are at step {len(STEPS)}\n"
     assert run(["migrate", url, "--status"]) == GOOD
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [(number, name) for number, name, _ in shown] == [("1", "engine"), ("2", "service")]
+    assert [(int(number), name) for number, name, _ in shown] == [(step.number, step.name) for step in STEPS]
     assert all(at.endswith("Z") for _, _, at in shown)
 
 
 def test_machines_read_the_same(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["migrate", url, "--dry-run", "--json"]) == GOOD
     would = json.loads(capsys.readouterr().out)
-    steps = [{"number": 1, "name": "engine"}, {"number": 2, "name": "service"}]
-    assert would == {"newest": 2, "dry_run": True, "steps": steps}
+    steps = [{"number": step.number, "name": step.name} for step in STEPS]
+    assert would == {"newest": len(STEPS), "dry_run": True, "steps": steps}
     assert run(["migrate", url, "--status", "--json"]) == NO
     status = json.loads(capsys.readouterr().out)
-    assert status == {"at": 0, "newest": 2, "steps": [{**step, "applied_at": None} for step in steps]}
+    assert status == {
+        "at": 0,
+        "newest": len(STEPS),
+        "steps": [{**step, "applied_at": None} for step in steps],
+    }
     assert run(["migrate", url, "--json"]) == GOOD
     assert json.loads(capsys.readouterr().out) == {**would, "dry_run": False}
     assert run(["migrate", url, "--status", "--json"]) == GOOD
-    assert json.loads(capsys.readouterr().out)["at"] == 2
+    assert json.loads(capsys.readouterr().out)["at"] == len(STEPS)
 
 
 def test_a_question_makes_no_file(tmp_path: Path) -> None:
@@ -191,12 +197,14 @@ def test_a_newer_database_is_refused_in_one_line(tmp_path: Path, capsys: pytest.
     path = tmp_path / "kron.db"
     assert run(["migrate", f"sqlite:///{path}"]) == GOOD
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("INSERT INTO kron_migrations (number, name, checksum) VALUES (3, 'b', 'c')")
+        newer = (len(STEPS) + 1, "b", "c")
+        connection.execute("INSERT INTO kron_migrations (number, name, checksum) VALUES (?, ?, ?)", newer)
         connection.commit()
     capsys.readouterr()
     for option in ([], ["--status"], ["--dry-run"]):
         assert run(["migrate", f"sqlite:///{path}", *option]) == BAD
-        complaint = "kron: The database is at migration 3 and this program knows only 2: use a newer Kron\n"
+        versions = f"at migration {len(STEPS) + 1} and this program knows only {len(STEPS)}"
+        complaint = f"kron: The database is {versions}: use a newer Kron\n"
         assert capsys.readouterr().err == complaint
 
 

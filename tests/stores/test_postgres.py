@@ -474,10 +474,12 @@ async def test_many_workers_may_meet_an_empty_database_at_once(open_store: Open)
 
 async def test_tables_that_others_use_are_not_changed_without_being_asked(postgres_url: str) -> None:
     await PostgresSchema(postgres_url).prepare()
-    newer = PostgresSchema(
-        postgres_url, [*steps_of("postgres"), Migration(3, "more", "CREATE TABLE more ()")]
-    )
-    with pytest.raises(StoreError, match="at migration 2 and this program needs 3: run kron migrate"):
+    steps = steps_of("postgres")
+    at = len(steps)
+    newer = PostgresSchema(postgres_url, [*steps, Migration(at + 1, "more", "CREATE TABLE more ()")])
+    with pytest.raises(
+        StoreError, match=f"at migration {at} and this program needs {at + 1}: run kron migrate"
+    ):
         await newer.prepare()
     assert [step.name for step in await newer.forward()] == ["more"]
     await newer.prepare()
@@ -486,10 +488,11 @@ async def test_tables_that_others_use_are_not_changed_without_being_asked(postgr
 async def test_a_worker_goes_on_while_the_tables_are_one_step_ahead(
     open_store: Open, postgres_url: str
 ) -> None:
-    steps = [*steps_of("postgres"), Migration(3, "more", "ALTER TABLE schedules ADD COLUMN more text")]
+    steps = steps_of("postgres")
+    steps.append(Migration(len(steps) + 1, "more", "ALTER TABLE schedules ADD COLUMN more text"))
     await PostgresSchema(postgres_url, steps).forward()
     await stored(open_store(), a_job())
-    steps.append(Migration(4, "yet more", "ALTER TABLE schedules ADD COLUMN yet_more text"))
+    steps.append(Migration(len(steps) + 1, "yet more", "ALTER TABLE schedules ADD COLUMN yet_more text"))
     await PostgresSchema(postgres_url, steps).forward()
     with pytest.raises(StoreError, match="use a newer Kron"):
         await open_store().cases(SPACE)
