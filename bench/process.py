@@ -12,13 +12,14 @@ from tempfile import TemporaryDirectory
 from bench.goal import at_least
 from bench.row import Findings, Goal, Kind, Row, Say
 from bench.timing import ALL, Sample, round_robin, rows_of, seconds_of
+from kron.app.launchers import read_launcher
 from kron.clocks.system import SystemClock
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus, key_of
 from kron.core.plan.report import RunEvent, RunReport
 from kron.launchers.backoff import Backoff
 from kron.launchers.process.launcher import ProcessLauncher
-from kron.launchers.spec import launcher_text_of, read_launcher
+from kron.launchers.spec import launcher_text_of
 from kron.ports import Launch
 
 QUIET = "host processes started, a line of output each"
@@ -103,7 +104,7 @@ async def _start_all(launches: Sequence[Launch], folder: Path, size: int) -> Non
         SystemClock(),
         folder,
         max_processes=AT_ONCE,
-        backoff=Backoff(tries=1, first=timedelta(0)),
+        backoff=Backoff(max_attempts=1, first_delay=timedelta(0)),
         on_output=lambda _run, output: sizes.append(len(output)),
     )
     for launch in launches:

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.errors import InputError
-from kron.launchers.backoff import LEAST_SHARE, Backoff, pause, share_of
+from kron.launchers.backoff import MIN_SHARE, Backoff, share_of, sleep_for
 from kron.testing.clock import SimulatedClock
 from tests.strategies import law
 
-BACKOFF = Backoff(tries=5, first=timedelta(seconds=1), most=timedelta(seconds=5))
+BACKOFF = Backoff(max_attempts=5, first_delay=timedelta(seconds=1), max_delay=timedelta(seconds=5))
 
 
 def test_waits_double_up_to_the_bound_and_then_end() -> None:
-    waits = [BACKOFF.wait_of("key", failed) for failed in range(1, 7)]
+    waits = [BACKOFF.delay_after("key", failed) for failed in range(1, 7)]
     assert waits[4:] == [None, None]
     for wait, whole in zip(waits[:4], (1, 2, 4, 5), strict=True):
         assert wait is not None
-        assert LEAST_SHARE * whole <= wait <= whole
+        assert MIN_SHARE * whole <= wait <= whole
 
 
 @law(100)
@@ -33,12 +33,14 @@ def test_waits_double_up_to_the_bound_and_then_end() -> None:
 )
 def test_no_wait_is_longer_than_the_bound(key: str, failed: int, asked: float, first: int, more: int) -> None:
     backoff = Backoff(
-        tries=3_000, first=timedelta(milliseconds=first), most=timedelta(milliseconds=first + more)
+        max_attempts=3_000,
+        first_delay=timedelta(milliseconds=first),
+        max_delay=timedelta(milliseconds=first + more),
     )
-    wait = backoff.wait_of(key, failed, asked=asked)
+    wait = backoff.delay_after(key, failed, requested_s=asked)
     assert wait is not None
-    assert min(asked, backoff.most.total_seconds()) <= wait <= backoff.most.total_seconds()
-    assert wait == backoff.wait_of(key, failed, asked=asked)
+    assert min(asked, backoff.max_delay.total_seconds()) <= wait <= backoff.max_delay.total_seconds()
+    assert wait == backoff.delay_after(key, failed, requested_s=asked)
 
 
 def test_shares_are_spread_and_for_ever_the_same() -> None:
@@ -52,9 +54,9 @@ def test_shares_are_spread_and_for_ever_the_same() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"tries": 0}, id="never"),
-        pytest.param({"first": timedelta(seconds=-1)}, id="negative"),
-        pytest.param({"first": timedelta(hours=1)}, id="longer than the longest"),
+        pytest.param({"max_attempts": 0}, id="never"),
+        pytest.param({"first_delay": timedelta(seconds=-1)}, id="negative"),
+        pytest.param({"first_delay": timedelta(hours=1)}, id="longer than the longest"),
     ],
 )
 def test_what_would_not_end_is_refused(options: dict[str, object]) -> None:
@@ -65,7 +67,7 @@ def test_what_would_not_end_is_refused(options: dict[str, object]) -> None:
 @pytest.mark.parametrize("jump", [timedelta(hours=-3), timedelta(hours=3)], ids=["back", "forwards"])
 async def test_a_pause_lasts_as_long_whatever_the_wall_clock_does(jump: timedelta) -> None:
     clock = SimulatedClock(datetime(2026, 3, 1, 12, tzinfo=UTC))
-    task = asyncio.create_task(pause(clock, 60))
+    task = asyncio.create_task(sleep_for(clock, 60))
     await clock.advance_to(clock.now() + timedelta(seconds=20))
     clock.jump_to(clock.now() + jump)
     await clock.advance_to(clock.now() + timedelta(seconds=39))

@@ -10,7 +10,7 @@ from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
 from kron.core.plan.report import LeaseStatus, RunEvent
 from kron.launchers.callback import CallbackLauncher
-from kron.launchers.report import MAX_ERROR, tidy
+from kron.launchers.launch import MAX_ERROR, tidy
 from kron.ports import Launch
 from tests.launchers.ear import Ear, a_launch
 
@@ -319,5 +319,5 @@ def test_a_call_that_ends_the_program_has_ended() -> None:
     with pytest.raises(SystemExit):
         asyncio.run(main())
     assert [(report.happened, report.error) for report in ear.reports] == [
-        (RunEvent.FAILED, "the call was broken off")
+        (RunEvent.FAILED, "the call was aborted")
     ]

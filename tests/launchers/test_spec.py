@@ -7,18 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kron.app.launchers import read_launcher, settings_of
 from kron.core.errors import InputError
+from kron.launchers.callback import CallbackSettings
+from kron.launchers.http.spec import HttpSettings
+from kron.launchers.process.spec import ProcessSettings
 from kron.launchers.spec import (
     MAX_TEXT,
-    CallbackSettings,
-    HttpSettings,
     InvalidLauncherError,
-    ProcessSettings,
-    Settings,
+    LauncherSettings,
     launcher_kind_of,
     launcher_text_of,
-    read_launcher,
-    settings_of,
 )
 from tests.strategies import law
 
@@ -37,7 +36,7 @@ URL = "https://example.com/start"
         ),
         pytest.param(
             {"kind": "process", "command": "echo $HOME | wc"},
-            ProcessSettings(command=("echo $HOME | wc",), shell=True),
+            ProcessSettings(command="echo $HOME | wc"),
             "process",
             id="process, a text for the shell",
         ),
@@ -113,7 +112,9 @@ URL = "https://example.com/start"
         ),
     ],
 )
-def test_what_is_right_is_read_stored_and_read_again(value: object, expected: Settings, kind: str) -> None:
+def test_what_is_right_is_read_stored_and_read_again(
+    value: object, expected: LauncherSettings, kind: str
+) -> None:
     settings = read_launcher(value)
     assert settings == expected
     assert launcher_kind_of(settings) == kind
@@ -154,8 +155,10 @@ def http(**fields: object) -> dict[str, object]:
         pytest.param(process(command=["\ud800"]), "launcher.command", "valid Unicode", id="half a character"),
         pytest.param(process(env=["A=1"]), "launcher.env", "must be an object of texts", id="env is a list"),
         pytest.param(process(env={"A": 1}), "launcher.env", "must be a text", id="env has numbers"),
-        pytest.param(process(env={"A=B": "1"}), "launcher.env", "no name of a variable", id="= in a name"),
-        pytest.param(process(env={"": "1"}), "launcher.env", "no name of a variable", id="empty name"),
+        pytest.param(
+            process(env={"A=B": "1"}), "launcher.env", "not the name of a variable", id="= in a name"
+        ),
+        pytest.param(process(env={"": "1"}), "launcher.env", "not the name of a variable", id="empty name"),
         pytest.param(
             process(env={"KRON_ATTEMPT": "1"}), "launcher.env", "only Kron sets", id="our own variable"
         ),
@@ -187,7 +190,7 @@ def http(**fields: object) -> dict[str, object]:
             http(headers={"A": "b\r\nC: d"}), "launcher.headers", "printable", id="header injection"
         ),
         pytest.param(
-            http(headers={"A b": "c"}), "launcher.headers", "no name of a header", id="space in a header"
+            http(headers={"A b": "c"}), "launcher.headers", "not the name of a header", id="space in a header"
         ),
         pytest.param(http(headers={"A": "b", "a": "c"}), "launcher.headers", "twice", id="header twice"),
         pytest.param(

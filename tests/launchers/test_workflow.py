@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from kron.app.launchers import read_launcher
 from kron.clocks.system import SystemClock
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import RunEvent
 from kron.core.workflow import WorkflowRecord, WorkflowVersion
 from kron.launchers.process.launcher import ProcessLauncher
-from kron.launchers.spec import read_launcher
 from kron.launchers.workflow import WorkflowLauncher
 from kron.ports import Launch
 from kron.stores.sqlite.workflow import SqliteWorkflows
@@ -175,6 +175,6 @@ async def test_much_that_was_loaded_is_not_remembered_for_ever(tmp_path: Path) -
         ready = await launcher.ready(a_workflow(version=version))
         assert ready.payload is not None
         assert f'"version": {version}' in ready.payload.document
-        assert launcher.remembered <= 16 << 20
+        assert launcher.cached_bytes <= 16 << 20
     await launcher.close()
     await workflows.close()

@@ -764,7 +764,7 @@ async def test_a_retry_of_a_job_that_was_set_aside_does_not_come_up_again(rig: R
 
 
 async def test_a_launcher_that_raises_is_a_launch_that_failed(rig: Rig) -> None:
-    def refuse(launch: Launch, hear: object) -> None:
+    def refuse(launch: Launch, sink: object) -> None:
         raise OSError("no more processes")
 
     rig.launcher.start = refuse  # type: ignore[method-assign]

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+from kron.app.launchers import traits_by_kind
 from kron.core.plan.record import RunRecord
-from kron.fronts.service.launcher_traits import TRAITS
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.schedule_spec import Rules
 from kron.ports import Launcher, Store
@@ -27,7 +27,7 @@ class Office:
         self.clock = SimulatedClock(NOON + timedelta(milliseconds=1))
         self.store = store
         self.launchers: dict[str, ScriptedLauncher] = {
-            kind: ScriptedLauncher(self.clock, traits=traits) for kind, traits in TRAITS.items()
+            kind: ScriptedLauncher(self.clock, traits=traits) for kind, traits in traits_by_kind().items()
         }
         launchers: dict[str, Launcher] = dict(self.launchers)
         self.engine = Engine(

@@ -201,7 +201,7 @@ def test_without_names_in_the_settings_no_task_is_allowed_and_one_stored_before_
         client.post("/schedules/report/run")
         wait_for(lambda: [run for run in runs_of(url, "report") if run.ended_at])
     (ended,) = runs_of(url, "report")
-    assert (ended.result, str(ended.error).partition(": ")[2]) == (
+    assert (ended.result, str(ended.error).rpartition(": ")[2]) == (
         "launch_failed",
         "is not among the tasks the settings allow (allowed_tasks)",
     )

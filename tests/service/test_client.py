@@ -14,7 +14,7 @@ from kron.core.plan.query import JobFilter
 from kron.core.plan.record import RunKind, request_key_of
 from kron.fronts.service.app import app_of
 from kron.fronts.service.client import BackfillRange, LocalClient, PageRequest, ServiceClient
-from kron.fronts.service.http_client import HttpClient, ServerError
+from kron.fronts.service.http_client import RemoteClient, ServerError
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.runs import Feedback
 from kron.fronts.service.settings import Settings
@@ -49,7 +49,7 @@ class Served(NamedTuple):
 
     exchange: Exchange
     clock: SimulatedClock
-    desk: HttpClient
+    desk: RemoteClient
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def served() -> Iterator[Served]:
     try:
         wait_for(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Served(store, clock, HttpClient(f"http://127.0.0.1:{port}"))
+        yield Served(store, clock, RemoteClient(f"http://127.0.0.1:{port}"))
     finally:
         server.should_exit = True
         thread.join()
@@ -269,7 +269,7 @@ async def test_what_is_wrong_with_a_schedule_is_the_same_in_the_program_and_over
 
 async def test_a_token_is_sent_and_what_is_no_service_is_said() -> None:
     with executing() as executor:
-        desk = HttpClient(executor.url, token="s3cret")
+        desk = RemoteClient(executor.url, token="s3cret")
         with pytest.raises(ServerError, match="202 and no JSON object") as refused:
             await desk.run("x")
         assert "s3cret" not in str(refused.value)
@@ -281,4 +281,4 @@ async def test_a_token_is_sent_and_what_is_no_service_is_said() -> None:
 @pytest.mark.parametrize("server", ["127.0.0.1:80", "ftp://h", "http://", "http://h?x=1", "http://h:x"])
 def test_an_address_that_is_none_is_refused(server: str) -> None:
     with pytest.raises(KronError, match="Invalid server"):
-        HttpClient(server)
+        RemoteClient(server)

@@ -235,7 +235,7 @@ def test_a_run_by_hand_is_asked_for_once(client: httpx.Client) -> None:
     wait_for(ended)
     (run, _) = client.get("/schedules/by-hand/runs").json()["runs"]
     # No launcher was named, so it is a workflow's run, and the settings name no executor.
-    said = "Nobody runs workflows here: the setting executor names none"
+    said = "No executor is configured for workflows: set executor"
     assert (run["result"], run["error"]) == ("launch_failed", said)
 
 

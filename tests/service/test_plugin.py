@@ -93,7 +93,7 @@ def test_without_the_package_its_kind_is_unknown(tmp_path: Path) -> None:
 
 def test_nothing_is_loaded_before_it_is_asked_for(variables: dict[str, str], tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom kron.launchers.spec import read_launcher\n"
+        "import sys\nfrom kron.app.launchers import read_launcher\n"
         "read_launcher({'kind': 'http', 'url': 'http://h/'})\nprint('kron_queue' in sys.modules)\n"
         "read_launcher({'kind': 'queue', 'queue': 'a'})\nprint('kron_queue' in sys.modules)"
     )

@@ -21,7 +21,9 @@ from kron.fronts.service.errors import (
 from kron.fronts.service.runs import Feedback, run_now, runs_page, take_feedback, why
 from kron.fronts.service.schedule_spec import SCHEDULE, Rules, parse_schedule_spec
 from kron.launchers.http.egress import egress_policy_of
-from kron.launchers.spec import launcher_text_of
+from kron.launchers.http.spec import HttpOptions
+from kron.launchers.process.spec import ProcessOptions
+from kron.launchers.spec import LauncherConfig, launcher_text_of
 from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Step
@@ -214,8 +216,12 @@ async def test_what_is_usual_and_what_is_allowed_is_the_operators_choice(store: 
         lookahead_ms=1_000,
         launcher={"kind": "http", "url": "http://127.0.0.1:9/start"},
         timezones=frozenset({"UTC"}),
-        commands=frozenset({"/bin/true"}),
-        hosts=egress_policy_of(["example.com"]),
+        launchers=LauncherConfig(
+            (
+                ProcessOptions(allowed_commands=frozenset({"/bin/true"})),
+                HttpOptions(egress=egress_policy_of(["example.com"])),
+            )
+        ),
     )
     async with office_on(store, rules) as office:
         await office.registrar.upsert_schedule(office.registrar.read_spec(HOURLY))

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from kron.app.launchers import traits_by_kind
 from kron.core.plan.record import RunRecord
 from kron.core.time.instant import EPOCH
 from kron.fronts.service.auth.principal import present_request
-from kron.fronts.service.launcher_traits import TRAITS
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.runs import run_now
 from kron.ports import Launcher, Store
@@ -86,7 +86,9 @@ class Rig:
             kind="memory",
             current_request=present_request,
         )
-        self.scripted = {kind: ScriptedLauncher(self.clock, traits=traits) for kind, traits in TRAITS.items()}
+        self.scripted = {
+            kind: ScriptedLauncher(self.clock, traits=traits) for kind, traits in traits_by_kind().items()
+        }
         launchers: Mapping[str, Launcher] = {
             kind: self.panel.measured(kind, launcher) for kind, launcher in self.scripted.items()
         }

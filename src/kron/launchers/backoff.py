@@ -1,4 +1,4 @@
-"""Trying again: waits that grow up to a bound, spread by a share that comes from the key, not from chance."""
+"""Retries: delays that double up to a bound, with jitter derived from the key instead of from chance."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -7,38 +7,40 @@ from hashlib import sha256
 from kron.core.errors import InvalidOptionError
 from kron.ports import Clock
 
-# The least share of a wait that is waited; the rest is spread so that not all come back at one instant.
-LEAST_SHARE = 0.5
-# More doublings than any sensible bound needs; beyond them the longest wait holds anyway.
+# The least part of a delay; the rest is jitter, so that retries do not arrive at the same instant.
+MIN_SHARE = 0.5
+# More doublings than any sensible bound needs; the longest delay applies beyond them.
 MAX_DOUBLINGS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """How often something is tried, and how long the waits between are: doubled each time, up to `most`."""
+    """How often an operation is tried, and the delays between: doubled each time, up to `max_delay`."""
 
-    tries: int = 5
-    first: timedelta = timedelta(milliseconds=200)
-    most: timedelta = timedelta(seconds=10)
+    max_attempts: int = 5
+    first_delay: timedelta = timedelta(milliseconds=200)
+    max_delay: timedelta = timedelta(seconds=10)
 
     def __post_init__(self) -> None:
-        """Check that it ends, and that no wait is negative."""
-        if self.tries < 1:
-            raise InvalidOptionError(option="tries", value=self.tries, reason="must be at least 1")
-        if not timedelta(0) <= self.first <= self.most:
-            raise InvalidOptionError(option="first", value=self.first, reason="must lie between 0 and most")
+        """Check that the retries end, and that no delay is negative."""
+        if self.max_attempts < 1:
+            reason = "must be at least 1"
+            raise InvalidOptionError(option="max_attempts", value=self.max_attempts, reason=reason)
+        if not timedelta(0) <= self.first_delay <= self.max_delay:
+            reason = "must lie between 0 and max_delay"
+            raise InvalidOptionError(option="first_delay", value=self.first_delay, reason=reason)
 
-    def wait_of(self, key: str, failed: int, *, asked: float = 0.0) -> float | None:
-        """Return the seconds to wait after so many failures, or None when it is not tried again.
+    def delay_after(self, key: str, failures: int, *, requested_s: float = 0.0) -> float | None:
+        """Return the seconds before the next attempt, or None when there is none.
 
-        `asked` is how long the other side wishes to be left alone; it gets that, within the bound.
+        `requested_s` is a delay the server asks for; it is honoured within the bound.
         """
-        if failed >= self.tries:
+        if failures >= self.max_attempts:
             return None
-        most = self.most.total_seconds()
-        whole = min(most, self.first.total_seconds() * float(2 ** min(failed - 1, MAX_DOUBLINGS)))
-        spread = whole * (LEAST_SHARE + (1 - LEAST_SHARE) * share_of(key, failed))
-        return min(most, max(spread, asked))
+        longest = self.max_delay.total_seconds()
+        whole = min(longest, self.first_delay.total_seconds() * float(2 ** min(failures - 1, MAX_DOUBLINGS)))
+        jittered = whole * (MIN_SHARE + (1 - MIN_SHARE) * share_of(key, failures))
+        return min(longest, max(jittered, requested_s))
 
 
 def share_of(key: str, number: int) -> float:
@@ -47,10 +49,10 @@ def share_of(key: str, number: int) -> float:
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
 
 
-async def pause(clock: Clock, seconds: float) -> None:
-    """Wait for a while that no change of the wall clock makes longer or shorter."""
+async def sleep_for(clock: Clock, seconds: float) -> None:
+    """Sleep for a time that no change of the wall clock makes longer or shorter."""
     until = clock.monotonic() + seconds
-    # A sleep may end early but each one passes time, so this ends with the while itself.
+    # A sleep may end early, but each one passes some time.
     while (left := until - clock.monotonic()) > 0:
         # Never less than a millisecond: a remainder too small for the wall clock must not spin.
         await clock.sleep_until(clock.now() + timedelta(seconds=max(left, 0.001)))

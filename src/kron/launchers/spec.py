@@ -1,49 +1,33 @@
-"""A schedule's launcher object: which kind of launcher starts the job, and with which settings."""
+"""Launcher kinds and their settings: the types every kind of launcher is made of.
+
+A schedule's launcher object has a `kind` and the fields of that kind. Each kind declares them once, as a
+frozen dataclass with a field table, in its own folder; `kron.app.launchers` is the registry of all kinds.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TypeAlias
-from urllib.parse import urlsplit
+from typing import ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from kron.core.errors import InputError, Problem
-from kron.core.job.fields import FieldReader, optional, parse_bool, parse_text, parse_utf8, refuse, suggestion
-from kron.core.time.duration import format_duration, parse_duration
-from kron.launchers.celery.spec import CELERY_FIELDS, CelerySettings, read_celery
-from kron.launchers.plugin.spec import PluginSettings, plugin_kinds, read_plugin
+from kron.core.job.fields import FieldReader, optional, parse_utf8, refuse
+from kron.core.job.table import FieldTable, Schema, ValueType, object_schema, row, table_of
+from kron.core.plan.report import Traits
+from kron.ports import Clock, Launcher
 
-# What is kept of a process's output: by default, and the bounds of what may be asked for.
-MAX_OUTPUT, LEAST_OUTPUT, MOST_OUTPUT = 65_536, 1_024, 16 * 1024 * 1024
-# The bounds of how long one request may take.
-LEAST_TIMEOUT, MOST_TIMEOUT = timedelta(milliseconds=10), timedelta(hours=1)
-# The largest launcher object, as text: it is read from the store with every job that is due.
+# The largest launcher object, as text: the store returns it with every due job.
 MAX_TEXT = 65_536
-# How many different launcher objects are remembered in their checked form.
-MAX_REMEMBERED = 4_096
-# Variables and headers that say which execution it is; nobody else may set them.
-OWN_PREFIX = "KRON_"
-OWN_HEADERS = frozenset(
-    {
-        "idempotency-key",
-        "kron-attempt",
-        "kron-fencing-token",
-        "kron-timestamp",
-        "kron-signature",
-        "content-type",
-        "content-length",
-        "host",
-        "accept-encoding",
-        "transfer-encoding",
-        "connection",
-    }
-)
+# How many parsed launcher objects are cached.
+MAX_CACHED = 4_096
+Options = TypeVar("Options")
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
+# The fields that say whose work a job is (SPEC 3: 3); every kind has them.
+WORKFLOW_FIELDS = ("workflow_id", "version", "user_id")
 
 
 class InvalidLauncherError(InputError):
-    """A launcher object is wrong in one or more places, each with its path."""
+    """A launcher object has one or more problems, each with its path."""
 
     code = "invalid_launcher"
 
@@ -60,341 +44,232 @@ class InvalidLauncherError(InputError):
         return [str(problem) for problem in self.problems]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallbackSettings:
-    """The job is a function of the program that runs the engine; one for workflows has a name."""
+class LauncherSettings(Protocol):
+    """The checked settings of a launcher object."""
 
-    name: str | None = None
-    workflow_id: str | None = None
-    version: int | None = None
-    user_id: str | None = None
+    @property
+    def kind(self) -> str:
+        """Return the kind of the launcher object."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the launcher object."""
-        named = {} if self.name is None else {"name": self.name}
-        return {"kind": "callback", **named, **_workflow_of(self)}
+    @property
+    def launcher_kind(self) -> str:
+        """Return the text that selects launcher and traits; it is stored with the job."""
 
+    @property
+    def workflow_id(self) -> object:
+        """Return the workflow the job belongs to, or None."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowSettings:
-    """The job is a workflow: its DAG is loaded and handed to the executor of whoever runs the engine."""
+    @property
+    def version(self) -> object:
+        """Return the version of the workflow, or None."""
 
-    workflow_id: str
-    version: int
-    user_id: str
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the launcher object."""
-        return {"kind": "workflow", **_workflow_of(self)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessSettings:
-    """The job is a process on this host; `stdin` is the text of the JSON document it reads."""
-
-    command: tuple[str, ...]
-    shell: bool = False
-    env: Pairs = ()
-    cwd: str | None = None
-    stdin: str | None = None
-    max_output: int = MAX_OUTPUT
-    survive: bool = False
-    workflow_id: str | None = None
-    version: int | None = None
-    user_id: str | None = None
+    @property
+    def user_id(self) -> object:
+        """Return the user the job runs for, or None."""
 
     def to_dict(self) -> dict[str, object]:
         """Return the launcher object."""
-        return {
-            "kind": "process",
-            "command": self.command[0] if self.shell else list(self.command),
-            "env": dict(self.env),
-            "cwd": self.cwd,
-            "stdin": None if self.stdin is None else json.loads(self.stdin),
-            "max_output": self.max_output,
-            "survive": self.survive,
-            **_workflow_of(self),
-        }
+
+    def redacted(self) -> dict[str, object]:
+        """Return the launcher object without its secrets."""
+
+    def secrets(self) -> list[str]:
+        """Return the texts in it that must not appear in a log."""
+
+    def problems(self, config: "LauncherConfig") -> list[Problem]:
+        """Return why the operator does not allow it; an empty list allows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherConfig:
+    """The operator's configuration of launchers: an options value for each kind that has any.
+
+    `default` is the launcher of schedules that have none. It is the operator's choice, so it is allowed.
+    """
+
+    options: tuple[object, ...] = ()
+    default: LauncherSettings | None = None
+
+    def get(self, kind: type[Options]) -> Options:
+        """Return the options of a type, or its defaults, which restrict nothing."""
+        return next((value for value in self.options if isinstance(value, kind)), None) or kind()
+
+
+class LauncherContext(NamedTuple):
+    """The parts of a worker that its launchers are built from; `secret` signs requests and run tokens."""
+
+    clock: Clock
+    config: LauncherConfig
+    secret: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpSettings:
-    """The job is started by a request; with `reports` its end will be reported by whoever runs it."""
+class LauncherKind:
+    """One kind of launcher: how its launcher objects are read and described, and how it is built.
 
-    url: str
-    headers: Pairs = ()
-    timeout: timedelta = timedelta(seconds=30)
-    connect_timeout: timedelta = timedelta(seconds=5)
-    reports: bool = False
-    workflow_id: str | None = None
-    version: int | None = None
-    user_id: str | None = None
+    `traits` are by the text stored with jobs, for a kind may have variants. `build` gets one of these texts;
+    it returns None where the worker lacks something the launcher needs.
+    """
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the launcher object."""
-        return {
-            "kind": "http",
-            "url": self.url,
-            "headers": dict(self.headers),
-            "timeout": format_duration(self.timeout),
-            "connect_timeout": format_duration(self.connect_timeout),
-            "reports": self.reports,
-            "workflow_id": self.workflow_id,
-            "version": self.version,
-            "user_id": self.user_id,
-        }
+    name: str
+    read: Callable[[Mapping[str, object], str], LauncherSettings]
+    schema: Schema
+    traits: Mapping[str, Traits]
+    build: Callable[[str, LauncherContext], Launcher | None]
 
 
-def _workflow_of(settings: CallbackSettings | ProcessSettings | WorkflowSettings) -> dict[str, object]:
-    """Return the workflow a job belongs to, if it says so."""
-    said = {
-        "workflow_id": settings.workflow_id,
-        "version": settings.version,
-        "user_id": settings.user_id,
-    }
-    return {name: value for name, value in said.items() if value is not None}
-
-
-Settings: TypeAlias = (
-    CallbackSettings | ProcessSettings | HttpSettings | CelerySettings | WorkflowSettings | PluginSettings
-)
-
-
-def read_launcher(value: object, *, path: str = "launcher") -> Settings:
-    """Return checked settings from a launcher object, or raise with every problem and its path."""
-    problems: list[Problem] = []
-    kind = value.get("kind") if isinstance(value, Mapping) else None
-    if not isinstance(value, Mapping):
-        problems.append(Problem(path, value, f"must be an object with kind, one of {', '.join(_READERS)}"))
-    elif isinstance(kind, str) and kind not in _READERS and kind in plugin_kinds():
-        own = read_plugin(kind, value, path, problems)
-        if own is not None:
-            _check_size(own, path, problems)
-        if own is not None and not problems:
-            return own
-    elif not isinstance(kind, str) or kind not in _READERS:
-        problems.append(Problem(f"{path}.kind", kind, "is missing" if kind is None else _known(kind)))
-    else:
-        known, read = _READERS[kind]
-        fields = FieldReader(value, path, problems, known=("kind", *known))
-        settings = read(fields)
-        if not problems:
-            _check_size(settings, path, problems)
-        if not problems:
-            return settings
-    raise InvalidLauncherError(problems=problems)
-
-
-def launcher_kind_of(settings: Settings) -> str:
+def launcher_kind_of(settings: LauncherSettings) -> str:
     """Return the text that selects launcher and traits; it is stored with the job."""
-    match settings:
-        case CallbackSettings():
-            return "callback"
-        case ProcessSettings():
-            return "process"
-        case HttpSettings():
-            return "http:reports" if settings.reports else "http"
-        case CelerySettings():
-            return "celery:reports" if settings.reports else "celery"
-        case WorkflowSettings():
-            return "workflow"
-        case PluginSettings():
-            return settings.kind
+    return settings.launcher_kind
 
 
-def launcher_text_of(settings: Settings) -> str:
+def launcher_text_of(settings: LauncherSettings) -> str:
     """Return settings as the text that is stored with the job."""
     return json.dumps(settings.to_dict(), ensure_ascii=False, separators=(",", ":"))
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
-def settings_of(text: str) -> Settings:
-    """Return the settings that are stored with a job, or raise InputError."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as cause:
-        problem = Problem("launcher", None, f"is not JSON: {cause}")
-        raise InvalidLauncherError(problems=[problem]) from cause
-    return read_launcher(value)
+# --- settings with a field table -------------------------------------------------------------------
 
 
-def _known(kind: object) -> str:
-    return f"unknown kind; {suggestion(kind, (*_READERS, *plugin_kinds()))}"
+def parse_version(value: object) -> int:
+    """Return the version of a workflow, or refuse the value."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise refuse(value, "must be a whole number")
+    return value
 
 
-def _check_size(settings: Settings, path: str, problems: list[Problem]) -> None:
-    size = len(launcher_text_of(settings).encode())
-    if size > MAX_TEXT:
-        problems.append(Problem(path, None, f"has {size} bytes as text; at most {MAX_TEXT} are allowed"))
-
-
-def _read_callback(fields: FieldReader) -> Settings:
-    return CallbackSettings(
-        name=fields.read("name", optional(parse_utf8), None),
-        workflow_id=fields.read("workflow_id", optional(parse_utf8), None),
-        version=fields.read("version", optional(_parse_version), None),
-        user_id=fields.read("user_id", optional(parse_utf8), None),
-    )
-
-
-def _read_workflow(fields: FieldReader) -> Settings:
-    for name in _WORKFLOW:
-        if fields.get(name) is None:
-            fields.problem(name, None, "is missing")
-    return WorkflowSettings(
-        workflow_id=fields.read("workflow_id", optional(parse_utf8), None) or "",
-        version=fields.read("version", optional(_parse_version), None) or 0,
-        user_id=fields.read("user_id", optional(parse_utf8), None) or "",
-    )
-
-
-def _read_process(fields: FieldReader) -> Settings:
-    if fields.get("command") is None:
-        fields.problem("command", None, "is missing")
-    return ProcessSettings(
-        command=fields.read("command", _parse_command, ("",)),
-        shell=isinstance(fields.get("command"), str),
-        env=fields.read("env", _parse_env, ()),
-        cwd=fields.read("cwd", optional(_parse_word), None),
-        stdin=fields.read("stdin", _parse_document, None),
-        max_output=fields.read("max_output", _parse_max_output, MAX_OUTPUT),
-        survive=fields.read("survive", parse_bool, False),
-        workflow_id=fields.read("workflow_id", optional(parse_utf8), None),
-        version=fields.read("version", optional(_parse_version), None),
-        user_id=fields.read("user_id", optional(parse_utf8), None),
-    )
-
-
-def _read_http(fields: FieldReader) -> Settings:
-    if fields.get("url") is None:
-        fields.problem("url", None, "is missing")
-    usual = HttpSettings(url="")
-    return HttpSettings(
-        # What stands in a URL may be a password, so a wrong one is not quoted.
-        url=_read_url(fields),
-        headers=fields.read("headers", _parse_headers, ()),
-        timeout=fields.read("timeout", _parse_timeout, usual.timeout),
-        connect_timeout=fields.read("connect_timeout", _parse_timeout, usual.connect_timeout),
-        reports=fields.read("reports", parse_bool, usual.reports),
-        workflow_id=fields.read("workflow_id", optional(parse_utf8), None),
-        version=fields.read("version", optional(_parse_version), None),
-        user_id=fields.read("user_id", optional(parse_utf8), None),
-    )
-
-
-def _read_celery(fields: FieldReader) -> Settings:
-    return read_celery(fields, version=fields.read("version", optional(_parse_version), None))
-
-
-def _parse_word(value: object) -> str:
-    """Return a text that an operating system takes as a word: without a NUL."""
+def parse_word(value: object) -> str:
+    """Return a text that the operating system takes as a word: without a NUL."""
     word = parse_utf8(value)
     if "\0" in word:
         raise refuse(ascii(word), "must not contain a NUL character")
     return word
 
 
-def _parse_command(value: object) -> tuple[str, ...]:
-    words = (value,) if isinstance(value, str) else value
-    if not isinstance(words, list | tuple) or not words:
-        raise refuse(value, "must be a list of words, or one text for /bin/sh")
-    command = tuple(map(_parse_word, words))
-    if not command[0].strip():
-        raise refuse(value, "must not be empty")
-    return command
-
-
-def _parse_pairs(value: object) -> Pairs:
+def parse_pairs(value: object) -> Pairs:
+    """Return an object of texts as sorted pairs."""
     if not isinstance(value, Mapping):
         raise refuse(value, "must be an object of texts")
-    return tuple(sorted((_parse_word(name), _parse_word(text)) for name, text in value.items()))
+    return tuple(sorted((parse_word(name), parse_word(text)) for name, text in value.items()))
 
 
-def _parse_env(value: object) -> Pairs:
-    pairs = _parse_pairs(value)
-    for name, _ in pairs:
-        if not name or "=" in name:
-            raise refuse(name, f'"{name}" is no name of a variable')
-        if name.startswith(OWN_PREFIX):
-            raise refuse(name, f"{name} begins with {OWN_PREFIX}, which only Kron sets")
-    return pairs
+def pairs_type(parse: Callable[[object], Pairs]) -> ValueType:
+    """Return the type of an object of texts that is kept as pairs."""
+    schema: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+    return ValueType(schema=schema, parse=parse, write=_write_pairs)
 
 
-def _parse_headers(value: object) -> Pairs:
-    pairs = _parse_pairs(value)
-    for name, text in pairs:
-        if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
-            raise refuse(name, f'"{name}" is no name of a header')
-        if name.lower() in OWN_HEADERS:
-            raise refuse(name, f"{name} is set by Kron")
-        if not text.isascii() or not text.isprintable():
-            raise refuse(name, f"the value of {name} must be printable ASCII")
-    if len({name.lower() for name, _ in pairs}) < len(pairs):
-        raise refuse(", ".join(name for name, _ in pairs), "a header stands there twice")
-    return pairs
+def _write_pairs(value: object) -> object:
+    assert isinstance(value, tuple)
+    return dict(value)
 
 
-def _parse_document(value: object) -> str | None:
-    if value is None:
-        return None
+TEXT = ValueType(schema={"type": "string"}, parse=parse_utf8)
+TEXT_OR_NULL = ValueType(schema={"type": ["string", "null"]}, parse=optional(parse_utf8))
+_VERSION = ValueType(schema={"type": ["integer", "null"]}, parse=optional(parse_version))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """The base of settings whose fields are declared in a table; all have the workflow a job belongs to."""
+
+    kind: ClassVar[str]
+    table: ClassVar[FieldTable]
+    # Fields that may hold a secret: an error does not quote them.
+    unquoted: ClassVar[tuple[str, ...]] = ()
+
+    workflow_id: str | None = field(
+        default=None, metadata=row(TEXT_OR_NULL, "the workflow the job belongs to; sent with every start")
+    )
+    version: int | None = field(default=None, metadata=row(_VERSION, "its version"))
+    user_id: str | None = field(
+        default=None, metadata=row(TEXT_OR_NULL, "the user the job runs for; sent with every start")
+    )
+
+    @property
+    def launcher_kind(self) -> str:
+        """Return the text that selects launcher and traits; it is stored with the job."""
+        return self.kind
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the launcher object."""
+        return {"kind": self.kind, **self.table.write(self)}
+
+    def redacted(self) -> dict[str, object]:
+        """Return the launcher object without its secrets."""
+        return self.to_dict()
+
+    def secrets(self) -> list[str]:
+        """Return the texts in it that must not appear in a log."""
+        return []
+
+    def problems(self, config: LauncherConfig) -> list[Problem]:
+        """Return why the operator does not allow it; an empty list allows it."""
+        return []
+
+    @classmethod
+    def read(cls, value: Mapping[str, object], path: str = "launcher") -> Self:
+        """Return the settings of a launcher object, or raise InvalidLauncherError with every problem."""
+        if value.get("kind") != cls.kind:
+            problem = Problem(f"{path}.kind", value.get("kind"), f'must be "{cls.kind}" here')
+            raise InvalidLauncherError(problems=[problem])
+        problems: list[Problem] = []
+        required = cls.table.required
+        given = {name: each for name, each in value.items() if each is not None or name not in required}
+        reader = FieldReader(given, path, problems, known=("kind", *cls.table.words))
+        for name in required:
+            if not reader.has(name):
+                reader.problem(name, None, "is missing")
+        values = cls.table.read(reader)
+        if problems:
+            secret = [reader.path_of(name) for name in cls.unquoted]
+            raise InvalidLauncherError(
+                problems=[replace(each, value=None) if each.path in secret else each for each in problems]
+            )
+        return cls(**values)  # type: ignore[arg-type]  # the table's rows have the types of the fields
+
+    @classmethod
+    def schema(cls) -> Schema:
+        """Return the JSON Schema of the launcher object."""
+        rows = {spec.word: spec.schema_of(spec.word) for spec in cls.table.rows}
+        return object_schema({"kind": {"const": cls.kind}, **rows}, required=("kind", *cls.table.required))
+
+
+def launcher_table(
+    settings: type, *, required: tuple[str, ...] = (), always_workflow: bool = False
+) -> FieldTable:
+    """Return the table of a kind's settings: its own fields, then the workflow.
+
+    Workflow fields that are None are left out of the stored text, except with `always_workflow`.
+    """
+    rows = table_of(settings).rows
+    own = [spec for spec in rows if spec.name not in WORKFLOW_FIELDS]
+    workflow = [replace(spec, sparse=not always_workflow) for spec in rows if spec.name in WORKFLOW_FIELDS]
+    return FieldTable((*own, *workflow), required)
+
+
+Read = TypeVar("Read", bound=TableSettings)
+
+
+def parse_settings(kind: type[Read], text: str) -> Read:
+    """Return the settings stored with a job of a kind, or raise InvalidLauncherError."""
+    settings = _parsed(kind.read, text)
+    assert isinstance(settings, kind)
+    return settings
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _parsed(read: Callable[[Mapping[str, object]], object], text: str) -> object:
+    return read(launcher_document(text))
+
+
+def launcher_document(text: str) -> Mapping[str, object]:
+    """Return the launcher object that a text is, or raise InvalidLauncherError."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        raise refuse(value, "must be a JSON document") from None
-
-
-def _parse_max_output(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise refuse(value, "must be a whole number of bytes")
-    if not LEAST_OUTPUT <= value <= MOST_OUTPUT:
-        raise refuse(value, f"outside {LEAST_OUTPUT}-{MOST_OUTPUT}")
+        value = json.loads(text)
+    except (ValueError, RecursionError) as cause:
+        problem = Problem("launcher", None, f"is not JSON: {cause}")
+        raise InvalidLauncherError(problems=[problem]) from cause
+    if not isinstance(value, Mapping):
+        raise InvalidLauncherError(problems=[Problem("launcher", value, "must be an object with kind")])
     return value
-
-
-def _parse_version(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise refuse(value, "must be a whole number")
-    return value
-
-
-def _parse_timeout(value: object) -> timedelta:
-    timeout = parse_duration(value)
-    if not LEAST_TIMEOUT <= timeout <= MOST_TIMEOUT:
-        raise refuse(value, "must lie between 10ms and 1h")
-    return timeout
-
-
-def _read_url(fields: FieldReader) -> str:
-    url = fields.get("url")
-    if url is None:
-        return ""
-    reason = _fault_of_url(url)
-    if reason:
-        fields.problem("url", None, reason)
-        return ""
-    return str(url)
-
-
-def _fault_of_url(value: object) -> str | None:
-    try:
-        url = urlsplit(parse_text(value))
-        fine = url.scheme in ("http", "https") and url.hostname and url.port != 0
-    except (InputError, ValueError):
-        fine = False
-    if not fine:
-        return "must be an address such as https://example.com/start"
-    text = str(value)
-    if not text.isascii() or not text.isprintable() or " " in text:
-        return "must be printable ASCII without spaces; encode what is not"
-    return "must not have a fragment" if url.fragment else None
-
-
-# Whose work it is (SPEC 3: 3): every kind may say so.
-_WORKFLOW = ("workflow_id", "version", "user_id")
-_READERS: dict[str, tuple[tuple[str, ...], Callable[[FieldReader], Settings]]] = {
-    "callback": (("name", *_WORKFLOW), _read_callback),
-    "process": (("command", "env", "cwd", "stdin", "max_output", "survive", *_WORKFLOW), _read_process),
-    "http": (("url", "headers", "timeout", "connect_timeout", "reports", *_WORKFLOW), _read_http),
-    "celery": ((*CELERY_FIELDS, *_WORKFLOW), _read_celery),
-    "workflow": (_WORKFLOW, _read_workflow),
-}

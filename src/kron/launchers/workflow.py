@@ -1,36 +1,50 @@
-"""Executions that are workflows: the DAG JSON is loaded and handed to an executor (SPEC 3: 12)."""
+"""The workflow launcher: loads the DAG JSON of a run and hands it to an executor (SPEC 3: 12)."""
 
 import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
-from kron.core.errors import InputError, InvalidOptionError, StoreError
+from kron.core.errors import InputError, StoreError
+from kron.core.job.table import FieldTable, ValueType, row
 from kron.core.plan.record import RunRecord
-from kron.core.plan.report import RunEvent
+from kron.core.plan.report import RunEvent, Traits
 from kron.core.time.instant import rfc3339
 from kron.core.workflow import MAX_VERSION, NAME, WorkflowRecord
-from kron.launchers.backoff import Backoff, pause
-from kron.launchers.callback import Callback
-from kron.launchers.report import report_of
+from kron.launchers.backoff import Backoff, sleep_for
+from kron.launchers.callback import Callback, CallbackSettings
+from kron.launchers.launch import report_of
 from kron.launchers.run_token import run_token_of
-from kron.launchers.spec import CallbackSettings, Settings, WorkflowSettings, launcher_text_of, settings_of
+from kron.launchers.spec import (
+    TEXT,
+    LauncherContext,
+    LauncherKind,
+    LauncherSettings,
+    TableSettings,
+    launcher_table,
+    launcher_text_of,
+    parse_settings,
+    parse_version,
+)
 from kron.ports import Clock, Launch, Launcher, Payload, ReportSink, WorkflowStore
 
 _log = logging.getLogger("kron.launchers")
 Attempt: TypeAlias = tuple[str, int]
-# What a program registers under a name: it is called with a DAG and the run's meta data.
+# A function that a program registers as an executor: it is called with a DAG and the run's metadata.
 Function: TypeAlias = Callable[[Mapping[str, object], Mapping[str, object]], Awaitable[object]]
-# How a store that fails is asked again before a launch is given up.
-STORE_BACKOFF = Backoff(tries=4, first=timedelta(milliseconds=200), most=timedelta(seconds=5))
-# How much of what was loaded is remembered, in bytes; a version never changes.
-MAX_REMEMBERED = 16 << 20
+# Retries of a failing store before a launch fails.
+STORE_BACKOFF = Backoff(
+    max_attempts=4, first_delay=timedelta(milliseconds=200), max_delay=timedelta(seconds=5)
+)
+# How many bytes of DAGs are cached; a version never changes.
+MAX_CACHED = 16 << 20
 
 
 class UnknownWorkflowError(InputError):
-    """A version of a workflow is asked for that does not exist."""
+    """A workflow, or a version of it, does not exist."""
 
     code = "unknown_workflow"
 
@@ -40,34 +54,51 @@ class UnknownWorkflowError(InputError):
 
 
 class NoExecutorError(InputError):
-    """Workflows are to be started where nobody runs them."""
+    """A workflow is to be started, and no executor is configured."""
 
     code = "no_executor"
 
     def __init__(self) -> None:
-        super().__init__("Nobody runs workflows here: the setting executor names none")
+        super().__init__("No executor is configured for workflows: set executor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowSettings(TableSettings):
+    """The job is a workflow: its DAG is loaded and handed to the worker's executor."""
+
+    kind: ClassVar[str] = "workflow"
+    table: ClassVar[FieldTable]
+
+    workflow_id: str = field(metadata=row(TEXT, "the workflow"))
+    version: int = field(
+        metadata=row(ValueType(schema={"type": "integer"}, parse=parse_version), "its version")
+    )
+    user_id: str = field(metadata=row(TEXT, "the user it runs for"))
+
+
+WorkflowSettings.table = launcher_table(WorkflowSettings, required=("workflow_id", "version", "user_id"))
 
 
 async def find_workflow(workflows: WorkflowStore, workflow_id: str, version: int) -> WorkflowRecord:
-    """Return a version of a workflow, or raise UnknownWorkflowError, also for names that none can have."""
-    possible = NAME.fullmatch(workflow_id) and 0 <= version <= MAX_VERSION
-    record = await workflows.get(workflow_id, version) if possible else None
+    """Return a version of a workflow, or raise UnknownWorkflowError, also for invalid names."""
+    is_valid = NAME.fullmatch(workflow_id) and 0 <= version <= MAX_VERSION
+    record = await workflows.get(workflow_id, version) if is_valid else None
     if record is None:
         raise UnknownWorkflowError(workflow_id=workflow_id, version=version)
     return record
 
 
 class WorkflowLauncher:
-    """Starts workflows by another launcher, the executor's, which gets the DAG and the run's meta data.
+    """Starts workflows with another launcher, the executor's, which gets the DAG and the run's metadata.
 
-    With `own_only`, a workflow that belongs to somebody else than the schedule does not exist for it.
+    With `own_only` a schedule can start only workflows of its own user; others do not exist for it.
     """
 
     def __init__(
         self,
         clock: Clock,
         workflows: WorkflowStore,
-        executor: Settings | None,
+        executor: LauncherSettings | None,
         inner: Launcher,
         *,
         own_only: bool = False,
@@ -80,106 +111,102 @@ class WorkflowLauncher:
         self._has_executor = executor is not None
         self._loading: dict[Attempt, tuple[asyncio.Task[None], Launch, ReportSink]] = {}
         self._own_only = own_only
-        # The DAGs that were loaded, each with whose it is.
-        self._known: dict[tuple[str, int], tuple[str, str]] = {}
+        # Loaded DAGs, each with its owner.
+        self._cache: dict[tuple[str, int], tuple[str, str]] = {}
 
     @property
     def busy(self) -> bool:
-        """Say whether executions are under way."""
+        """Return whether runs are in flight."""
         return bool(self._loading) or self.inner.busy
 
     @property
-    def remembered(self) -> int:
-        """Return how many bytes of DAGs are remembered."""
-        return sum(len(dag) for dag, _ in self._known.values())
+    def cached_bytes(self) -> int:
+        """Return the size of the cached DAGs."""
+        return sum(len(dag) for dag, _ in self._cache.values())
 
-    def start(self, launch: Launch, hear: ReportSink) -> None:
-        """Load the DAG and hand it over, in a task of its own."""
+    def start(self, launch: Launch, sink: ReportSink) -> None:
+        """Load the DAG and start the executor, in a new task."""
         before = self._loading.get((launch.run.key, launch.run.attempt))
         if before is not None:
             before[0].cancel()
         task = asyncio.create_task(self._load(launch), name=f"kron {launch.job.identity}")
-        self._loading[launch.run.key, launch.run.attempt] = task, launch, hear
+        self._loading[launch.run.key, launch.run.attempt] = task, launch, sink
 
     async def _load(self, launch: Launch) -> None:
         try:
             ready = await self.ready(launch)
         except (InputError, StoreError) as error:
             self._refuse(launch, str(error))
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong, the engine hears of it
+        except Exception as error:  # noqa: BLE001 - every error is reported to the engine
             _log.exception("the launch of %r failed unexpectedly", launch.run.identity)
             self._refuse(launch, f"the launch failed unexpectedly: {type(error).__name__}")
         else:
-            found = self._loading.pop((launch.run.key, launch.run.attempt), None)
-            if found is not None:
-                # Whoever adopted it meanwhile has a lease of its own.
-                self.inner.start(ready._replace(lease_status=found[1].lease_status), found[2])
+            loaded = self._loading.pop((launch.run.key, launch.run.attempt), None)
+            if loaded is not None:
+                # It may have been adopted during the load, with another lease.
+                self.inner.start(ready._replace(lease_status=loaded[1].lease_status), loaded[2])
 
-    def _refuse(self, launch: Launch, error: str, happened: RunEvent = RunEvent.LAUNCH_FAILED) -> None:
-        found = self._loading.pop((launch.run.key, launch.run.attempt), None)
-        if found is not None:
-            found[2](report_of(self._clock, launch.run, happened, error))
+    def _refuse(self, launch: Launch, error: str, event: RunEvent = RunEvent.LAUNCH_FAILED) -> None:
+        loading = self._loading.pop((launch.run.key, launch.run.attempt), None)
+        if loading is not None:
+            loading[2](report_of(self._clock, launch.run, event, error))
 
     async def ready(self, launch: Launch) -> Launch:
-        """Return a launch as the executor gets it; a store that fails is asked again."""
-        settings = settings_of(launch.job.launcher)
-        if not isinstance(settings, WorkflowSettings):
-            raise InvalidOptionError(
-                option="launcher", value=launch.job.launcher_kind, reason="is no workflow"
-            )
+        """Return a launch as the executor gets it; reads of a failing store are retried."""
+        settings = parse_settings(WorkflowSettings, launch.job.launcher)
         if not self._has_executor:
             raise NoExecutorError
-        failed = 0
-        while True:  # `wait_of` bounds it
+        failures = 0
+        while True:  # `delay_after` bounds it
             try:
                 with self._clock.working():
                     dag = await self._dag_of(settings)
                 break
             except StoreError:
-                failed += 1
-                wait_s = STORE_BACKOFF.wait_of(launch.run.key, failed)
-                if wait_s is None:
+                failures += 1
+                delay_s = STORE_BACKOFF.delay_after(launch.run.key, failures)
+                if delay_s is None:
                     raise
-                await pause(self._clock, wait_s)
-        return self._handed(launch)._replace(payload=given_of(launch.run, settings, dag))
+                await sleep_for(self._clock, delay_s)
+        return self._for_executor(launch)._replace(payload=payload_of(launch.run, settings, dag))
 
     async def _dag_of(self, settings: WorkflowSettings) -> str:
         name = settings.workflow_id, settings.version
-        if name not in self._known:
+        if name not in self._cache:
             record = await find_workflow(self._workflows, *name)
-            if self.remembered + len(record.dag) > MAX_REMEMBERED:
-                self._known.clear()
-            self._known[name] = record.dag, record.user_id
-        dag, owner = self._known[name]
+            if self.cached_bytes + len(record.dag) > MAX_CACHED:
+                self._cache.clear()
+            self._cache[name] = record.dag, record.user_id
+        dag, owner = self._cache[name]
         if self._own_only and owner != settings.user_id:
             raise UnknownWorkflowError(workflow_id=settings.workflow_id, version=settings.version)
         return dag
 
-    def _handed(self, launch: Launch) -> Launch:
+    def _for_executor(self, launch: Launch) -> Launch:
         return launch._replace(job=launch.job._replace(launcher=self._executor))
 
     def end(self, run: RunRecord) -> None:
-        """Give up a start that has not begun, or ask the executor's launcher to end it."""
-        found = self._loading.get((run.key, run.attempt))
-        if found is None:
+        """Abandon a start whose DAG is being loaded, or end the executor's run."""
+        loading = self._loading.get((run.key, run.attempt))
+        if loading is None:
             self.inner.end(run)
             return
-        found[0].cancel()
-        self._refuse(found[1], "ended on request before it began", RunEvent.CANCELLED)
+        loading[0].cancel()
+        self._refuse(loading[1], "ended on request before it started", RunEvent.CANCELLED)
 
-    async def adopt(self, runs: Sequence[Launch], hear: ReportSink) -> frozenset[str]:
-        """Go on with what is being loaded here, and find the rest where the executor's launcher does."""
+    async def adopt(self, runs: Sequence[Launch], sink: ReportSink) -> frozenset[str]:
+        """Resume the loads of this launcher, and adopt the rest with the executor's."""
         mine = set()
         for launch in runs:
             attempt = launch.run.key, launch.run.attempt
             if attempt in self._loading:
-                self._loading[attempt] = self._loading[attempt][0], launch, hear
+                self._loading[attempt] = self._loading[attempt][0], launch, sink
                 mine.add(launch.run.key)
-        rest = [self._handed(launch) for launch in runs if launch.run.key not in mine]
-        return frozenset(mine) | await self.inner.adopt(rest, hear)
+        rest = [self._for_executor(launch) for launch in runs if launch.run.key not in mine]
+        return frozenset(mine) | await self.inner.adopt(rest, sink)
 
     async def close(self, *, wait: bool = True) -> None:
-        """Wait for what runs, or let it go."""
+        """Wait for running executions, or abandon them."""
         while self._loading:
             tasks = [task for task, _, _ in self._loading.values()]
             if not wait:
@@ -190,8 +217,8 @@ class WorkflowLauncher:
         await self.inner.close(wait=wait)
 
 
-def given_of(run: RunRecord, settings: WorkflowSettings, dag: str) -> Payload:
-    """Return what an executor gets: the DAG as it was deployed, and the run's meta data (SPEC 3: 12)."""
+def payload_of(run: RunRecord, settings: WorkflowSettings, dag: str) -> Payload:
+    """Return the input of an executor: the DAG as it was deployed, and the run's metadata (SPEC 3: 12)."""
     meta: dict[str, object] = {
         "source": "schedule",
         "user_id": settings.user_id,
@@ -211,22 +238,49 @@ def given_of(run: RunRecord, settings: WorkflowSettings, dag: str) -> Payload:
 def picker_of(
     functions: Mapping[str, Function], *, secret: bytes | None = None
 ) -> Callable[[Launch], Callback | None]:
-    """Return what picks the function an executor names, and calls it with DAG and meta data.
+    """Return the choice of the function that the executor names; it is called with DAG and metadata.
 
-    With a `secret` the meta data has the token that is good for reporting on the run.
+    With a `secret` the metadata has the run's token, for reporting on it.
     """
 
     def pick(launch: Launch) -> Callback | None:
-        settings = settings_of(launch.job.launcher)
-        name = settings.name if isinstance(settings, CallbackSettings) else None
-        function = functions.get(name or "")
+        function = functions.get(parse_settings(CallbackSettings, launch.job.launcher).name or "")
         return None if function is None else lambda launched: _call(function, launched, secret)
 
     return pick
 
 
 async def _call(function: Function, launch: Launch, secret: bytes | None) -> None:
-    assert launch.payload is not None, "an executor is only handed workflows"
+    assert launch.payload is not None, "an executor gets workflows only"
     document = json.loads(launch.payload.document)
     token = {} if secret is None else {"run_token": run_token_of(secret, launch.run.key)}
     await function(document["dag"], document["meta"] | token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowOptions:
+    """The store of workflows, the executor's settings and launcher, and whether users are separated."""
+
+    workflows: WorkflowStore | None = None
+    executor: LauncherSettings | None = None
+    inner: Launcher | None = None
+    own_only: bool = False
+
+
+def _build(_: str, context: LauncherContext) -> WorkflowLauncher | None:
+    options = context.config.get(WorkflowOptions)
+    if options.workflows is None or options.inner is None:
+        return None
+    return WorkflowLauncher(
+        context.clock, options.workflows, options.executor, options.inner, own_only=options.own_only
+    )
+
+
+# Its traits are those of the executor's launcher; these are the ones of a callback.
+WORKFLOW = LauncherKind(
+    name=WorkflowSettings.kind,
+    read=WorkflowSettings.read,
+    schema=WorkflowSettings.schema(),
+    traits={WorkflowSettings.kind: Traits()},
+    build=_build,
+)

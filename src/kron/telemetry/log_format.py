@@ -81,9 +81,6 @@ def start_logging(
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(Redactor(secrets), current_request))
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    # Their lines for each request repeat the run's record, and add its headers.
-    for name in ("httpx", "httpcore"):
-        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def log_level() -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import RunEvent, Traits
-from kron.launchers.report import report_of
+from kron.launchers.launch import report_of
 from kron.ports import Clock, Launch, ReportSink
 
 

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kron.app.launchers import read_launcher, settings_of
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
 from kron.core.plan.report import RunEvent, RunReport, Traits
@@ -26,19 +27,11 @@ from kron.fronts.service.settings import Settings
 from kron.fronts.service.settings_view import secrets_of
 from kron.launchers.backoff import Backoff
 from kron.launchers.celery.broker import Broker, parse_broker, parse_options
-from kron.launchers.celery.launcher import INSTALL, NO_BROKER, CeleryLauncher
-from kron.launchers.celery.spec import CelerySettings
-from kron.launchers.celery.threads import DaemonThreads
+from kron.launchers.celery.launcher import INSTALL, NO_BROKER, CeleryLauncher, DaemonThreads
+from kron.launchers.celery.spec import NOT_ALLOWED, CeleryOptions, CelerySettings, check_start
 from kron.launchers.run_token import is_run_token_of
-from kron.launchers.spec import (
-    InvalidLauncherError,
-    WorkflowSettings,
-    launcher_kind_of,
-    launcher_text_of,
-    read_launcher,
-    settings_of,
-)
-from kron.launchers.workflow import given_of
+from kron.launchers.spec import InvalidLauncherError, LauncherConfig, launcher_kind_of, launcher_text_of
+from kron.launchers.workflow import WorkflowSettings, payload_of
 from kron.ports import Launch
 from tests.launchers.celery.folder_broker import FolderBroker
 from tests.launchers.celery.rabbit import rabbit
@@ -46,7 +39,7 @@ from tests.launchers.ear import Ear, a_launch
 from tests.service.auth.authority import Authority
 from tests.waiting import PATIENCE_S, until
 
-QUICK = Backoff(tries=3, first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
+QUICK = Backoff(max_attempts=3, first_delay=timedelta(milliseconds=5), max_delay=timedelta(milliseconds=20))
 PASSWORD = "open sesame"
 LOGIN = "ann:open%20sesame@"
 
@@ -58,9 +51,9 @@ def files(tmp_path: Path) -> FolderBroker:
 
 @asynccontextmanager
 async def launching(
-    broker: Broker | None, *, secret: bytes | None = None, seconds: float = 15.0
+    broker: Broker | None, *, secret: bytes | None = None, timeout_s: float = 15.0
 ) -> AsyncIterator[CeleryLauncher]:
-    launcher = CeleryLauncher(SystemClock(), broker, secret=secret, backoff=QUICK, seconds=seconds)
+    launcher = CeleryLauncher(SystemClock(), broker, secret=secret, backoff=QUICK, timeout_s=timeout_s)
     yield launcher
     async with asyncio.timeout(PATIENCE_S):
         await launcher.close()
@@ -137,7 +130,7 @@ async def test_with_a_secret_a_task_brings_a_token_for_its_run_alone(files: Fold
 async def test_an_executor_of_workflows_gets_dag_and_meta(files: FolderBroker) -> None:
     launch = a_task(kwargs={"speed": "slow"})
     workflow = WorkflowSettings(workflow_id="etl", version=4, user_id="ben")
-    launch = launch._replace(payload=given_of(launch.run, workflow, '{"nodes":[{"id":"n"}]}'))
+    launch = launch._replace(payload=payload_of(launch.run, workflow, '{"nodes":[{"id":"n"}]}'))
     async with launching(files.broker()) as launcher:
         await result_of(launcher, launch)
     (published,) = files.published()
@@ -193,7 +186,7 @@ async def test_a_broker_that_is_away_is_tried_a_few_times_and_named_without_its_
 async def test_a_broker_that_falls_silent_costs_its_launches_a_bounded_time_and_nobody_else_any() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        async with launching(Broker(url=f"amqp://{LOGIN}127.0.0.1:{port}/"), seconds=0.2) as launcher:
+        async with launching(Broker(url=f"amqp://{LOGIN}127.0.0.1:{port}/"), timeout_s=0.2) as launcher:
             report = await result_of(launcher, a_task())
     assert report.happened is RunEvent.LAUNCH_FAILED
     assert report.error == f"the broker amqp://127.0.0.1:{port}/ did not answer within 0.2 s, tried 3 times"
@@ -201,7 +194,9 @@ async def test_a_broker_that_falls_silent_costs_its_launches_a_bounded_time_and_
 
 async def test_a_broker_that_comes_back_gets_the_task(files: FolderBroker) -> None:
     away = files.folder.with_name("away")
-    patient = Backoff(tries=1_000, first=timedelta(milliseconds=5), most=timedelta(milliseconds=5))
+    patient = Backoff(
+        max_attempts=1_000, first_delay=timedelta(milliseconds=5), max_delay=timedelta(milliseconds=5)
+    )
     launcher, ear = CeleryLauncher(SystemClock(), files.broker(), backoff=patient), Ear()
     first, second = a_task(), a_launch({"kind": "celery", "task": "t"}, identity="other")
     launcher.start(first, ear)
@@ -209,8 +204,8 @@ async def test_a_broker_that_comes_back_gets_the_task(files: FolderBroker) -> No
     # The connection that was kept is of no use now, nor is a new one.
     files.folder.rename(away)
     launcher.start(second, ear)
-    (handing,) = launcher._launches.values()
-    await until(lambda: handing.failed >= 2)
+    (delivery,) = launcher._deliveries.values()
+    await until(lambda: delivery.failures >= 2)
     away.rename(files.folder)
     await ear.accepted(second)
     await launcher.close()
@@ -251,19 +246,17 @@ async def test_settings_of_another_kind_are_refused() -> None:
         report = await result_of(launcher, a_launch({"kind": "http", "url": "http://h/"}))
     assert (report.happened, report.error) == (
         RunEvent.LAUNCH_FAILED,
-        'Invalid launcher "http": is not celery',
+        'Invalid launcher: launcher.kind "http": must be "celery" here',
     )
 
 
 async def test_what_is_no_longer_allowed_is_not_published(files: FolderBroker) -> None:
     async with launching(files.broker()) as launcher:
-        launcher.allow = lambda settings: settings.task != "tasks.report"
+        config = LauncherConfig((CeleryOptions(allowed_tasks=frozenset({"tasks.other"})),))
+        launcher.check = lambda settings: check_start(settings, config)
         report = await result_of(launcher, a_task())
     assert report.happened is RunEvent.LAUNCH_FAILED
-    assert (
-        report.error
-        == 'Invalid task "tasks.report": is not among the tasks the settings allow (allowed_tasks)'
-    )
+    assert report.error == f'Invalid launcher: launcher.task "tasks.report": {NOT_ALLOWED}'
     assert not files.published()
 
 
@@ -281,13 +274,13 @@ async def test_a_task_is_accepted_when_the_broker_has_confirmed_it(caplog: pytes
                 broker.hang_up()
     pairs = zip(launches, broker.taken, strict=True)
     assert all(launch.run.key.encode() in taken.properties for launch, taken in pairs)
-    assert "trying again" not in caplog.text
+    assert "retrying" not in caplog.text
 
 
 async def test_a_task_that_the_broker_does_not_confirm_is_not_accepted() -> None:
     with rabbit() as broker:
         broker.confirms = False
-        async with launching(Broker(url=f"amqp://127.0.0.1:{broker.port}/"), seconds=0.3) as launcher:
+        async with launching(Broker(url=f"amqp://127.0.0.1:{broker.port}/"), timeout_s=0.3) as launcher:
             report = await result_of(launcher, a_task())
     assert broker.taken
     assert report.happened is RunEvent.LAUNCH_FAILED

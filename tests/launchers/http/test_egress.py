@@ -88,7 +88,7 @@ def test_what_an_address_says_itself_is_judged(gate: EgressPolicy, url: str, fau
     ],
 )
 def test_what_a_name_means_is_judged(gate: EgressPolicy, addresses: list[str], fault: str | None) -> None:
-    assert gate.fault_of_found("https://executor.example/", addresses) == fault
+    assert gate.fault_of_addresses("https://executor.example/", addresses) == fault
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_is_no_host_is_refused(word: str) -> None:
 async def launching(gate: EgressPolicy) -> AsyncIterator[tuple[HttpLauncher, Server]]:
     server = Server()
     await server.open()
-    launcher = HttpLauncher(SystemClock(), backoff=QUICK, gate=gate)
+    launcher = HttpLauncher(SystemClock(), backoff=QUICK, egress=gate)
     try:
         yield launcher, server
     finally:
@@ -119,7 +119,7 @@ async def test_nothing_is_sent_to_a_host_inside_that_nobody_allowed_and_it_is_no
         for host in ("localhost", "127.0.0.1", "2130706433"):
             answer = await result_of(launcher, a_request(f"http://{host}:{server.port}/start"))
             assert answer[0] is RunEvent.LAUNCH_FAILED
-            assert "may not be asked" in answer[1]
+            assert "is not allowed" in answer[1]
             assert "tried" not in answer[1]
         assert server.asked == []
 
@@ -180,7 +180,7 @@ async def test_over_tls_the_server_has_to_be_the_host_of_the_url() -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     launcher, ear = (
-        HttpLauncher(SystemClock(), backoff=QUICK, gate=egress_policy_of(["127.0.0.0/8", "::1"])),
+        HttpLauncher(SystemClock(), backoff=QUICK, egress=egress_policy_of(["127.0.0.0/8", "::1"])),
         Ear(),
     )
     launch = a_request(f"https://localhost:{port}/start")

@@ -21,7 +21,7 @@ from kron.testing.clock import SimulatedClock
 from tests.launchers.ear import Ear, a_launch, on_record
 from tests.waiting import PATIENCE_S, until
 
-QUICK = Backoff(tries=3, first=timedelta(milliseconds=5), most=timedelta(milliseconds=20))
+QUICK = Backoff(max_attempts=3, first_delay=timedelta(milliseconds=5), max_delay=timedelta(milliseconds=20))
 
 
 class Asked(NamedTuple):
@@ -358,7 +358,7 @@ async def test_the_other_side_may_ask_for_a_while(
     server: Server, after: str | None, least_s: int, most_s: int
 ) -> None:
     clock = SimulatedClock(START)
-    backoff = Backoff(tries=2, first=timedelta(seconds=10), most=timedelta(seconds=60))
+    backoff = Backoff(max_attempts=2, first_delay=timedelta(seconds=10), max_delay=timedelta(seconds=60))
     launcher, ear = HttpLauncher(clock, backoff=backoff), Ear()
     server.script = [Reply(503, headers=(f"Retry-After: {after}",) if after else ())]
     launcher.start(a_request(server.url), ear)

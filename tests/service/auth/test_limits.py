@@ -22,8 +22,9 @@ from kron.fronts.service.schedule_spec import Rules
 from kron.fronts.service.settings import Settings, read_settings
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.process.launcher import ProcessLauncher
+from kron.launchers.process.spec import ProcessSettings
 from kron.launchers.run_token import run_token_of
-from kron.launchers.spec import ProcessSettings, read_launcher
+from kron.launchers.spec import InvalidLauncherError
 from kron.launchers.workflow import UnknownWorkflowError, find_workflow
 from kron.ports import Launch
 from kron.stores.sqlite.store import SqliteStore
@@ -268,8 +269,8 @@ async def test_a_program_that_is_allowed_cannot_be_made_to_run_other_code(
     )
     processes = launchers["process"]
     assert isinstance(processes, ProcessLauncher)
-    assert processes.allow is not None
-    asked = read_launcher(launcher)
-    assert isinstance(asked, ProcessSettings)
-    assert not processes.allow(asked)
-    assert processes.allow(replace(asked, env=()))
+    assert processes.check is not None
+    settings_of_process = ProcessSettings.read(launcher)
+    with pytest.raises(InvalidLauncherError, match="decides which code runs"):
+        processes.check(settings_of_process)
+    processes.check(replace(settings_of_process, env=()))

@@ -51,9 +51,9 @@ def ask(where: Where, verb: Callable[[ServiceClient], Awaitable[T]], *, makes: b
     if where.store is None:
         server = server or os.environ.get(f"{PREFIX}SERVER") or None
     if server is not None:
-        from kron.fronts.service.http_client import HttpClient
+        from kron.fronts.service.http_client import RemoteClient
 
-        return asyncio.run(_asked(HttpClient(server, token=token), verb))
+        return asyncio.run(_asked(RemoteClient(server, token=token), verb))
     return asyncio.run(_at_store(where.store, verb, makes=makes))
 
 

@@ -4,15 +4,13 @@ import json
 from collections.abc import Iterator
 from hashlib import sha256
 
+from kron.app.launchers import redact_launcher
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.plan.registration import is_period
-from kron.core.redaction import HIDDEN
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.schedule_spec import FLAT_POLICY, SCHEDULE, WORKFLOW
-from kron.launchers.http.request import target_of
-from kron.launchers.spec import HttpSettings, InvalidLauncherError, ProcessSettings, settings_of
 
 Document = dict[str, object]
 # How many coming times are shown, and how many periods are looked at for them.
@@ -53,7 +51,7 @@ def schedule_view(found: FoundJob, *, now: int) -> Document:
             word: SCHEDULE.words[word].type.write(getattr(policy, name)) for name, word in FLAT_POLICY.items()
         },
         **{name: definition[name] for name in _DEFINED},
-        "launcher": launcher_view(job.launcher),
+        "launcher": redact_launcher(job.launcher),
         "sentence": terms.job.schedule.expression.describe(),
         "failures": job.failures,
         "last_start_at": time_text(job.last_start_at),
@@ -65,25 +63,6 @@ def schedule_view(found: FoundJob, *, now: int) -> Document:
 
 
 _DEFINED = ("dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed", "constraints")
-
-
-def launcher_view(text: str) -> Document:
-    """Return a launcher object without what may be secret: passwords, queries, headers, variables."""
-    try:
-        settings = settings_of(text)
-    except InvalidLauncherError:
-        return {"kind": "callback"}
-    shown = settings.to_dict()
-    match settings:
-        case HttpSettings():
-            target = target_of(settings)
-            shown["url"] = f"{target.shown}?{HIDDEN}" if target.query else target.shown
-            shown["headers"] = dict.fromkeys(dict(settings.headers), HIDDEN)
-        case ProcessSettings():
-            shown["env"] = dict.fromkeys(dict(settings.env), HIDDEN)
-        case _:
-            pass
-    return shown
 
 
 def coming(job: JobRecord, now: int) -> Iterator[EpochSeconds]:

@@ -1,13 +1,10 @@
 """The desk of a service elsewhere, asked over HTTP: the same verbs, answers and errors."""
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from kron.core.errors import (
     BusyError,
@@ -32,10 +29,12 @@ from kron.fronts.service.errors import (
     UnknownScheduleError,
 )
 from kron.fronts.service.runs import Feedback
+from kron.launchers.http.client import HttpClient, request_of, target_of
+from kron.launchers.http.response import Response
 
-# How long one answer may take; a batch of a bulk request is the longest of them.
-PATIENCE_S = 120
-MAX_ANSWER = 256 << 20
+# How long the service may neither take nor send a byte; a batch of a bulk request takes the longest.
+TIMEOUT_S = 120
+MAX_RESPONSE = 256 << 20
 # The errors a service answers with, by their codes.
 KINDS: Mapping[str, type[KronError]] = {
     kind.code: kind
@@ -55,29 +54,23 @@ class ServerError(KronError):
         super().__init__(f"The service at {server} cannot be used: {reason}", server=server, reason=reason)
 
 
-class _Answer(NamedTuple):
-    status: int
-    content: bytes
-
-
-class HttpClient:
-    """The desk of the service at a URL; a token says who asks."""
+class RemoteClient:
+    """The client of a service at a URL, authenticated by a token."""
 
     def __init__(self, server: str, *, token: str | None = None) -> None:
-        parts = urlsplit(server)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            reason = "write http://HOST:PORT or https://HOST"
-            raise InvalidOptionError(option="server", value=redact_url(server), reason=reason)
-        if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
-            raise InvalidOptionError(option="KRON_TOKEN", value="...", reason="it is no token")
+        shown = redact_url(server)
         try:
-            self._port = parts.port
+            target = target_of(server)
         except ValueError as cause:
-            raise InvalidOptionError(option="server", value=redact_url(server), reason=str(cause)) from cause
-        self._server = redact_url(server)
-        self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._host = parts.hostname
-        self._path = parts.path.rstrip("/")
+            reason = f"write http://HOST:PORT or https://HOST ({cause})"
+            raise InvalidOptionError(option="server", value=shown, reason=reason) from cause
+        if "?" in target.path or "#" in server:
+            reason = "write http://HOST:PORT or https://HOST, without a query or a fragment"
+            raise InvalidOptionError(option="server", value=shown, reason=reason)
+        if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+            raise InvalidOptionError(option="KRON_TOKEN", value="...", reason="it is not a token")
+        self._server = shown
+        self._target = target._replace(path=target.path.rstrip("/"), login=None)
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     # --- the verbs -------------------------------------------------------------------------------
@@ -153,8 +146,7 @@ class HttpClient:
 
     async def health(self) -> Document:
         """Return whether the store can be used, and how the worker is doing."""
-        answer = await asyncio.to_thread(self._exchange, "GET", "/readyz", None, {})
-        return self._document(answer)
+        return self._document(await self._exchange("GET", "/readyz", None, {}))
 
     # --- HTTP ------------------------------------------------------------------------------------
 
@@ -176,37 +168,37 @@ class HttpClient:
     async def _asked(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Document:
-        answer = await asyncio.to_thread(self._exchange, method, path, body, headers)
-        if answer.status >= 300:
-            raise self._error(answer)
-        return {} if answer.status == HTTPStatus.NO_CONTENT else self._document(answer)
+        response = await self._exchange(method, path, body, headers)
+        if response.status >= 300:
+            raise self._error(response)
+        return {} if response.status == HTTPStatus.NO_CONTENT else self._document(response)
 
-    def _exchange(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> _Answer:
-        connection = self._kind(self._host, self._port, timeout=PATIENCE_S)
+    async def _exchange(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Response:
+        target = self._target._replace(path=self._target.path + path)
+        client = HttpClient()
         try:
-            connection.request(method, self._path + path, body, {**self._headers, **headers})
-            response = connection.getresponse()
-            content = response.read(MAX_ANSWER + 1)
-        except (OSError, HTTPException) as cause:
+            request = request_of(method, target, {**self._headers, **headers}, body)
+            response = await client.fetch(request, target, idle_s=TIMEOUT_S, max_body=MAX_RESPONSE)
+        except (OSError, ValueError) as cause:
             raise ServerError(server=self._server, reason=str(cause) or type(cause).__name__) from cause
-        finally:
-            connection.close()
-        if len(content) > MAX_ANSWER:
-            raise ServerError(server=self._server, reason="its answer is too long")
-        return _Answer(response.status, content)
+        if response.is_cut:
+            raise ServerError(server=self._server, reason="its response is too long")
+        return response
 
-    def _document(self, answer: _Answer) -> Document:
+    def _document(self, response: Response) -> Document:
         try:
-            document = json.loads(answer.content)
+            document = json.loads(response.body)
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise ServerError(server=self._server, reason=f"it answers {answer.status} and no JSON object")
+            raise ServerError(server=self._server, reason=f"it answers {response.status} and no JSON object")
         return document
 
-    def _error(self, answer: _Answer) -> KronError:
+    def _error(self, response: Response) -> KronError:
         """Return the error that a problem document tells of."""
-        document = self._document(answer)
+        document = self._document(response)
         code, detail = str(document.get("code")), str(document.get("detail"))
         if code == InvalidLinesError.code:
             return _invalid_lines(document)
@@ -214,11 +206,11 @@ class HttpClient:
         if kind is not None:
             further = {"problems": _problems(document)} if kind is InvalidScheduleError else {}
             return restored(kind, (detail,), {"details": document, **further})
-        if answer.status == HTTPStatus.UNAUTHORIZED:
+        if response.status == HTTPStatus.UNAUTHORIZED:
             detail = f"{detail} (the command line takes a token from KRON_TOKEN)"
-        if 400 <= answer.status < 500 and "code" in document:
+        if 400 <= response.status < 500 and "code" in document:
             return InputError(detail, **document)
-        return ServerError(server=self._server, reason=f"it answers {answer.status}: {detail}")
+        return ServerError(server=self._server, reason=f"it answers {response.status}: {detail}")
 
 
 def _invalid_lines(document: Document) -> InvalidLinesError:

@@ -7,6 +7,7 @@ from functools import partial
 from uuid import uuid4
 
 from kron.app.catalog import Catalog, JobDefinition
+from kron.app.launchers import traits_by_kind
 from kron.app.preview import preview_resume
 from kron.core.errors import ConflictError, UnknownJobError
 from kron.core.plan.query import JobFilter
@@ -19,10 +20,10 @@ from kron.fronts.service.auth.audit import deployment_entry
 from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows, unique_name, with_owner
 from kron.fronts.service.documents import Document, coming, etag_of, preview_of, schedule_view
 from kron.fronts.service.errors import ChangedError, UnknownScheduleError
-from kron.fronts.service.launcher_traits import traits_for
 from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, parse_schedule_spec
 from kron.fronts.service.workflow_deployment import check_stored, obsolete, prefix_of, read_deployment
-from kron.launchers.spec import WorkflowSettings, launcher_kind_of, launcher_text_of
+from kron.launchers.spec import launcher_kind_of, launcher_text_of
+from kron.launchers.workflow import WorkflowSettings
 from kron.ports import Clock, Store, WorkflowStore
 
 NAMESPACE = "service"
@@ -59,7 +60,7 @@ class Registrar:
         self._workflows = None if workflows is None else TenantWorkflows(workflows)
         self.rules = rules
         self.clock = clock
-        self._traits = traits_for(rules.executor)
+        self._traits = traits_by_kind(rules.executor)
         self.catalog = Catalog(self.store, NAMESPACE, now=self.now, wake=call, traits=self._traits)
 
     def now(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from kron.app.launchers import launcher_schema, read_launcher
 from kron.core.cron.count import smallest_gap
 from kron.core.errors import InvalidOptionError, Problem, quoted
 from kron.core.job.fields import FieldReader, parse_bool, parse_text, refuse, suggestion
@@ -11,16 +12,14 @@ from kron.core.job.job import JOB, Job, read_job
 from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES, POLICY, Catchup
 from kron.core.job.table import FLAG, NO_DEFAULT, FieldSpec, FieldTable, Schema, ValueType, choice
 from kron.fronts.service.errors import InvalidScheduleError
-from kron.launchers.celery.spec import NOT_ALLOWED, CelerySettings
-from kron.launchers.http.egress import EgressPolicy, host_of
-from kron.launchers.process.env import unsafe_variables
-from kron.launchers.spec import HttpSettings, InvalidLauncherError, ProcessSettings, Settings, read_launcher
+from kron.launchers.spec import WORKFLOW_FIELDS, InvalidLauncherError, LauncherConfig, LauncherSettings
 
 # The longest name of a schedule, in bytes: databases keep it in their indexes.
 MAX_NAME = 500
 # The longest request id, in characters.
 MAX_REQUEST = 500
-WORKFLOW = ("workflow_id", "version", "user_id")
+WORKFLOW = WORKFLOW_FIELDS
+NO_LIMITS = LauncherConfig()
 
 
 def _parse_version(value: object) -> int:
@@ -31,14 +30,7 @@ def _parse_version(value: object) -> int:
 
 TEXT = ValueType(schema={"type": "string"}, parse=parse_text)
 VERSION = ValueType(schema={"type": "integer"}, parse=_parse_version)
-LAUNCHER = ValueType(
-    schema={
-        "type": "object",
-        "properties": {"kind": {"enum": ["callback", "process", "http", "celery"]}},
-        "required": ["kind"],
-    },
-    parse=read_launcher,
-)
+LAUNCHER = ValueType(schema=launcher_schema(), parse=read_launcher)
 # Rows that differ from those of a job: values are written in SPEC 3's words, and the settings have defaults.
 _OWN_ROWS = {
     "schedule_id": replace(
@@ -100,8 +92,8 @@ def schedule_schema(example: Mapping[str, object]) -> Schema:
 class Rules:
     """The operator's defaults for schedules, and what schedules may not have.
 
-    A list that is None allows everything. `commands` are programs, or whole texts for the shell; `tasks`
-    are Celery's. `executor` is the launcher that workflows are handed to.
+    A list that is None allows everything. `launchers` limits the launchers of schedules. `executor` is the
+    launcher that workflows are handed to.
     """
 
     overlap_policy: str = "skip"
@@ -112,9 +104,7 @@ class Rules:
     max_schedules: int = 0
     launcher: Mapping[str, object] | None = None
     timezones: frozenset[str] | None = None
-    commands: frozenset[str] | None = None
-    tasks: frozenset[str] | None = None
-    hosts: EgressPolicy | None = None
+    launchers: LauncherConfig = NO_LIMITS
     executor: Mapping[str, object] | None = None
 
 
@@ -122,7 +112,7 @@ class ScheduleSpec(NamedTuple):
     """A schedule as requested: its job, its launcher, and whether it is paused, None to leave that."""
 
     job: Job
-    settings: Settings
+    settings: LauncherSettings
     paused: bool | None
 
 
@@ -205,7 +195,9 @@ def _defaults_of(rules: Rules) -> tuple[tuple[str, object], ...]:
     )
 
 
-def _read_settings(given: Mapping[str, object], rules: Rules, problems: list[Problem]) -> Settings | None:
+def _read_settings(
+    given: Mapping[str, object], rules: Rules, problems: list[Problem]
+) -> LauncherSettings | None:
     """Return the launcher of a document, by default the rules', with the document's workflow."""
     launcher = given.get("launcher", rules.launcher or {"kind": "workflow"})
     if isinstance(launcher, Mapping):
@@ -228,7 +220,7 @@ def _read_settings(given: Mapping[str, object], rules: Rules, problems: list[Pro
 
 
 def _check_rules(
-    job: Job, settings: Settings | None, own: bool, rules: Rules, problems: list[Problem]
+    job: Job, settings: LauncherSettings | None, own: bool, rules: Rules, problems: list[Problem]
 ) -> None:
     """Refuse what the operator does not allow; the default launcher is the operator's, and not checked."""
     zone = job.schedule.timezone
@@ -242,24 +234,8 @@ def _check_rules(
     if gap is not None and gap < rules.min_interval_s:
         reason = f"runs again after {gap} s; the settings allow no less than {rules.min_interval_s} s"
         problems.append(Problem("cron_expr", job.schedule.text, reason))
-    match settings:
-        case ProcessSettings(command=command, env=env) if own and rules.commands is not None:
-            if command[0] not in rules.commands:
-                reason = "is not among the commands the settings allow (allowed_commands)"
-                problems.append(Problem("launcher.command", command[0], reason))
-            problems += [
-                Problem(f"launcher.env.{name}", None, "decides which code runs; leave it out")
-                for name in unsafe_variables(env)
-            ]
-        case HttpSettings(url=url) if own and rules.hosts is not None:
-            fault = rules.hosts.fault_of(url)
-            if fault is not None:
-                problems.append(Problem("launcher.url", host_of(url), fault))
-        case CelerySettings(task=task) if own and rules.tasks is not None:
-            if task not in rules.tasks:
-                problems.append(Problem("launcher.task", task, NOT_ALLOWED))
-        case _:
-            pass
+    if own and settings is not None:
+        problems += settings.problems(rules.launchers)
 
 
 def check_request(request_id: str | None) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from kron.app.launchers import read_launcher
 from kron.core.errors import InputError, InvalidOptionError, Problem, UnreadableFileError
 from kron.core.job.fields import choice_of, count_in, parse_bool, parse_text, refuse, suggestion
 from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES
@@ -14,9 +15,11 @@ from kron.core.time.zone import zone_of
 from kron.fronts.service.auth.principal import Caller, parse_subjects
 from kron.fronts.service.schedule_spec import Rules
 from kron.launchers.celery.broker import QUEUE, Broker, parse_broker, parse_options
-from kron.launchers.celery.spec import parse_name
-from kron.launchers.http.egress import EgressPolicy, check_host, egress_policy_of
-from kron.launchers.spec import HttpSettings, InvalidLauncherError, read_launcher
+from kron.launchers.celery.spec import CeleryOptions, parse_name
+from kron.launchers.http.egress import check_host, egress_policy_of
+from kron.launchers.http.spec import HttpOptions
+from kron.launchers.process.spec import ProcessOptions
+from kron.launchers.spec import InvalidLauncherError, LauncherConfig
 
 PREFIX = "KRON_"
 DAY_MS = 86_400_000
@@ -101,18 +104,20 @@ class Settings:
             max_schedules=self.max_schedules,
             launcher=self.default_launcher,
             timezones=self.allowed_timezones,
-            commands=self.allowed_commands,
-            tasks=self.allowed_tasks,
-            hosts=self.gate,
+            launchers=self.launcher_config(),
             executor=self.executor,
         )
 
-    @property
-    def gate(self) -> EgressPolicy:
-        """Return where schedules may send requests; the operator's own default is never refused."""
-        usual = None if self.default_launcher is None else read_launcher(self.default_launcher)
-        return egress_policy_of(
-            self.allowed_hosts, urls=[usual.url] if isinstance(usual, HttpSettings) else []
+    def launcher_config(self, *, broker: Broker | None = None) -> LauncherConfig:
+        """Return the limits of schedules' launchers; a worker's also has the broker, perhaps from a file."""
+        default = None if self.default_launcher is None else read_launcher(self.default_launcher)
+        return LauncherConfig(
+            (
+                ProcessOptions(folder=self.process_folder, allowed_commands=self.allowed_commands),
+                HttpOptions(egress=egress_policy_of(self.allowed_hosts)),
+                CeleryOptions(broker=broker, allowed_tasks=self.allowed_tasks),
+            ),
+            default,
         )
 
     @property

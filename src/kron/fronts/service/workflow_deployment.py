@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from kron.app.launchers import settings_of
 from kron.core.errors import Problem
 from kron.core.identity import identity_fault
 from kron.core.plan.record import JobRecord
@@ -18,7 +19,7 @@ from kron.fronts.service.auth import principal as caller
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import ChangedVersionError, InvalidScheduleError
 from kron.fronts.service.schedule_spec import MAX_NAME, WORKFLOW, Rules, ScheduleSpec, parse_schedule_spec
-from kron.launchers.spec import InvalidLauncherError, settings_of
+from kron.launchers.spec import InvalidLauncherError
 
 # Fields that the workflow sets, so that its triggers cannot.
 WORKFLOW_FIELDS = (*WORKFLOW, "schedule_id", "launcher")
@@ -112,6 +113,6 @@ def obsolete(jobs: Sequence[JobRecord], deployment: Deployment) -> list[str]:
 
 def _workflow_of(job: JobRecord) -> object:
     try:
-        return settings_of(job.launcher).to_dict().get("workflow_id")
+        return settings_of(job.launcher).workflow_id
     except InvalidLauncherError:
         return None

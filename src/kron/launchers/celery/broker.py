@@ -1,4 +1,4 @@
-"""A broker for Celery's tasks: where it is, what may be shown of it, and what may not."""
+"""A Celery broker: its address and options, and the task messages that are published to it."""
 
 import json
 import re
@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 from kron.core.job.fields import refuse
 from kron.core.redaction import redact_url, replace_secrets, secrets_in_options, secrets_in_url
 
-# What Celery's own workers consume when nobody says otherwise.
+# The queue that Celery's workers consume by default.
 QUEUE = "celery"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class CeleryTask(NamedTuple):
-    """One task as it is published; `headers` go along with it."""
+    """One task message."""
 
     name: str
     task_id: str
@@ -27,30 +27,28 @@ class CeleryTask(NamedTuple):
 
 
 class BrokerError(Exception):
-    """A task was not published; with `again` that may pass."""
+    """A task was not published; with `retry` the error may be temporary."""
 
-    def __init__(self, message: str, *, again: bool = False) -> None:
+    def __init__(self, message: str, *, retry: bool = False) -> None:
         super().__init__(message)
-        self.again = again
+        self.retry = retry
 
 
-class Publishes(Protocol):
+class TaskPublisher(Protocol):
     """Publishes tasks, from any thread."""
 
     def publish(self, task: CeleryTask) -> None:
         """Publish a task, or raise BrokerError."""
-        ...
 
     def leave(self) -> None:
-        """Let go of what belongs to the thread that calls."""
-        ...
+        """Close the connection of the calling thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """Where tasks are published: an address, the usual queue, and options for whatever carries them.
+    """An address, or several separated by semicolons, the default queue, and kombu's transport options.
 
-    Address and options may hold passwords, so neither is in its `repr`; `shown` is for people.
+    Address and options may hold passwords, so neither is in its `repr`; `shown` is the address for people.
     """
 
     url: str = field(repr=False)
@@ -79,14 +77,14 @@ class Broker:
 
 
 def parse_broker(value: object) -> str:
-    """Return the address of a broker, or of several between semicolons; a wrong one is not quoted."""
+    """Return the address of a broker, or several separated by semicolons; a wrong one is not quoted."""
     if not isinstance(value, str) or not all(map(_is_address, value.split(";"))):
         raise refuse("...", "must be an address such as amqp://user:password@broker.example:5672/name")
     return value
 
 
 def parse_options(value: object) -> Mapping[str, object]:
-    """Return options for a broker, in the environment as JSON; they are not quoted."""
+    """Return transport options, a JSON text in the environment; wrong ones are not quoted."""
     try:
         document = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
@@ -97,7 +95,7 @@ def parse_options(value: object) -> Mapping[str, object]:
 
 
 def scheme_of(url: str) -> str:
-    """Return what carries tasks to an address."""
+    """Return the transport of an address."""
     return url.partition("://")[0].partition("+")[0].lower()
 
 
@@ -106,7 +104,7 @@ def _is_address(text: str) -> bool:
         return False
     try:
         url = urlsplit(text)
-        # What is written wrongly in a password ends up in the port, or behind it.
+        # A password that is not encoded ends up in the port, or after it.
         return url.port != 0 and "@" not in f"{url.path}{url.query}{url.fragment}"
     except ValueError:
         return False

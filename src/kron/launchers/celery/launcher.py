@@ -1,37 +1,39 @@
-"""Executions that go through a queue of Celery's: other processes consume and run them."""
+"""The celery launcher: runs are tasks in a queue, which Celery workers consume."""
 
 import asyncio
 import json
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from typing import TypeAlias
 
-from kron.core.errors import InvalidOptionError
 from kron.launchers.backoff import Backoff
-from kron.launchers.celery.broker import Broker, BrokerError, CeleryTask, Publishes
-from kron.launchers.celery.spec import NOT_ALLOWED, CelerySettings
-from kron.launchers.celery.threads import DaemonThreads
-from kron.launchers.delivery import USUAL_BACKOFF, RemoteLauncher
-from kron.launchers.http.request import DeliveryResult, document_of
-from kron.launchers.report import plain_request_of, tidy
+from kron.launchers.celery.broker import Broker, BrokerError, CeleryTask, TaskPublisher
+from kron.launchers.celery.spec import CeleryOptions, CelerySettings, check_start
+from kron.launchers.delivery import DEFAULT_BACKOFF, DeliveryResult, RemoteLauncher, delivery_traits
+from kron.launchers.launch import plain_request_of, start_arguments, tidy
 from kron.launchers.run_token import run_token_of
-from kron.launchers.spec import settings_of
+from kron.launchers.spec import LauncherContext, LauncherKind, parse_settings
 from kron.ports import Clock, Launch
 
 # How long publishing a task may take in all, in seconds.
 PUBLISH_S = 15.0
-# How many tasks are published at once, each over a connection of its own; the others wait in order.
+# How many tasks are published at once, each over its own connection; the others wait in order.
 MAX_THREADS = 4
-# The header that says which execution a task is.
+# The header that identifies the run of a task.
 HEADER = "kron"
 INSTALL = "Celery is not installed where the worker runs: pip install 'kron-scheduler[celery]'"
 NO_BROKER = "there is no broker for tasks: set celery_broker, e.g. as KRON_CELERY_BROKER"
+_Call: TypeAlias = tuple[Future[None], Callable[[], None]]
 
 
 class CeleryLauncher(RemoteLauncher):
-    """Publishes a task for each execution; a broker that has taken it has accepted the execution.
+    """TaskPublisher a task for each run; the run is accepted when the broker has the task.
 
-    The task's id is the run's key, and whoever consumes it has to honour that: a task may come twice. With a
-    `secret` it brings a token for reporting on the run. Celery is loaded with the first task.
+    The task's id is the run's key. A task may arrive twice, so its consumer has to be idempotent. With a
+    `secret` the task carries the run's token. Celery is imported with the first task.
     """
 
     def __init__(
@@ -41,25 +43,22 @@ class CeleryLauncher(RemoteLauncher):
         *,
         reports: bool = False,
         secret: bytes | None = None,
-        backoff: Backoff = USUAL_BACKOFF,
-        seconds: float = PUBLISH_S,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        timeout_s: float = PUBLISH_S,
     ) -> None:
-        super().__init__(clock, self._sent, reports=reports, backoff=backoff, max_requests=MAX_THREADS)
-        # Asked before each start, because what is allowed may have changed since a job was registered.
-        self.allow: Callable[[CelerySettings], bool] | None = None
+        super().__init__(clock, self._deliver, reports=reports, backoff=backoff, max_requests=MAX_THREADS)
+        # Called before each start, because the allowed tasks may have changed since the registration.
+        self.check: Callable[[CelerySettings], None] | None = None
         self._broker = broker
         self._secret = secret
-        self._seconds = seconds
-        self._publisher = _Lazy()
-        self._aside = DaemonThreads(MAX_THREADS, name="kron-celery", leave=self._publisher.leave)
+        self._timeout_s = timeout_s
+        self._publisher = _LazyPublisher()
+        self._threads = DaemonThreads(MAX_THREADS, name="kron-celery", leave=self._publisher.leave)
 
-    async def _sent(self, launch: Launch) -> DeliveryResult:
-        settings = settings_of(launch.job.launcher)
-        if not isinstance(settings, CelerySettings):
-            raise InvalidOptionError(
-                option="launcher", value=launch.job.launcher_kind, reason="is not celery"
-            )
-        self._check(settings)
+    async def _deliver(self, launch: Launch) -> DeliveryResult:
+        settings = parse_settings(CelerySettings, launch.job.launcher)
+        if self.check is not None:
+            self.check(settings)
         if self._broker is None:
             return DeliveryResult(NO_BROKER)
         extra = {"request_id": plain_request_of(launch), "run_token": self._token_of(launch)}
@@ -69,7 +68,7 @@ class CeleryLauncher(RemoteLauncher):
         )
 
     async def _published(self, broker: Broker, make: Callable[[], CeleryTask]) -> DeliveryResult:
-        """Have a thread make and publish a task, and return what came of it."""
+        """Make and publish a task in a thread, and return the result."""
         tasks: list[CeleryTask] = []
 
         def publish() -> None:
@@ -77,35 +76,30 @@ class CeleryLauncher(RemoteLauncher):
             self._publisher.publish(broker, tasks[0])
 
         try:
-            async with asyncio.timeout(self._seconds):
-                await self._aside.call(publish)
+            async with asyncio.timeout(self._timeout_s):
+                await self._threads.call(publish)
         except TimeoutError:
-            error = f"the broker {broker.shown} did not answer within {self._seconds:g} s"
-            return DeliveryResult(error, again=True)
+            error = f"the broker {broker.shown} did not answer within {self._timeout_s:g} s"
+            return DeliveryResult(error, retry=True)
         except BrokerError as cause:
-            return DeliveryResult(tidy(broker.hide(f"the broker {broker.shown} {cause}")), again=cause.again)
+            return DeliveryResult(tidy(broker.hide(f"the broker {broker.shown} {cause}")), retry=cause.retry)
         return DeliveryResult(run_id=tasks[0].task_id)
-
-    def _check(self, settings: CelerySettings) -> None:
-        """Refuse a task that is not, or no longer, allowed."""
-        if self.allow is not None and not self.allow(settings):
-            raise InvalidOptionError(option="task", value=settings.task, reason=NOT_ALLOWED)
 
     def _token_of(self, launch: Launch) -> str | None:
         return None if self._secret is None else run_token_of(self._secret, launch.run.key)
 
     async def close(self, *, wait: bool = True) -> None:
-        """Wait for the launches, or break them off unreported: the next owner launches them again."""
+        """Wait for the launches, or abandon them unreported: the next owner launches them again."""
         await super().close(wait=wait)
-        self._aside.close()
+        self._threads.close()
 
 
-class _Lazy:
-    """A publisher that is loaded and made by the first thread that needs it."""
+class _LazyPublisher:
+    """A publisher that the first thread that needs it imports and creates."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: Publishes | None = None
+        self._made: TaskPublisher | None = None
 
     def publish(self, broker: Broker, task: CeleryTask) -> None:
         """Publish a task, or raise BrokerError."""
@@ -115,12 +109,12 @@ class _Lazy:
         self._made.publish(task)
 
     def leave(self) -> None:
-        """Let go of the connection of the thread that calls."""
+        """Close the connection of the calling thread."""
         if self._made is not None:
             self._made.leave()
 
 
-def _load(broker: Broker) -> Publishes:
+def _load(broker: Broker) -> TaskPublisher:
     try:
         from kron.launchers.celery.publish import Publisher
     except ModuleNotFoundError as cause:
@@ -131,15 +125,83 @@ def _load(broker: Broker) -> Publishes:
 def task_of(
     launch: Launch, settings: CelerySettings, *, queue: str, extra: Mapping[str, str | None]
 ) -> CeleryTask:
-    """Return the task of an execution: its arguments, and in a header the start arguments of SPEC 3.
+    """Return the task of a run: its arguments, and in a header the start arguments of SPEC 3.
 
-    An executor of workflows gets `dag` and `meta` as keyword arguments beside its own.
+    An executor of workflows gets `dag` and `meta` as further keyword arguments.
     """
-    said = document_of(launch, settings)
+    header = start_arguments(launch.run, settings)
     args, kwargs = json.loads(settings.args), json.loads(settings.kwargs)
     if launch.payload is not None:
-        given = json.loads(launch.payload.document)
-        kwargs |= given
-        said |= {name: given["meta"][name] for name in ("workflow_id", "version", "user_id")}
-    said |= {name: value for name, value in extra.items() if value is not None}
-    return CeleryTask(settings.task, launch.run.key, queue, args, kwargs, {HEADER: said})
+        payload = json.loads(launch.payload.document)
+        kwargs |= payload
+        header |= {name: payload["meta"][name] for name in ("workflow_id", "version", "user_id")}
+    header |= {name: value for name, value in extra.items() if value is not None}
+    return CeleryTask(settings.task, launch.run.key, queue, args, kwargs, {HEADER: header})
+
+
+class DaemonThreads:
+    """Makes blocking calls in at most `max_threads` threads, which never delay the exit of the process.
+
+    A call that is abandoned before its turn is never made; a running one cannot be stopped. Each thread calls
+    `leave` when it ends.
+    """
+
+    def __init__(self, max_threads: int, *, name: str, leave: Callable[[], None] = lambda: None) -> None:
+        self._max_threads = max_threads
+        self._name = name
+        self._leave = leave
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._threads: list[threading.Thread] = []
+
+    async def call(self, function: Callable[[], None]) -> None:
+        """Make a call and wait for its end; its exceptions are raised here."""
+        future: Future[None] = Future()
+        self._calls.put((future, function))
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_threads:
+            work = partial(self._work, self._calls, self._idle)
+            thread = threading.Thread(target=work, name=self._name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        await asyncio.wrap_future(future)
+
+    def _work(self, calls: "SimpleQueue[_Call | None]", idle: threading.Semaphore) -> None:
+        while (call := calls.get()) is not None:
+            future, function = call
+            if future.set_running_or_notify_cancel():
+                try:
+                    function()
+                except BaseException as error:  # noqa: BLE001 - the caller gets it
+                    future.set_exception(error)
+                else:
+                    future.set_result(None)
+            # No reference to a call is kept while waiting for the next one.
+            del call, future, function
+            idle.release()
+        self._leave()
+
+    def close(self) -> None:
+        """End the threads after their present calls; later calls start new ones."""
+        for _ in self._threads:
+            self._calls.put(None)
+        self._calls, self._idle, self._threads = SimpleQueue(), threading.Semaphore(0), []
+
+
+def _build(launcher_kind: str, context: LauncherContext) -> CeleryLauncher:
+    launcher = CeleryLauncher(
+        context.clock,
+        context.config.get(CeleryOptions).broker,
+        reports=CELERY.traits[launcher_kind].reports,
+        secret=context.secret,
+    )
+    launcher.check = lambda settings: check_start(settings, context.config)
+    return launcher
+
+
+CELERY = LauncherKind(
+    name=CelerySettings.kind,
+    read=CelerySettings.read,
+    schema=CelerySettings.schema(),
+    traits={"celery": delivery_traits(reports=False), "celery:reports": delivery_traits(reports=True)},
+    build=_build,
+)

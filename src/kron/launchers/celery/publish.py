@@ -1,4 +1,4 @@
-"""Publishing tasks as Celery's own clients do. This module alone needs Celery; it is loaded on first use."""
+"""Publishes tasks with Celery. Only this module needs the package; it is imported on first use."""
 
 import threading
 from collections.abc import Mapping
@@ -12,25 +12,25 @@ from kombu.exceptions import OperationalError
 
 from kron.launchers.celery.broker import Broker, BrokerError, CeleryTask, scheme_of
 
-# How long connecting, and each word from or to a broker, may take, in seconds.
-CONNECT_S, WORD_S = 4, 8
-_AMQP: dict[str, object] = {"confirm_publish": True, "read_timeout": WORD_S, "write_timeout": WORD_S}
-_REDIS: dict[str, object] = {"socket_timeout": WORD_S, "socket_connect_timeout": CONNECT_S}
-# A task counts as published when the broker says so, and a broker that falls silent is noticed.
-USUAL_OPTIONS = {"amqp": _AMQP, "amqps": _AMQP, "pyamqp": _AMQP, "redis": _REDIS, "rediss": _REDIS}
-# Packages that would be missed without being named, and the extra of Celery's that brings each.
+# Timeouts of connecting to a broker and of each read or write, in seconds.
+CONNECT_S, SOCKET_S = 4, 8
+_AMQP: dict[str, object] = {"confirm_publish": True, "read_timeout": SOCKET_S, "write_timeout": SOCKET_S}
+_REDIS: dict[str, object] = {"socket_timeout": SOCKET_S, "socket_connect_timeout": CONNECT_S}
+# A task is published when the broker confirms it, and an unresponsive broker is noticed.
+DEFAULT_OPTIONS = {"amqp": _AMQP, "amqps": _AMQP, "pyamqp": _AMQP, "redis": _REDIS, "rediss": _REDIS}
+# Packages that a transport needs, and the extra of Celery that installs each.
 _WITH_REDIS = ("redis", "redis")
 PACKAGES = {"redis": _WITH_REDIS, "rediss": _WITH_REDIS, "sentinel": _WITH_REDIS, "sqs": ("boto3", "sqs")}
 
 
 class Publisher:
-    """Publishes tasks; each thread has a connection of its own, and keeps it."""
+    """Publishes tasks; each thread keeps one connection."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        # Neither Celery's configuration files nor its variables in the environment count here.
+        # Celery's configuration files and environment variables have no effect here.
         self._app = Celery("kron", backend="disabled://", loader="app", set_as_current=False)
-        # What Celery makes when it is first asked for is made now, by one thread.
+        # Celery creates these on first use; create them now, in one thread.
         assert self._app.amqp.router is not None
         assert self._app.amqp.send_task_message is not None
         self._mine = threading.local()
@@ -41,10 +41,10 @@ class Publisher:
         if kept is not None:
             try:
                 self._send(kept, task)
-            except Exception:  # noqa: BLE001 - whatever it is, a new connection has it too, or has not
-                # It may have ended long ago; if not, the task's id makes a second message safe.
+            except Exception:  # noqa: BLE001 - a new connection shows whether the task is at fault
+                # The connection may have ended before; if not, the task's id makes a second message safe.
                 self._mine.producer = None
-                _let_go(kept.connection)
+                _close(kept.connection)
             else:
                 return
         self._mine.producer = self._publish_anew(task)
@@ -66,22 +66,22 @@ class Publisher:
             connection = Connection(
                 url, connect_timeout=CONNECT_S, transport_options=_options_of(url, self._broker.options)
             )
-            # Further tries are the launcher's, which waits between them.
+            # The launcher retries, with a backoff.
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_S)
             producer = Producer(connection.channel())
             self._send(producer, task)
         except Exception as cause:
-            passing = isinstance(cause, (OperationalError, OSError, *_errors_of(connection)))
-            _let_go(connection)
-            how = "cannot be reached" if passing else "cannot be used"
-            raise BrokerError(f"{how}: {_said(cause)}", again=passing) from cause
+            is_temporary = isinstance(cause, (OperationalError, OSError, *_errors_of(connection)))
+            _close(connection)
+            how = "cannot be reached" if is_temporary else "cannot be used"
+            raise BrokerError(f"{how}: {_described(cause)}", retry=is_temporary) from cause
         return producer
 
     def leave(self) -> None:
-        """Let go of the connection of the thread that calls, which publishes no more."""
+        """Close the connection of the calling thread."""
         kept = getattr(self._mine, "producer", None)
         self._mine.producer = None
-        _let_go(None if kept is None else kept.connection, farewell=True)
+        _close(None if kept is None else kept.connection, orderly=True)
 
     def _send(self, producer: Producer, task: CeleryTask) -> None:
         self._app.send_task(
@@ -103,26 +103,26 @@ def _check_package(url: str) -> None:
 
 
 def _options_of(url: str, options: Mapping[str, object]) -> dict[str, object]:
-    """Return the options of a connection: what is usual for its kind, and what the operator says."""
+    """Return the options of a connection: the defaults of its transport, and the operator's."""
     scheme = scheme_of(url)
-    merged = {**USUAL_OPTIONS.get(scheme, {}), **options}
+    merged = {**DEFAULT_OPTIONS.get(scheme, {}), **options}
     if scheme == "amqps":
-        # Without a name to look for, the certificate of any host would do.
-        said = options.get("ssl")
+        # Without a host name the certificate of any host would be accepted.
+        ssl = options.get("ssl")
         merged["ssl"] = {
             "server_hostname": urlsplit(url).hostname,
-            **(said if isinstance(said, Mapping) else {}),
+            **(ssl if isinstance(ssl, Mapping) else {}),
         }
     return merged
 
 
-def _let_go(connection: Connection | None, *, farewell: bool = False) -> None:
-    """Let go of a connection, whatever state it is in; only one that works is worth a farewell."""
+def _close(connection: Connection | None, *, orderly: bool = False) -> None:
+    """Close a connection in any state; only a working one is closed in an orderly way."""
     if connection is None:
         return
-    # What AMQP is spoken over can be closed without the broker, and else might stay open.
+    # The socket of AMQP can be closed without the broker, and might stay open otherwise.
     close = getattr(getattr(connection, "_connection", None), "collect", None)
-    if farewell or close is None:
+    if orderly or close is None:
         with suppress(Exception):
             connection.release()
     if close is not None:
@@ -131,9 +131,9 @@ def _let_go(connection: Connection | None, *, farewell: bool = False) -> None:
 
 
 def _errors_of(connection: Connection | None) -> tuple[type[Exception], ...]:
-    """Return what a connection raises when the broker is at fault."""
+    """Return the exceptions that a connection raises when the broker is at fault."""
     return () if connection is None else (*connection.connection_errors, *connection.channel_errors)
 
 
-def _said(cause: BaseException) -> str:
+def _described(cause: BaseException) -> str:
     return f"{type(cause).__name__}: {cause}".removesuffix(": ")

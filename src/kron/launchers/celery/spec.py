@@ -1,67 +1,24 @@
-"""The launcher object of the kind `celery`: which task is published, where, and with which arguments."""
+"""The launcher object of the kind `celery`: fields, limits and traits."""
 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from kron.core.job.fields import FieldReader, optional, parse_bool, parse_text, parse_utf8, refuse
+from kron.core.errors import Problem
+from kron.core.job.fields import optional, parse_text, refuse
+from kron.core.job.table import FLAG, FieldTable, Schema, ValueType, row
+from kron.launchers.celery.broker import Broker
+from kron.launchers.spec import InvalidLauncherError, LauncherConfig, TableSettings, launcher_table
 
-CELERY_FIELDS = ("task", "queue", "args", "kwargs", "reports")
 NOT_ALLOWED = "is not among the tasks the settings allow (allowed_tasks)"
-# What every broker takes as a name, and what is no path where a broker keeps its queues in files.
+# Names that every broker takes, and that are no paths where a broker keeps its queues in files.
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CelerySettings:
-    """The job is a task that others consume; `args` and `kwargs` are texts of JSON documents.
-
-    Without a `queue` it goes to the one of the settings; with `reports` its end will be reported.
-    """
-
-    task: str
-    queue: str | None = None
-    args: str = "[]"
-    kwargs: str = "{}"
-    reports: bool = False
-    workflow_id: str | None = None
-    version: int | None = None
-    user_id: str | None = None
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the launcher object."""
-        return {
-            "kind": "celery",
-            "task": self.task,
-            "queue": self.queue,
-            "args": json.loads(self.args),
-            "kwargs": json.loads(self.kwargs),
-            "reports": self.reports,
-            "workflow_id": self.workflow_id,
-            "version": self.version,
-            "user_id": self.user_id,
-        }
-
-
-def read_celery(fields: FieldReader, *, version: int | None) -> CelerySettings:
-    """Return the settings of a launcher object; what is wrong is noted."""
-    if fields.get("task") is None:
-        fields.problem("task", None, "is missing")
-    return CelerySettings(
-        task=fields.read("task", optional(parse_name), None) or "",
-        queue=fields.read("queue", optional(parse_name), None),
-        args=fields.read("args", _parse_args, "[]"),
-        kwargs=fields.read("kwargs", _parse_kwargs, "{}"),
-        reports=fields.read("reports", parse_bool, False),
-        workflow_id=fields.read("workflow_id", optional(parse_utf8), None),
-        version=version,
-        user_id=fields.read("user_id", optional(parse_utf8), None),
-    )
-
-
 def parse_name(value: object) -> str:
-    """Return the name of a task or a queue, or refuse what is none."""
+    """Return the name of a task or a queue, or refuse the value."""
     name = parse_text(value)
     if not NAME.fullmatch(name):
         raise refuse(ascii(name), "must be 1 to 200 of A-Z a-z 0-9 _ . : -")
@@ -71,7 +28,7 @@ def parse_name(value: object) -> str:
 def _parse_args(value: object) -> str:
     if value is not None and not isinstance(value, list | tuple):
         raise refuse(value, "must be a list")
-    return _text_of(value or [])
+    return _document_text(value or [])
 
 
 def _parse_kwargs(value: object) -> str:
@@ -79,14 +36,74 @@ def _parse_kwargs(value: object) -> str:
         raise refuse(value, "must be an object")
     if not all(isinstance(name, str) for name in value or {}):
         raise refuse(value, "must be an object whose names are texts")
-    return _text_of(value or {})
+    return _document_text(value or {})
 
 
-def _text_of(value: object) -> str:
-    """Return a document as text, the same one for the same document."""
+def _document_text(value: object) -> str:
+    """Return a JSON document as text, the same one for the same document."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)
         text.encode()
     except (TypeError, ValueError, RecursionError):
         raise refuse("...", "must be a JSON document") from None
     return text
+
+
+def _write_document(value: object) -> object:
+    assert isinstance(value, str)
+    return json.loads(value)
+
+
+_NAME_SCHEMA: Schema = {"type": "string", "pattern": f"^{NAME.pattern}$"}
+_NAME = ValueType(schema=_NAME_SCHEMA, parse=parse_name)
+_NAME_OR_NULL = ValueType(schema={**_NAME_SCHEMA, "type": ["string", "null"]}, parse=optional(parse_name))
+_ARGS = ValueType(schema={"type": ["array", "null"]}, parse=_parse_args, write=_write_document)
+_KWARGS = ValueType(schema={"type": ["object", "null"]}, parse=_parse_kwargs, write=_write_document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CelerySettings(TableSettings):
+    """The job is a Celery task; `args` and `kwargs` are texts of JSON documents."""
+
+    kind: ClassVar[str] = "celery"
+    table: ClassVar[FieldTable]
+
+    task: str = field(metadata=row(_NAME, "the name of the task"))
+    queue: str | None = field(
+        default=None, metadata=row(_NAME_OR_NULL, "its queue, instead of the setting `celery_queue`")
+    )
+    args: str = field(default="[]", metadata=row(_ARGS, "its positional arguments"))
+    kwargs: str = field(default="{}", metadata=row(_KWARGS, "its keyword arguments"))
+    reports: bool = field(default=False, metadata=row(FLAG, "whether the task reports the end of each run"))
+
+    @property
+    def launcher_kind(self) -> str:
+        """Return the text that selects launcher and traits; it is stored with the job."""
+        return "celery:reports" if self.reports else "celery"
+
+    def problems(self, config: LauncherConfig) -> list[Problem]:
+        """Return why the operator does not allow the task."""
+        allowed = config.get(CeleryOptions).allowed_tasks
+        is_listed = allowed is None or self.task in allowed
+        return [] if is_listed else [Problem("launcher.task", self.task, NOT_ALLOWED)]
+
+
+CelerySettings.table = launcher_table(CelerySettings, required=("task",), always_workflow=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeleryOptions:
+    """The broker, and the tasks that schedules may publish; None allows all."""
+
+    broker: Broker | None = None
+    allowed_tasks: frozenset[str] | None = None
+
+
+def check_start(settings: CelerySettings, config: LauncherConfig) -> None:
+    """Raise InvalidLauncherError unless the operator allows the task now, or has it as the default."""
+    default = config.default
+    if isinstance(default, CelerySettings) and default.task == settings.task:
+        return
+    problems = settings.problems(config)
+    if problems:
+        raise InvalidLauncherError(problems=problems)

@@ -1,150 +1,355 @@
-"""Sending requests: to addresses that were looked at, over connections that are kept, and to nobody else."""
+"""The HTTP/1.1 client for every outgoing request: starts, key sets, and the command line's calls.
+
+Connections are kept and reused. Redirects are not followed, and neither proxies nor credentials come from the
+environment. With an egress policy a connection goes only to addresses that were resolved and checked before.
+"""
 
 import asyncio
-import json
+import os
 import socket
 import ssl
-from contextlib import suppress
+import string
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+from urllib.parse import quote, unquote, urlsplit
 
-from kron.launchers.http.connection import (
-    ConnectError,
-    Connection,
-    ConnectTimeoutError,
-    LostError,
-    Origin,
-    connect,
-)
 from kron.launchers.http.egress import EgressPolicy, is_address
-from kron.launchers.http.pool import Pool
-from kron.launchers.http.request import (
-    DeliveryResult,
-    Target,
-    answer_of,
-    document_of,
-    headers_of,
-    hidden,
-    target_of,
-    written,
-)
-from kron.launchers.http.response import Response
-from kron.launchers.http.signature import signed
-from kron.launchers.run_token import run_token_of
-from kron.launchers.spec import HttpSettings
-from kron.ports import Clock, Launch
+from kron.launchers.http.response import MAX_BODY, InvalidResponseError, Response
 
-# For how long an answer's text is read.
-ANSWER_S = 5.0
-# How many of a host's addresses are tried in one request.
+# How many idle connections are kept, and for how long: many servers close them after five seconds.
+MAX_KEPT, KEPT_S = 100, 4.0
+# How many addresses of a host are tried for one request.
 MAX_ADDRESSES = 4
+PORTS = {"http": 80, "https": 443}
+# Characters of a path that are sent as they are; a percent sign starts an escape.
+_IN_PATH = "/%:@!$&'()*+,;=~"
 
 
-class RefusedError(Exception):
-    """A request may not be sent where it is addressed to."""
+class Origin(NamedTuple):
+    """The server of a connection. A `trusted` one is exempt from the egress policy; its pool is separate."""
+
+    scheme: str
+    host: str
+    port: int
+    trusted: bool = False
 
 
-class Sender:
-    """Sends single requests over connections that are kept.
+class Target(NamedTuple):
+    """A parsed URL: its origin, the path with the query, and the Authorization header of its login."""
 
-    Neither proxies nor passwords come from the environment: a job's request is what its settings say.
-    """
+    url: str
+    origin: Origin
+    path: str
+    login: str | None = None
 
-    def __init__(
-        self,
-        clock: Clock,
-        *,
-        gate: EgressPolicy | None = None,
-        secret: bytes | None = None,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        self._clock = clock
-        self._gate = gate
-        self._secret = secret
-        self._tls = tls
-        self._pool = Pool()
 
-    async def send(self, launch: Launch, settings: HttpSettings) -> DeliveryResult:
-        """Send one request and return what came of it; what goes wrong on the way may pass."""
-        target = target_of(settings)
-        total_s = settings.timeout.total_seconds()
+class EgressError(Exception):
+    """The egress policy does not allow a request to its host."""
+
+
+class ConnectError(OSError):
+    """A connection could not be established."""
+
+
+class ConnectTimeoutError(ConnectError):
+    """A connection could not be established in time."""
+
+
+class ConnectionLostError(OSError):
+    """A connection ended before its response did; `untouched` if no byte of a response had arrived."""
+
+    def __init__(self, message: str, *, untouched: bool) -> None:
+        super().__init__(message)
+        self.untouched = untouched
+
+
+def target_of(url: str) -> Target:
+    """Parse a URL of the schemes http and https, or raise ValueError."""
+    parts = urlsplit(url)
+    if parts.scheme not in PORTS or not parts.hostname:
+        raise ValueError("it has no host, or another scheme than http and https")
+    host = parts.hostname.lower()
+    origin = Origin(
+        parts.scheme,
+        host if host.isascii() else host.encode("idna").decode(),
+        parts.port or PORTS[parts.scheme],
+    )
+    query = quote(parts.query, safe=string.punctuation)
+    path = (quote(parts.path, safe=_IN_PATH) or "/") + (f"?{query}" if query else "")
+    if parts.username is None:
+        return Target(url, origin, path)
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return Target(url, origin, path, f"Basic {b64encode(login.encode()).decode()}")
+
+
+def request_head(method: str, target: Target, headers: Mapping[str, str]) -> str:
+    """Return the request line and the headers of a request, without the last line end."""
+    origin = target.origin
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host
+    port = "" if origin.port == PORTS[origin.scheme] else f":{origin.port}"
+    lines = [f"{method} {target.path} HTTP/1.1", f"Host: {host}{port}"]
+    if "user-agent" not in map(str.lower, headers):
+        lines.append("User-Agent: kron")
+    return "\r\n".join([*lines, *(f"{name}: {value}" for name, value in headers.items())])
+
+
+def request_of(method: str, target: Target, headers: Mapping[str, str], body: bytes | None = None) -> bytes:
+    """Return a request as it is sent; without a body it has no length either."""
+    login = {} if target.login is None else {"Authorization": target.login}
+    length = {} if body is None else {"Content-Length": str(len(body))}
+    # A compressed response could expand without bound.
+    fixed = {"Accept-Encoding": "identity", **login, **headers, **length}
+    return f"{request_head(method, target, fixed)}\r\n\r\n".encode() + (body or b"")
+
+
+class Connection(asyncio.Protocol):
+    """A connection to one origin that carries one request at a time."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self._transport: asyncio.Transport | None = None
+        self._response: Response | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._received = 0
+        self._has_received = False
+        self.is_open = False
+        # Called when the connection has ended.
+        self.on_end: Callable[[Connection], None] | None = None
+
+    @property
+    def progress(self) -> int:
+        """Return a number that grows with every byte sent or received."""
+        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._received - unsent
+
+    async def request(self, data: bytes, *, max_body: int = MAX_BODY) -> Response:
+        """Send a request; return its response as soon as its head has arrived."""
+        assert self._transport is not None
+        response = self._response = Response(max_body=max_body)
+        self._has_received = False
+        self._transport.write(data)
+        await self._wait()
+        return response
+
+    async def read_rest(self, response: Response) -> None:
+        """Wait until a response has arrived completely."""
+        while not response.is_over:  # a lost connection raises
+            await self._wait()
+
+    async def _wait(self) -> None:
+        if not self.is_open:
+            raise ConnectionLostError("the connection is closed", untouched=not self._has_received)
+        self._waiter = asyncio.get_running_loop().create_future()
         try:
-            request = self._request(launch, settings, target)
-            async with asyncio.timeout(total_s):
-                connection, response = await self._post(request, settings, target)
-        except ConnectTimeoutError:
-            error = f"{target.shown} did not answer within {settings.connect_timeout.total_seconds():g} s"
-        except TimeoutError:
-            error = f"{target.shown} did not answer within {total_s:g} s"
-        except RefusedError as cause:
-            return DeliveryResult(hidden(f"{target.shown} may not be asked: {cause}", target))
-        except OSError as cause:
-            error = f"{target.shown} cannot be reached: {type(cause).__name__}: {cause}".removesuffix(": ")
-        except ValueError as cause:
-            return DeliveryResult(hidden(f"{target.shown} cannot be asked: {cause}", target))
+            await self._waiter
+        except asyncio.CancelledError:
+            # Bytes that arrive now belong to an abandoned request.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the connection at once."""
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- called by the event loop ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the transport."""
+        self._transport, self.is_open = transport, True
+
+    def data_received(self, data: bytes) -> None:
+        """Parse a part of the response; bytes without a request end the connection."""
+        response, self._has_received = self._response, True
+        self._received += len(data)
+        if response is None or response.is_over:
+            self.close()
+            return
+        try:
+            response.feed(data)
+        except InvalidResponseError as error:
+            self._fail(error)
+            self.close()
+            return
+        if response.status:
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end of the connection, which may also end the response."""
+        self.is_open = False
+        if self._response is not None and exc is None and self._response.close():
+            self._wake()
         else:
-            await self._finish(connection, response, min(total_s, ANSWER_S))
-            return answer_of(
-                target, response.status, response.headers, bytes(response.body), self._clock.now()
+            reason = "the server closed the connection" if exc is None else str(exc)
+            self._fail(ConnectionLostError(reason, untouched=not self._has_received))
+        if self.on_end is not None:
+            self.on_end(self)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: OSError) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
+
+async def connect(address: str, origin: Origin, *, tls: ssl.SSLContext | None, seconds: float) -> Connection:
+    """Connect to an address; over TLS the server's certificate has to be valid for the origin's host."""
+    loop = asyncio.get_running_loop()
+    name = None if tls is None else origin.host
+    try:
+        async with asyncio.timeout(seconds):
+            _, connection = await loop.create_connection(
+                partial(Connection, origin), address, origin.port, ssl=tls, server_hostname=name
             )
-        return DeliveryResult(hidden(error, target), again=True)
+    except TimeoutError as cause:
+        raise ConnectTimeoutError("no connection in time") from cause
+    except OSError as cause:
+        # asyncio says "Connect call failed", whatever the reason.
+        reason = (
+            os.strerror(cause.errno) if isinstance(cause, ConnectionError) and cause.errno else str(cause)
+        )
+        raise ConnectError(reason) from cause
+    return connection
 
-    def _request(self, launch: Launch, settings: HttpSettings, target: Target) -> bytes:
-        headers = headers_of(launch)
-        given = launch.payload
-        text = json.dumps(document_of(launch, settings)) if given is None else given.document
-        body = text.encode()
-        if self._secret is not None:
-            headers |= signed(self._secret, body, now=int(self._clock.now().timestamp()))
-            headers["Kron-Run-Token"] = run_token_of(self._secret, launch.run.key)
-        return written(target, headers, body)
 
-    async def _post(
-        self, request: bytes, settings: HttpSettings, target: Target
+class ConnectionPool:
+    """Idle connections for reuse; the last used one is taken first, so that the others can expire."""
+
+    def __init__(self, *, max_kept: int = MAX_KEPT, kept_s: float = KEPT_S) -> None:
+        self._max_kept = max_kept
+        self._kept_s = kept_s
+        self._kept: dict[Connection, float] = {}
+        self._by_origin: dict[Origin, list[Connection]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Return how many connections are kept."""
+        return len(self._kept)
+
+    def take(self, origin: Origin) -> Connection | None:
+        """Return an idle connection to an origin, if there is one."""
+        kept = self._by_origin.get(origin)
+        if not kept:
+            return None
+        connection = kept[-1]
+        self._forget(connection)
+        return connection
+
+    def put(self, connection: Connection) -> None:
+        """Keep a connection that can be reused."""
+        if len(self._kept) >= self._max_kept:
+            self._drop(next(iter(self._kept)))
+        loop = asyncio.get_running_loop()
+        self._kept[connection] = loop.time() + self._kept_s
+        self._by_origin.setdefault(connection.origin, []).append(connection)
+        connection.on_end = self._forget
+        if self._timer is None:
+            self._timer = loop.call_later(self._kept_s, self._sweep)
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for connection in list(self._kept):
+            self._drop(connection)
+
+    def _sweep(self) -> None:
+        """Close expired connections, and schedule the next sweep for when another one expires."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for connection, until in list(self._kept.items()):
+            if until > loop.time():
+                self._timer = loop.call_at(until, self._sweep)
+                return
+            self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        self._forget(connection)
+        connection.close()
+
+    def _forget(self, connection: Connection) -> None:
+        connection.on_end = None
+        if self._kept.pop(connection, None) is not None:
+            kept = self._by_origin[connection.origin]
+            kept.remove(connection)
+            if not kept:
+                del self._by_origin[connection.origin]
+
+
+class HttpClient:
+    """Sends requests over a pool of connections, within an egress policy if it has one."""
+
+    def __init__(self, *, egress: EgressPolicy | None = None, tls: ssl.SSLContext | None = None) -> None:
+        self._egress = egress
+        self._tls = tls
+        self.pool = ConnectionPool()
+
+    async def send(
+        self, data: bytes, target: Target, *, connect_s: float, max_body: int = MAX_BODY
     ) -> tuple[Connection, Response]:
-        """Send a request over a connection that was kept, or over a new one."""
-        origin = self._origin_of(settings.url, target)
-        connection = self._pool.take(origin)
+        """Send a request over a kept connection or a new one; return when the response's head has arrived.
+
+        The caller gives the connection back with `release`.
+        """
+        origin = self._origin_of(target)
+        connection = self.pool.take(origin)
         if connection is not None:
             try:
-                return connection, await connection.ask(request)
-            except LostError as error:
-                # It may have been closed before the request came there; if not, the key makes it safe.
+                return connection, await connection.request(data, max_body=max_body)
+            except ConnectionLostError as error:
+                # The server may have closed it before the request arrived; if not, idempotency makes it safe.
                 if not error.untouched:
                     raise
-        connection = await self._connected(settings, origin)
-        return connection, await connection.ask(request)
+        connection = await self._connected(target.url, origin, connect_s)
+        return connection, await connection.request(data, max_body=max_body)
 
-    async def _finish(self, connection: Connection, response: Response, seconds: float) -> None:
-        """Read what comes of an answer's text in time; its status counts even if nothing does."""
-        if not response.is_over:
-            with suppress(OSError):
-                async with asyncio.timeout(seconds):
-                    await connection.rest_of(response)
+    def release(self, connection: Connection, response: Response) -> None:
+        """Keep a connection for reuse if its response allows it, else close it."""
         if response.is_over and response.is_kept and connection.is_open:
-            self._pool.put(connection)
+            self.pool.put(connection)
         else:
             connection.close()
 
-    def _origin_of(self, url: str, target: Target) -> Origin:
-        """Return whom a request is for, or refuse it as far as its address says so itself."""
-        if self._gate is None:
-            return target.origin
-        fault = self._gate.fault_of(url)
-        if fault is not None:
-            raise RefusedError(f"{target.origin.host} {fault}")
-        return target.origin._replace(trusted=url in self._gate.urls)
+    async def fetch(self, data: bytes, target: Target, *, idle_s: float, max_body: int) -> Response:
+        """Send a request over a new connection and return the complete response.
 
-    async def _connected(self, settings: HttpSettings, origin: Origin) -> Connection:
-        """Connect to an address that was looked at.
-
-        A name that means something else by now, or to somebody else, changes nothing.
+        It is given up when for `idle_s` seconds no byte was sent or received.
         """
+        connection = await self._connected(target.url, self._origin_of(target), idle_s)
+        exchange = asyncio.create_task(_exchange(connection, data, max_body))
+        try:
+            while not exchange.done():  # each round makes progress, or is the last
+                before = connection.progress
+                await asyncio.wait({exchange}, timeout=idle_s)
+                if not exchange.done() and connection.progress == before:
+                    raise TimeoutError(f"no answer within {idle_s:g} s")
+            return exchange.result()
+        finally:
+            exchange.cancel()
+            connection.close()
+
+    def _origin_of(self, target: Target) -> Origin:
+        """Return the origin of a request, or raise EgressError as far as its URL alone is refused."""
+        if self._egress is None:
+            return target.origin
+        fault = self._egress.fault_of(target.url)
+        if fault is not None:
+            raise EgressError(f"{target.origin.host} {fault}")
+        return target.origin._replace(trusted=target.url in self._egress.urls)
+
+    async def _connected(self, url: str, origin: Origin, seconds: float) -> Connection:
+        """Connect to the first reachable address; a name that resolves differently later has no effect."""
         tls = self._context() if origin.scheme == "https" else None
         last = ConnectError(f"{origin.host} has no address")
-        for address in await self._addresses(settings.url, origin.host):
+        for address in await self._addresses(url, origin.host):
             try:
-                return await connect(
-                    address, origin, tls=tls, seconds=settings.connect_timeout.total_seconds()
-                )
+                return await connect(address, origin, tls=tls, seconds=seconds)
             except ConnectTimeoutError:
                 raise
             except ConnectError as error:
@@ -152,13 +357,13 @@ class Sender:
         raise last
 
     async def _addresses(self, url: str, host: str) -> list[str]:
-        """Return where a request may go; without a gate that is anywhere, and nothing is looked up."""
-        if self._gate is None:
+        """Return the addresses a request may go to; without an egress policy the host itself, unresolved."""
+        if self._egress is None:
             return [host]
-        addresses = [host] if is_address(host) else await _looked_up(host)
-        fault = self._gate.fault_of_found(url, addresses)
+        addresses = [host] if is_address(host) else await _resolved(host)
+        fault = self._egress.fault_of_addresses(url, addresses)
         if fault is not None:
-            raise RefusedError(f"{host} {fault}")
+            raise EgressError(f"{host} {fault}")
         return addresses[:MAX_ADDRESSES]
 
     def _context(self) -> ssl.SSLContext:
@@ -166,12 +371,18 @@ class Sender:
             self._tls = ssl.create_default_context()
         return self._tls
 
-    async def close(self) -> None:
-        """Let go of the connections."""
-        self._pool.close()
+    def close(self) -> None:
+        """Close the idle connections."""
+        self.pool.close()
 
 
-async def _looked_up(host: str) -> list[str]:
+async def _exchange(connection: Connection, data: bytes, max_body: int) -> Response:
+    response = await connection.request(data, max_body=max_body)
+    await connection.read_rest(response)
+    return response
+
+
+async def _resolved(host: str) -> list[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))

@@ -41,7 +41,7 @@ class EgressPolicy:
         is_listed = self.names is None or host in self.names or by_address
         return None if is_listed else NOT_LISTED
 
-    def fault_of_found(self, url: str, addresses: Iterable[str]) -> str | None:
+    def fault_of_addresses(self, url: str, addresses: Iterable[str]) -> str | None:
         """Return why none of the addresses of a host may be asked."""
         if url in self.urls:
             return None

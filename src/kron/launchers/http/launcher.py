@@ -1,23 +1,77 @@
-"""Executions that are started by a request: whoever answers it runs them."""
+"""The http launcher: each run is started by a POST request to an executor."""
 
+import asyncio
+import json
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from http import HTTPStatus
+from typing import NamedTuple
 
-from kron.core.errors import InvalidOptionError
+from kron.core.redaction import redact_url, replace_secrets, secrets_in_url
 from kron.launchers.backoff import Backoff
-from kron.launchers.delivery import MAX_REQUESTS, USUAL_BACKOFF, RemoteLauncher
-from kron.launchers.http.client import Sender
+from kron.launchers.delivery import (
+    DEFAULT_BACKOFF,
+    MAX_REQUESTS,
+    MAX_RUN_ID,
+    DeliveryResult,
+    RemoteLauncher,
+    delivery_traits,
+)
+from kron.launchers.http.client import (
+    Connection,
+    ConnectTimeoutError,
+    EgressError,
+    HttpClient,
+    Target,
+    request_head,
+    target_of,
+)
 from kron.launchers.http.egress import EgressPolicy
-from kron.launchers.http.request import MAX_TARGETS, DeliveryResult
-from kron.launchers.spec import HttpSettings, settings_of
+from kron.launchers.http.response import Response
+from kron.launchers.http.signature import signed
+from kron.launchers.http.spec import HttpSettings, egress_policy
+from kron.launchers.launch import plain_request_of, start_arguments, tidy
+from kron.launchers.run_token import run_token_of
+from kron.launchers.spec import LauncherContext, LauncherKind, parse_settings
 from kron.ports import Clock, Launch
 
-_settings_of = lru_cache(maxsize=MAX_TARGETS)(settings_of)
+# How long the body of a response is waited for.
+BODY_S = 5.0
+# How much of a response an error quotes.
+MAX_QUOTED = 200
+# Statuses of the 4xx range after which a retry makes sense.
+RETRIED = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+# Thousands of launches share the same settings; this many different ones are cached.
+MAX_TEMPLATES = 1_024
+# Headers that Kron sets on some requests only; the settings' values hold for the others.
+SOMETIMES_SET = {"x-request-id": "X-Request-Id", "kron-run-token": "Kron-Run-Token"}
+
+
+class RequestTemplate(NamedTuple):
+    """The parts of a request that all runs with the same settings share.
+
+    `defaults` are headers that a run's own headers replace. `shown` is the URL for people.
+    """
+
+    target: Target
+    head: str
+    defaults: Mapping[str, str]
+    shown: str
+    secrets: tuple[str, ...]
+
+    def redacted(self, text: str) -> str:
+        """Return a text without the secrets of the settings."""
+        return replace_secrets(text, self.secrets)
 
 
 class HttpLauncher(RemoteLauncher):
-    """POSTs the start of each execution; any 2xx answer means that it was accepted.
+    """POSTs the start of each run; any 2xx response accepts it.
 
-    With a `gate` only hosts that it lets through are asked; with a `secret` every request is signed.
+    `egress` limits the hosts that requests go to. With a `secret` every request is signed.
     """
 
     def __init__(
@@ -25,21 +79,178 @@ class HttpLauncher(RemoteLauncher):
         clock: Clock,
         *,
         reports: bool = False,
-        backoff: Backoff = USUAL_BACKOFF,
+        backoff: Backoff = DEFAULT_BACKOFF,
         max_requests: int = MAX_REQUESTS,
-        gate: EgressPolicy | None = None,
+        egress: EgressPolicy | None = None,
         secret: bytes | None = None,
     ) -> None:
-        super().__init__(clock, self._sent, reports=reports, backoff=backoff, max_requests=max_requests)
-        self._sender = Sender(clock, gate=gate, secret=secret)
+        super().__init__(clock, self._deliver, reports=reports, backoff=backoff, max_requests=max_requests)
+        self._sender = StartSender(clock, egress=egress, secret=secret)
 
-    async def _sent(self, launch: Launch) -> DeliveryResult:
-        settings = _settings_of(launch.job.launcher)
-        if not isinstance(settings, HttpSettings):
-            raise InvalidOptionError(option="launcher", value=launch.job.launcher_kind, reason="is not http")
-        return await self._sender.send(launch, settings)
+    async def _deliver(self, launch: Launch) -> DeliveryResult:
+        return await self._sender.send(launch, parse_settings(HttpSettings, launch.job.launcher))
 
     async def close(self, *, wait: bool = True) -> None:
-        """Wait for the launches, or break them off unreported: the next owner launches them again."""
+        """Wait for the launches, or abandon them unreported: the next owner launches them again."""
         await super().close(wait=wait)
-        await self._sender.close()
+        self._sender.close()
+
+
+class StartSender:
+    """Sends the request of a launch and interprets its response."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        egress: EgressPolicy | None = None,
+        secret: bytes | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._clock = clock
+        self._secret = secret
+        self.client = HttpClient(egress=egress, tls=tls)
+
+    async def send(self, launch: Launch, settings: HttpSettings) -> DeliveryResult:
+        """Send one request; network errors and timeouts are retryable."""
+        template = template_of(settings)
+        shown, total_s = template.shown, settings.timeout.total_seconds()
+        connect_s = settings.connect_timeout.total_seconds()
+        try:
+            request = self._request(launch, settings, template)
+            async with asyncio.timeout(total_s):
+                connection, response = await self.client.send(request, template.target, connect_s=connect_s)
+        except ConnectTimeoutError:
+            error = f"{shown} did not answer within {connect_s:g} s"
+        except TimeoutError:
+            error = f"{shown} did not answer within {total_s:g} s"
+        except EgressError as cause:
+            return DeliveryResult(template.redacted(f"{shown} is not allowed: {cause}"))
+        except OSError as cause:
+            error = f"{shown} cannot be reached: {type(cause).__name__}: {cause}".removesuffix(": ")
+        except ValueError as cause:
+            return DeliveryResult(template.redacted(f"{shown} cannot be requested: {cause}"))
+        else:
+            await self._finish(connection, response, min(total_s, BODY_S))
+            return result_of(template, response, self._clock.now())
+        return DeliveryResult(template.redacted(error), retry=True)
+
+    def _request(self, launch: Launch, settings: HttpSettings, template: RequestTemplate) -> bytes:
+        headers = headers_of(launch)
+        payload = launch.payload
+        text = json.dumps(start_arguments(launch.run, settings)) if payload is None else payload.document
+        body = text.encode()
+        if self._secret is not None:
+            headers |= signed(self._secret, body, now=int(self._clock.now().timestamp()))
+            headers["Kron-Run-Token"] = run_token_of(self._secret, launch.run.key)
+        return request_bytes(template, headers, body)
+
+    async def _finish(self, connection: Connection, response: Response, seconds: float) -> None:
+        """Read the body as far as it arrives in time; the status counts without it."""
+        if not response.is_over:
+            with suppress(OSError):
+                async with asyncio.timeout(seconds):
+                    await connection.read_rest(response)
+        self.client.release(connection, response)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self.client.close()
+
+
+@lru_cache(maxsize=MAX_TEMPLATES)
+def template_of(settings: HttpSettings) -> RequestTemplate:
+    """Return the template of the requests with these settings."""
+    target = target_of(settings.url)
+    sent = {SOMETIMES_SET.get(name.lower(), name): text for name, text in settings.headers}
+    defaults = {name: sent.pop(name) for name in SOMETIMES_SET.values() if name in sent}
+    if target.login is not None:
+        sent = {name: text for name, text in sent.items() if name.lower() != "authorization"}
+        sent["Authorization"] = target.login
+    query = settings.url.partition("?")[2]
+    values = (text for _, text in settings.headers)
+    secrets = (*secrets_in_url(settings.url, every_parameter=True), query, *values)
+    shown = redact_url(settings.url).partition("?")[0]
+    return RequestTemplate(target, request_head("POST", target, sent), defaults, shown, secrets)
+
+
+def request_bytes(template: RequestTemplate, headers: Mapping[str, str], body: bytes) -> bytes:
+    """Return a request as it is sent."""
+    lines = "".join([f"{name}: {text}\r\n" for name, text in {**template.defaults, **headers}.items()])
+    return f"{template.head}\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def headers_of(launch: Launch) -> dict[str, str]:
+    """Return the headers that identify the run and the request that created it."""
+    request_id = plain_request_of(launch)
+    return {
+        **({} if request_id is None else {"X-Request-Id": request_id}),
+        "Content-Type": "application/json",
+        # A compressed response could expand without bound.
+        "Accept-Encoding": "identity",
+        "Idempotency-Key": launch.run.key,
+        "Kron-Attempt": str(launch.run.attempt),
+        "Kron-Fencing-Token": str(launch.run.token),
+    }
+
+
+def result_of(template: RequestTemplate, response: Response, now: datetime) -> DeliveryResult:
+    """Return what a response means: 2xx accepts, most of 4xx is final, everything else is retryable."""
+    status, body = response.status, bytes(response.body)
+    if 200 <= status < 300:
+        return DeliveryResult(run_id=_run_id_in(body))
+    retry = status in RETRIED or not 400 <= status < 500
+    quoted = " ".join(tidy(body[: 4 * MAX_QUOTED].decode(errors="replace"), MAX_QUOTED).split())
+    if 300 <= status < 400:
+        quoted = "redirects are not followed"
+    error = f"{template.shown} answered {status} {_phrase_of(status)}".rstrip()
+    error += f": {quoted}" if quoted else ""
+    after_s = _retry_after_s(response.headers.get("retry-after"), now)
+    return DeliveryResult(template.redacted(error), retry=retry, retry_after_s=after_s)
+
+
+def _phrase_of(status: int) -> str:
+    return HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
+
+
+def _run_id_in(body: bytes) -> str | None:
+    """Return the executor's name of the run, if the response has a valid one."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    name = document.get("run_id") if isinstance(document, dict) else None
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        return None
+    text = str(name)
+    return text if 0 < len(text) <= MAX_RUN_ID and text == tidy(text) else None
+
+
+def _retry_after_s(text: str | None, now: datetime) -> float:
+    """Return the seconds of a Retry-After header; 0 without a valid one."""
+    if text is None:
+        return 0.0
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    with suppress(ValueError, TypeError, OverflowError):
+        return max(0.0, (parsedate_to_datetime(text) - now).total_seconds())
+    return 0.0
+
+
+def _build(launcher_kind: str, context: LauncherContext) -> HttpLauncher:
+    return HttpLauncher(
+        context.clock,
+        reports=HTTP.traits[launcher_kind].reports,
+        egress=egress_policy(context.config),
+        secret=context.secret,
+    )
+
+
+HTTP = LauncherKind(
+    name=HttpSettings.kind,
+    read=HttpSettings.read,
+    schema=HttpSettings.schema(),
+    traits={"http": delivery_traits(reports=False), "http:reports": delivery_traits(reports=True)},
+    build=_build,
+)

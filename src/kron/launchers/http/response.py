@@ -1,161 +1,223 @@
-"""An answer of HTTP/1.1, read from bytes as they come. Nothing here touches a network."""
+"""HTTP/1.1 response parser: bytes in, status, headers and body out. It does no I/O."""
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 
-# What is read of an answer: so much of what stands before its text, and so much of the text.
-MAX_HEAD, MAX_ANSWER = 65_536, 65_536
-# How many digits the size of a text may have; more would be nobody's honest answer.
-MAX_DIGITS = 15
+# Bounds of the status line with its headers, of a chunk's header and trailers, and of the body that is kept.
+MAX_HEAD, MAX_BODY = 65_536, 65_536
+# Digits of the largest length; longer ones are refused.
+MAX_DIGITS = 20
 
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _LINE_END = re.compile(r"\r?\n")
-_STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9]\d\d)(?: .*)?", re.ASCII)
-_HEX = re.compile(rb"[0-9A-Fa-f]+")
-_WITHOUT_TEXT = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
+_STATUS_LINE = re.compile(r"HTTP/1\.(\d) ([1-9]\d\d)(?: [^\0\r\f\v]*)?", re.ASCII)
+_HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+_FORBIDDEN_IN_VALUE = re.compile(r"[\0\r\f\v]")
+_CHUNK_HEADER = re.compile(rb"([0-9A-Fa-f]{1,%d})(?:;[^\n]*)?[ \t]*" % MAX_DIGITS)
+_WITHOUT_BODY = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
-class BadAnswerError(OSError):
-    """What came is no answer of HTTP/1.1."""
+class InvalidResponseError(OSError):
+    """The server sent something that is not an HTTP/1.1 response."""
 
 
 class Response:
-    """One answer: its status is 0 until its head has come; `is_over` when nothing more of it is read.
+    """One response: `status` is 0 until its head has arrived, `is_over` once no more of it is read.
 
-    The names of its headers are in lower case. `is_kept` says whether the connection can be used again.
+    Header names are in lower case. `is_kept` says whether the connection can be reused, `is_cut` whether the
+    body was longer than `max_body` and the rest dropped.
     """
 
-    __slots__ = ("_buffer", "_left", "_until", "body", "headers", "is_kept", "is_over", "status")
+    __slots__ = (
+        "_buffer", "_left", "_max_body", "_until",
+        "body", "headers", "is_cut", "is_kept", "is_over", "status",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_body: int = MAX_BODY) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = bytearray()
-        self.is_over = self.is_kept = False
+        self.is_over = self.is_kept = self.is_cut = False
+        self._max_body = max_body
         self._buffer = bytearray()
-        # What ends the text: a "size", the last of its "chunks", or that the connection is "closed".
-        self._until = "size"
-        # How much of the text, or of a chunk and the end of its line, is still to come.
+        # Where the body ends: at a "length", after its last chunk ("chunks", then "trailers"), or at "close".
+        self._until = "length"
+        # Bytes to come: of the body, or of a chunk and its line end.
         self._left = 0
 
     def feed(self, data: bytes) -> None:
-        """Take what came; raise BadAnswerError if it cannot be an answer."""
+        """Parse further bytes, or raise InvalidResponseError."""
         self._buffer += data
         if not self.status:
             self._read_heads()
         if self.status and not self.is_over:
-            self._read_text()
+            self._read_body()
 
     def close(self) -> bool:
-        """Take note that nothing more comes; say whether the answer is whole."""
-        if self.status and self._until == "closed":
+        """Note that the connection has ended; return whether the response is complete."""
+        if self.status and self._until == "close":
             self.is_over = True
         return self.is_over
 
-    # --- before the text -------------------------------------------------------------------------
+    # --- head --------------------------------------------------------------------------------------
 
     def _read_heads(self) -> None:
-        """Read the head of the answer, and pass over those that only say that one will come."""
-        while not self.status:  # each turn takes a part of what came
-            end = _HEAD_END.search(self._buffer)
-            if (len(self._buffer) if end is None else end.start()) > MAX_HEAD:
-                raise BadAnswerError("the head of the answer does not end")
-            if end is None:
+        """Parse the head of the response; informational responses before it are skipped."""
+        while not self.status:  # each round consumes a part of the buffer
+            lines = self._take_lines("the head of the response does not end")
+            if lines is None:
                 return
-            first, *lines = _LINE_END.split(self._buffer[: end.start()].decode("latin-1"))
-            del self._buffer[: end.end()]
-            found = _STATUS_LINE.fullmatch(first)
+            found = _STATUS_LINE.fullmatch(lines[0])
             if found is None:
-                raise BadAnswerError("the answer is not HTTP/1.1")
+                raise InvalidResponseError("the response is not HTTP/1.1")
             status = int(found[2])
+            if status == HTTPStatus.SWITCHING_PROTOCOLS:
+                raise InvalidResponseError("the server switches to another protocol")
+            headers = _headers_of(lines[1:])
             if status >= HTTPStatus.OK:
-                self.status, self.headers = status, _headers_of(lines)
-                self._begin_text(is_new=found[1] == "1")
+                self.status, self.headers = status, headers
+                self._start_body(is_persistent=found[1] != "0")
 
-    def _begin_text(self, *, is_new: bool) -> None:
-        """Find out where the text ends, and whether another answer can follow it."""
-        encoding, size = self.headers.get("transfer-encoding"), self.headers.get("content-length")
-        self.is_kept = is_new and "close" not in self.headers.get("connection", "").lower()
-        if self.status in _WITHOUT_TEXT:
+    def _take_lines(self, error: str) -> list[str] | None:
+        """Return the lines up to the next empty one, or None while it has not arrived."""
+        end = _HEAD_END.search(self._buffer)
+        if (len(self._buffer) if end is None else end.start()) > MAX_HEAD:
+            raise InvalidResponseError(error)
+        if end is None:
+            return None
+        text = self._buffer[: end.start()].decode("latin-1")
+        del self._buffer[: end.end()]
+        return _LINE_END.split(text)
+
+    def _start_body(self, *, is_persistent: bool) -> None:
+        """Decide where the body ends, and whether another response can follow it."""
+        encoding, length = self.headers.get("transfer-encoding"), _length_of(self.headers)
+        self.is_kept = is_persistent and "close" not in self.headers.get("connection", "").lower()
+        if self.status in _WITHOUT_BODY:
             self.is_over = True
         elif encoding is not None:
-            self._until = "chunks" if encoding.lower() == "chunked" else "closed"
-        elif size is None:
-            self._until = "closed"
-        elif not (size.isascii() and size.isdigit()) or len(size) > MAX_DIGITS:
-            raise BadAnswerError("the size of the answer is no number")
+            self._until = "chunks" if encoding.lower() == "chunked" else "close"
+        elif length is None:
+            self._until = "close"
         else:
-            self._left = int(size)
-        # One that says two things may be understood by others in another way.
-        self.is_kept = self.is_kept and self._until != "closed" and (encoding is None or size is None)
+            self._left = length
+        # A response that gives both is understood differently by others, so nothing may follow it.
+        self.is_kept = self.is_kept and self._until != "close" and (encoding is None or length is None)
 
-    # --- the text --------------------------------------------------------------------------------
+    # --- body --------------------------------------------------------------------------------------
 
-    def _read_text(self) -> None:
-        if self._until == "chunks":
-            self._read_chunks()
-        elif self._until == "closed":
-            self._take(len(self._buffer))
-        else:
-            self._left -= self._take(self._left)
-            self.is_over = self._left == 0
-        if len(self.body) >= MAX_ANSWER and not self.is_over:
-            # Nobody needs the rest, and it may have no end.
-            self.is_over, self.is_kept = True, False
-        if self.is_over and self._buffer:
-            # Nobody asked for more.
+    def _read_body(self) -> None:
+        match self._until:
+            case "close":
+                self._take(len(self._buffer))
+            case "length":
+                self._left -= self._take(self._left)
+                self.is_over = self._left == 0
+            case _:
+                self._read_chunks()
+        if self.is_cut and not self.is_over:
+            # The rest is not used, and it may have no end.
+            self.is_over = True
+        if self.is_over and (self._buffer or self.is_cut):
             self.is_kept = False
 
     def _take(self, size: int) -> int:
-        """Move some of what came to the text, and return how much it was."""
+        """Move up to `size` bytes from the buffer to the body, and return how many."""
         taken = self._buffer[:size]
         del self._buffer[:size]
-        self.body += taken[: MAX_ANSWER - len(self.body)]
+        room = self._max_body - len(self.body)
+        self.is_cut = self.is_cut or len(taken) > room
+        self.body += taken[:room]
         return len(taken)
 
     def _read_chunks(self) -> None:
-        while not self.is_over and self._buffer:  # each turn takes a part of what came, or is the last
+        while self._until == "chunks" and self._buffer and not self.is_cut:  # each round consumes, or returns
             if self._left > 2:
                 self._left -= self._take(self._left - 2)
             elif self._left:
-                # The end of a chunk's line is not part of the text.
-                cut = min(self._left, len(self._buffer))
-                del self._buffer[:cut]
-                self._left -= cut
-            elif not self._read_size():
+                self._skip_line_end()
+            elif not self._read_chunk_header():
                 return
+        if self._until == "trailers":
+            self._read_trailers()
 
-    def _read_size(self) -> bool:
-        """Read how long the next chunk is; say whether its line has come."""
+    def _skip_line_end(self) -> None:
+        """Consume the CR LF after a chunk, as far as it has arrived."""
+        expected = b"\r\n"[2 - self._left :]
+        cut = bytes(self._buffer[: len(expected)])
+        if not expected.startswith(cut):
+            raise InvalidResponseError("a chunk of the response is longer than its size")
+        del self._buffer[: len(cut)]
+        self._left -= len(cut)
+
+    def _read_chunk_header(self) -> bool:
+        """Parse the size of the next chunk; return whether its line has arrived."""
         end = self._buffer.find(b"\r\n")
         if end < 0:
             if len(self._buffer) > MAX_HEAD:
-                raise BadAnswerError("a chunk of the answer has no size")
+                raise InvalidResponseError("a chunk of the response has no size")
             return False
-        digits = bytes(self._buffer[:end]).partition(b";")[0].strip()
-        if not _HEX.fullmatch(digits) or len(digits) > MAX_DIGITS:
-            raise BadAnswerError("the size of a chunk is no number")
-        size = int(digits, 16)
+        found = _CHUNK_HEADER.fullmatch(self._buffer, 0, end)
+        if found is None:
+            raise InvalidResponseError("the size of a chunk is not a number")
+        size = int(found[1], 16)
+        del self._buffer[: end + 2]
         if size:
-            del self._buffer[: end + 2]
             self._left = size + 2
-            return True
-        # Headers may follow the last chunk; nobody reads them, so whoever sends some is not asked again.
-        self.is_over = True
-        self.is_kept = self.is_kept and self._buffer == b"0\r\n\r\n"
-        self._buffer.clear()
+        else:
+            self._until = "trailers"
         return True
+
+    def _read_trailers(self) -> None:
+        """Consume the headers after the last chunk; they are checked and not kept."""
+        for empty in (b"\r\n", b"\n"):
+            if self._buffer.startswith(empty):
+                del self._buffer[: len(empty)]
+                self.is_over = True
+                return
+        lines = self._take_lines("the trailers of the response do not end")
+        if lines is not None:
+            _headers_of(lines)
+            self.is_over = True
+
+
+def _length_of(headers: Mapping[str, str]) -> int | None:
+    """Return the Content-Length, if there is one; a list is valid if all of it is the same."""
+    value = headers.get("content-length")
+    if value is None:
+        return None
+    lengths = {length.strip(" \t") for length in value.split(",")}
+    text = lengths.pop()
+    if lengths or not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS:
+        raise InvalidResponseError("the length of the response is not a number")
+    return int(text)
 
 
 def _headers_of(lines: list[str]) -> dict[str, str]:
-    """Return headers by their names in lower case; one that comes again is a list, except for a size."""
+    """Return headers by lower-case name; a repeated one is joined by commas."""
     headers: dict[str, str] = {}
-    for line in lines:
+    for line in _unfolded(lines):
         name, colon, value = line.partition(":")
         name, value = name.lower(), value.strip(" \t")
-        if not colon or not name or name != name.strip():
-            raise BadAnswerError("a header of the answer has no name")
-        if name in headers and not (name == "content-length" and headers[name] == value):
-            value = f"{headers[name]}, {value}"
-        headers[name] = value
+        if not colon or not _HEADER_NAME.fullmatch(name):
+            raise InvalidResponseError("a header of the response has no valid name")
+        if _FORBIDDEN_IN_VALUE.search(value):
+            raise InvalidResponseError("a header of the response has an invalid value")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
+
+
+def _unfolded(lines: list[str]) -> list[str]:
+    """Return header lines with their obsolete continuation lines joined to them (RFC 9112, 5.2)."""
+    if not any(line.startswith((" ", "\t")) for line in lines):
+        return lines
+    whole: list[str] = []
+    for line in lines:
+        if not line.startswith((" ", "\t")):
+            whole.append(line)
+        elif whole:
+            whole[-1] += " " + line.lstrip(" \t")
+        else:
+            raise InvalidResponseError("the first header of the response continues another")
+    return whole

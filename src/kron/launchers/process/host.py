@@ -1,43 +1,52 @@
-"""The host's side of processes: beginning one, finding one again, its exit status and its output.
+"""Processes of this host: starting, watching, finding again, signals, exit status and output.
 
-A process is known by its number and by when it began, because numbers are used again. What Linux
-tells of processes in /proc is not there on other systems; nothing is found again on those.
+A process is identified by its number and its start time, because numbers are reused. Where there is no /proc,
+no process is found again.
 """
 
+import asyncio
 import fcntl
+import logging
 import os
+import select
 import shutil
 import signal
 import struct
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from kron.launchers.spec import ProcessSettings
+from kron.launchers.process.spec import ProcessSettings
+from kron.ports import Launch, ReportSink
 
-# Runs a command and writes its exit status down, for an owner that is not its parent. The traps keep the
-# shell alive until the command has ended; the command itself gets every signal as if there were no shell.
+_log = logging.getLogger("kron.launchers")
+# Runs a command and writes its exit status to a file, for an owner that is not its parent. The traps keep the
+# shell alive until the command has ended; the command gets every signal as if there were no shell.
 WRAPPER = 'f=$1; shift; trap : HUP INT QUIT TERM USR1 USR2; "$@"; s=$?; echo $s >"$f"; exit $s'
-# Linux 6.15 and later tell the exit status of a process that is not a child: request, mask, size and place.
+# Linux 6.15 and later give the exit status of a process that is not a child: request, mask, size and offset.
 _GET_INFO, _INFO_EXIT, _INFO_SIZE, _INFO_CODE_AT = 0xC040FF0B, 1 << 3, 64, 60
-# Freeing the beginning of a file that keeps its length: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE.
+# Freeing the start of a file that keeps its length: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE.
 _PUNCH, _BLOCK = 0x03, 4_096
-# How far a process may write beyond what is kept of its output before the beginning is given back.
+# How far an output may grow beyond the kept size before its start is freed.
 SLACK = 1024 * 1024
+# How much of an output an error quotes.
+MAX_LINES, MAX_TAIL = 10, 1_000
+_SIGNALS = frozenset(map(int, signal.Signals))
 
 
 class Files(NamedTuple):
-    """Where a process's output goes, and where a wrapper writes its exit status."""
+    """The files of a process: its output, and its exit status where a wrapper writes it."""
 
     output: str
     status: str
 
 
 class Stat(NamedTuple):
-    """What /proc says of a process; `started` counts clock ticks since the host was started."""
+    """The state of a process in /proc; `started` counts clock ticks since the host booted."""
 
     state: str
     group: int
@@ -47,17 +56,17 @@ class Stat(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Say whether it has ended and only waits for its parent to hear of it."""
+        """Return whether it has ended, perhaps as a zombie."""
         return self.state in "ZX"
 
 
 def spawn(settings: ProcessSettings, env: Mapping[bytes, bytes], files: Files) -> subprocess.Popen[bytes]:
-    """Begin a process in a session of its own that has no file of ours but its input and its output.
+    """Start a process in a new session; of our files it has only its input and its output.
 
-    `Popen` begins it by vfork, which costs the same however large this program is, and closes every
-    other file in the new process itself; `posix_spawn` is no quicker and could do neither that nor `cwd`.
+    `Popen` uses vfork, which costs the same however large this process is, and closes all other files in the
+    child; `posix_spawn` is not faster and supports neither that nor `cwd`.
     """
-    argv = ["/bin/sh", "-c", settings.command[0]] if settings.shell else list(settings.command)
+    argv = settings.argv
     if settings.survive:
         _check_command(argv[0], env, settings.cwd)
         argv = ["/bin/sh", "-c", WRAPPER, "kron", files.status, *argv]
@@ -66,7 +75,7 @@ def spawn(settings: ProcessSettings, env: Mapping[bytes, bytes], files: Files) -
     try:
         read = _input_of(settings, os.path.dirname(files.output))
         try:
-            # What is run is what the settings allow, word by word.
+            # The launcher has checked the command against the allowed ones.
             return subprocess.Popen(  # noqa: S603
                 argv, stdin=read, stdout=written, stderr=written, env=env, cwd=settings.cwd,
                 start_new_session=True,
@@ -78,7 +87,7 @@ def spawn(settings: ProcessSettings, env: Mapping[bytes, bytes], files: Files) -
 
 
 def _input_of(settings: ProcessSettings, folder: str) -> int:
-    """Return an open file with what the process reads; it needs nobody to write it."""
+    """Return an open file with the standard input of a process."""
     if settings.stdin is None:
         return os.open(os.devnull, os.O_RDONLY)
     with tempfile.TemporaryFile(dir=folder) as document:
@@ -88,14 +97,142 @@ def _input_of(settings: ProcessSettings, folder: str) -> int:
 
 
 def _check_command(name: str, env: Mapping[bytes, bytes], cwd: str | None) -> None:
-    """Refuse what a shell would only find missing when the start already counts."""
+    """Raise FileNotFoundError where only the wrapper's shell would notice, after the start was reported."""
     place = os.path.join(cwd or "", name) if os.sep in name else name
     if shutil.which(place, path=os.fsdecode(env.get(b"PATH", os.defpath))) is None:
         raise FileNotFoundError(2, "No such command", name)
 
 
+@dataclass(slots=True, eq=False)
+class Process:
+    """A running process of a launch; an adopted one has no `child`."""
+
+    launch: Launch
+    sink: ReportSink
+    settings: ProcessSettings
+    pid: int
+    started: int
+    files: Files
+    child: subprocess.Popen[bytes] | None = None
+    pidfd: int | None = None
+    trimmed: int = 0
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    poll: asyncio.Task[None] | None = None
+    ending: asyncio.Task[None] | None = None
+
+    @property
+    def run_id(self) -> str:
+        """Return the recorded name of the process: its number, and when it started."""
+        return f"{self.pid}:{self.started}"
+
+    @property
+    def exists(self) -> bool:
+        """Return whether its number still belongs to it."""
+        stat = stat_of(self.pid)
+        return stat is not None and stat.started == self.started
+
+    @property
+    def ended(self) -> bool:
+        """Return whether it has ended, perhaps as a zombie."""
+        if self.child is not None:
+            try:
+                return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+            except ChildProcessError:
+                return True
+        stat = stat_of(self.pid)
+        return stat is None or stat.started != self.started or stat.ended
+
+    def exit_code(self) -> int | None:
+        """Return its exit code as `Popen` has it, from the first source that knows it, or None."""
+        code = self._waited_for()
+        if code is None and self.pid:
+            # An adopted process is not our child, and a child may have been waited for already.
+            code = exit_code_of(self.pid, self.started, self.pidfd)
+        return written_status(self.files.status) if code is None else code
+
+    def _waited_for(self) -> int | None:
+        if self.child is None and not self.exists:
+            return None
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        return os.waitstatus_to_exitcode(status) if pid else None
+
+    def has_exit_code(self) -> bool:
+        """Return whether its exit code can be found, without consuming it."""
+        if written_status(self.files.status) is not None:
+            return True
+        if not self.exists:
+            return False
+        if exit_code_of(self.pid, self.started, None) is not None:
+            return True
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+        except ChildProcessError:
+            return False
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to its process group."""
+        if self.child is None and not self.exists:
+            return
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            pass
+        except PermissionError as error:
+            _log.warning("%s cannot be sent %s: %s", self.run_id, number.name, error)
+
+    def release(self) -> None:
+        """Release the pidfd and the child."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+        if self.child is not None:
+            # `Popen` would otherwise warn that it was never waited for.
+            self.child.returncode = 0
+
+
+class PidfdWatcher:
+    """Watches the pidfds of all processes in one epoll, which is cheaper than one reader for each."""
+
+    def __init__(self) -> None:
+        self._poll: select.epoll | None = None
+        self._calls: dict[int, Callable[[], None]] = {}
+
+    def add(self, pidfd: int, call: Callable[[], None]) -> None:
+        """Call a function when a process has ended, repeatedly until it is removed."""
+        if self._poll is None:
+            self._poll = select.epoll()
+            asyncio.get_running_loop().add_reader(self._poll.fileno(), self._on_readable)
+        self._poll.register(pidfd, select.EPOLLIN)
+        self._calls[pidfd] = call
+
+    def _on_readable(self) -> None:
+        for pidfd, _ in [] if self._poll is None else self._poll.poll(0):
+            call = self._calls.get(pidfd)
+            # The call before may have removed it.
+            if call is not None:
+                call()
+
+    def remove(self, pidfd: int | None) -> None:
+        """Stop watching a process; it has to happen before its pidfd is closed."""
+        if self._poll is not None and pidfd is not None and self._calls.pop(pidfd, None) is not None:
+            self._poll.unregister(pidfd)
+
+    def close(self) -> None:
+        """Leave the event loop when nothing is watched."""
+        if self._poll is not None and not self._calls:
+            asyncio.get_running_loop().remove_reader(self._poll.fileno())
+            self._poll.close()
+            self._poll = None
+
+
+# --- /proc ---------------------------------------------------------------------------------------------
+
+
 def started_of(pid: int) -> int:
-    """Return when a process began, in clock ticks since the host was started; 0 where nobody says so."""
+    """Return when a process started, in clock ticks since the host booted; 0 where unknown."""
     words = _stat_words(pid, 20)
     return int(words[19]) if words else 0
 
@@ -111,12 +248,12 @@ def _stat_words(pid: int, count: int = -1) -> list[bytes]:
         return []
     finally:
         os.close(file)
-    # The name stands in parentheses and may itself contain some.
+    # The name is in parentheses and may contain some.
     return text.rpartition(b")")[2].split(maxsplit=count)
 
 
 def stat_of(pid: int) -> Stat | None:
-    """Return what is known of a process, or None when there is none of that number."""
+    """Return the state of a process, or None if no process has this number."""
     words = _stat_words(pid)
     if not words:
         return None
@@ -124,16 +261,16 @@ def stat_of(pid: int) -> Stat | None:
 
 
 def exit_code_of(pid: int, started: int, pidfd: int | None) -> int | None:
-    """Return how a process that is not our child has ended, as `Popen` says it, if the host tells us."""
-    found = None if pidfd is None else _told_by(pidfd)
-    if found is None:
+    """Return the exit code of a process that is not our child, as `Popen` has it, if the kernel gives it."""
+    status = None if pidfd is None else _status_from(pidfd)
+    if status is None:
         stat = stat_of(pid)
         if stat is not None and stat.ended and stat.started == started and _is_ours(pid):
-            found = stat.exit_code
-    return None if found is None else os.waitstatus_to_exitcode(found)
+            status = stat.exit_code
+    return None if status is None else os.waitstatus_to_exitcode(status)
 
 
-def _told_by(pidfd: int) -> int | None:
+def _status_from(pidfd: int) -> int | None:
     info = bytearray(_INFO_SIZE)
     struct.pack_into("=Q", info, 0, _INFO_EXIT)
     try:
@@ -146,26 +283,26 @@ def _told_by(pidfd: int) -> int | None:
 
 
 def _is_ours(pid: int) -> bool:
-    """Say whether a process has our user and group throughout; of another's, /proc says 0 for success."""
+    """Return whether a process has our user and group; of others, /proc gives the exit status 0."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return False
-    found = {line.partition(":")[0]: line.split()[1:] for line in lines}
-    return set(found["Uid"]) == {str(os.geteuid())} and set(found["Gid"]) == {str(os.getegid())}
+    ids = {line.partition(":")[0]: line.split()[1:] for line in lines}
+    return set(ids["Uid"]) == {str(os.geteuid())} and set(ids["Gid"]) == {str(os.getegid())}
 
 
 def members_of(group: int) -> list[int]:
-    """Return the processes of a group that still run."""
+    """Return the running processes of a group."""
     return [pid for pid in _all() if (stat := stat_of(pid)) and stat.group == group and not stat.ended]
 
 
 def sessions_of(keys: Collection[str]) -> dict[tuple[str, int], int]:
     """Return the processes that were started with one of these keys, by key and attempt.
 
-    Their children have the same environment, but no session of their own.
+    Their children have the same environment, but lead no session.
     """
-    found: dict[tuple[str, int], int] = {}
+    leaders: dict[tuple[str, int], int] = {}
     for pid in _all() if keys else ():
         with suppress(OSError):
             named = dict(
@@ -175,8 +312,8 @@ def sessions_of(keys: Collection[str]) -> dict[tuple[str, int], int]:
             attempt = named.get(b"KRON_ATTEMPT", b"").decode(errors="replace")
             stat = stat_of(pid) if key in keys and attempt.isdigit() else None
             if stat is not None and stat.session == pid:
-                found[key, int(attempt)] = pid
-    return found
+                leaders[key, int(attempt)] = pid
+    return leaders
 
 
 def _all() -> Iterator[int]:
@@ -185,18 +322,18 @@ def _all() -> Iterator[int]:
 
 
 def boot_of() -> str:
-    """Return a name for where and since when numbers of processes mean what they mean here.
-
-    That is the present uptime of the host, and the container's own numbering if there is one.
-    """
+    """Return a name for the scope of process numbers: this boot of the host, and the PID namespace."""
     with suppress(OSError):
-        numbering = "".join(filter(str.isdigit, os.readlink("/proc/self/ns/pid")))
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}-{numbering}"
+        namespace = "".join(filter(str.isdigit, os.readlink("/proc/self/ns/pid")))
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}-{namespace}"
     return "boot"
 
 
+# --- files ---------------------------------------------------------------------------------------------
+
+
 def written_status(path: str) -> int | None:
-    """Return the exit status a wrapper wrote, or None while there is none; a signal's is 128 and more."""
+    """Return the exit status a wrapper wrote, or None; death by a signal is 128 and more."""
     with suppress(OSError, ValueError):
         text = Path(path).read_text()
         return int(text) if text.endswith("\n") else None
@@ -218,7 +355,7 @@ def tail_of(path: str, size: int) -> bytes:
 
 
 def trim(path: str, keep: int, trimmed: int) -> int:
-    """Give the beginning of a file back that has become too long; return up to where it is given back."""
+    """Free the start of a file that has become too long; return up to where it is freed."""
     try:
         size = os.stat(path).st_size
     except OSError:
@@ -229,7 +366,7 @@ def trim(path: str, keep: int, trimmed: int) -> int:
     with suppress(OSError), open(path, "r+b") as file:
         if _punch(file.fileno(), until):
             return until
-        # A file system that cannot do that: what is written in this very moment may be lost.
+        # The file system cannot punch holes: bytes written between these lines may be lost.
         tail = tail_of(path, keep)
         file.truncate(0)
         with open(path, "ab") as again:
@@ -248,27 +385,22 @@ def _punch(file: int, until: int) -> bool:
     return False
 
 
-def said_of(code: int, tail: bytes) -> str:
-    """Return an exit status in words, with the last lines of the output."""
+def describe_exit(code: int, tail: bytes) -> str:
+    """Return an exit code in words, with the last lines of the output."""
     if code < 0:
         name = signal.Signals(-code).name if -code in _SIGNALS else f"signal {-code}"
-        said = f"killed by {name}"
+        status = f"killed by {name}"
     else:
-        said = f"exit status {code}"
+        status = f"exit status {code}"
         if code - 128 in _SIGNALS:
-            said += f" ({signal.Signals(code - 128).name})"
+            status += f" ({signal.Signals(code - 128).name})"
     lines = tail.decode(errors="replace").strip().splitlines()[-MAX_LINES:]
     text = "\n".join(lines)[-MAX_TAIL:]
-    return f"{said}: {text}" if text else said
+    return f"{status}: {text}" if text else status
 
 
-# What an error says of the output.
-MAX_LINES, MAX_TAIL = 10, 1_000
-_SIGNALS = frozenset(map(int, signal.Signals))
-
-
-def forget(files: Files, *, survive: bool) -> None:
-    """Remove what a process left; only one that was to survive its owner has a file of its status."""
+def remove_files(files: Files, *, survive: bool) -> None:
+    """Remove the files of a process; only one that survives its owner has a status file."""
     for path in files if survive else files[:1]:
         with suppress(OSError):
             os.unlink(path)

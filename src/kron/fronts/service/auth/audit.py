@@ -3,12 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 
+from kron.app.launchers import redact_launcher
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import AuditRecord, JobRecord, RunKind
 from kron.core.plan.step import Change
 from kron.core.workflow import WorkflowRecord
 from kron.fronts.service.auth.principal import owner_of, present_caller, present_request
-from kron.fronts.service.documents import Document, launcher_view, time_text
+from kron.fronts.service.documents import Document, time_text
 
 # How many keys of runs that one request started are listed.
 MAX_RUNS = 100
@@ -54,7 +55,7 @@ def _action_of(old: JobRecord, new: JobRecord) -> str:
 def _state_of(job: JobRecord) -> dict[str, object]:
     return {
         "definition": json.loads(job.definition),
-        "launcher": launcher_view(job.launcher),
+        "launcher": redact_launcher(job.launcher),
         "paused": bool(job.paused),
     }
 

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from pathlib import Path
 
-import httpx
-
 from kron.fronts.service.auth.key import InvalidKeysError, Key, keys_of
+from kron.launchers.http.client import HttpClient, Target, request_of, target_of
 from kron.ports import Clock
 
 _log = logging.getLogger("kron.service")
@@ -102,14 +102,13 @@ def _reader_of(source: str, timeout_s: float) -> Read:
     if not _is_address(source):
         return lambda: _read_file(source)
     try:
-        url = httpx.URL(source)
-    except httpx.InvalidURL as cause:
+        target = target_of(source)
+    except ValueError as cause:
         raise InvalidKeysError(source=source, reason=f"it is not an address: {cause}") from cause
-    if not url.host:
-        raise InvalidKeysError(source=source, reason="it is not an address: it has no host")
-    if url.scheme != "https" and not (url.scheme == "http" and url.host in ("127.0.0.1", "::1", "localhost")):
+    origin = target.origin
+    if origin.scheme != "https" and origin.host not in ("127.0.0.1", "::1", "localhost"):
         raise InvalidKeysError(source=source, reason="its address must begin with https://")
-    return lambda: _fetch(source, timeout_s)
+    return lambda: _fetch(target, timeout_s)
 
 
 async def _read_file(path: str) -> bytes:
@@ -120,28 +119,19 @@ async def _read_file(path: str) -> bytes:
     return text
 
 
-async def _fetch(url: str, timeout_s: float) -> bytes:
-    """Return what an address answers, within a time that counts for all of it."""
+async def _fetch(target: Target, timeout_s: float) -> bytes:
+    """Return the body of a 200 response, within a timeout for the whole exchange; redirects are refused."""
+    url, client = target.url, HttpClient()
     try:
         async with asyncio.timeout(timeout_s):
-            return await _answer_of(url)
+            request = request_of("GET", target, {"Accept": "application/json"})
+            response = await client.fetch(request, target, idle_s=timeout_s, max_body=MAX_BYTES)
     except TimeoutError as cause:
         raise InvalidKeysError(source=url, reason=f"it took longer than {timeout_s:g} seconds") from cause
-    except (httpx.HTTPError, OSError) as cause:
+    except (OSError, ValueError) as cause:
         raise InvalidKeysError(source=url, reason=str(cause) or type(cause).__name__) from cause
-
-
-async def _answer_of(url: str) -> bytes:
-    """Return what an address answers, up to a bound, without following it elsewhere."""
-    async with (
-        httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,
-        client.stream("GET", url) as response,
-    ):
-        if response.status_code != httpx.codes.OK:
-            raise InvalidKeysError(source=url, reason=f"it answered {response.status_code}")
-        text = b""
-        async for part in response.aiter_bytes():
-            text += part
-            if len(text) > MAX_BYTES:
-                raise InvalidKeysError(source=url, reason=f"it is larger than {MAX_BYTES} bytes")
-    return text
+    if response.status != HTTPStatus.OK:
+        raise InvalidKeysError(source=url, reason=f"it answered {response.status}")
+    if response.is_cut:
+        raise InvalidKeysError(source=url, reason=f"it is larger than {MAX_BYTES} bytes")
+    return bytes(response.body)

@@ -31,7 +31,7 @@ from kron.fronts.service.auth.principal import (
     workflow_prefix,
 )
 from kron.fronts.service.errors import InvalidScheduleError
-from kron.launchers.spec import WorkflowSettings
+from kron.launchers.workflow import WorkflowSettings
 from kron.ports import Store, WorkflowStore, WriteResult
 
 

@@ -1,0 +1,120 @@
+"""The registry of launcher kinds: reading, describing and building launchers without knowing their kinds.
+
+A new kind is a folder in `kron.launchers` that ends in a `LauncherKind`, and one line here.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from kron.core.errors import Problem
+from kron.core.job.fields import suggestion
+from kron.core.job.table import Schema
+from kron.core.plan.report import Traits
+from kron.launchers.callback import CALLBACK
+from kron.launchers.celery.launcher import CELERY
+from kron.launchers.http.launcher import HTTP
+from kron.launchers.plugin import plugin_kind, plugin_kinds
+from kron.launchers.process.launcher import PROCESS
+from kron.launchers.spec import (
+    MAX_CACHED,
+    MAX_TEXT,
+    InvalidLauncherError,
+    LauncherContext,
+    LauncherKind,
+    LauncherSettings,
+    launcher_document,
+    launcher_text_of,
+)
+from kron.launchers.workflow import WORKFLOW
+from kron.ports import Launcher
+
+KINDS: dict[str, LauncherKind] = {kind.name: kind for kind in (CALLBACK, PROCESS, HTTP, CELERY, WORKFLOW)}
+
+
+def _kind_named(name: object) -> LauncherKind | None:
+    """Return a built-in kind, or one of an installed package."""
+    if not isinstance(name, str):
+        return None
+    return KINDS.get(name) or (plugin_kind(name) if name in plugin_kinds() else None)
+
+
+def _all_kinds() -> Iterator[LauncherKind]:
+    yield from KINDS.values()
+    yield from (plugin_kind(name) for name in plugin_kinds() if name not in KINDS)
+
+
+# --- launcher objects ------------------------------------------------------------------------------
+
+
+def read_launcher(value: object, *, path: str = "launcher") -> LauncherSettings:
+    """Return the settings of a launcher object, or raise InvalidLauncherError with every problem."""
+    if not isinstance(value, Mapping):
+        reason = f"must be an object with kind, one of {', '.join(KINDS)}"
+        raise InvalidLauncherError(problems=[Problem(path, value, reason)])
+    name = value.get("kind")
+    kind = _kind_named(name)
+    if kind is None:
+        known = suggestion(name, (*KINDS, *plugin_kinds()))
+        reason = "is missing" if name is None else f"unknown kind; {known}"
+        raise InvalidLauncherError(problems=[Problem(f"{path}.kind", name, reason)])
+    settings = kind.read(value, path)
+    size = len(launcher_text_of(settings).encode())
+    if size > MAX_TEXT:
+        reason = f"has {size} bytes as text; at most {MAX_TEXT} are allowed"
+        raise InvalidLauncherError(problems=[Problem(path, None, reason)])
+    return settings
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def settings_of(text: str) -> LauncherSettings:
+    """Return the settings that are stored with a job, or raise InvalidLauncherError."""
+    return read_launcher(launcher_document(text))
+
+
+def launcher_schema() -> Schema:
+    """Return the JSON Schema of a launcher object; of kinds from packages it knows only the names."""
+    packages = [{"properties": {"kind": {"const": name}}, "required": ["kind"]} for name in plugin_kinds()]
+    return {"type": "object", "oneOf": [*(kind.schema for kind in KINDS.values()), *packages]}
+
+
+# --- redaction -------------------------------------------------------------------------------------
+
+
+def redact_launcher(text: str) -> dict[str, object]:
+    """Return a stored launcher object without its secrets."""
+    try:
+        return settings_of(text).redacted()
+    except InvalidLauncherError:
+        return {"kind": "callback"}
+
+
+def secrets_in_launcher(document: Mapping[str, object]) -> list[str]:
+    """Return the secrets in a launcher object of the settings."""
+    return read_launcher(document).secrets()
+
+
+# --- traits and launchers --------------------------------------------------------------------------
+
+
+def traits_by_kind(executor: Mapping[str, object] | None = None) -> dict[str, Traits]:
+    """Return the traits of every kind; a workflow has those of the executor's launcher."""
+    traits = {name: each for kind in _all_kinds() for name, each in kind.traits.items()}
+    if executor is not None:
+        traits[WORKFLOW.name] = traits[read_launcher(executor).launcher_kind]
+    return traits
+
+
+def build_launchers(context: LauncherContext) -> dict[str, Launcher]:
+    """Return the launchers of a worker, by the text stored with jobs."""
+    built = {name: kind.build(name, context) for kind in _all_kinds() for name in kind.traits}
+    return {name: launcher for name, launcher in built.items() if launcher is not None}
+
+
+def build_launcher(settings: LauncherSettings, context: LauncherContext) -> Launcher:
+    """Return the launcher for one launcher object, or raise InvalidLauncherError where it cannot be used."""
+    kind = _kind_named(settings.kind)
+    assert kind is not None, "settings that exist were read by their kind"
+    launcher = kind.build(settings.launcher_kind, context)
+    if launcher is None:
+        raise InvalidLauncherError(problems=[Problem("launcher.kind", settings.kind, "cannot be used here")])
+    return launcher

@@ -1,1 +1,0 @@
-"""Launchers provided by installed packages."""
