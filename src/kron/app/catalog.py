@@ -190,16 +190,13 @@ class Catalog:
         """
         identities = [*(definition.job.identity for definition in definitions), *deleted]
 
-        async def read() -> dict[str, JobState]:
-            states = await self._store.cases(self._namespace, identities)
-            return {state.job.identity: state for state in states}
-
-        def decide(states: Mapping[str, JobState], now: int) -> Decision[list[JobRecord]]:
+        def decide(states: Sequence[JobState], now: int) -> Decision[list[JobRecord]]:
+            known = {state.job.identity: state for state in states}
             for definition in definitions:
-                expect(_live(states.get(definition.job.identity)))
-            return _upserted(definitions, states, deleted, now)
+                expect(_live(known.get(definition.job.identity)))
+            return _upserted(definitions, known, deleted, now)
 
-        return await self.write(read, decide)
+        return await self.write(lambda: self._store.cases(self._namespace, identities), decide)
 
     async def pause(
         self, identity: str, *, because: str = BY_HAND, expect: Precondition = _any_state

@@ -1,6 +1,6 @@
 """Queries: reads of jobs, runs and periods, and why a period has its outcome, the same for every front."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.identity import identity_fault
 from kron.core.plan import why as chain
 from kron.core.plan.compiled import compiled_job
-from kron.core.plan.query import FoundJob, JobFilter, RunCursor
+from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, RunCursor
 from kron.core.plan.record import AttemptRecord, EpochRecord, RangeRecord, RunKind, RunRecord, RunStatus
 from kron.core.plan.step import JobState
 from kron.core.plan.why import (
@@ -62,8 +62,7 @@ class Query:
 
     async def jobs(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[FoundJob]:
         """Return jobs in the order of their names, those later than `after`."""
-        texts = (wanted.search, wanted.workflow_id, wanted.user_id)
-        if any(text is not None and "\0" in text for text in texts):
+        if _has_nul(wanted.search, wanted.workflow_id, wanted.user_id):
             return []
         return await self._store.find_jobs(self._namespace, wanted, after=after, limit=limit)
 
@@ -74,6 +73,19 @@ class Query:
         if not states or (states[0].job.deleted_at is not None and not deleted):
             raise UnknownJobError(namespace=self._namespace, identity=identity)
         return states[0]
+
+    async def states(self, identities: Sequence[str]) -> dict[str, JobState]:
+        """Return jobs, deleted ones too, with their open runs, by name."""
+        states = await self._store.cases(self._namespace, identities)
+        return {state.job.identity: state for state in states}
+
+    async def audits(
+        self, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+    ) -> list[Audited]:
+        """Return audit entries with a number lower than `before`, latest first."""
+        if _has_nul(wanted.identity, wanted.who):
+            return []
+        return await self._store.audits(self._namespace, wanted, before=before, limit=limit)
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -98,14 +110,21 @@ class Query:
         dropped = await self._dropped(identity, start, following)
         return HistoryPage(page, dropped, following)
 
+    async def newest_runs(self, identities: Sequence[str], *, limit: int) -> dict[str, list[RunRecord]]:
+        """Return the newest `limit` runs of each given job, sorted as in `runs`."""
+        return await self._store.newest_runs(self._namespace, identities, limit=limit)
+
+    async def ranges(self, identity: str) -> list[RangeRecord]:
+        """Return a job's aggregated periods, newest first."""
+        return await self._store.ranges(self._namespace, identity)
+
     async def _dropped(
         self, identity: str, start: PageStart | None, following: PageStart | None
     ) -> list[RangeRecord]:
         """Return the aggregated periods that belong among the runs of a page."""
-        ranges = await self._store.ranges(self._namespace, identity)
         return [
             dropped
-            for dropped in ranges
+            for dropped in await self.ranges(identity)
             if (start is None or dropped.last < start.nominal_time)
             and (following is None or dropped.last >= following.nominal_time)
         ]
@@ -174,6 +193,11 @@ def check_identity(namespace: str, identity: str) -> None:
     """Raise UnknownJobError for a name that no job can have, before a database rejects it in its own way."""
     if identity_fault(identity) is not None:
         raise UnknownJobError(namespace=namespace, identity=identity)
+
+
+def _has_nul(*texts: str | None) -> bool:
+    """Say whether a text cannot be stored, and so matches nothing."""
+    return any(text is not None and "\0" in text for text in texts)
 
 
 def _moment_of(when: str | datetime) -> datetime:

@@ -17,7 +17,7 @@ from kron.fronts.service.auth.audit import audit_view
 from kron.fronts.service.auth.principal import ANONYMOUS, present_caller
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.documents import MAX_LOOKED_AT, Document, coming, time_text
-from kron.fronts.service.registrar import NAMESPACE, Registrar
+from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.runs import (
     Feedback,
     backfill_schedule,
@@ -228,10 +228,8 @@ class LocalClient:
     async def audit(self, wanted: AuditFilter, page: PageRequest) -> Document:
         """Return the audit log, latest entry first."""
         limit = self._limit(page)
-        if any("\0" in text for text in (wanted.identity, wanted.who) if text is not None):
-            return {"entries": [], "next_cursor": None}
         before = None if page.cursor is None else int(place_of(page.cursor, int)[0])
-        entries = await self._registrar.store.audits(NAMESPACE, wanted, before=before, limit=limit + 1)
+        entries = await self._registrar.catalog.query.audits(wanted, before=before, limit=limit + 1)
         shown = entries[:limit]
         place = [shown[-1].number] if len(entries) > limit else None
         return {"entries": [audit_view(entry.record) for entry in shown], "next_cursor": cursor_of(place)}
@@ -240,7 +238,7 @@ class LocalClient:
         """Return whether the store is usable, and the worker works or waits for a lease."""
         state, error = self._worker_status()
         try:
-            await self._registrar.store.find_jobs(NAMESPACE, JobFilter(), limit=1)
+            await self._registrar.catalog.query.jobs(JobFilter(), limit=1)
         except StoreError as fault:
             state, error = "degraded", str(fault)
         status = "ok" if state in READY else "not ready"

@@ -27,7 +27,7 @@ from kron.fronts.service.auth.principal import (
     workflow_prefix,
 )
 from kron.fronts.service.documents import schedule_view
-from kron.fronts.service.registrar import NAMESPACE, Registrar, unknown_as_schedule
+from kron.fronts.service.registrar import Registrar, unknown_as_schedule
 from kron.fronts.service.runs import latest_page, runs_page
 from kron.fronts.service.url import cursor_of, place_of
 from kron.fronts.service.web.api_reference import sections_of
@@ -71,7 +71,6 @@ class Pages:
 
     def __init__(self, registrar: Registrar) -> None:
         self._registrar = registrar
-        self._store = registrar.store
         self._query = registrar.catalog.query
 
     def now(self) -> int:
@@ -80,20 +79,20 @@ class Pages:
 
     async def overview(self, *, search: str = "", state: str = "", after: str = "") -> Overview:
         """Return a page of schedules, each with its last outcomes, in three queries."""
-        if "\0" in search:
-            return Overview([], None)
         wanted = STATES[state]._replace(search=search or None)
-        found = await self._store.find_jobs(NAMESPACE, wanted, after=after, limit=SCHEDULES + 1)
+        found = await self._query.jobs(wanted, after=after, limit=SCHEDULES + 1)
         more, found = len(found) > SCHEDULES, found[:SCHEDULES]
         names = [one.job.identity for one in found]
-        states = {state.job.identity: state.runs for state in await self._store.cases(NAMESPACE, names)}
-        newest = await self._store.newest_runs(NAMESPACE, names, limit=STRIP)
+        states = await self._query.states(names)
+        newest = await self._query.newest_runs(names, limit=STRIP)
         now = self.now()
 
         def row(one: FoundJob) -> Row:
             name = one.job.identity
             try:
-                return row_of(one, list(states.get(name, ())), newest.get(name, []), now)
+                return row_of(
+                    one, list(states[name].runs) if name in states else [], newest.get(name, []), now
+                )
             except UNUSABLE as fault:
                 return damaged_row(one.job, str(fault))
 
@@ -105,10 +104,10 @@ class Pages:
     async def schedule(self, name: str, place: tuple[int, int] | None = None) -> Detail:
         """Return a schedule with its history, deleted or not."""
         found = await self._find(name)
-        (state,) = await self._store.cases(NAMESPACE, [name])
-        newest = await self._store.newest_runs(NAMESPACE, [name], limit=STRIP)
+        state = await self._query.state(name, deleted=True)
+        newest = await self._query.newest_runs([name], limit=STRIP)
         runs = await runs_page(self._registrar, name, limit=RUNS, place=place)
-        ranges = await self._store.ranges(NAMESPACE, name)
+        ranges = await self._query.ranges(name)
         paused_by = await self._pauser_of(found.job)
         now = self.now()
 
@@ -165,7 +164,7 @@ class Pages:
         if not job.paused or job.paused_because not in (None, BY_HAND):
             return None
         wanted = AuditFilter(identity=job.identity)
-        for audited in await self._store.audits(NAMESPACE, wanted, limit=MAX_AUDITS):
+        for audited in await self._query.audits(wanted, limit=MAX_AUDITS):
             if _is_paused(audited.record.after) and not _is_paused(audited.record.before):
                 who = audited.record.who
                 return None if who == UNRESTRICTED.name else who
