@@ -54,5 +54,5 @@ def test_without_its_packages_the_command_says_what_to_install() -> None:
         "from kron.cli.main import run; print(run([]))"
     )
     assert python(code) == (
-        "kron: the command line needs a few packages more: pip install 'kron-scheduler[cli]'\n2"
+        "kron: the command line needs more packages: pip install 'kron-scheduler[cli]'\n2"
     )

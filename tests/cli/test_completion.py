@@ -1,15 +1,16 @@
-"""Shell completion: the installed command, asked by the variables that each shell's script sets."""
+"""Shell completion: with the variables that each shell's script sets, and once in a real bash."""
 
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kron.cli.app import COMMANDS
-from kron.cli.main import GOOD
+from kron.cli.app import names
+from kron.cli.main import GOOD, run
 
 KRON = Path(sys.executable).with_name("kron")
 SHELLS = ("bash", "zsh", "fish")
@@ -19,99 +20,109 @@ INSTALLED = {
     "zsh": ".zfunc/_kron",
     "fish": ".config/fish/completions/kron.fish",
 }
+# The shell is detected by default; the variable says that the argument names it.
+NAMED = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+Kron = Callable[..., str]
 
 
-def kron(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "COMP_WORDS"}
-    return subprocess.run(
-        [KRON, *arguments], env=environment | variables, capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def kron(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kron:
+    """Return a function that runs kron with variables, and returns its output."""
+    for name in ("_KRON_COMPLETE", "COMP_WORDS", "COMP_CWORD", "_TYPER_COMPLETE_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    # Set by kron itself; here it is removed after the test.
+    monkeypatch.setenv("TERMINAL_WIDTH", "10000")
+
+    def call(*arguments: str, **variables: str) -> str:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        try:
+            code: object = run(arguments)
+        except SystemExit as end:
+            code = end.code
+        captured = capsys.readouterr()
+        assert (code, captured.err) == (GOOD, "")
+        return captured.out
+
+    return call
 
 
-def completed(shell: str, line: str) -> list[str]:
+def completed(kron: Kron, shell: str, line: str) -> list[str]:
     """Return the words a shell would offer for the last word of a line."""
     if shell == "bash":
         words = line.split(" ")
-        done = kron(
+        return kron(
             _KRON_COMPLETE="complete_bash", COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1)
-        )
-        found = done.stdout.split()
-    elif shell == "zsh":
-        done = kron(_KRON_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS=line)
-        found = re.findall(r'"([^"]+)":"', done.stdout) or re.findall(r'\(\("?([\w-]+)"?\)\)', done.stdout)
-    else:
-        done = kron(
-            _KRON_COMPLETE="complete_fish", _TYPER_COMPLETE_FISH_ACTION="get-args", _TYPER_COMPLETE_ARGS=line
-        )
-        found = [row.partition("\t")[0] for row in done.stdout.splitlines() if row]
-    assert (done.returncode, done.stderr) == (GOOD, "")
-    return found
+        ).split()
+    if shell == "zsh":
+        text = kron(_KRON_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS=line)
+        return re.findall(r'"([^"]+)":"', text) or re.findall(r'\(\("?([\w-]+)"?\)\)', text)
+    text = kron(
+        _KRON_COMPLETE="complete_fish", _TYPER_COMPLETE_FISH_ACTION="get-args", _TYPER_COMPLETE_ARGS=line
+    )
+    return [row.partition("\t")[0] for row in text.splitlines() if row]
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        pytest.param("kron ", list(COMMANDS), id="commands"),
+        pytest.param("kron ", names(), id="commands"),
         pytest.param("kron next --d", ["--dialect", "--dst-gap", "--dst-repeat"], id="options"),
         pytest.param("kron nothing --d", [], id="nothing"),
     ],
 )
-def test_every_shell_is_offered(shell: str, line: str, offered: list[str]) -> None:
-    assert completed(shell, line) == offered
+def test_every_shell_is_offered(shell: str, line: str, offered: list[str], kron: Kron) -> None:
+    assert completed(kron, shell, line) == offered
 
 
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        pytest.param("kron l", [name for name in COMMANDS if name.startswith("l")], id="a command begun"),
+        pytest.param("kron l", [name for name in names() if name.startswith("l")], id="part of a command"),
         pytest.param("kron next", ["next"], id="a whole command"),
         pytest.param("kron explain --act", ["--active"], id="one option"),
         pytest.param("kron next --tz Europe/Berl", ["Europe/Berlin"], id="a zone"),
         pytest.param("kron lint --dialect ", ["posix", "extended"], id="dialects"),
-        pytest.param("kron explain --dst-gap ", ["skip", "next"], id="what becomes of skipped times"),
-        pytest.param("kron next --dst-repeat l", ["last"], id="which of repeated times run"),
+        pytest.param("kron explain --dst-gap ", ["skip", "next"], id="skipped times"),
+        pytest.param("kron next --dst-repeat l", ["last"], id="repeated times"),
         pytest.param("kron schema ", ["job", "jobfile"], id="schemas"),
         pytest.param("kron --ver", ["--version"], id="an option of kron itself"),
     ],
 )
-def test_a_word_begun_is_completed(line: str, offered: list[str]) -> None:
-    assert completed("bash", line) == offered
+def test_part_of_a_word_is_completed(line: str, offered: list[str], kron: Kron) -> None:
+    assert completed(kron, "bash", line) == offered
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_every_option_of_a_command_is_offered(shell: str) -> None:
-    listed = re.findall(r"^ +(?:-\w, )?(--[\w-]+)", kron("lint", "--help").stdout, re.MULTILINE)
+def test_every_option_of_a_command_is_offered(shell: str, kron: Kron) -> None:
+    listed = re.findall(r"^ +(?:-\w, )?(--[\w-]+)", kron("lint", "--help"), re.MULTILINE)
     assert "--dst-repeat" in listed
-    assert set(completed(shell, "kron lint --")) == set(listed)
+    assert set(completed(kron, shell, "kron lint --")) == set(listed)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_of_a_shell_is_shown_and_installed(shell: str, tmp_path: Path) -> None:
-    """Which shell asks is normally found out; the variable says that the argument names it."""
-    named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
-    shown = kron("--show-completion", shell, **named)
-    assert (shown.returncode, shown.stderr) == (GOOD, "")
-    assert f"_KRON_COMPLETE=complete_{shell}" in shown.stdout
-    done = kron("--install-completion", shell, **named)
-    assert done.returncode == GOOD
+def test_the_script_of_a_shell_is_shown_and_installed(shell: str, tmp_path: Path, kron: Kron) -> None:
+    shown = kron("--show-completion", shell, **NAMED, HOME=str(tmp_path))
+    assert f"_KRON_COMPLETE=complete_{shell}" in shown
+    done = kron("--install-completion", shell)
     script = tmp_path / INSTALLED[shell]
-    assert str(script) in done.stdout
-    assert script.read_text().strip() == shown.stdout.strip()
+    assert str(script) in done
+    assert script.read_text().strip() == shown.strip()
 
 
 def test_bash_completes_with_the_installed_script(tmp_path: Path) -> None:
-    """Load the script in a real bash, and ask its function as bash does when the tab key is pressed."""
-    named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
-    kron("--install-completion", "bash", **named)
+    """Load the script in a real bash, and call its function as bash does when the tab key is pressed."""
     program = f"""
+        kron --install-completion bash > "{tmp_path / "said"}"
         source "{tmp_path / INSTALLED["bash"]}"
         COMP_WORDS=(kron explain --ide) COMP_CWORD=2
         _kron_completion kron
         echo "${{COMPREPLY[@]}}"
         complete -p kron
     """
-    environment = {**os.environ, "PATH": f"{KRON.parent}:{os.environ['PATH']}"}
+    path = f"{KRON.parent}:{os.environ['PATH']}"
+    environment = {**os.environ, **NAMED, "HOME": str(tmp_path), "PATH": path}
     done = subprocess.run(
         ["bash", "-c", program], env=environment, capture_output=True, text=True, check=False
     )
@@ -120,7 +131,7 @@ def test_bash_completes_with_the_installed_script(tmp_path: Path) -> None:
 
 
 def test_only_the_command_on_the_line_is_loaded() -> None:
-    """What completes an option of one command does not wait for the others to be imported."""
+    """Completing an option of one command does not import the others."""
     program = """
 import sys
 from kron.cli.main import run

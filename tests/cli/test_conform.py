@@ -38,7 +38,7 @@ def test_a_violation_is_shown_with_its_place_its_reason_and_a_picture(
 ) -> None:
     assert run(["conform", write(file, UNLAWFUL)]) == NO
     lines = capsys.readouterr().out.splitlines()
-    head = f"{file}: violates; S1 is broken first, at position 5: the scheduler is to blame"
+    head = f"{file}: violates; S1 is violated first, at position 5, by the scheduler"
     assert lines[0] == head
     assert '  ! S1  failed        at 5       "b" starts while the scheduler is not active' in lines
     drawn = lines[lines.index("    position          t  a  b") :]
@@ -53,7 +53,7 @@ def test_a_violation_is_shown_with_its_place_its_reason_and_a_picture(
 
 def test_the_environment_can_be_to_blame(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["conform", write(file, "IS IEs REs RS")]) == NO
-    assert "EA7 is broken first, at position 2: the environment is to blame" in capsys.readouterr().out
+    assert "EA7 is violated first, at position 2, by the environment" in capsys.readouterr().out
 
 
 def test_json_has_verdict_blame_and_axioms(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ At 09:00 on the 1st and 15th of the month, and also every Monday, UTC
   next      Thu 2026-01-01 09:00  UTC    2026-01-01T09:00:00Z
             Mon 2026-01-05 09:00  UTC    2026-01-05T09:00:00Z
             Mon 2026-01-12 09:00  UTC    2026-01-12T09:00:00Z
-  clocks    no change in two years matters
+  clocks    no clock change in two years affects it
 """
 CLOCKS = """\
 30 2 * * *   Europe/Berlin
@@ -61,7 +61,7 @@ Thursday, Saturday or Sunday, UTC
   next      Tue 2026-06-30 09:00:00  UTC    2026-06-30T09:00:00Z
             Tue 2026-06-30 09:00:30  UTC    2026-06-30T09:00:30Z
             Thu 2026-12-31 09:00:00  UTC    2026-12-31T09:00:00Z
-  clocks    no change in two years matters
+  clocks    no clock change in two years affects it
 """
 
 JOBS = """\
@@ -250,17 +250,17 @@ def test_the_jobs_of_a_file_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["0 9 * * *", "--at", "2026-01-01"], 'Invalid --at "2026-01-01": it is for job files only'),
-        (["0 9 * * *", "--now", "2026-01-01"], 'Invalid --now "2026-01-01": it is for job files only'),
-        (["work.cron", "--job", "a"], 'Invalid --job "a": it is for job files only'),
-        (["work.cron", "--active"], "Invalid --active: it is for job files only"),
+        (["0 9 * * *", "--at", "2026-01-01"], 'Invalid --at "2026-01-01": only for job files'),
+        (["0 9 * * *", "--now", "2026-01-01"], 'Invalid --now "2026-01-01": only for job files'),
+        (["work.cron", "--job", "a"], 'Invalid --job "a": only for job files'),
+        (["work.cron", "--active"], "Invalid --active: only for job files"),
         (
             ["jobs.yaml", "--from", "2026-01-01"],
             'Invalid --from "2026-01-01": for job files use --at or --now',
         ),
         (
             ["jobs.yaml", "-n", "3"],
-            'Invalid -n "3": one period of each job is explained; --at says which',
+            'Invalid -n "3": one period of each job is explained; choose it with --at',
         ),
         (
             ["jobs.yaml", "--at", ""],

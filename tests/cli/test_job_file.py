@@ -210,7 +210,7 @@ def test_a_wrong_type_is_refused(text: str, problem: str, write: Write) -> None:
             ":1: 2025-02-02..2025-02-01 is reversed; write the earlier day first",
             id="reversed",
         ),
-        pytest.param("# none\n\n", ": the file has no days in it", id="empty"),
+        pytest.param("# none\n\n", ": the file has no days", id="empty"),
     ],
 )
 @pytest.mark.parametrize("name", ["jobs.yaml", "jobs.json"])
@@ -230,7 +230,7 @@ def test_a_calendar_file_that_is_wrong_is_refused_with_both_lines(
         pytest.param("nowhere.txt", "nowhere.txt", "No such file or directory", id="not there"),
         pytest.param(".", "", "Is a directory", id="a folder"),
         pytest.param("latin.txt", "latin.txt", "line 2 is not UTF-8 text", id="not text"),
-        pytest.param("\\u0000", "\x00", "a file cannot have this name", id="no name"),
+        pytest.param("\\u0000", "\x00", "not a valid file name", id="no name"),
         pytest.param("/dev/zero", "/dev/zero", "it is larger than 4 MiB", id="without end"),
     ],
 )
@@ -315,15 +315,15 @@ def test_a_time_of_day_is_a_text_in_yaml_and_no_number_of_base_60(write: Write) 
         pytest.param("a.yaml", "a: 1\n\tb: 2", "a.yaml:2: it is not YAML", id="a tab"),
         pytest.param("a.yaml", ONE + "---\n" + ONE, "document", id="two documents"),
         pytest.param(
-            "a.yaml", ONE + "identity: b\n", 'a.yaml:3: the field "identity" stands twice', id="twice in YAML"
+            "a.yaml", ONE + "identity: b\n", 'a.yaml:3: duplicate field "identity"', id="twice in YAML"
         ),
         pytest.param("a.yaml", "identity: *nowhere", "undefined alias", id="alias to nothing"),
-        pytest.param("a.yaml", "&a [*a]", "alias to a value that contains it", id="alias to itself"),
+        pytest.param("a.yaml", "&a [*a]", "alias to a value that contains the alias", id="alias to itself"),
         pytest.param("a.yaml", "? [a]\n: b", "unhashable", id="a list as a field"),
         pytest.param(
             "a.yaml",
             "a: b\nc: \x07",
-            "a.yaml:2: it is not YAML: the sign U+0007 is not allowed",
+            "a.yaml:2: it is not YAML: invalid character U+0007",
             id="a control character",
         ),
         pytest.param("a.json", '{"identity":\n"a",}', "a.json:2: it is not JSON", id="broken JSON"),
@@ -333,16 +333,14 @@ def test_a_time_of_day_is_a_text_in_yaml_and_no_number_of_base_60(write: Write) 
         pytest.param(
             "a.json",
             '{"b": {"a": 1},\n"a": 1,\n"a": 2}',
-            'a.json:3: the field "a" stands twice',
+            'a.json:3: duplicate field "a"',
             id="twice in JSON",
         ),
         pytest.param("a.json", "{} {}", "Extra data", id="two values"),
-        pytest.param(
-            "a.yaml", "a: !!timestamp x", "a.yaml:1: it is not YAML: the value is no timestamp", id="tag"
-        ),
-        pytest.param("a.yaml", "a: !!bool x", "the value is no bool", id="no bool"),
-        pytest.param("a.yaml", "a: !!int x", "the value is no int", id="no int"),
-        pytest.param("a.yaml", "a: !!float x", "the value is no float", id="no float"),
+        pytest.param("a.yaml", "a: !!timestamp x", "a.yaml:1: it is not YAML: invalid timestamp", id="tag"),
+        pytest.param("a.yaml", "a: !!bool x", "invalid bool", id="no bool"),
+        pytest.param("a.yaml", "a: !!int x", "invalid int", id="no int"),
+        pytest.param("a.yaml", "a: !!float x", "invalid float", id="no float"),
     ],
 )
 def test_a_file_that_is_no_yaml_or_json_is_refused_in_one_line(
@@ -381,14 +379,14 @@ def bomb(levels: int) -> str:
 
 @pytest.mark.parametrize("levels", [8, 10, 40])
 def test_an_alias_bomb_is_refused_before_it_goes_off(levels: int, write: Write) -> None:
-    assert "aliases expand to too much" in str(refusal(write("jobs.yaml", bomb(levels))))
+    assert "aliases expand to too many values" in str(refusal(write("jobs.yaml", bomb(levels))))
 
 
 def test_a_bomb_of_merges_is_refused_too(write: Write) -> None:
     text = "a0: &a0 {k: v}\n" + "".join(
         f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)
     )
-    assert "aliases expand to too much" in str(refusal(write("jobs.yaml", text)))
+    assert "aliases expand to too many values" in str(refusal(write("jobs.yaml", text)))
 
 
 def test_aliases_that_nest_ever_deeper_are_refused(write: Write) -> None:

@@ -62,7 +62,7 @@ JOBS_FINDINGS = """\
 {file}:7: KRON004 error: Invalid cron expression "0 9 * * mon-fri": weekday field uses the name "mon", \
 which POSIX cron does not have; write 1; the strict equivalent is 0 9 * * 1-5
 {file}:11: KRON016 error: jobs[2].wndow "{{mode: after}}": unknown field; did you mean window?; \
-kron schema shows what a job may say
+kron schema prints the fields of a job
 {file}:13: KRON003 error: unknown time zone "Europe/Berln"; write Europe/Berlin or Europe/Dublin
 3 errors, 1 warning in 4 schedules
 """
@@ -177,7 +177,7 @@ def test_files_and_expressions_may_be_mixed(tmp_path: Path, capsys: pytest.Captu
 
 def test_what_is_well_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lint", "0 9 * * *"]) == GOOD
-    assert capsys.readouterr().out == "nothing found in 1 schedule\n"
+    assert capsys.readouterr().out == "no findings in 1 schedule\n"
 
 
 @pytest.mark.parametrize(("options", "code"), [([], GOOD), (["--strict"], NO)])
@@ -199,7 +199,7 @@ def test_the_options_are_those_of_a_schedule(capsys: pytest.CaptureFixture[str])
 def test_a_system_crontab_has_a_user_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, "crontab", "0 9 * * * root run\n0 9 * * * www run\n")
     assert run(["lint", file, "--system"]) == GOOD
-    assert capsys.readouterr().out == "nothing found in 2 schedules\n"
+    assert capsys.readouterr().out == "no findings in 2 schedules\n"
 
 
 def test_control_characters_of_a_file_cannot_reach_the_terminal(
@@ -355,15 +355,15 @@ def test_the_lint_of_a_job_file_fails_exactly_where_its_jobs_cannot_be_loaded(
         pytest.param([], "Nothing to check: give a FILE or an EXPR (see kron lint --help)", id="nothing"),
         pytest.param(
             ["jobs.cron"],
-            'No such file: "jobs.cron" (an expression stands in quotes, as in "0 9 * * 1-5")',
+            'No such file: "jobs.cron" (put an expression in quotes, as in "0 9 * * 1-5")',
             id="no file",
         ),
         pytest.param(
             ["no/such.yaml"],
-            'No such file: "no/such.yaml" (an expression stands in quotes, as in "0 9 * * 1-5")',
+            'No such file: "no/such.yaml" (put an expression in quotes, as in "0 9 * * 1-5")',
             id="no job file",
         ),
-        pytest.param(["{tmp}"], 'Cannot read "{tmp}": it is a folder', id="folder"),
+        pytest.param(["{tmp}"], 'Cannot read "{tmp}": it is a directory', id="folder"),
         pytest.param(["{tmp}/latin"], 'Cannot read "{tmp}/latin": line 2 is not UTF-8 text', id="not UTF-8"),
         pytest.param(
             ["{tmp}/deep.json"], '{tmp}/deep.json:1: it is not JSON: Expecting value at column 3',
@@ -376,15 +376,15 @@ def test_the_lint_of_a_job_file_fails_exactly_where_its_jobs_cannot_be_loaded(
         ),
         pytest.param(
             ["--codes", "x"],
-            'Invalid --codes: it checks nothing, so it cannot stand beside "x"',
+            'Invalid --codes: it cannot be combined with "x"',
             id="codes and something to check",
         ),
         pytest.param(
-            ["-", "-"], "- stands twice: standard input can be read only once", id="standard input twice"
+            ["-", "-"], "- is given twice: standard input can be read only once", id="standard input twice"
         ),
         pytest.param(
             ["{tmp}/ok.yaml", "--tz", "UTC"],
-            'Invalid option for "{tmp}/ok.yaml": a file of jobs says zone, dialect, identity and DST options '
+            'Invalid option for "{tmp}/ok.yaml": a job file sets zone, dialect, identity and DST options '
             "itself",
             id="option for a job file",
         ),

@@ -194,7 +194,7 @@ def test_a_file_may_be_a_pipe() -> None:
             id="a wrong zone where it is assigned, once",
         ),
         pytest.param(
-            "empty.cron", "# nothing\n", ['Cannot read "empty.cron": it names no times'], id="no times"
+            "empty.cron", "# nothing\n", ['Cannot read "empty.cron": it has no times'], id="no times"
         ),
         pytest.param(
             "latin.cron", b"caf\xe9", ['Cannot read "latin.cron": line 1 is not UTF-8 text'], id="not UTF-8"
@@ -235,14 +235,13 @@ def test_a_bad_file_gets_one_line_for_each_thing_that_is_wrong(
     [
         pytest.param(
             ["none.yaml"],
-            'No such file: "none.yaml" (an expression stands in quotes, as in "0 9 * * 1-5")',
+            'No such file: "none.yaml" (put an expression in quotes, as in "0 9 * * 1-5")',
             id="no file",
         ),
-        pytest.param(["."], 'Cannot read ".": it is a folder', id="folder"),
+        pytest.param(["."], 'Cannot read ".": it is a directory', id="folder"),
         pytest.param(
             ["jobs.yaml", "--tz", "UTC"],
-            'Invalid option for "jobs.yaml": a file of jobs says zone, dialect, identity '
-            "and DST options itself",
+            'Invalid option for "jobs.yaml": a job file sets zone, dialect, identity and DST options itself',
             id="option for jobs",
         ),
         pytest.param(

@@ -63,7 +63,7 @@ def test_a_secret_is_refused_wherever_it_stands_and_never_repeated(
         assert run(way) == BAD
         said = capsys.readouterr()
         assert said.out == ""
-        assert "holds a secret" in said.err
+        assert "contains a secret" in said.err
         assert "KRON_" in said.err or "a file" in said.err
         assert PASSWORD not in said.err
         assert JWT not in said.err

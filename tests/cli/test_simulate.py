@@ -78,7 +78,10 @@ def test_the_worst_minute_names_its_jobs_and_where_they_come_from(
 
 def test_jobs_that_cannot_start_are_named(spread: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, spread, *DAY)
-    assert "Periods without a time that the constraints allow\n  half: 1 of 2 periods\n" in text
+    assert (
+        "Unschedulable periods: no time in the window satisfies the constraints\n  half: 1 of 2 periods\n"
+        in text
+    )
     assert text.endswith("No period in this interval\n  yearly\n")
 
 

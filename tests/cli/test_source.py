@@ -64,7 +64,7 @@ def kron(*arguments: str, given: str) -> subprocess.CompletedProcess[str]:
     [
         (["next", "-", "-n", "1"], "-   1 job\n"),
         (["explain", "-"], "a   0 9 * * *   UTC\n"),
-        (["lint", "-"], "nothing found in 1 schedule\n"),
+        (["lint", "-"], "no findings in 1 schedule\n"),
         (["simulate", "-"], "-   1 job\n"),
         (["plan", "-", "{file}"], "- -> {file}\n"),
         (["plan", "{file}", "-"], "{file} -> -\n"),
@@ -86,7 +86,7 @@ def test_standard_input_may_be_a_job_file(
     [
         ("next", "-   1 entry\n"),
         ("explain", "-:3  /opt/a\n0 9 * * *   UTC\n"),
-        ("lint", "nothing found in 1 schedule\n"),
+        ("lint", "no findings in 1 schedule\n"),
     ],
 )
 def test_standard_input_may_be_a_crontab(command: str, shown: str) -> None:
@@ -106,7 +106,7 @@ def test_problems_on_standard_input_have_their_lines() -> None:
 )
 def test_standard_input_is_read_only_once(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == BAD
-    assert capsys.readouterr() == ("", "kron: - stands twice: standard input can be read only once\n")
+    assert capsys.readouterr() == ("", "kron: - is given twice: standard input can be read only once\n")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     [
         ("next", "T09:00:00Z  crontab:2  /opt/a\n"),
         ("explain", "crontab:2  /opt/a\n"),
-        ("lint", "nothing found in 1 schedule\n"),
+        ("lint", "no findings in 1 schedule\n"),
     ],
 )
 def test_what_runs_at_boot_is_passed_over_with_a_note(
@@ -196,7 +196,7 @@ def test_what_runs_at_boot_is_passed_over_with_a_note(
     assert run([command, system, "--system"]) == GOOD
     told = capsys.readouterr()
     assert shown in told.out
-    assert told.err == "kron: note: crontab:1: @Reboot names no time; it is passed over\n"
+    assert told.err == "kron: note: crontab:1: @Reboot has no time and is ignored\n"
 
 
 @pytest.mark.parametrize(("command", "code"), [("next", BAD), ("explain", BAD), ("lint", GOOD)])
@@ -206,7 +206,7 @@ def test_a_crontab_of_what_runs_at_boot_alone_names_no_times(
     file = tmp_path / "crontab"
     file.write_text("@reboot /opt/up\n", encoding="utf-8")
     assert run([command, str(file)]) == code
-    assert ("it names no times" in capsys.readouterr().err) is (code == BAD)
+    assert ("it has no times" in capsys.readouterr().err) is (code == BAD)
 
 
 def test_an_unknown_zone_has_the_same_line_in_every_command(

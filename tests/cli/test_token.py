@@ -50,7 +50,7 @@ def test_the_private_key_is_for_its_owner_alone_and_never_written_over(
     assert private.stat().st_mode & 0o077 == 0
     before = private.read_text()
     assert run(["token", "keys", str(folder)]) == BAD
-    assert "exists already" in capsys.readouterr().err
+    assert "the file exists" in capsys.readouterr().err
     assert private.read_text() == before
     assert '"d"' not in (folder / "jwks.json").read_text()
 
@@ -72,21 +72,21 @@ def test_a_token_that_would_be_refused_says_why(
     token = folder / "token"
     token.write_text(made(capsys, "--key", str(folder / "private.pem")))
     assert run(["token", "show", str(token)]) == NO
-    assert "refused: no key is set" in capsys.readouterr().out
+    assert "rejected: no verification key is configured" in capsys.readouterr().out
     monkeypatch.setenv("KRON_JWT_SECRET", SECRET)
     assert run(["token", "show", str(token)]) == NO
-    assert "refused: the token's signature" in capsys.readouterr().out
+    assert "rejected: the token's signature" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (["make", "--user", "ann", "--scope", "reed"], '"reed": use read, write, run, admin'),
-        (["make", "--user", "ann", "--scope", "read"], "no key to sign with"),
+        (["make", "--user", "ann", "--scope", "read"], "No signing key"),
         (["make", "--user", "ann", "--scope", "read", "--ttl", "0s"], "--ttl"),
         (["make", "--user", "ann", "--scope", "read", "--ttl", "10y"], 'Invalid --ttl "10y": write 90s'),
-        (["make", "--user", "", "--scope", "read"], 'Invalid --user "": must have 1 to 200 bytes'),
-        (["make", "--user", "x" * 201, "--scope", "read"], "must have 1 to 200 bytes"),
+        (["make", "--user", "", "--scope", "read"], 'Invalid --user "": use 1 to 200 bytes'),
+        (["make", "--user", "x" * 201, "--scope", "read"], "use 1 to 200 bytes"),
         (["make", "--user", "a", "--group", "b\nc", "--scope", "read"], "Invalid --group"),
         (["make", "--user", "ann", "--scope", "read", "--key", "nowhere.pem"], "nowhere.pem"),
         (

@@ -148,7 +148,7 @@ OTHERS = [
     pytest.param('{"decision": null}', "decision: must be an object", id="an empty decision"),
     pytest.param('{"kron_decision": 2}', 'kron_decision "2": unknown format', id="another format"),
     pytest.param('{"kron_decision": 1}', "identity: is missing", id="nearly nothing"),
-    pytest.param('{"a": 1, "a": 2}', 'the field "a" stands twice', id="a field twice"),
+    pytest.param('{"a": 1, "a": 2}', 'duplicate field "a"', id="a field twice"),
     pytest.param('{"a": NaN}', "NaN is not JSON", id="NaN"),
     pytest.param('{"a": ' + "9" * 5000 + "}", "4300 digits", id="a number without end"),
     pytest.param("[" * 100_000, "nested too deeply", id="deep nesting"),
@@ -195,7 +195,7 @@ def test_other_lines_of_a_log_can_be_passed_over(file: Path, capsys: pytest.Capt
     assert run(["verify", "--skip-others", str(file)]) == GOOD
     *verdicts, summary = shown(capsys, file)
     assert [line[:5] for line in verdicts] == ["2: ok", "5: ok"]
-    assert summary.endswith("; 3 other lines passed over")
+    assert summary.endswith("; 3 other lines ignored")
     file.write_text(f'{json.dumps(ONE)}\n{{"kron_decision": 9}}\n', encoding="utf-8")
     assert run(["verify", "--skip-others", str(file)]) == NO
 
@@ -230,17 +230,17 @@ def test_another_release_of_the_zone_database_is_a_note(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        pytest.param(b"", "it holds no decision", id="empty"),
-        pytest.param(b"\n \n", "it holds no decision", id="blank"),
-        pytest.param(b"[]", "it holds no decision", id="an empty list"),
-        pytest.param(b"[\n]\n", "it holds no decision", id="an empty list over two lines"),
+        pytest.param(b"", "it has no decision", id="empty"),
+        pytest.param(b"\n \n", "it has no decision", id="blank"),
+        pytest.param(b"[]", "it has no decision", id="an empty list"),
+        pytest.param(b"[\n]\n", "it has no decision", id="an empty list over two lines"),
         pytest.param(b'\xff\xfe{"a": 1}', "it is not UTF-8 text", id="not text"),
         pytest.param(b"[\n{},\n", "line 3: it is not JSON", id="a list cut short"),
         pytest.param(
             b"[\n{}\n{}\n]", "line 3: it is not JSON: Expecting ',' delimiter", id="a comma missing"
         ),
         pytest.param(b"[\n{}\n]\n5\n", "line 4: it is not JSON: Extra data", id="more after the list"),
-        pytest.param(b'{\n"a": 1,\n"a": 2}', 'the field "a" stands twice', id="a field twice"),
+        pytest.param(b'{\n"a": 1,\n"a": 2}', 'duplicate field "a"', id="a field twice"),
         pytest.param(b"[\n" + b"[" * 100_000, "nested too deeply", id="deep nesting"),
     ],
 )
@@ -275,7 +275,7 @@ def test_what_is_too_long_to_hold_is_refused(
     monkeypatch.setattr(verify, "MAX_DOCUMENT", 2 << 20)
     file.write_text("x" * ((2 << 20) + 1), encoding="utf-8")
     assert run(["verify", str(file)]) == BAD
-    assert "line 1: what begins here is longer than 2 MiB" in capsys.readouterr().err
+    assert "line 1: the JSON that starts here is longer than 2 MiB" in capsys.readouterr().err
     file.write_text("[\n" + "\n".join(["{},"] * (1 << 20)), encoding="utf-8")
     assert run(["verify", str(file)]) == BAD
     assert "is longer than 2 MiB" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 import typer.main
 
 import kron
-from kron.cli.app import COMMANDS, build
+from kron.cli.app import build, names
 from kron.core.errors import InvalidCronExpressionError
 from kron.core.job.distribution import PARAMETERS
 from kron.core.job.job import JOB
@@ -116,7 +116,7 @@ def test_the_tables_are_found() -> None:
 # --- nothing is left out ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", names())
 def test_the_reference_has_every_option_of_a_command(command: str) -> None:
     page = text_of(DOCS / "reference" / "cli.md")
     section = re.search(rf"^## kron {command}$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)

@@ -1,18 +1,19 @@
-"""The list of commands, and how one is called."""
+"""The registry of commands, and how one is called."""
 
 import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
-from kron.cli.main import BAD, GOOD, complain
+from kron.cli.main import BAD, GOOD, print_error
 from kron.cli.support.secret_check import check_words
 
-# Each command and the function or group that is it. Only the one asked for is imported, so that it starts
-# quickly; groups come last because that is where they are listed.
+# Each command and its function. Only the modules of the command on the command line are imported, so that
+# it starts quickly. A new command is a file in kron/cli/commands and a line here.
 COMMANDS = {
     "next": "kron.cli.commands.next:next_command",
     "explain": "kron.cli.commands.explain:explain_command",
@@ -32,35 +33,82 @@ COMMANDS = {
     "resume": "kron.cli.commands.pause:resume_command",
     "run": "kron.cli.commands.run:run_command",
     "audit": "kron.cli.commands.audit:audit_command",
-    "token": "kron.cli.commands.token:app",
-    "schedules": "kron.cli.commands.schedules:app",
-    "runs": "kron.cli.commands.runs:app",
+    "token keys": "kron.cli.commands.token:keys_command",
+    "token make": "kron.cli.commands.token:make_command",
+    "token show": "kron.cli.commands.token:show_command",
+    "schedules upsert": "kron.cli.commands.upsert:upsert_command",
+    "schedules bulk": "kron.cli.commands.bulk:bulk_command",
+    "schedules list": "kron.cli.commands.schedules:list_command",
+    "schedules show": "kron.cli.commands.schedules:show_command",
+    "schedules pause": "kron.cli.commands.pause:pause_command",
+    "schedules resume": "kron.cli.commands.pause:resume_command",
+    "schedules delete": "kron.cli.commands.schedules:delete_command",
+    "schedules run": "kron.cli.commands.run:run_command",
+    "schedules backfill": "kron.cli.commands.run:backfill_command",
+    "schedules preview": "kron.cli.commands.upsert:preview_command",
+    "schedules why": "kron.cli.commands.why:why_command",
+    "runs list": "kron.cli.commands.runs:list_command",
+    "runs show": "kron.cli.commands.runs:show_command",
+    "runs report": "kron.cli.commands.runs:report_command",
 }
 
-# Those that take one expression, which a shell takes apart unless it stands in quotes.
+# Commands that take one expression, which a shell splits unless it is quoted.
 TAKE_EXPRESSION = ("next", "explain")
-
-# Set by the scripts that a shell completes with.
+# Set by the completion scripts of shells.
 COMPLETION = "_KRON_COMPLETE"
-
-# The class of every complaint about usage; typer shows only this one of its children.
+HELP = ("-h", "--help")
+# The base class of usage errors; typer exports only this one of its subclasses.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
+class ListGroup(TyperGroup):
+    """A group of commands with `list` as its default."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Insert `list` before arguments that name no command."""
+        return super().parse_args(ctx, ["list", *args] if self.means_list(args) else args)
+
+    def means_list(self, args: list[str]) -> bool:
+        """Return whether arguments name no command."""
+        return not args or (args[0].startswith("-") and args[0] not in HELP)
+
+
+class ArgumentGroup(ListGroup):
+    """A group whose default `list` takes an argument: any word that names no command."""
+
+    def means_list(self, args: list[str]) -> bool:
+        """Return whether arguments name no command."""
+        return not args or args[0] not in (*self.commands, *HELP)
+
+
+class Group(NamedTuple):
+    """The help text of a group of commands, and its class."""
+
+    about: str
+    kind: type[TyperGroup] = ListGroup
+
+
+GROUPS = {
+    "token": Group("Create keys and tokens, and inspect them.", TyperGroup),
+    "schedules": Group("Create, list, pause, run and delete schedules, on a server or directly in a store."),
+    "runs": Group("List runs, show the runs of a period, and report on a run.", ArgumentGroup),
+}
+
+
 def call(arguments: Sequence[str] | None) -> int:
-    """Run a command; bad usage becomes one line."""
+    """Run a command; a usage error is one line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     check_words(words)
     if COMPLETION in os.environ:
-        # Shells read one offer from each line, so that no description may be broken.
+        # Shells read one suggestion per line, so descriptions must not wrap.
         os.environ["TERMINAL_WIDTH"] = "10000"
     try:
-        code = build(_asked(words))(args=words, prog_name="kron", standalone_mode=False)
+        code = build(_command_of(words))(args=words, prog_name="kron", standalone_mode=False)
     except UsageError as error:
-        complain(_complaint(error))
+        print_error(_usage_error(error))
         return BAD
     except SystemExit as end:
-        # Typer ends the program where the reader of its output has gone; that is for `run` to judge.
+        # Typer exits when the reader of its output has closed the pipe, which `run` handles.
         if isinstance(end.__context__, BrokenPipeError):
             raise end.__context__ from None
         raise
@@ -69,44 +117,68 @@ def call(arguments: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else GOOD
 
 
-def _asked(words: list[str]) -> str | None:
-    """Return the one command that is needed, also where a shell asks how a line goes on; None for all."""
+def _command_of(words: list[str]) -> str | None:
+    """Return the command on the line, which may be one that a shell completes; None for all commands."""
     if COMPLETION in os.environ:
         line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
         words = line.split()[1:]
-        # The word the cursor stands behind may still become another one.
+        # The word at the cursor may be incomplete.
         if len(words) == 1 and not line[-1].isspace():
             return None
-    return words[0] if words and words[0] in COMMANDS else None
+    return words[0] if words and words[0] in names() else None
 
 
-def build(asked: str | None = None) -> typer.Typer:
-    """Return the application with one command, or with all of them."""
-    app = typer.Typer(
-        name="kron",
-        invoke_without_command=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+def names() -> list[str]:
+    """Return the commands and, after them, the groups of commands."""
+    return [*(name for name in COMMANDS if " " not in name), *GROUPS]
+
+
+def build(command: str | None = None) -> typer.Typer:
+    """Return the application with one command or group, or with all of them."""
+    app = _typer("kron", invoke_without_command=True)
     app.callback()(_kron)
-    for name in [asked] if asked else COMMANDS:
-        command = _load(COMMANDS[name])
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+    for name in [command] if command else names():
+        if name in GROUPS:
+            app.add_typer(_group(name), name=name)
         else:
-            app.command(name)(command)
+            app.command(name)(_load(COMMANDS[name]))
     return app
 
 
-def _load(place: str) -> Callable[..., object] | typer.Typer:
+def _group(name: str) -> typer.Typer:
+    about, kind = GROUPS[name]
+    group = _typer(name, invoke_without_command=kind is TyperGroup)
+    group.callback(cls=kind, help=about)(_show_help)
+    for path, place in COMMANDS.items():
+        first, _, verb = path.partition(" ")
+        if first == name and verb:
+            group.command(verb)(_load(place))
+    return group
+
+
+def _typer(name: str, *, invoke_without_command: bool) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        invoke_without_command=invoke_without_command,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": list(HELP)},
+    )
+
+
+def _load(place: str) -> Callable[..., object]:
     module, _, name = place.partition(":")
-    command: Callable[..., object] | typer.Typer = getattr(import_module(module), name)
-    return command
+    function: Callable[..., object] = getattr(import_module(module), name)
+    return function
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
         from importlib.metadata import version
 
         print(f"kron {version('kron-scheduler')}")
@@ -120,11 +192,10 @@ def _kron(
     ] = False,
 ) -> None:
     """Kron decides when work runs, records every decision, and can prove it was right."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
+    _show_help(context)
 
 
-def _complaint(error: Exception) -> str:
+def _usage_error(error: Exception) -> str:
     message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
     context = getattr(error, "ctx", None)
     if "unexpected extra argument" in message and context and context.info_name in TAKE_EXPRESSION:

@@ -4,6 +4,6 @@ import sys
 
 
 def run() -> int:
-    """Say that the daemon is not part of this version."""
-    print("krond: the host daemon is not part of this version yet; see `kron --help`", file=sys.stderr)
+    """Report that this version has no daemon."""
+    print("krond: this version does not include the host daemon yet; see `kron --help`", file=sys.stderr)
     return 2

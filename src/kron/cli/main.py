@@ -1,4 +1,4 @@
-"""The `kron` command: finds the command asked for, and turns every error into one line and an exit code."""
+"""The `kron` program: runs a command, and reports every error as one line and an exit code."""
 
 import io
 import os
@@ -6,18 +6,19 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TextIO
 
 from kron.core.errors import ConflictError, KronError, UnknownRunError
 from kron.fronts.service.errors import UnknownScheduleError
 
-# Exit codes: 0 good, 1 the answer is no, 2 bad usage or input.
+# Exit codes: 0 success, 1 the answer is no, 2 wrong usage or input.
 GOOD, NO, BAD = 0, 1, 2
-# What was asked well, and is not so.
-NOES = (ConflictError, UnknownRunError, UnknownScheduleError)
+# Errors of valid requests: the answer is no.
+NEGATIVE = (ConflictError, UnknownRunError, UnknownScheduleError)
 
-INSTALL = "kron: the command line needs a few packages more: pip install 'kron-scheduler[cli]'"
+INSTALL = "kron: the command line needs more packages: pip install 'kron-scheduler[cli]'"
 
-# What is longer than this is cut in a message, so that the rest of it can be read.
+# Longer quotes and lines of an error message are cut in the middle.
 MAX_QUOTED = 200
 MAX_LINE = 1000
 _PART = re.compile(r'"[^"]*"|[^\s"]+')
@@ -32,9 +33,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         print(INSTALL, file=sys.stderr)
         return BAD
-    # Python has None for a stream that is closed from the start.
+    # Python has None for a stream that was closed when it started.
     if sys.stdout is None:
-        complain("Cannot write to standard output: it is closed")
+        print_error("Cannot write to standard output: it is closed")
         return BAD
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -43,45 +44,48 @@ def run(arguments: Sequence[str] | None = None) -> int:
             code = call(arguments)
         except KronError as error:
             for line in error.lines():
-                complain(line)
-            code = NO if isinstance(error, NOES) else BAD
+                print_error(line)
+            code = NO if isinstance(error, NEGATIVE) else BAD
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader (head, less) has seen enough.
-        _drop_output()
+        # The reader (head, less) has closed the pipe.
+        _discard(sys.stdout)
         return GOOD
     except OSError as error:
-        _drop_output()
+        _discard(sys.stdout)
         place = "Cannot write to standard output" if error.filename is None else f'"{error.filename}"'
-        complain(f"{place}: {error.strerror or error}")
+        print_error(f"{place}: {error.strerror or error}")
         return BAD
     return code
 
 
-def _drop_output() -> None:
-    """Send what is still to be written nowhere, so that Python does not try again when it ends."""
+def _discard(stream: TextIO) -> None:
+    """Redirect a stream to the null device: Python flushes it at exit, and would exit with 120."""
     with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
-def complain(text: str) -> None:
-    """Write one line to standard error, if there is one."""
-    if sys.stderr is not None:
-        with suppress(OSError):
-            print(f"kron: {brief(text)}", file=sys.stderr)
+def print_error(text: str) -> None:
+    """Write one line to standard error, if it can be written."""
+    if sys.stderr is None:
+        return
+    try:
+        print(f"kron: {brief(text)}", file=sys.stderr, flush=True)
+    except OSError:
+        _discard(sys.stderr)
 
 
 def one_line(text: str) -> str:
-    """Write control characters as escapes, so that any input makes one line that is safe to show."""
+    """Escape control characters, so that any text is one line that is safe to print."""
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def brief(text: str) -> str:
-    """Write a text as one line of a length that can be read: of what is long, its middle is left out."""
+    """Return a text as one line, with long words and quotes cut in the middle."""
     line = _PART.sub(lambda part: _cut(part[0], MAX_QUOTED), one_line(text))
     return _cut(line, MAX_LINE)
 

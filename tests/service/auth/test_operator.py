@@ -111,7 +111,7 @@ def test_a_shared_secret_beside_certificates_lets_those_with_a_token_in(folder: 
     ("keys", "text", "complaint"),
     [
         ("none.json", forge.token("EdDSA"), 'Invalid keys in "none.json": No such file'),
-        ("jwks.json", "", "there is no token in it"),
+        ("jwks.json", "", "it contains no token"),
         ("jwks.json", "junk", "the token is malformed"),
     ],
 )

@@ -1,19 +1,20 @@
-"""`kron audit`: who changed what."""
+"""`kron audit`: the audit log."""
 
 from typing import Annotated
 
 import typer
 
-from kron.cli.commands.schedules import Limit, show_more
 from kron.cli.main import GOOD
 from kron.cli.support.client import (
     Cursor,
+    Limit,
     Server,
     StoreUrl,
-    Where,
-    ask,
+    Target,
     objects_in,
+    request,
     show_json,
+    show_more,
     show_rows,
     text,
 )
@@ -23,9 +24,9 @@ from kron.fronts.service.client import PageRequest
 
 OneName = Annotated[
     str | None,
-    typer.Argument(metavar="[NAME]", help="Only of this schedule or workflow; without it, of all."),
+    typer.Argument(metavar="[NAME]", help="Only changes of this schedule or workflow.  [default: all]"),
 ]
-Who = Annotated[str | None, typer.Option("--who", metavar="NAME", help="Only what this caller did.")]
+Who = Annotated[str | None, typer.Option("--who", metavar="NAME", help="Only changes by this caller.")]
 
 
 def audit_command(
@@ -37,7 +38,7 @@ def audit_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show who changed what, the latest first; --json shows what was before and after.
+    """List changes and their callers, the latest first; --json includes the state before and after.
 
     \b
     Examples:
@@ -46,7 +47,7 @@ def audit_command(
       kron audit --who ann --server http://127.0.0.1:8080
     """  # noqa: D301
     wanted = AuditFilter(identity=name, who=who)
-    page = ask(Where(server, store), lambda desk: desk.audit(wanted, PageRequest(limit, cursor)))
+    page = request(Target(server, store), lambda client: client.audit(wanted, PageRequest(limit, cursor)))
     if as_json:
         show_json(page)
         return GOOD

@@ -1,4 +1,4 @@
-"""`kron schedules bulk`: schedules by the thousand, from JSON lines."""
+"""`kron schedules bulk`: schedules from JSON lines, in batches."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from typing import Annotated, BinaryIO, NamedTuple
 import typer
 
 from kron.cli.main import GOOD
-from kron.cli.support.client import Server, StoreUrl, Where, ask, show_json
+from kron.cli.support.client import Server, StoreUrl, Target, request, show_json
 from kron.cli.support.option import AsJson
 from kron.cli.support.read import STDIN
 from kron.cli.support.table import counted
@@ -19,14 +19,14 @@ from kron.fronts.service.client import ServiceClient
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import InvalidLinesError
 
-# The longest line that is read; the service has its own, shorter bound.
+# The longest line that is read; the service has a lower limit.
 MAX_LINE = 16 << 20
 
-Lines = Annotated[str, typer.Argument(metavar="FILE|-", help="One schedule as JSON in each line.")]
+Lines = Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines, one schedule each.")]
 
 
 class Batch(NamedTuple):
-    """Lines that are stored together, the number of lines before them, and where in the file they end."""
+    """Lines of one transaction, the number of lines before them, and their end in the file."""
 
     text: bytes
     before: int
@@ -34,17 +34,19 @@ class Batch(NamedTuple):
 
 
 def bulk_command(file: Lines, server: Server = None, store: StoreUrl = None, as_json: AsJson = False) -> int:
-    """Create or change a schedule for each JSON line, 1,000 at a time; a batch is stored whole or not at all.
+    """Create or update a schedule for each JSON line, in batches of 1,000, each in one transaction.
 
-    What is wrong is said with its line. Batches before it stay stored, and doing it all again is safe.
+    Errors name their lines. Batches before an error stay stored, and running the command again is safe.
 
     \b
     Examples:
       kron schedules bulk schedules.jsonl
       generate | kron schedules bulk - --server http://127.0.0.1:8080
     """  # noqa: D301
-    with _opened(file) as stream, _progress(stream) as tell:
-        stored = ask(Where(server, store), lambda desk: _send(desk, stream, tell), makes=True)
+    with _opened(file) as stream, _progress(stream) as report:
+        stored = request(
+            Target(server, store), lambda client: _send(client, stream, report), creates_store=True
+        )
     if as_json:
         show_json(stored)
     else:
@@ -52,22 +54,22 @@ def bulk_command(file: Lines, server: Server = None, store: StoreUrl = None, as_
     return GOOD
 
 
-async def _send(desk: ServiceClient, stream: BinaryIO, tell: Callable[[int, int], None]) -> Document:
+async def _send(client: ServiceClient, stream: BinaryIO, report: Callable[[int, int], None]) -> Document:
     stored = batches = 0
     for batch in _batches(stream):
         try:
-            answer = await desk.bulk(batch.text)
+            answer = await client.bulk(batch.text)
         except InvalidLinesError as error:
             errors = [(batch.before + line, fault) for line, fault in error.errors]
             raise InvalidLinesError(errors=errors, stored=stored, count=error.count) from error
         stored += _whole(answer["upserted"])
         batches += 1
-        tell(stored, batch.end)
+        report(stored, batch.end)
     return {"upserted": stored, "batches": batches}
 
 
 def _batches(stream: BinaryIO) -> Iterator[Batch]:
-    """Yield as many lines as are stored together; empty ones are counted with those before them."""
+    """Yield batches of lines; empty lines count to the batch before them."""
     lines: list[bytes] = []
     filled = before = end = 0
     while line := stream.readline(MAX_LINE):
@@ -93,7 +95,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _progress(stream: BinaryIO) -> Iterator[Callable[[int, int], None]]:
-    """Yield what shows how far it is, with the rate and what remains; it is silent without a terminal."""
+    """Yield a function that shows the progress on a terminal, and nothing without one."""
     if not sys.stderr.isatty():
         yield lambda stored, end: None
         return
@@ -108,11 +110,11 @@ def _progress(stream: BinaryIO) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=size, stored=0, rate=0.0)
 
-        def tell(stored: int, end: int) -> None:
+        def report(stored: int, end: int) -> None:
             elapsed = progress.tasks[0].elapsed or 0.0
             progress.update(task, completed=end, stored=stored, rate=stored / elapsed if elapsed else 0.0)
 
-        yield tell
+        yield report
 
 
 def _whole(value: object) -> int:

@@ -1,4 +1,4 @@
-"""`kron simulate --chaos`: years of crashes, outages and slow work for the jobs of a file, judged."""
+"""`kron simulate --chaos`: runs jobs in virtual time with crashes, outages and slow runs."""
 
 import json
 import logging
@@ -18,26 +18,26 @@ from kron.core.time.instant import datetime_of, rfc3339
 from kron.testing.chaos_report import ChaosReport
 
 DEFAULT_YEARS, MAX_YEARS = 1.0, 1_000.0
-# The same jobs and the same seed tell the same story on every day.
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+# Fixed, so that the same jobs and seed give the same result on every day.
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 Chaos = Annotated[
     bool,
-    typer.Option("--chaos", help="Run the jobs among crashes, outages and slow work, and judge the record."),
+    typer.Option("--chaos", help="Run the jobs with crashes, outages and slow runs, and check the records."),
 ]
 Seed = Annotated[
     int | None,
     typer.Option(
         "--seed",
         metavar="N",
-        help="With --chaos: which story.  [default: 0]",
+        help="With --chaos: random seed.  [default: 0]",
         parser=whole_number("--seed", 0, 2**63 - 1),
     ),
 ]
 Years = Annotated[
     float | None,
     typer.Option(
-        "--years", metavar="Y", help=f"With --chaos: so many years pass.  [default: {DEFAULT_YEARS:g}]"
+        "--years", metavar="Y", help=f"With --chaos: simulated years.  [default: {DEFAULT_YEARS:g}]"
     ),
 ]
 
@@ -49,46 +49,47 @@ def show_chaos(
     years: float | None,
     start: str | None,
     as_json: bool,
-    tell: Callable[[float], None] | None,
+    progress: Callable[[float], None] | None,
 ) -> None:
-    """Let the jobs live through chaos, print what came of it, and end with 1 if anything was not lawful."""
+    """Run the jobs with faults, print the outcomes, and exit with 1 if there is a violation."""
     from kron.testing.simulator.chaos import run_chaos
 
     span = DEFAULT_YEARS if years is None else years
     if not 0 < span <= MAX_YEARS:
         reason = f"use a number above 0, at most {MAX_YEARS:g}"
         raise InvalidOptionError(option="--years", value=span, reason=reason)
-    begin = BEGIN if start is None else datetime_of(parse_instant("--from", start, UTC_ZONE))
+    first_at = START if start is None else datetime_of(parse_instant("--from", start, UTC_ZONE))
     log = logging.getLogger("kron")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # what fails here fails on purpose
+    log.setLevel(logging.CRITICAL)  # the faults are injected
     try:
-        found = run_chaos(jobs, seed=seed or 0, years=span, start=begin, progress=tell)
+        report = run_chaos(jobs, seed=seed or 0, years=span, start=first_at, progress=progress)
     finally:
         log.setLevel(level)
     if as_json:
-        first = rfc3339(int(begin.timestamp()))
-        print(json.dumps({"from": first, **found.to_dict()}, indent=2, ensure_ascii=False))
+        first = rfc3339(int(first_at.timestamp()))
+        print(json.dumps({"from": first, **report.to_dict()}, indent=2, ensure_ascii=False))
     else:
-        _show(found)
-    if found.violations:
+        _show(report)
+    if report.violations:
         raise typer.Exit(1)
 
 
-def _show(found: ChaosReport) -> None:
-    years = f"{found.years:g} year" + ("" if found.years == 1 else "s")
-    print(
-        f"seed {found.seed}, {years}: {counted(len(found.outcomes), 'job')}, {counted(found.calls, 'call')}"
-    )
-    ends = f"{found.crashes:,} crashes, {found.stops:,} stops"
-    print(f"{ends}, {counted(found.store_faults, 'failure')} of the store\n")
-    for name, outcomes in found.outcomes.items():
+def _show(report: ChaosReport) -> None:
+    years = f"{report.years:g} year" + ("" if report.years == 1 else "s")
+    jobs, calls = counted(len(report.outcomes), "job"), counted(report.calls, "call")
+    print(f"seed {report.seed}, {years}: {jobs}, {calls}")
+    ends = f"{report.crashes:,} crashes, {report.stops:,} stops"
+    print(f"{ends}, {counted(report.store_faults, 'failure')} of the store\n")
+    for name, outcomes in report.outcomes.items():
         print(f"  {one_line(name)}   {counted(sum(outcomes.values()), 'period')}")
         for how, count in sorted(outcomes.items(), key=lambda item: (-item[1], item[0])):
             print(f"    {count:>10,}  {how}")
-    if not found.violations:
-        print("\nlawful: every period has one outcome, and every start was decided, in time and in turn")
+    if not report.violations:
+        print(
+            "\nno violations: every period has one outcome, and every start was decided, on time and in order"
+        )
         return
-    print(f"\nVIOLATION, seed {found.seed}")
-    for violation in found.violations:
+    print(f"\nVIOLATION, seed {report.seed}")
+    for violation in report.violations:
         print(f"  {one_line(violation)}")

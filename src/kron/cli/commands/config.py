@@ -2,19 +2,11 @@
 
 import json
 import os
-from typing import Annotated
-
-import typer
 
 from kron.cli.main import GOOD, one_line
-from kron.cli.support.option import AsJson
+from kron.cli.support.option import AsJson, Config
 from kron.fronts.service.settings import read_settings
 from kron.fronts.service.settings_view import shown
-
-Config = Annotated[
-    str | None,
-    typer.Option("--config", metavar="FILE", help="A TOML file with settings (or KRON_CONFIG)."),
-]
 
 
 def config_command(config: Config = None, as_json: AsJson = False) -> int:

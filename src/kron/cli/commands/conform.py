@@ -1,4 +1,4 @@
-"""`kron conform`: whether a recorded trace is that of a correct scheduler, and whose fault it is if not."""
+"""`kron conform`: checks a trace against the axioms of correct scheduling."""
 
 import json
 from collections.abc import Iterator
@@ -18,37 +18,37 @@ from kron.theory.report import Report
 from kron.theory.trace import MAX_LINE, Trace
 from kron.theory.verdict import READINGS, Finding, Status
 
-# A bound this large is as good as none.
+# The largest bound.
 MOST = 999_999_999
 MARKS = {Status.PASSED: " ", Status.FAILED: "!", Status.INCONCLUSIVE: "?", Status.OUT_OF_SCOPE: "-"}
-# What stands for an event in the picture; at most these many events of a position are named.
-SIGNS = {
+# The symbol of each event in the timeline, and how many events of a position are named.
+SYMBOLS = {
     Kind.INIT_START: "[", Kind.INIT_SUCCESS: "]", Kind.INIT_FAILURE: "x", Kind.STOP_START: "(",
     Kind.STOP_END: ")", Kind.CRASH: "#", Kind.RUN_START: ">", Kind.RUN_SUCCESS: "<", Kind.RUN_FAILURE: "f",
     Kind.DUE: "d", Kind.RETRY_DUE: "r", Kind.MINUTE_START: ".", Kind.COMPUTE: "c", Kind.SUPERNATURAL: "*",
 }  # fmt: skip
 MAX_NAMED = 4
 
-File = Annotated[str, typer.Argument(metavar="TRACE", help="A trace as JSON lines; - is the input.")]
+File = Annotated[str, typer.Argument(metavar="TRACE", help="Trace as JSON lines; - is standard input.")]
 Reading = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="kron, or literal: by the letter of the formulas.",
+        help="Reading of the axioms: kron, or literal (the formulas as written).",
         autocompletion=offer(lambda: READINGS),
     ),
 ]
 Happy = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="KIND", help="A kind of Supernatural event the scheduler must cope with; repeatable."
+        metavar="KIND", help="Kind of Supernatural event that the scheduler must handle; repeatable."
     ),
 ]
 Within = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Without Compute events: what is promised must come within N units of the trace's time.",
+        help="Without Compute events: time limit of obligations, in units of the trace.",
         parser=whole_number("--within", 0, MOST),
     ),
 ]
@@ -57,8 +57,8 @@ Bound = Annotated[
     typer.Option(
         "--witnesses",
         metavar="A,B,LAG",
-        help="With Compute events: what is promised may take A times the length of its list and time, "
-        "plus B, plus LAG compute.",
+        help="With Compute events: obligations may take A times the length of their list and time, plus B, "
+        "plus LAG of compute.",
     ),
 ]
 
@@ -71,7 +71,7 @@ def conform_command(
     witnesses: Bound = None,
     as_json: AsJson = False,
 ) -> int:
-    """Judge a recorded trace by the axioms of correct scheduling, and say who broke one first.
+    """Check a trace against the axioms of correct scheduling, and report which party violated one first.
 
     A trace of any length is read line by line. Exit code 0: it conforms; 1: an axiom is violated; 2: the
     trace cannot be read.
@@ -98,7 +98,7 @@ def conform_command(
 
 
 def parse_witnesses(text: str) -> Witnesses:
-    """Return the witnesses that a text such as 3,0,1 stands for."""
+    """Parse witnesses such as 3,0,1."""
     parts = text.split(",")
     if len(parts) != 3:
         raise InvalidOptionError(option="--witnesses", value=text, reason="use three numbers, as in 3,0,1")
@@ -107,7 +107,7 @@ def parse_witnesses(text: str) -> Witnesses:
 
 
 def read_lines(file: str) -> Iterator[str]:
-    """Yield the lines of a file one by one; none is held longer than a line of a trace may be."""
+    """Yield the lines of a file, cut after the longest line that a trace may have."""
     try:
         with open(0 if file == STDIN else Path(file), encoding="utf-8-sig", closefd=file != STDIN) as stream:
             yield from iter(lambda: stream.readline(MAX_LINE + 1), "")
@@ -120,10 +120,10 @@ def read_lines(file: str) -> Iterator[str]:
 
 
 def lines_of(report: Report, file: str) -> Iterator[str]:
-    """Yield the report for people."""
+    """Yield the report as text."""
     yield one_line(f"{file}: {report.verdict}{_blamed(report)}")
     if report.scope_ends is not None:
-        yield f"  out of scope from position {report.scope_ends} on: the happy set has no such phenomenon"
+        yield f"  out of scope from position {report.scope_ends} on: --happy does not list the event's kind"
     if report.environment is not None:
         environment = report.environment
         yield (
@@ -135,14 +135,14 @@ def lines_of(report: Report, file: str) -> Iterator[str]:
         yield one_line(_row(finding)).rstrip()
     if report.failed:
         yield ""
-        yield from picture(report.around, report.failed[0])
+        yield from timeline(report.around, report.failed[0])
 
 
 def _blamed(report: Report) -> str:
     if report.blame is None:
         return ""
     first = report.failed[0]
-    return f"; {first.axiom} is broken first, at position {first.position}: the {report.blame} is to blame"
+    return f"; {first.axiom} is violated first, at position {first.position}, by the {report.blame}"
 
 
 def _row(finding: Finding) -> str:
@@ -150,8 +150,8 @@ def _row(finding: Finding) -> str:
     return f"  {MARKS[finding.status]} {finding.axiom:<4}{finding.status:<13} {place:<10} {finding.message}"
 
 
-def picture(positions: tuple[Position, ...], finding: Finding) -> Iterator[str]:
-    """Yield a timeline about a violation: one row for each position, a column for each task."""
+def timeline(positions: tuple[Position, ...], finding: Finding) -> Iterator[str]:
+    """Yield a timeline of a violation: a row per position, a column per task."""
     tasks = sorted({event.task for position in positions for event in position.events if event.task})
     shown = tasks[:8]
     running: set[str] = set()
@@ -173,19 +173,19 @@ def _last_at(positions: tuple[Position, ...], i: int) -> Position:
 
 
 def _column(task: str, position: Position, running: set[str]) -> str:
-    """Return what a task does at a position, and whether it runs from there on."""
+    """Return the symbol of a task at a position, and update the running tasks."""
     kinds = [event.kind for event in position.events if event.task == task]
     crash = any(event.kind is Kind.CRASH for event in position.events)
     if Kind.RUN_START in kinds:
         running.add(task)
     elif crash or Kind.RUN_SUCCESS in kinds or Kind.RUN_FAILURE in kinds:
         running.discard(task)
-    sign = SIGNS[kinds[0]] if kinds else ("|" if task in running else " ")
-    return sign.ljust(len(one_line(task)))
+    symbol = SYMBOLS[kinds[0]] if kinds else ("|" if task in running else " ")
+    return symbol.ljust(len(one_line(task)))
 
 
 def _named(position: Position) -> str:
-    """Return the events of a position in words, Compute left out and many cut short."""
+    """Return the events of a position as text, without Compute, and at most MAX_NAMED."""
     events = [str(event) for event in position.events if event.kind is not Kind.COMPUTE] or ["Compute"]
     more = len(events) - MAX_NAMED
     return ", ".join(events[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

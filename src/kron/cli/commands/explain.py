@@ -1,4 +1,4 @@
-"""`kron explain`: what an expression means, or how a job's time was chosen."""
+"""`kron explain`: the meaning of an expression, or how the time of a job was chosen."""
 
 import json
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from kron.core.errors import InputError, InvalidOptionError
 from kron.core.lint.lint import strict_text
 from kron.core.time.instant import DAY, EpochSeconds
 
-# How far ahead changes of the clocks are shown: long enough for every zone's next two.
+# How far ahead clock changes are shown: the next two of every zone.
 AHEAD = 2 * 366 * DAY
 
 DEFAULT_COUNT = 3
@@ -47,21 +47,21 @@ Count = Annotated[
         "-n",
         "--count",
         metavar="N",
-        help=f"How many times to show; not for job files.  [default: {DEFAULT_COUNT}]",
+        help=f"Number of times to show; not for job files.  [default: {DEFAULT_COUNT}]",
         parser=whole_number("-n", 1, MAX_COUNT),
     ),
 ]
 At = Annotated[
     str | None,
-    typer.Option("--at", metavar="TIME", help="Job files: the period to explain.  [default: the next one]"),
+    typer.Option("--at", metavar="TIME", help="Job files: period to explain.  [default: the next one]"),
 ]
 Now = Annotated[
-    str | None, typer.Option("--now", metavar="TIME", help="Job files: when to judge it.  [default: now]")
+    str | None, typer.Option("--now", metavar="TIME", help="Job files: time of the verdict.  [default: now]")
 ]
 JobName = Annotated[
-    str | None, typer.Option("--job", metavar="IDENTITY", help="Job files: which job.  [default: all]")
+    str | None, typer.Option("--job", metavar="IDENTITY", help="Job files: job to explain.  [default: all]")
 ]
-Active = Annotated[bool, typer.Option("--active", help="Job files: judge as if an execution were active.")]
+Active = Annotated[bool, typer.Option("--active", help="Job files: assume that an earlier run is active.")]
 
 
 def explain_command(
@@ -82,10 +82,10 @@ def explain_command(
 ) -> None:
     """Explain an expression in words, or how and why a job's time was chosen.
 
-    An expression is shown as a sentence, with its fields, its day rule, its next times, the changes of the
-    clocks that matter to it, and the strict POSIX expression that means the same. For a job file the whole
-    chain of one period is shown: nominal time, window, seed, every sample with the constraint that rejected
-    it, the chosen time, and the verdict.
+    For an expression: a sentence, its fields, its day rule, its next times, the clock changes that affect it,
+    and the equivalent strict POSIX expression. For a job file: every step of one period, from the nominal
+    time, the window and the seed to each sample with the constraint that rejected it, the chosen time, and
+    the verdict.
 
     \b
     Examples:
@@ -100,12 +100,12 @@ def explain_command(
     if source is not None and source.has_jobs:
         options.check_unused(subject)
         _refuse({"--from": start}, "for job files use --at or --now")
-        _refuse({"-n": count}, "one period of each job is explained; --at says which")
+        _refuse({"-n": count}, "one period of each job is explained; choose it with --at")
         _explain_jobs(source, name=job, at=at, now=now, active=active, as_json=as_json)
         return
-    _refuse({"--at": at, "--now": now, "--job": job}, "it is for job files only")
+    _refuse({"--at": at, "--now": now, "--job": job}, "only for job files")
     if active:
-        raise InputError("Invalid --active: it is for job files only")
+        raise InputError("Invalid --active: only for job files")
     entries: list[tuple[CrontabEntry | None, Schedule]] = []
     if source is None:
         entries.append((None, options.schedule(subject)))
@@ -168,7 +168,7 @@ def _show(schedule: Schedule, since: EpochSeconds, count: int) -> None:
         for number, line in enumerate(lines):
             print(f"  {title if number == 0 else '':7} {preview_row(line, zone, seconds=seconds)}")
         if not lines:
-            print(f"  {title:9} {'no change in two years matters' if title == 'clocks' else 'none'}")
+            print(f"  {title:9} {'no clock change in two years affects it' if title == 'clocks' else 'none'}")
 
 
 def _clocks(schedule: Schedule, since: EpochSeconds) -> list[Line]:
@@ -176,9 +176,9 @@ def _clocks(schedule: Schedule, since: EpochSeconds) -> list[Line]:
 
 
 def _values(field: Field) -> str:
-    """Say what a field's numbers stand for, where they have names or are written as a range or step."""
+    """Return the names of a field's values, or that it has all of them."""
     if field.mask == field.unit.full:
-        # "Every weekday" would be Monday to Friday to most.
+        # "Every weekday" would mean Monday to Friday.
         return "every day of the week" if field.unit is WEEKDAY else f"every {field.unit.name}"
     if field.unit in (MONTH, WEEKDAY):
         return ", ".join(field.unit.names[value - field.unit.low].capitalize() for value in field.values)
@@ -186,7 +186,7 @@ def _values(field: Field) -> str:
 
 
 def day_rule(schedule: Schedule) -> str:
-    """Say how the two day fields of a schedule work together."""
+    """Describe how the two day fields of a schedule combine."""
     day, weekday = schedule.expression.day, schedule.expression.weekday
     if schedule.expression.either:
         return "day or weekday: one of them is enough, because neither begins with *"

@@ -1,4 +1,4 @@
-"""`kron lint`: what is wrong with schedules, and what will surprise the one who wrote them."""
+"""`kron lint`: errors and pitfalls in schedules."""
 
 import json
 from collections import Counter
@@ -37,18 +37,18 @@ Sources = Annotated[
     list[str] | None,
     typer.Argument(metavar="FILE|EXPR", help="Crontabs, job files (- is standard input), or expressions."),
 ]
-# Returns the line of a path in a file of jobs.
+# Returns the line of a path in a job file.
 LineOf: TypeAlias = Callable[[str], int]
-# What a job may say of its schedule, where it is one of a few words.
+# Fields of a job with a fixed set of values.
 CHOICES = {"dialect": DIALECTS, "dst_gap": GAP_CHOICES, "dst_repeat": REPEAT_CHOICES}
 
-Strict = Annotated[bool, typer.Option("--strict", help="Let info count: it too makes the exit code 1.")]
-Codes = Annotated[bool, typer.Option("--codes", help="List all codes and what they mean.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 for findings of severity info too.")]
+Codes = Annotated[bool, typer.Option("--codes", help="List all codes with their meanings.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintReport:
-    """What was found in one argument: a file, or an expression without one."""
+    """The findings of one argument: a file or an expression."""
 
     file: str | None
     schedules: int
@@ -68,11 +68,11 @@ def lint_command(
     codes: Codes = False,
     as_json: AsJson = False,
 ) -> int:
-    """Check crontabs, job files or expressions for errors and surprises.
+    """Check crontabs, job files or expressions for errors and pitfalls.
 
-    Changes of the clocks are looked at for two years from --from on. A file's CRON_TZ= comes before --tz.
-    Job files (.yaml, .yml, .json) say zone, dialect and DST options themselves. The exit code is 1 where
-    there are errors or warnings.
+    Clock changes are checked for two years from --from on. CRON_TZ= in a file takes precedence over --tz.
+    Job files (.yaml, .yml, .json) set zone, dialect and DST options themselves. The exit code is 1 if there
+    are errors or warnings.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ def lint_command(
       kron lint --codes
     """  # noqa: D301
     if codes and sources:
-        raise InputError(f'Invalid --codes: it checks nothing, so it cannot stand beside "{sources[0]}"')
+        raise InputError(f'Invalid --codes: it cannot be combined with "{sources[0]}"')
     if codes:
         _show_codes(as_json=as_json)
         return GOOD
@@ -113,7 +113,7 @@ def _exit_code(reports: list[LintReport], *, strict: bool) -> int:
 
 
 def _since(start: str | None, tz: str | None) -> EpochSeconds:
-    """Return the first second to look at; a wrong zone is an error also where no time is read in it."""
+    """Return the start of the check; an unknown zone is an error even if --from has an offset."""
     zone = zone_of(UTC if tz is None else tz)
     return seconds_of(SystemClock().now()) if start is None else parse_instant("--from", start, zone.key)
 
@@ -129,30 +129,30 @@ def _examine(argument: str, setting: Setting, *, system: bool) -> LintReport:
 
 
 def _examine_jobs(source: Source, setting: Setting) -> LintReport:
-    """Say everything about a file of jobs: what defines no job, and each schedule that can be read."""
+    """Check a job file: the problems of its definitions, and every schedule that can be parsed."""
     from kron.cli.support.job_file import parse_jobs
 
     _options_of(setting).check_unused(source.name)
-    text = parse_jobs(source)
+    file = parse_jobs(source)
     problems: tuple[object, ...] = ()
     try:
-        text.jobs()
+        file.jobs()
     except InvalidJobFileError as error:
         problems = error.problems
-    entries = dict(_schedules(text.content, text.line_of))
+    entries = dict(_schedules(file.content, file.line_of))
     findings = [
         finding
         for entry, fields in entries.values()
         for finding in lint_job(entry, _setting_of(fields, setting))
     ]
-    findings += _faults(problems, text.line_of, read=set(entries))
+    findings += _faults(problems, file.line_of, read=set(entries))
     return LintReport(file=source.name, schedules=len(entries), findings=in_order(findings))
 
 
 def _schedules(
     content: object, line_of: LineOf
 ) -> Iterator[tuple[str, tuple[CrontabEntry, Mapping[str, object]]]]:
-    """Yield the path of every job whose schedule is a text, its schedule with its place, and its fields."""
+    """Yield the path of every job whose schedule is a text, its schedule as an entry, and its fields."""
     for path, job in _definitions(content):
         written, zone = job.get("schedule"), job.get("timezone")
         if not isinstance(written, str) or not isinstance(zone, str | None):
@@ -177,14 +177,14 @@ def _definitions(content: object) -> Iterator[tuple[str, Mapping[str, object]]]:
 
 
 def _setting_of(fields: Mapping[str, object], setting: Setting) -> Setting:
-    """Return what one job's schedule is judged under; an unknown choice is the definition's fault."""
-    said = {name: value for name, value in fields.items() if isinstance(value, str)}
-    chosen = {name: said[name] for name, choices in CHOICES.items() if said.get(name) in choices}
+    """Return the settings of one job; an invalid choice is reported as a problem of the definition."""
+    texts = {name: value for name, value in fields.items() if isinstance(value, str)}
+    chosen = {name: texts[name] for name, choices in CHOICES.items() if texts.get(name) in choices}
     return Setting(
         now=setting.now,
-        timezone=said.get("timezone"),
+        timezone=texts.get("timezone"),
         dialect=chosen.get("dialect", setting.dialect),
-        identity=said.get("identity"),
+        identity=texts.get("identity"),
         dst_gap=chosen.get("dst_gap", setting.dst_gap),
         dst_repeat=chosen.get("dst_repeat", setting.dst_repeat),
     )
@@ -201,13 +201,13 @@ def _options_of(setting: Setting) -> Options:
 
 
 def _faults(problems: Iterable[object], line_of: LineOf, *, read: set[str]) -> Iterator[LintFinding]:
-    """Yield what is wrong with definitions, without what was said about their schedules already."""
+    """Yield the problems of definitions, without those that the checks of their schedules report."""
     for problem in problems:
         place = getattr(problem, "path", "")
         job, _, name = place.rpartition(".")
         if job in read and name in ("schedule", "timezone"):
             continue
-        remark = Remark(Code.DEFINITION, str(problem), "kron schema shows what a job may say")
+        remark = Remark(Code.DEFINITION, str(problem), "kron schema prints the fields of a job")
         yield finding_of(remark, place, line_of(place))
 
 
@@ -224,7 +224,7 @@ def _summary(reports: list[LintReport]) -> str:
     counts = Counter(finding.severity for report in reports for finding in report.findings)
     parts = [_counted(counts[severity], severity) for severity in Severity if counts[severity]]
     schedules = _counted(sum(report.schedules for report in reports), "schedule")
-    return f"{', '.join(parts) or 'nothing found'} in {schedules}"
+    return f"{', '.join(parts) or 'no findings'} in {schedules}"
 
 
 def _counted(count: int, name: str) -> str:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.commands.config import Config
 from kron.cli.main import GOOD, NO
-from kron.cli.support.option import AsJson
+from kron.cli.support.option import AsJson, Config
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.settings import read_settings
 from kron.stores.migration import Applied, Migration, Schema, pending

@@ -1,4 +1,4 @@
-"""`kron next`: the coming times of a schedule, of a crontab, or of a file of jobs."""
+"""`kron next`: the next times of a schedule, a crontab, or a job file."""
 
 import heapq
 import json
@@ -21,7 +21,7 @@ from kron.cli.support.option import (
     parse_instant,
 )
 from kron.cli.support.source import Options, Source, check_crontab_only, crontab_schedules, read_source
-from kron.cli.support.table import NOWHERE, both_times, counted, preview_entry, preview_row
+from kron.cli.support.table import NO_TIME, both_times, counted, preview_entry, preview_row
 from kron.clocks.system import SystemClock
 from kron.core.cron.crontab import CrontabEntry
 from kron.core.cron.preview import Line, preview
@@ -49,11 +49,10 @@ def next_command(
     system: System = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the coming times of a schedule, in its zone and in UTC.
+    """Show the next times of a schedule, in its zone and in UTC.
 
-    Of a crontab or a job file (.yaml, .yml, .json) the next starts of all entries are shown in order. A mark
-    stands where a change of the clocks matters: - drops a time, > moves one, 1 and 2 are the two showings of
-    a repeated one.
+    For a crontab or a job file (.yaml, .yml, .json), the next starts of all entries are merged in order.
+    Symbols mark clock changes: - drops a time, > moves it, 1 and 2 are the two occurrences of a repeated one.
 
     \b
     Examples:
@@ -79,7 +78,7 @@ def next_command(
 
 
 def since_of(start: str | None, timezone: str) -> EpochSeconds:
-    """Return the first second to look at: the one asked for, or the next one."""
+    """Return the start of the interval: that of --from, or the next second."""
     if start is not None:
         return parse_instant("--from", start, timezone)
     return seconds_of(SystemClock().now()) + 1
@@ -91,7 +90,7 @@ def _next_expression(schedule: Schedule, start: str | None, count: int, *, as_js
         return print(json.dumps(_document(schedule, lines), indent=2, ensure_ascii=False))
     print(one_line(f"{schedule.text}   {schedule.timezone}"))
     if not lines:
-        print("  no time is left: the clocks skip every one, or the calendar ends (year 9999)")
+        print("  no times: clock changes skip all of them, or the calendar ends (year 9999)")
     seconds = any(line.wall.second for line in lines)
     for line in lines:
         print(preview_row(line, schedule.plan.zone, seconds=seconds))
@@ -135,7 +134,7 @@ def _next_crontab(
 
 
 def _end_of(count: int, lines: list[Line]) -> int:
-    """Return how many lines show so many occurrences; what the clocks take away is shown beside them."""
+    """Return how many lines have a number of runs; skipped times are shown in addition."""
     running = (number for number, line in enumerate(lines, 1) if line.instant is not None)
     return next(islice(running, count - 1, None), len(lines))
 
@@ -159,15 +158,15 @@ def _next_jobs(source: Source, options: Options, start: str | None, count: int, 
         documents = [decision.to_dict() for decision in coming]
         return print(json.dumps(documents, indent=2, ensure_ascii=False))
     suspended = len(jobs) - len(streams)
-    asleep = f", {suspended} of them suspended" if suspended else ""
-    print(one_line(f"{source.name}   {counted(len(jobs), 'job')}{asleep}"))
+    paused = f", {suspended} of them suspended" if suspended else ""
+    print(one_line(f"{source.name}   {counted(len(jobs), 'job')}{paused}"))
     width = max((len(decision.job.identity) for decision in coming), default=0)
     for decision in coming:
         zone = decision.job.schedule.plan.zone
         identity = f"{decision.job.identity:{width}}"
         nominal = both_times(decision.nominal_time, zone, seconds=False)[:27].rstrip()
         if decision.chosen_time is None:
-            row = f"! {'':31} {NOWHERE}  {identity}  for {nominal}: unschedulable"
+            row = f"! {'':31} {NO_TIME}  {identity}  for {nominal}: unschedulable"
         else:
             chosen = both_times(decision.chosen_time, zone, seconds=True)
             row = f"  {chosen}  {identity}  for {nominal}"

@@ -1,4 +1,4 @@
-"""`kron plan`: what a change of a job file does to the starts to come."""
+"""`kron plan`: the effect of a changed job file on future starts."""
 
 import json
 from collections import Counter
@@ -25,22 +25,22 @@ from kron.core.job.difference import (
 from kron.core.time.duration import format_duration
 from kron.core.time.instant import EpochSeconds, rfc3339
 
-# How many starts, minutes and jobs are listed; the rest is counted.
+# How many starts, minutes and jobs are listed; the others are counted.
 MAX_SHOWN = 10
-# The longest value that is shown whole.
+# Longer values are cut.
 MAX_VALUE = 40
-SIGNS = {
+SYMBOLS = {
     ChangeKind.ADDED: "+",
     ChangeKind.REMOVED: "-",
     ChangeKind.CHANGED: "~",
     ChangeKind.RENAMED: ">",
 }
-SHIFT_SIGNS = {ShiftKind.MOVES: "~", ShiftKind.APPEARS: "+", ShiftKind.VANISHES: "-"}
+SHIFT_SYMBOLS = {ShiftKind.MOVES: "~", ShiftKind.APPEARS: "+", ShiftKind.VANISHES: "-"}
 PLURAL = {ShiftKind.MOVES: "move", ShiftKind.APPEARS: "appear", ShiftKind.VANISHES: "vanish"}
 
-Old = Annotated[str, typer.Argument(metavar="OLD", help="The file of jobs as it is; - is standard input.")]
-New = Annotated[str, typer.Argument(metavar="NEW", help="The file of jobs as it is to be, or -.")]
-All = Annotated[bool, typer.Option("--all", help=f"List everything, not only the first {MAX_SHOWN}.")]
+Old = Annotated[str, typer.Argument(metavar="OLD", help="Current job file; - is standard input.")]
+New = Annotated[str, typer.Argument(metavar="NEW", help="New job file, or -.")]
+All = Annotated[bool, typer.Option("--all", help=f"List all entries, not only the first {MAX_SHOWN}.")]
 
 
 def plan_command(
@@ -52,9 +52,9 @@ def plan_command(
     everything: All = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show which coming starts move, appear, vanish or newly share a minute between two versions of a file.
+    """Show which starts move, appear, vanish or collide between two versions of a job file.
 
-    The exit code is 0 if the jobs are the same and 1 if any of them is not. All times are UTC.
+    The exit code is 0 if the jobs are equal, and 1 if not. All times are UTC.
 
     \b
     Examples:
@@ -76,7 +76,7 @@ def plan_command(
 
 def _show(difference: Difference, *, most: int | None) -> None:
     if not difference.changes:
-        print(f"Nothing changes: {counted(difference.unchanged, 'job')}, all the same")
+        print(f"No changes: {counted(difference.unchanged, 'job')}")
         return
     shifts = difference.shifts
     _show_totals(difference, shifts)
@@ -93,18 +93,18 @@ def _show(difference: Difference, *, most: int | None) -> None:
             difference.collisions,
         ),
     )
-    for title, lines, found in lists:
+    for title, lines, entries in lists:
         if lines:
             print("\n".join(["", title, *lines]))
-        if len(found) > len(lines):
-            print(f"  ... {len(found) - len(lines):,} more (--all lists them)")
+        if len(entries) > len(lines):
+            print(f"  ... {len(entries) - len(lines):,} more (--all lists them)")
 
 
 def _show_totals(difference: Difference, shifts: Sequence[Shift]) -> None:
     kinds = Counter(change.kind for change in difference.changes)
     jobs = [f"{kinds[kind]:,} {kind}" for kind in ChangeKind if kinds[kind]]
-    fates = Counter(shift.kind for shift in shifts)
-    starts = [_doing(fates[kind], kind) for kind in ShiftKind if fates[kind]]
+    shifts_by_kind = Counter(shift.kind for shift in shifts)
+    starts = [_doing(shifts_by_kind[kind], kind) for kind in ShiftKind if shifts_by_kind[kind]]
     print(f"Jobs:    {', '.join(jobs)}, {difference.unchanged:,} unchanged")
     print(f"Starts:  {', '.join(starts) or 'none changes'}")
     print(f"Minutes: {len(difference.collisions):,} with more starts than before, and more than one")
@@ -118,52 +118,56 @@ def _doing(count: int, kind: ShiftKind) -> str:
 
 
 def _change_lines(change: JobChange) -> list[str]:
-    """Say what becomes of a job: its name, the fields that differ, and a sentence on its starts."""
+    """Return the lines of a changed job: its name, the fields that differ, and its starts."""
     name = change.identity
     fields = [f"{field.path}: {_value(field.old)} -> {_value(field.new)}" for field in change.fields]
     if change.kind is ChangeKind.RENAMED:
         assert change.old is not None
         name = f"{change.old.identity} is now {name}"
-        seeded = "; it is part of the seed, so times are chosen anew" if change.shifts else ""
+        seeded = "; it is part of the seed, so new times are chosen" if change.shifts else ""
         fields = [f"only the identity differs{seeded}"]
     return [
-        f"  {SIGNS[change.kind]} {one_line(name)}",
+        f"  {SYMBOLS[change.kind]} {one_line(name)}",
         *(f"      {line}" for line in (*fields, sentence_of(change))),
     ]
 
 
 def sentence_of(change: JobChange) -> str:
-    """Say what becomes of a job's starts."""
-    fates = Counter(shift.kind for shift in change.shifts)
-    before = change.stay + fates[ShiftKind.MOVES] + fates[ShiftKind.VANISHES]
-    if not fates:
+    """Describe the changed starts of a job."""
+    shifts_by_kind = Counter(shift.kind for shift in change.shifts)
+    before = change.stay + shifts_by_kind[ShiftKind.MOVES] + shifts_by_kind[ShiftKind.VANISHES]
+    if not shifts_by_kind:
         return f"{counted(before, 'start')}: none changes" if before else "no start in this interval"
     if not before:
-        starts = counted(fates[ShiftKind.APPEARS], "start")
+        starts = counted(shifts_by_kind[ShiftKind.APPEARS], "start")
         return f"{starts} {'appears' if starts == '1 start' else 'appear'}"
-    parts = [_fate(kind, fates[kind], before) + _detail(change, kind) for kind in ShiftKind if fates[kind]]
+    parts = [
+        _shift_text(kind, shifts_by_kind[kind], before) + _detail(change, kind)
+        for kind in ShiftKind
+        if shifts_by_kind[kind]
+    ]
     return f"{counted(before, 'start')}: {', '.join(parts)}"
 
 
-def _fate(kind: ShiftKind, count: int, before: int) -> str:
+def _shift_text(kind: ShiftKind, count: int, before: int) -> str:
     if count < before or kind is ShiftKind.APPEARS:
         return _doing(count, kind)
     return f"it {kind}" if count == 1 else f"all {PLURAL[kind]}"
 
 
 def _detail(change: JobChange, kind: ShiftKind) -> str:
-    """Say how far starts move, and how many vanish although their period is still there."""
+    """Describe how far starts move, and how many vanish because their period is unschedulable."""
     if kind is ShiftKind.MOVES:
         moves = [shift.seconds for shift in change.shifts if shift.seconds is not None]
         least, most = min(moves), max(moves)
         return f" by {signed(least)}" + (f" to {signed(most)}" if most > least else "")
     if kind is ShiftKind.VANISHES and change.unschedulable:
-        return f" ({change.unschedulable:,} for want of an allowed time)"
+        return f" ({change.unschedulable:,} unschedulable)"
     return ""
 
 
 def _value(value: object) -> str:
-    """Write a field's value on part of a line."""
+    """Format a field's value on part of a line."""
     if value is None:
         return "none"
     text = one_line(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -172,7 +176,7 @@ def _value(value: object) -> str:
 
 
 def signed(seconds: int) -> str:
-    """Write by how much a start moves, e.g. ``+1h30m``."""
+    """Format the shift of a start, e.g. ``+1h30m``."""
     return f"{'-' if seconds < 0 else '+'}{format_duration(timedelta(seconds=abs(seconds)))}"
 
 
@@ -183,7 +187,7 @@ def _shift_line(shift: Shift) -> str:
     by = "" if shift.seconds is None else signed(shift.seconds)
     old, new = (_moment(at) for at in (shift.old_at, shift.new_at))
     arrow = "->" if by else "  "
-    return f"  {SHIFT_SIGNS[shift.kind]} {old:19} {arrow} {new:19} {by:>9}  {one_line(shift.identity)}"
+    return f"  {SHIFT_SYMBOLS[shift.kind]} {old:19} {arrow} {new:19} {by:>9}  {one_line(shift.identity)}"
 
 
 def _moment(at: EpochSeconds | None) -> str:
@@ -191,15 +195,15 @@ def _moment(at: EpochSeconds | None) -> str:
 
 
 def _collision_line(collision: Collision, *, whole: bool) -> str:
-    came = set(collision.newcomers)
-    names = [f"+{one_line(name)}" for name in collision.identities if name in came]
-    names += [one_line(name) for name in collision.identities if name not in came]
+    newcomers = set(collision.newcomers)
+    names = [f"+{one_line(name)}" for name in collision.identities if name in newcomers]
+    names += [one_line(name) for name in collision.identities if name not in newcomers]
     head = f"  {_moment(collision.minute_at)[:16]}  {len(names):,} starts, {collision.before:,} before: "
     return head + (", ".join(names) if whole else _fitting(names, columns() - len(head)))
 
 
 def _fitting(names: Sequence[str], room: int) -> str:
-    """Write as many names as fit, at least one, and count the rest."""
+    """Format as many names as fit, at least one, and count the others."""
     for shown in range(len(names), 1, -1):
         rest = f" and {len(names) - shown:,} more" if shown < len(names) else ""
         text = ", ".join(names[:shown]) + rest
@@ -244,14 +248,14 @@ def _document(old: str, new: str, interval: Interval, difference: Difference) ->
 
 
 def _change_entry(change: JobChange) -> dict[str, object]:
-    fates = Counter(shift.kind for shift in change.shifts)
+    shifts_by_kind = Counter(shift.kind for shift in change.shifts)
     return {
         "identity": change.identity,
         "kind": change.kind,
         "old_identity": change.old and change.old.identity,
         "fields": [field._asdict() for field in change.fields],
         "stay": change.stay,
-        **{kind.value: fates[kind] for kind in ShiftKind},
+        **{kind.value: shifts_by_kind[kind] for kind in ShiftKind},
         "newly_unschedulable": change.unschedulable,
         "sentence": sentence_of(change),
     }

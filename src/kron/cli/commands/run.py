@@ -1,4 +1,4 @@
-"""`kron run` and `kron schedules backfill`: runs that somebody asks for."""
+"""`kron run` and `kron schedules backfill`: manual runs."""
 
 from typing import Annotated
 
@@ -11,9 +11,9 @@ from kron.cli.support.client import (
     RequestId,
     Server,
     StoreUrl,
-    Where,
-    ask,
+    Target,
     objects_in,
+    request,
     show_json,
     show_rows,
 )
@@ -22,19 +22,20 @@ from kron.core.errors import check_choice
 from kron.fronts.service.client import BackfillRange
 
 From = Annotated[
-    str, typer.Option("--from", metavar="TIME", help="The first nominal time, e.g. 2026-05-01T00:00Z.")
+    str,
+    typer.Option("--from", metavar="TIME", help="First nominal time (inclusive), e.g. 2026-05-01T00:00Z."),
 ]
-To = Annotated[str, typer.Option("--to", metavar="TIME", help="The end; this time is not included.")]
+To = Annotated[str, typer.Option("--to", metavar="TIME", help="Last nominal time (exclusive).")]
 Which = Annotated[
     str,
     typer.Option(
         "--only",
         metavar="WHICH",
-        help="missing (never ran), failed or all.",
+        help="Periods to run: missing (never ran), failed or all.",
         autocompletion=offer(lambda: list(Only)),
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run, and run nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the periods, and run none.")]
 
 
 def run_command(
@@ -44,14 +45,14 @@ def run_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Run a schedule now, beside its periods; a worker starts it.
+    """Run a schedule now, in addition to its periods; a worker starts the run.
 
     \b
     Examples:
       kron run daily-report
       kron run daily-report --request-id deploy-17
     """  # noqa: D301
-    run = ask(Where(server, store), lambda desk: desk.run(name, request_id))
+    run = request(Target(server, store), lambda client: client.run(name, request_id))
     if as_json:
         show_json(run)
     else:
@@ -70,7 +71,7 @@ def backfill_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Run past periods of a schedule: those that never ran, those that failed, or all.
+    """Run past periods of a schedule: those that never ran, that failed, or all.
 
     \b
     Examples:
@@ -78,13 +79,13 @@ def backfill_command(
       kron schedules backfill daily-report --from 2026-05-01T00:00Z --to 2026-06-01T00:00Z --only failed
     """  # noqa: D301
     check_choice("--only", only, tuple(Only))
-    span = BackfillRange(start, end, only, dry_run, request_id)
-    answer = ask(Where(server, store), lambda desk: desk.backfill(name, span))
+    periods = BackfillRange(start, end, only, dry_run, request_id)
+    answer = request(Target(server, store), lambda client: client.backfill(name, periods))
     if as_json:
         show_json(answer)
         return GOOD
-    verb = "would run" if dry_run else "asked for"
-    print(one_line(f"{name}: {verb} {answer['count']} of its periods, request {answer['request_id']}"))
+    verb = "would run" if dry_run else "running"
+    print(one_line(f"{name}: {verb} {answer['count']} periods, request {answer['request_id']}"))
     show_rows([(f"  {each['run_at']}", str(each["idempotency_key"])) for each in objects_in(answer, "runs")])
     for field, said in (("already_asked", "asked for before"), ("still_to_be_judged", "still to be judged")):
         if answer[field]:

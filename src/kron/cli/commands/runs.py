@@ -1,25 +1,25 @@
-"""`kron runs`: what ran, what did not, and what executors say of it."""
+"""`kron runs`: lists runs, and reports on them."""
 
 from typing import Annotated
 
 import typer
 
-from kron.cli.commands.schedules import Limit, show_more
 from kron.cli.main import GOOD, one_line
 from kron.cli.support.client import (
     Cursor,
+    Limit,
     Name,
     Server,
     StoreUrl,
-    Where,
-    ask,
+    Target,
     objects_in,
+    request,
     show_fields,
     show_json,
+    show_more,
     show_rows,
     text,
 )
-from kron.cli.support.group import WordGroup, group_of
 from kron.cli.support.option import AsJson, offer, whole_number
 from kron.core.errors import InvalidOptionError, check_choice
 from kron.core.plan.record import RunStatus
@@ -28,33 +28,35 @@ from kron.fronts.service.documents import Document
 from kron.fronts.service.runs import EVENTS, Feedback
 
 OneSchedule = Annotated[
-    str | None, typer.Argument(metavar="[SCHEDULE]", help="Only of this schedule; without it, of all.")
+    str | None, typer.Argument(metavar="[SCHEDULE]", help="Only runs of this schedule.  [default: all]")
 ]
 OneStatus = Annotated[
     str | None,
     typer.Option(
         "--status",
         metavar="STATUS",
-        help="Only those with this status, of all schedules.",
+        help="Only runs with this status, of all schedules.",
         autocompletion=offer(lambda: list(RunStatus)),
     ),
 ]
-Period = Annotated[str, typer.Argument(metavar="TIME", help="The period, e.g. 2026-06-01T06:30:00Z.")]
-Key = Annotated[str, typer.Argument(metavar="KEY", help="The run's idempotency key.")]
-Said = Annotated[
+Period = Annotated[str, typer.Argument(metavar="TIME", help="Period, e.g. 2026-06-01T06:30:00Z.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="Idempotency key of the run.")]
+Status = Annotated[
     str,
     typer.Argument(
-        metavar="STATUS", help="STARTED, SUCCESS or FAILED.", autocompletion=offer(lambda: EVENTS)
+        metavar="STATUS",
+        help="New status: STARTED, SUCCESS or FAILED.",
+        autocompletion=offer(lambda: EVENTS),
     ),
 ]
-RunId = Annotated[str | None, typer.Option("--run-id", metavar="TEXT", help="The executor's name for it.")]
-Error = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="What went wrong.")]
+RunId = Annotated[str | None, typer.Option("--run-id", metavar="TEXT", help="Id of the run in the executor.")]
+Error = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Error of a failed run.")]
 Attempt = Annotated[
     int | None,
     typer.Option(
         "--attempt",
         metavar="N",
-        help="Which attempt.  [default: latest]",
+        help="Attempt number.  [default: latest]",
         parser=whole_number("--attempt", 1, 10**9 - 1),
     ),
 ]
@@ -69,7 +71,7 @@ def list_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """List runs: of one schedule, newest first, or of all, the latest first.
+    """List the runs of one schedule or of all, the latest first.
 
     \b
     Examples:
@@ -81,21 +83,21 @@ def list_command(
         check_choice("--status", status, tuple(RunStatus))
     if name is not None and status is not None:
         raise InvalidOptionError(
-            option="--status", value=status, reason="it is for the runs of all schedules"
+            option="--status", value=status, reason="it cannot be combined with SCHEDULE"
         )
-    sheet = PageRequest(limit, cursor)
+    wanted = PageRequest(limit, cursor)
 
-    async def listed(desk: ServiceClient) -> Document:
-        return await (desk.latest(status, sheet) if name is None else desk.runs(name, sheet))
+    async def listed(client: ServiceClient) -> Document:
+        return await (client.latest(status, wanted) if name is None else client.runs(name, wanted))
 
-    page = ask(Where(server, store), listed)
+    page = request(Target(server, store), listed)
     if as_json:
         show_json(page)
         return GOOD
     show_rows([_row(run) for run in objects_in(page, "runs")])
     for each in objects_in(page, "dropped"):
         times = f"{each['first_run_at']} to {each['last_run_at']}"
-        print(f"dropped together: {each['periods']} periods, {times}: {each['sentence']}")
+        print(f"dropped: {each['periods']} periods, {times}: {each['sentence']}")
     show_more(page)
     return GOOD
 
@@ -107,28 +109,28 @@ def _row(run: Document) -> tuple[str, ...]:
 def show_command(
     name: Name, period: Period, server: Server = None, store: StoreUrl = None, as_json: AsJson = False
 ) -> int:
-    """Show the runs of one period, its own and those asked for, with their earlier attempts.
+    """Show the runs of one period, manual ones included, with their earlier attempts.
 
     \b
     Examples:
       kron runs show daily-report 2026-06-01T06:30:00Z
     """  # noqa: D301
-    found = ask(Where(server, store), lambda desk: desk.period(name, period))
+    response = request(Target(server, store), lambda client: client.period(name, period))
     if as_json:
-        show_json(found)
+        show_json(response)
         return GOOD
-    runs = objects_in(found, "runs")
+    runs = objects_in(response, "runs")
     for number, run in enumerate(runs):
         print("\n" * (number > 0), end="")
         show_fields(run)
     if not runs:
-        print(one_line(f"{name} {found['period_id']}: no run; kron why says the reason"))
+        print(one_line(f"{name} {response['period_id']}: no run; kron why explains it"))
     return GOOD
 
 
 def report_command(
     key: Key,
-    status: Said,
+    status: Status,
     run_id: RunId = None,
     error: Error = None,
     attempt: Attempt = None,
@@ -136,7 +138,7 @@ def report_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Say what became of a run, as its executor; what is late or repeated changes nothing.
+    """Report the status of a run, as its executor does; late and repeated reports change nothing.
 
     \b
     Examples:
@@ -145,16 +147,9 @@ def report_command(
     """  # noqa: D301
     check_choice("STATUS", status, tuple(EVENTS))
     feedback = Feedback(status, run_id, error, attempt)
-    run = ask(Where(server, store), lambda desk: desk.report(key, feedback))
+    run = request(Target(server, store), lambda client: client.report(key, feedback))
     if as_json:
         show_json(run)
     else:
         print(one_line(f"{run['schedule_id']} {run['run_at']}: {run['status']}"))
     return GOOD
-
-
-app = group_of(
-    "List runs, show those of one period, and report what became of one.",
-    {"list": list_command, "show": show_command, "report": report_command},
-    kind=WordGroup,
-)

@@ -1,49 +1,40 @@
-"""`kron schedules`: the service's schedules, one verb each."""
+"""`kron schedules list`, `show` and `delete`."""
 
 from typing import Annotated
 
 import typer
 
-from kron.cli.commands.bulk import bulk_command
-from kron.cli.commands.pause import pause_command, resume_command
-from kron.cli.commands.run import backfill_command, run_command
-from kron.cli.commands.upsert import preview_command, upsert_command
-from kron.cli.commands.why import why_command
 from kron.cli.main import GOOD, one_line
 from kron.cli.support.client import (
     Cursor,
+    Limit,
     Name,
     Server,
     StoreUrl,
-    Where,
-    ask,
+    Target,
     objects_in,
+    request,
     show_fields,
     show_json,
+    show_more,
     show_rows,
     text,
 )
-from kron.cli.support.group import group_of
-from kron.cli.support.option import AsJson, whole_number
+from kron.cli.support.option import AsJson
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest
 from kron.fronts.service.documents import Document
 
 Search = Annotated[
-    str | None, typer.Option("--search", metavar="TEXT", help="Only those with this in their names.")
+    str | None, typer.Option("--search", metavar="TEXT", help="Only schedules with this text in their name.")
 ]
-Paused = Annotated[bool | None, typer.Option("--paused/--active", help="Only those that are paused, or not.")]
-Workflow = Annotated[str | None, typer.Option("--workflow", metavar="ID", help="Only those of a workflow.")]
-User = Annotated[str | None, typer.Option("--user", metavar="ID", help="Only those of a user.")]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        "--limit",
-        metavar="N",
-        help="The most entries to show.  [default: 100]",
-        parser=whole_number("--limit", 1, 10_000),
-    ),
+Paused = Annotated[
+    bool | None, typer.Option("--paused/--active", help="Only paused schedules, or only active ones.")
 ]
+Workflow = Annotated[
+    str | None, typer.Option("--workflow", metavar="ID", help="Only schedules of this workflow.")
+]
+User = Annotated[str | None, typer.Option("--user", metavar="ID", help="Only schedules of this user.")]
 
 
 def list_command(
@@ -57,7 +48,7 @@ def list_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """List schedules in the order of their names, with when each runs next.
+    """List schedules by name, with the next run of each.
 
     \b
     Examples:
@@ -65,7 +56,7 @@ def list_command(
       kron schedules list --paused --json
     """  # noqa: D301
     wanted = JobFilter(search=search, paused=paused, workflow_id=workflow, user_id=user)
-    page = ask(Where(server, store), lambda desk: desk.schedules(wanted, PageRequest(limit, cursor)))
+    page = request(Target(server, store), lambda client: client.schedules(wanted, PageRequest(limit, cursor)))
     if as_json:
         show_json(page)
         return GOOD
@@ -79,20 +70,14 @@ def _row(schedule: Document) -> tuple[str, ...]:
     return str(schedule["schedule_id"]), state, str(schedule["cron_expr"]), str(schedule["timezone"])
 
 
-def show_more(page: Document) -> None:
-    """Say how the next page is asked for, if there is one."""
-    if page["next_cursor"] is not None:
-        print(f"more: --cursor {page['next_cursor']}")
-
-
 def show_command(name: Name, server: Server = None, store: StoreUrl = None, as_json: AsJson = False) -> int:
-    """Show a schedule with all its fields, and its next five fire times.
+    """Show all fields of a schedule, and its next five fire times.
 
     \b
     Examples:
       kron schedules show daily-report
     """  # noqa: D301
-    schedule = ask(Where(server, store), lambda desk: desk.schedule(name))
+    schedule = request(Target(server, store), lambda client: client.schedule(name))
     if as_json:
         show_json(schedule)
         return GOOD
@@ -106,33 +91,15 @@ def show_command(name: Name, server: Server = None, store: StoreUrl = None, as_j
 
 
 def delete_command(name: Name, server: Server = None, store: StoreUrl = None, as_json: AsJson = False) -> int:
-    """Delete a schedule; what is on record of its runs stays, so created again it runs no period twice.
+    """Delete a schedule. Its history is kept, so that no period runs twice if it is created again.
 
     \b
     Examples:
       kron schedules delete daily-report
     """  # noqa: D301
-    ask(Where(server, store), lambda desk: desk.delete(name))
+    request(Target(server, store), lambda client: client.delete(name))
     if as_json:
         show_json({"schedule_id": name, "deleted": True})
     else:
         print(one_line(f"{name}: deleted"))
     return GOOD
-
-
-app = group_of(
-    "Create, look at, pause, run and delete schedules, at a server or directly at a store.",
-    {
-        "upsert": upsert_command,
-        "bulk": bulk_command,
-        "list": list_command,
-        "show": show_command,
-        "pause": pause_command,
-        "resume": resume_command,
-        "delete": delete_command,
-        "run": run_command,
-        "backfill": backfill_command,
-        "preview": preview_command,
-        "why": why_command,
-    },
-)

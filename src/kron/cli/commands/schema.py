@@ -1,4 +1,4 @@
-"""`kron schema`: what Kron reads, as JSON Schema."""
+"""`kron schema`: the JSON Schema of Kron's inputs."""
 
 import json
 from typing import Annotated
@@ -12,13 +12,13 @@ from kron.core.job.schema import SCHEMAS
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="What to describe: job or jobfile.", autocompletion=offer(lambda: SCHEMAS)
+        metavar="NAME", help="Schema to print: job or jobfile.", autocompletion=offer(lambda: SCHEMAS)
     ),
 ]
 
 
 def schema_command(name: Name = "job") -> None:
-    """Print the JSON Schema of a job, or of a file of jobs.
+    """Print the JSON Schema of a job, or of a job file.
 
     \b
     Examples:

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from kron.app.signals import exiting_at_once
-from kron.cli.commands.config import Config
-from kron.cli.commands.worker import INSTALL, StoreUrl
+from kron.cli.commands.worker import INSTALL
 from kron.cli.main import GOOD
+from kron.cli.support.option import Config, StoreUrl
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.settings import Effective, Settings, read_settings
 from kron.launchers.callback import Callback

@@ -1,4 +1,4 @@
-"""`kron simulate`: the load of a whole fleet, minute by minute, before it happens."""
+"""`kron simulate`: the future load of all jobs, minute by minute."""
 
 import json
 import sys
@@ -29,15 +29,15 @@ from kron.core.time.instant import DAY, EpochSeconds, datetime_of, rfc3339
 
 FULL, EXTRA = "█", "░"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
-# How many rows a chart of one hour is high.
+# The rows of an hour's chart.
 HEIGHT = 6
-# How many names are listed; the rest is counted.
+# How many names are listed; the others are counted.
 MAX_SHOWN = 10
-# The minutes that are marked below such a chart.
+# The minutes marked below the chart.
 MARKS = range(0, 60, 10)
 
 Files = Annotated[
-    list[str], typer.Argument(metavar="JOBFILE...", help="Files of jobs, YAML or JSON; - is standard input.")
+    list[str], typer.Argument(metavar="JOBFILE...", help="Job files, YAML or JSON; - is standard input.")
 ]
 
 
@@ -51,12 +51,12 @@ def simulate_command(
     years: Years = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the load of a fleet in virtual time, with its windows and as if it had none.
+    """Show the future load of jobs, with their windows and without.
 
-    Every period of every job is decided as it will be. The load of a minute is the number of starts in it;
-    suspended jobs are left out. Without windows each period would start at its nominal time. Times are UTC.
-    With --chaos the jobs really run, in virtual time, among crashes, outages and slow work, and what is on
-    record is judged by their policies; the exit code is 1 if anything is not lawful.
+    Every period of every job is decided as it will be. The load of a minute is its number of starts;
+    suspended jobs are left out. Without windows each period starts at its nominal time. Times are UTC.
+    With --chaos the jobs run in virtual time with crashes, outages and slow runs, and their records are
+    checked against their policies; the exit code is 1 if there is a violation.
 
     \b
     Examples:
@@ -66,11 +66,11 @@ def simulate_command(
       kron simulate jobs.yaml --chaos --seed 7 --years 2
     """  # noqa: D301
     if chaos:
-        _check_unused({"--to": end, "--days": days}, "it does not go with --chaos; use --years")
+        _check_unused({"--to": end, "--days": days}, "it cannot be combined with --chaos; use --years")
         jobs = load_fleet(files)
-        show_chaos(jobs, seed=seed, years=years, start=start, as_json=as_json, tell=_progress())
+        show_chaos(jobs, seed=seed, years=years, start=start, as_json=as_json, progress=_progress())
         return
-    _check_unused({"--seed": seed, "--years": years}, "it goes with --chaos only")
+    _check_unused({"--seed": seed, "--years": years}, "only for --chaos")
     interval = parse_interval(start, end, days)
     jobs = load_fleet(files)
     load = load_of(jobs, *interval, tell=_progress())
@@ -95,31 +95,31 @@ def _check_unused(options: Mapping[str, object], reason: str) -> None:
 
 
 def load_fleet(files: Sequence[str]) -> list[Job]:
-    """Return the jobs of several files; an identity may stand in one of them only."""
+    """Return the jobs of several files; an identity in two of them is an error."""
     jobs: list[Job] = []
     seen: dict[str, str] = {}
     problems = []
     check_once(files)
     for file in files:
-        found = load_jobs(file)
-        for job in found:
+        loaded = load_jobs(file)
+        for job in loaded:
             if job.identity in seen:
-                place = f"{seen[job.identity]} has it already"
-                problems.append(f"{file}: {Problem('identity', job.identity, place)}")
+                reason = f"{seen[job.identity]} has it already"
+                problems.append(f"{file}: {Problem('identity', job.identity, reason)}")
             seen[job.identity] = file
-        jobs += found
+        jobs += loaded
     if problems:
         raise InvalidJobFileError(problems=problems)
     return jobs
 
 
 def _progress() -> Callable[[float], None] | None:
-    """Return what shows how far the simulation is, on one line that is wiped at the end; None without one."""
+    """Return a function that shows the progress on a terminal; None without one."""
     if not sys.stderr.isatty():
         return None
     shown = -1
 
-    def tell(share: float) -> None:
+    def report(share: float) -> None:
         nonlocal shown
         percent = int(100 * share)
         if percent > shown:
@@ -127,19 +127,19 @@ def _progress() -> Callable[[float], None] | None:
             text = "" if percent == 100 else f"kron: simulating, {percent:2} %"
             print(f"\r{text:30}", end="\r", file=sys.stderr, flush=True)
 
-    return tell
+    return report
 
 
 def _starts_at(
     minute_at: EpochSeconds | None,
     jobs: list[Job],
     interval: Interval,
-    ask: Callable[[list[Job], EpochSeconds, EpochSeconds], list[PlannedStart]],
+    starts_of: Callable[[list[Job], EpochSeconds, EpochSeconds], list[PlannedStart]],
 ) -> list[PlannedStart]:
-    """Return the starts of one minute, of which the interval may hold only a part."""
+    """Return the starts of one minute, clipped to the interval."""
     if minute_at is None:
         return []
-    return ask(jobs, max(minute_at, interval.start), min(minute_at + MINUTE, interval.end))
+    return starts_of(jobs, max(minute_at, interval.start), min(minute_at + MINUTE, interval.end))
 
 
 # --- text ---
@@ -153,8 +153,8 @@ def _show_summary(
     nominal_worst: Sequence[PlannedStart],
 ) -> None:
     count = len(load.tallies) + len(load.suspended)
-    asleep = f", {len(load.suspended):,} of them suspended" if load.suspended else ""
-    print(f"{one_line(', '.join(files))}   {counted(count, 'job')}{asleep}")
+    suspended = f", {len(load.suspended):,} of them suspended" if load.suspended else ""
+    print(f"{one_line(', '.join(files))}   {counted(count, 'job')}{suspended}")
     print(f"{interval}, {_length(interval)}\n")
     decided, nominal = load.decided, load.nominal
     rows = [
@@ -190,10 +190,10 @@ def _share(load: Load) -> str:
 
 
 def _show_day(load: FleetLoad, interval: Interval) -> None:
-    """Draw the fullest minute of each hour of the day: one bar with windows, its extension without."""
+    """Print the fullest minute of each hour of the day: a bar with windows, extended without."""
     decided, nominal = load.decided.peaks_by_hour(), load.nominal.peaks_by_hour()
     highest = max(load.decided.peak, load.nominal.peak)
-    # What stands beside a bar, and the last column, in which some terminals break the line.
+    # Without the text beside a bar, and the last column, in which some terminals wrap.
     room = columns() - 29
     whole_days = interval.end - interval.start >= DAY
     print(
@@ -206,7 +206,7 @@ def _show_day(load: FleetLoad, interval: Interval) -> None:
 
 
 def _bar(decided: int, nominal: int, highest: int, room: int) -> str:
-    """Draw two numbers in one bar; any load at all is seen."""
+    """Return one bar for two numbers, at least one column wide if not zero."""
     one, other = (-(-number * room // highest) for number in (decided, nominal))
     return FULL * one + EXTRA * (other - one)
 
@@ -230,7 +230,7 @@ def _show_worst_hour(load: FleetLoad) -> None:
 
 
 def _chart(minutes: Sequence[int], highest: int) -> list[str]:
-    """Draw sixty columns; one row for each start where they are few, else to a scale."""
+    """Return a chart of sixty columns, with a row per start if they are few, else scaled."""
     height = min(highest, HEIGHT)
     eighths = [-(-number * height * 8 // highest) for number in minutes]
     lines = []
@@ -255,7 +255,7 @@ def _show_worst_minute(load: FleetLoad, worst: Sequence[PlannedStart]) -> None:
 
 
 def _origin(start: PlannedStart) -> str:
-    """Say where a start comes from, unless it is at its nominal time."""
+    """Return the nominal time of a start, unless it is the same."""
     if start.start_at == start.nominal_time:
         return ""
     same_day = start.start_at // DAY == start.nominal_time // DAY
@@ -264,22 +264,22 @@ def _origin(start: PlannedStart) -> str:
 
 
 def _show_idle(load: FleetLoad) -> None:
-    """Name the jobs that cannot start, now and then or at all."""
-    barren = [(name, tally) for name, tally in load.tallies.items() if tally.unschedulable]
+    """Print the jobs with unschedulable periods, and those without a period."""
+    unschedulable = [(name, tally) for name, tally in load.tallies.items() if tally.unschedulable]
     idle = [name for name, tally in load.tallies.items() if tally == (0, 0)]
-    if barren:
-        print("\nPeriods without a time that the constraints allow")
-    for name, tally in barren[:MAX_SHOWN]:
+    if unschedulable:
+        print("\nUnschedulable periods: no time in the window satisfies the constraints")
+    for name, tally in unschedulable[:MAX_SHOWN]:
         print(f"  {one_line(name)}: {tally.unschedulable:,} of {counted(sum(tally), 'period')}")
-    if len(barren) > MAX_SHOWN:
-        print(f"  ... {counted(len(barren) - MAX_SHOWN, 'more job')} (--json lists them)")
+    if len(unschedulable) > MAX_SHOWN:
+        print(f"  ... {counted(len(unschedulable) - MAX_SHOWN, 'more job')} (--json lists them)")
     if idle:
         more = f" and {len(idle) - MAX_SHOWN:,} more" if len(idle) > MAX_SHOWN else ""
         print(f"\nNo period in this interval\n  {one_line(', '.join(idle[:MAX_SHOWN]))}{more}")
 
 
 def _words(instant: EpochSeconds) -> tuple[str, str]:
-    """Return the day with its name, and the time of day to the minute."""
+    """Return the date with its weekday, and the time of day to the minute."""
     moment = datetime_of(instant)
     return f"{moment:%a} {moment.date()}", f"{moment:%H:%M}"
 
@@ -298,7 +298,7 @@ def _document(
     worst: Sequence[PlannedStart],
     nominal_worst: Sequence[PlannedStart],
 ) -> str:
-    """Return the summary laid out, and the long lists of minutes on one line each."""
+    """Return the summary indented, and the long lists of minutes on one line each."""
     decided, nominal = load.decided, load.nominal
     summary = {
         "files": list(files),

@@ -1,15 +1,17 @@
-"""`kron status`: how the service and its schedules are doing."""
+"""`kron status`: the state of the worker and of the schedules."""
 
-from kron.cli.commands.schedules import Limit, Search, show_more
+from kron.cli.commands.schedules import Search
 from kron.cli.main import GOOD, NO, one_line
 from kron.cli.support.client import (
     Cursor,
+    Limit,
     Server,
     StoreUrl,
-    Where,
-    ask,
+    Target,
     objects_in,
+    request,
     show_json,
+    show_more,
     show_rows,
     text,
 )
@@ -28,9 +30,9 @@ def status_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show how schedules are doing: when each runs next, ran last, and whether it fails.
+    """Show the next run, the last run and the failures of each schedule.
 
-    Of a server it also says how its worker is doing; one that is not ready makes the exit code 1.
+    With a server, its worker's state is shown too. The exit code is 1 if the service is not ready.
 
     \b
     Examples:
@@ -38,13 +40,13 @@ def status_command(
       kron status --server http://127.0.0.1:8080 --search report
     """  # noqa: D301
 
-    async def looked(desk: ServiceClient) -> tuple[Document, Document]:
-        health = await desk.health()
+    async def fetched(client: ServiceClient) -> tuple[Document, Document]:
+        health = await client.health()
         ready = health["status"] == "ok"
         wanted = JobFilter(search=search)
-        return health, await desk.schedules(wanted, PageRequest(limit, cursor)) if ready else {}
+        return health, await client.schedules(wanted, PageRequest(limit, cursor)) if ready else {}
 
-    health, page = ask(Where(server, store), looked)
+    health, page = request(Target(server, store), fetched)
     if as_json:
         show_json({"health": health, **page})
     else:

@@ -1,4 +1,4 @@
-"""`kron token`: makes keys and tokens, and says what a token is good for."""
+"""`kron token`: creates keys and tokens, and inspects tokens."""
 
 import asyncio
 import json
@@ -11,9 +11,8 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.commands.config import Config
 from kron.cli.main import GOOD, NO, one_line
-from kron.cli.support.option import AsJson
+from kron.cli.support.option import AsJson, Config
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError, InvalidOptionError, UnreadableFileError
 from kron.core.time.duration import parse_duration
@@ -23,43 +22,29 @@ from kron.fronts.service.auth.token import MAX_TOKEN, make_token, unverified
 from kron.fronts.service.security import token_reader_of
 from kron.fronts.service.settings import Settings, read_settings
 
-app = typer.Typer(
-    help="Make keys and tokens, and look at them.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 LONGEST_DAYS = 366
 PRIVATE, PUBLIC = "private.pem", "jwks.json"
-User = Annotated[str, typer.Option("--user", metavar="NAME", help="Whom the token speaks for.")]
+User = Annotated[str, typer.Option("--user", metavar="NAME", help="User of the token.")]
 Scopes = Annotated[
-    list[str], typer.Option("--scope", metavar="SCOPE", help="read, write, run or admin; may be repeated.")
+    list[str], typer.Option("--scope", metavar="SCOPE", help="Scope: read, write, run or admin; repeatable.")
 ]
 Groups = Annotated[
-    list[str] | None, typer.Option("--group", metavar="NAME", help="A group of theirs; may be repeated.")
+    list[str] | None, typer.Option("--group", metavar="NAME", help="Group of the user; repeatable.")
 ]
-Ttl = Annotated[str, typer.Option("--ttl", metavar="DURATION", help="How long it is good for, e.g. 1h.")]
+Ttl = Annotated[str, typer.Option("--ttl", metavar="DURATION", help="Lifetime of the token, e.g. 1h.")]
 KeyFile = Annotated[
     str | None,
-    typer.Option(
-        "--key", metavar="FILE", help="A private key as PEM; without it, the secret of the settings."
-    ),
+    typer.Option("--key", metavar="FILE", help="Private key as PEM.  [default: the secret of the settings]"),
 ]
-TokenFile = Annotated[str, typer.Argument(metavar="FILE", help="Where the token is; - reads standard input.")]
-Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Where the two files are written.")]
-Algorithm = Annotated[str, typer.Option("--algorithm", metavar="NAME", help="EdDSA, ES256 or RS256.")]
+TokenFile = Annotated[str, typer.Argument(metavar="FILE", help="File with the token; - is standard input.")]
+Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Directory of the two files.")]
+Algorithm = Annotated[
+    str, typer.Option("--algorithm", metavar="NAME", help="Signature algorithm: EdDSA, ES256 or RS256.")
+]
 
 
-@app.callback()
-def token_group(context: typer.Context) -> None:
-    """Make keys and tokens, and look at them."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-
-
-@app.command("keys")
 def keys_command(folder: Folder, algorithm: Algorithm = "EdDSA", as_json: AsJson = False) -> int:
-    """Make a pair of keys: private.pem to sign tokens with, jwks.json for the service to check them by.
+    """Create a key pair: private.pem signs tokens, jwks.json is for the service to verify them.
 
     \b
     Examples:
@@ -79,7 +64,6 @@ def keys_command(folder: Folder, algorithm: Algorithm = "EdDSA", as_json: AsJson
     return GOOD
 
 
-@app.command("make")
 def make_command(
     user: User,
     scope: Scopes,
@@ -88,10 +72,9 @@ def make_command(
     key: KeyFile = None,
     config: Config = None,
 ) -> int:
-    """Print a token for a user, signed with a private key or with the secret of the settings.
+    """Create a token for a user, signed with a private key or the secret of the settings.
 
-    Audience and issuer are those of the settings. Secrets are read from files and from the environment,
-    never from the command line.
+    Audience and issuer come from the settings, secrets from files and the environment only.
 
     \b
     Examples:
@@ -102,7 +85,7 @@ def make_command(
     now = int(SystemClock().now().timestamp())
     claims: dict[str, object] = {
         "sub": _name("--user", user),
-        "scope": " ".join(_rights(scope)),
+        "scope": " ".join(_scopes(scope)),
         "aud": settings.jwt_audience,
         "iat": now,
         "exp": now + _seconds(ttl),
@@ -115,14 +98,13 @@ def make_command(
         return GOOD
     secret = settings.secret_of("jwt_secret")
     if secret is None:
-        raise InputError("There is no key to sign with: name one with --key, or set KRON_JWT_SECRET_FILE")
+        raise InputError("No signing key: use --key, or set KRON_JWT_SECRET_FILE")
     print(make_token(claims, secret, "HS256"))
     return GOOD
 
 
-@app.command("show")
 def show_command(file: TokenFile = "-", config: Config = None, as_json: AsJson = False) -> int:
-    """Say what a token says, and whether a service with these settings would accept it.
+    """Print the claims of a token, and whether a service with these settings accepts it.
 
     \b
     Examples:
@@ -132,21 +114,20 @@ def show_command(file: TokenFile = "-", config: Config = None, as_json: AsJson =
     settings = read_settings(os.environ, {}, file=config).settings
     text = _read(file).decode(errors="replace").strip()
     if not text:
-        raise InvalidOptionError(option="FILE", value=file, reason="there is no token in it")
+        raise InvalidOptionError(option="FILE", value=file, reason="it contains no token")
     header, claims = unverified(text)
-    refusal = asyncio.run(_refusal(text, settings))
+    error = asyncio.run(_error_of(text, settings))
     if as_json:
-        accepted = refusal is None
-        print(json.dumps({"accepted": accepted, "reason": refusal, "header": header, "claims": claims}))
+        print(json.dumps({"accepted": error is None, "reason": error, "header": header, "claims": claims}))
     else:
-        _show(header, claims, refusal)
-    return GOOD if refusal is None else NO
+        _show(header, claims, error)
+    return GOOD if error is None else NO
 
 
-async def _refusal(text: str, settings: Settings) -> str | None:
+async def _error_of(text: str, settings: Settings) -> str | None:
     reader = token_reader_of(settings, SystemClock())
     if reader is None:
-        return "no key is set to check it with (jwt_keys, jwt_secret)"
+        return "no verification key is configured (jwt_keys, jwt_secret)"
     await reader.keyring.load()
     try:
         await reader.caller_of(text)
@@ -155,8 +136,8 @@ async def _refusal(text: str, settings: Settings) -> str | None:
     return None
 
 
-def _show(header: Mapping[str, object], claims: Mapping[str, object], refusal: str | None) -> None:
-    print("accepted" if refusal is None else one_line(f"refused: {refusal}"))
+def _show(header: Mapping[str, object], claims: Mapping[str, object], error: str | None) -> None:
+    print("accepted" if error is None else one_line(f"rejected: {error}"))
     for name, value in (*header.items(), *claims.items()):
         shown = json.dumps(value, ensure_ascii=False)
         if name in ("exp", "nbf", "iat") and isinstance(value, int) and 0 <= value < 1 << 37:
@@ -165,18 +146,18 @@ def _show(header: Mapping[str, object], claims: Mapping[str, object], refusal: s
 
 
 def _name(option: str, name: str) -> str:
-    """Return a name that services accept; a token with any other would be refused for ever."""
+    """Return a name that services accept in tokens, or raise InvalidOptionError."""
     try:
         return parse_user(name)
     except UnauthenticatedError as cause:
-        reason = f"must have 1 to {MAX_USER} bytes, and no line break"
+        reason = f"use 1 to {MAX_USER} bytes without a line break"
         raise InvalidOptionError(option=option, value=name, reason=reason) from cause
 
 
-def _rights(named: list[str]) -> list[str]:
-    words = [word for text in named for word in text.replace(",", " ").split()]
+def _scopes(values: list[str]) -> list[str]:
+    words = [word for text in values for word in text.replace(",", " ").split()]
     for word in words:
-        if word not in {right.value for right in TokenScope}:
+        if word not in {scope.value for scope in TokenScope}:
             raise InvalidOptionError(option="--scope", value=word, reason=f"use {', '.join(TokenScope)}")
     return list(dict.fromkeys(words))
 
@@ -212,12 +193,12 @@ def _read(path: str) -> bytes:
 
 
 def _write_new(path: Path, text: str, *, mode: int) -> None:
-    """Write a file that does not exist yet: keys are never written over."""
+    """Write a new file: keys are never overwritten."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError as cause:
         raise InvalidOptionError(
-            option="folder", value=str(path), reason="exists already; name another folder"
+            option="folder", value=str(path), reason="the file exists; use another directory"
         ) from cause
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""`kron schedules upsert` and `preview`: a schedule from a file or from options, stored or only looked at."""
+"""`kron schedules upsert` and `preview`: a schedule from a file or from options."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kron.cli.main import GOOD
-from kron.cli.support.client import Server, StoreUrl, Where, ask, objects_in, show_json, show_rows, text
+from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request, show_json, show_rows, text
 from kron.cli.support.job_file import parse_jobs
 from kron.cli.support.option import AsJson, Count, Zone, whole_number
 from kron.cli.support.read import MAX_CALENDAR, read_text
@@ -15,39 +15,39 @@ from kron.cli.support.source import Source
 from kron.core.errors import InputError, InvalidOptionError
 from kron.fronts.service.documents import Document
 
-# One schedule has no more than a calendar file.
+# The size limit of one schedule's file.
 MAX_SCHEDULE = MAX_CALENDAR
 
 File = Annotated[
     str | None,
-    typer.Argument(metavar="[FILE|-]", help="A schedule as JSON or YAML; options go before what it says."),
+    typer.Argument(metavar="[FILE|-]", help="A schedule as JSON or YAML; options override its fields."),
 ]
 Id = Annotated[
-    str | None, typer.Option("--id", metavar="NAME", help="Its name; without one it gets a new one.")
+    str | None, typer.Option("--id", metavar="NAME", help="Name of the schedule.  [default: a new one]")
 ]
-Cron = Annotated[str | None, typer.Option("--cron", metavar="EXPR", help="When, e.g. '30 8 * * mon-fri'.")]
-Workflow = Annotated[str | None, typer.Option("--workflow", metavar="ID", help="What is run.")]
+Cron = Annotated[
+    str | None, typer.Option("--cron", metavar="EXPR", help="Cron expression, e.g. '30 8 * * mon-fri'.")
+]
+Workflow = Annotated[str | None, typer.Option("--workflow", metavar="ID", help="Workflow to run.")]
 Version = Annotated[
     int | None,
     typer.Option(
         "--workflow-version",
         metavar="N",
-        help="Its version.",
+        help="Version of the workflow.",
         parser=whole_number("--workflow-version", 0, 10**9 - 1),
     ),
 ]
-User = Annotated[str | None, typer.Option("--user", metavar="ID", help="For whom it is run.")]
+User = Annotated[str | None, typer.Option("--user", metavar="ID", help="Owner of the schedule.")]
 Url = Annotated[
-    str | None, typer.Option("--url", metavar="URL", help="Where starts are sent to, as POST requests.")
+    str | None, typer.Option("--url", metavar="URL", help="Endpoint that gets a POST request for each run.")
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="FIELD=VALUE", help="Any other field, as JSON or plain text; may stand many times."
-    ),
+    typer.Option("--set", metavar="FIELD=VALUE", help="Any other field, as JSON or text; repeatable."),
 ]
 CreateOnly = Annotated[
-    bool, typer.Option("--create-only", help="Change nothing if the schedule exists; exit with 1.")
+    bool, typer.Option("--create-only", help="Fail with exit code 1 if the schedule exists.")
 ]
 
 
@@ -66,25 +66,27 @@ def upsert_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Create a schedule, or change the one with this name; it keeps its pause and its history.
+    """Create a schedule, or update the one with this name; its history and a pause are kept.
 
     \b
     Examples:
       kron schedules upsert report.yaml
       kron schedules upsert --id report --cron '30 8 * * mon-fri' --tz Europe/Berlin \\
           --workflow report --workflow-version 3 --user ann
-      kron schedules upsert --id ping --cron '* * * * *' --url http://127.0.0.1:9000/ping --set jitter_ms=500
+      kron schedules upsert --id ping --cron '* * * * *' --url https://example.com/ping --set jitter_ms=500
     """  # noqa: D301
-    said = {
+    options = {
         "schedule_id": id_,
         "cron_expr": cron,
         "timezone": tz,
         "workflow_id": workflow,
         "version": version,
     }
-    document = document_of(file, {**said, "user_id": user}, url, fields)
-    state = "" if create_only else None
-    receipt = ask(Where(server, store), lambda desk: desk.upsert(document, if_match=state), makes=True)
+    document = document_of(file, {**options, "user_id": user}, url, fields)
+    etag = "" if create_only else None
+    receipt = request(
+        Target(server, store), lambda client: client.upsert(document, if_match=etag), creates_store=True
+    )
     if as_json:
         show_json(receipt)
     else:
@@ -102,7 +104,7 @@ def preview_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Say when a schedule would run, by the settings of the service, without storing it.
+    """Show when a schedule would run under the service's settings, without storing it.
 
     \b
     Examples:
@@ -110,14 +112,16 @@ def preview_command(
       kron schedules preview --cron '30 2 * * *' --tz Europe/Berlin -n 10 --set jitter_ms=500
     """  # noqa: D301
     document = document_of(file, {"cron_expr": cron, "timezone": tz}, None, fields)
-    found = ask(Where(server, store), lambda desk: desk.preview(document, count), makes=True)
+    response = request(
+        Target(server, store), lambda client: client.preview(document, count), creates_store=True
+    )
     if as_json:
-        show_json(found)
+        show_json(response)
         return GOOD
-    print(f"{found['sentence']}   {found['timezone']}")
-    rows = [(text(each["run_at"]), _fires(each)) for each in objects_in(found, "times")]
+    print(f"{response['sentence']}   {response['timezone']}")
+    rows = [(text(each["run_at"]), _fires(each)) for each in objects_in(response, "times")]
     show_rows(rows)
-    for change in objects_in(found, "clock_changes"):
+    for change in objects_in(response, "clock_changes"):
         print(f"{change['at']}  {change['note']}")
     return GOOD
 
@@ -131,7 +135,7 @@ def _fires(entry: Document) -> str:
 def document_of(
     file: str | None, options: Mapping[str, object], url: str | None, fields: list[str] | None
 ) -> Document:
-    """Return a schedule: what a file says, and above it what options say."""
+    """Return a schedule: the fields of a file, overridden by those of options."""
     document = {} if file is None else _read(file)
     document |= {name: value for name, value in options.items() if value is not None}
     if url is not None:
@@ -150,13 +154,13 @@ def _read(file: str) -> Document:
     source = Source(name=file, text=read_text(file, MAX_SCHEDULE), has_jobs=True)
     content = parse_jobs(source).content
     if not isinstance(content, dict):
-        raise InputError(f"{file}: one schedule is an object; for many use kron schedules bulk")
+        raise InputError(f"{file}: a schedule is an object; for many schedules use kron schedules bulk")
     return {str(name): value for name, value in content.items()}
 
 
 def _value(value: str) -> object:
     try:
-        found: object = json.loads(value)
+        parsed: object = json.loads(value)
     except ValueError:
         return value
-    return found
+    return parsed

@@ -1,4 +1,4 @@
-"""`kron verify`: which recorded decisions follow from their inputs, and which do not."""
+"""`kron verify`: recomputes recorded decisions from their inputs."""
 
 import json
 import sys
@@ -10,28 +10,31 @@ from typing import Annotated, NamedTuple, TextIO
 
 import typer
 
-from kron.cli.main import BAD, GOOD, NO, complain, one_line
+from kron.cli.main import BAD, GOOD, NO, one_line, print_error
+from kron.cli.support.json_file import no_constant, unique_fields
 from kron.cli.support.option import AsJson
 from kron.cli.support.read import STDIN, check_once
 from kron.core.errors import UnreadableFileError
 from kron.core.job.verify import Verification, VerifyResult, verify
 
-# Lines of a log are read one at a time; only a document that spans lines is held as a whole.
+# Logs are read line by line; only a document that spans lines is kept in memory.
 MAX_DOCUMENT = 64 * 1024 * 1024
 PROGRESS_EVERY = 5_000
 
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILE...", help="Decisions as JSON, or a log with one per line; - is the input."),
+    typer.Argument(
+        metavar="FILE...", help="Decisions as JSON, or a log with one per line; - is standard input."
+    ),
 ]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show only what does not follow.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show only decisions that do not match.")]
 SkipOthers = Annotated[
-    bool, typer.Option("--skip-others", help="Pass over lines of a log that are no decisions.")
+    bool, typer.Option("--skip-others", help="Ignore lines of a log that are not decisions.")
 ]
 
 
 class Item(NamedTuple):
-    """What stands somewhere in a file: a value, or why it is none."""
+    """A value in a file, or why it is invalid."""
 
     line: int
     value: object
@@ -41,12 +44,12 @@ class Item(NamedTuple):
 def verify_command(
     files: Files, quiet: Quiet = False, skip_others: SkipOthers = False, as_json: AsJson = False
 ) -> int:
-    """Recompute recorded decisions, and say which do not follow from their inputs.
+    """Recompute recorded decisions from their inputs, and report those that differ.
 
-    A file holds one decision, a list of them, what `kron explain --json` and `kron next --json` print, or a
-    log: JSON lines, each a decision or an object with one under "decision". Logs of any size are read line by
-    line; of the service's own log, lines without a decision are passed over. Exit code 0: all follow; 1: some
-    do not, or are no decisions; 2: a file cannot be read.
+    A file has one decision, a list of decisions, the output of `kron explain --json` or `kron next --json`,
+    or a log: JSON lines, each a decision or an object with a field "decision". Logs of any size are read line
+    by line; lines of the service's log without a decision are ignored. Exit code 0: all match; 1: some
+    differ, or are not decisions; 2: a file cannot be read.
 
     \b
     Examples:
@@ -66,19 +69,19 @@ def verify_command(
 
 
 def _verify_file(file: str, report: "VerifyReport", *, skip_others: bool) -> None:
-    found = False
+    has_decision = False
     for item in read_items(file):
         if _is_log_line(item.value) or (skip_others and not _is_decision(item.value)):
-            report.passed_over += 1
+            report.ignored += 1
             continue
-        found = True
+        has_decision = True
         report.show(file, item)
-    if not found:
-        raise UnreadableFileError(file=file, reason="it holds no decision")
+    if not has_decision:
+        raise UnreadableFileError(file=file, reason="it has no decision")
 
 
 def read_items(file: str) -> Iterator[Item]:
-    """Yield whatever could be a decision in a file, or raise UnreadableFileError."""
+    """Yield the candidates for decisions in a file, or raise UnreadableFileError."""
     try:
         with open(0 if file == STDIN else Path(file), encoding="utf-8-sig", closefd=file != STDIN) as stream:
             yield from _items_of(_lines_of(stream, file), file)
@@ -98,11 +101,11 @@ def _lines_of(stream: TextIO, file: str) -> Iterator[tuple[int, str]]:
 
 
 def _items_of(lines: Iterator[tuple[int, str]], file: str) -> Iterator[Item]:
-    """Yield the items of a document if one begins in the first line and goes on, else those of each line."""
+    """Yield the items of a document that starts in the first line and spans others, or of each line."""
     written = ((number, text) for number, text in lines if text.strip())
     first = next(written, (0, ""))
     second: list[tuple[int, str]] = []
-    if _goes_on(first[1]):
+    if _is_incomplete(first[1]):
         second = [pair for pair in [next(lines, None)] if pair]
         if first[1].strip() == "[" or not any(_is_whole(text) for _, text in second):
             yield from _items_in_document(chain([first], second, lines), file)
@@ -112,20 +115,20 @@ def _items_of(lines: Iterator[tuple[int, str]], file: str) -> Iterator[Item]:
             yield from _items_in_line(number, text)
 
 
-def _goes_on(text: str) -> bool:
-    """Say whether a line is the beginning of JSON that the next line continues."""
-    begun = text.strip()
+def _is_incomplete(text: str) -> bool:
+    """Return whether a line is the start of JSON that the next line continues."""
+    start = text.strip()
     try:
-        decode(begun)
+        decode(start)
     except json.JSONDecodeError as error:
-        return begun[:1] in ("[", "{") and error.pos >= len(begun)
+        return start[:1] in ("[", "{") and error.pos >= len(start)
     except (ValueError, RecursionError):
         pass
     return False
 
 
 def _is_whole(text: str) -> bool:
-    """Say whether a line is a decision by itself, so that the broken line before it belongs to a log."""
+    """Return whether a line is a whole decision, so that the broken line before it belongs to a log."""
     try:
         return _is_decision(decode(text))
     except (ValueError, RecursionError):
@@ -143,7 +146,7 @@ def _items_in_line(number: int, text: str) -> Iterator[Item]:
 
 
 def _items_in_document(lines: Iterable[tuple[int, str]], file: str) -> Iterator[Item]:
-    """Yield the value of a document, or each value of its list, with the line in which it begins."""
+    """Yield the value of a document, or each value of its list, with the line in which it starts."""
     texts: list[str] = []
     size = start = 0
     for number, text in lines:
@@ -188,23 +191,11 @@ def _skip(document: str, place: int) -> int:
     return place
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = Counter(name for name, _ in pairs)
-        raise ValueError(f'the field "{names.most_common(1)[0][0]}" stands twice in one object')
-    return found
-
-
-def _constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+DECODER = json.JSONDecoder(object_pairs_hook=unique_fields, parse_constant=no_constant)
 
 
 def decode(text: str) -> object:
-    """Return the value of a JSON text; a field that stands twice and NaN are refused."""
+    """Return the value of a JSON text; duplicate fields and NaN are errors."""
     value: object = DECODER.decode(text)
     return value
 
@@ -216,7 +207,7 @@ def _fault_of(error: Exception) -> str:
 
 
 def _too_long(file: str, number: int) -> UnreadableFileError:
-    reason = f"line {number}: what begins here is longer than {MAX_DOCUMENT >> 20} MiB"
+    reason = f"line {number}: the JSON that starts here is longer than {MAX_DOCUMENT >> 20} MiB"
     return UnreadableFileError(file=file, reason=reason)
 
 
@@ -225,19 +216,19 @@ def _is_decision(value: object) -> bool:
 
 
 def _is_log_line(value: object) -> bool:
-    """Say whether something is a line of Kron's own log that says nothing of a decision."""
+    """Return whether a value is a line of Kron's log without a decision."""
     return isinstance(value, Mapping) and "level" in value and "logger" in value and not _is_decision(value)
 
 
 def _certificate_of(value: object) -> object:
-    """Return the certificate itself, also where a log or `kron explain` has it under "decision"."""
+    """Return the certificate, which logs and `kron explain` have in a field "decision"."""
     if isinstance(value, Mapping) and "kron_decision" not in value:
         return value.get("decision", value)
     return value
 
 
 class VerifyReport:
-    """What is said of each decision as it comes, and of all of them at the end."""
+    """Prints the result of each decision, and a summary."""
 
     def __init__(self, *, quiet: bool, as_json: bool) -> None:
         self._quiet = quiet
@@ -245,13 +236,13 @@ class VerifyReport:
         self._counts: Counter[VerifyResult] = Counter()
         self._separator = "\n"
         self._progress = sys.stderr.isatty() and not sys.stdout.isatty()
-        self.passed_over = 0
+        self.ignored = 0
         self.unreadable: list[UnreadableFileError] = []
         if as_json:
             print('{"decisions": [', end="")
 
     def show(self, file: str, item: Item) -> None:
-        """Verify one item and say what came of it."""
+        """Verify one item and print the result."""
         certificate = _certificate_of(item.value)
         try:
             verification = verify(certificate) if item.fault is None else Verification()
@@ -262,11 +253,11 @@ class VerifyReport:
         finding = VerifyResult.NO_DECISION if item.fault else verification.finding
         self._counts[finding] += 1
         if not (self._quiet and finding is VerifyResult.OK):
-            self._say(file, item.line, finding, verification, reasons, _names(certificate))
+            self._print(file, item.line, finding, verification, reasons, _names(certificate))
         if self._progress and self._counts.total() % PROGRESS_EVERY == 0:
             print(f"\r{self._counts.total():,} decisions", end="", file=sys.stderr, flush=True)
 
-    def _say(
+    def _print(
         self,
         file: str,
         line: int,
@@ -286,25 +277,25 @@ class VerifyReport:
             self._separator = ",\n"
             return
         note = f" (note: {verification.note})" if verification.note else ""
-        who = " ".join(name for name in names.values() if name)
-        told = f"{finding}: {'; '.join(reasons)}" if reasons else str(finding)
-        print(one_line(f"{file}:{line}: {told}{f' [{who}]' if who else ''}{note}"))
+        subject = " ".join(name for name in names.values() if name)
+        result = f"{finding}: {'; '.join(reasons)}" if reasons else str(finding)
+        print(one_line(f"{file}:{line}: {result}{f' [{subject}]' if subject else ''}{note}"))
 
     def close(self) -> int:
-        """Say the sum, and return the exit code."""
+        """Print the summary, and return the exit code."""
         if self._progress and self._counts.total() >= PROGRESS_EVERY:
             print("\r\x1b[K", end="", file=sys.stderr)
         sums = {finding.value: self._counts[finding] for finding in VerifyResult}
         if self._as_json:
             unreadable = [{"file": e.details["file"], "reason": e.details["reason"]} for e in self.unreadable]
-            rest = {"summary": {**sums, "passed_over": self.passed_over}, "unreadable": unreadable}
+            rest = {"summary": {**sums, "passed_over": self.ignored}, "unreadable": unreadable}
             print("\n], " + json.dumps(rest, ensure_ascii=False)[1:])
-        elif self._counts or self.passed_over or not self.unreadable:
-            passed = f"; {self.passed_over} other lines passed over" if self.passed_over else ""
+        elif self._counts or self.ignored or not self.unreadable:
+            ignored = f"; {self.ignored} other lines ignored" if self.ignored else ""
             counted = ", ".join(f"{self._counts[finding]} {finding}" for finding in VerifyResult)
-            print(f"{self._counts.total()} verified: {counted}{passed}")
+            print(f"{self._counts.total()} verified: {counted}{ignored}")
         for error in self.unreadable:
-            complain(str(error))
+            print_error(str(error))
         if self.unreadable:
             return BAD
         return GOOD if self._counts.total() == self._counts[VerifyResult.OK] else NO
@@ -317,7 +308,7 @@ def _reasons(verification: Verification, fault: str | None) -> list[str]:
 
 
 def _names(certificate: object) -> dict[str, str | None]:
-    """Return the job and the period, where they can be told."""
-    found: Mapping[object, object] = certificate if isinstance(certificate, Mapping) else {}
-    values = {name: found.get(name) for name in ("identity", "period_id")}
+    """Return the job and the period, if the certificate has them."""
+    fields: Mapping[object, object] = certificate if isinstance(certificate, Mapping) else {}
+    values = {name: fields.get(name) for name in ("identity", "period_id")}
     return {name: value if isinstance(value, str) else None for name, value in values.items()}

@@ -1,17 +1,17 @@
-"""`kron why`: the chain of facts behind one period of a schedule."""
+"""`kron why`: explains one period of a schedule."""
 
 from typing import Annotated
 
 import typer
 
 from kron.cli.main import GOOD, one_line
-from kron.cli.support.client import Name, Server, StoreUrl, Where, ask, objects_in, show_json, text
+from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request, show_json, text
 from kron.cli.support.option import AsJson
 
 Period = Annotated[
     str,
     typer.Argument(
-        metavar="TIME", help="The period: 2026-06-01T06:30:00Z, or a wall time in the schedule's zone."
+        metavar="TIME", help="Period: 2026-06-01T06:30:00Z, or a wall time in the schedule's zone."
     ),
 ]
 
@@ -19,14 +19,14 @@ Period = Annotated[
 def why_command(
     name: Name, period: Period, server: Server = None, store: StoreUrl = None, as_json: AsJson = False
 ) -> int:
-    """Say why a period ran, did not run, or has not run yet.
+    """Explain why a period ran, did not run, or has not run yet.
 
     \b
     Examples:
       kron why daily-report 2026-06-01T06:30:00Z
       kron why daily-report 2026-06-01T08:30
     """  # noqa: D301
-    answer = ask(Where(server, store), lambda desk: desk.why(name, period))
+    answer = request(Target(server, store), lambda client: client.why(name, period))
     if as_json:
         show_json(answer)
         return GOOD

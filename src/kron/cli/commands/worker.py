@@ -1,24 +1,13 @@
 """`kron worker`: looks after the schedules of a store, without the API."""
 
 import os
-from typing import Annotated
 
-import typer
-
-from kron.cli.commands.config import Config
 from kron.cli.main import GOOD
+from kron.cli.support.option import Config, StoreUrl
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.settings import Settings, read_settings
 
 INSTALL = "the service needs a few packages more: pip install 'kron-scheduler[service]'"
-StoreUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        metavar="URL",
-        help="Where schedules are kept, e.g. sqlite:///kron.db (or KRON_STORE).",
-    ),
-]
 
 
 def worker_command(store: StoreUrl = None, config: Config = None) -> int:

@@ -1,4 +1,4 @@
-"""Where the service's verbs are asked: at a server, or directly at a store, with the same answers."""
+"""The client of commands: a server, or a store without one, and how responses are printed."""
 
 import asyncio
 import json
@@ -9,8 +9,8 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
-from kron.cli.commands.worker import StoreUrl
 from kron.cli.main import one_line
+from kron.cli.support.option import StoreUrl, whole_number
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.client import LocalClient, ServiceClient
 from kron.fronts.service.documents import Document
@@ -22,47 +22,58 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="The service to ask, e.g. http://127.0.0.1:8080 (or KRON_SERVER, with KRON_TOKEN).",
+        help="Server to use, e.g. http://127.0.0.1:8080 (or KRON_SERVER, with KRON_TOKEN).",
     ),
 ]
-Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The schedule's name.")]
+Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Name of the schedule.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        help="Maximum number of entries.  [default: 100]",
+        parser=whole_number("--limit", 1, 10_000),
+    ),
+]
 Cursor = Annotated[
-    str | None, typer.Option("--cursor", metavar="TEXT", help="Go on where the last page ended.")
+    str | None, typer.Option("--cursor", metavar="TEXT", help="Continue after the last page: its cursor.")
 ]
 RequestId = Annotated[
     str | None,
-    typer.Option("--request-id", metavar="TEXT", help="Names the request: the same one runs once."),
+    typer.Option("--request-id", metavar="TEXT", help="Idempotency key: the same request runs once."),
 ]
-__all__ = ["Cursor", "Name", "RequestId", "Server", "StoreUrl"]
+__all__ = ["Cursor", "Limit", "Name", "RequestId", "Server", "StoreUrl"]
 
 
-class Where(NamedTuple):
-    """Which desk the options of a command name; neither is what the environment says."""
+class Target(NamedTuple):
+    """The server or the store that a command's options name; without either, the environment does."""
 
     server: str | None
     store: str | None
 
 
-def ask(where: Where, verb: Callable[[ServiceClient], Awaitable[T]], *, makes: bool = False) -> T:
-    """Return what a desk answers; a SQLite file that is not there is made only by what `makes` schedules."""
-    server, token = where.server, os.environ.get(f"{PREFIX}TOKEN") or None
-    if server is not None and where.store is not None:
-        raise InvalidOptionError(option="--store", value="...", reason="--server has a store of its own")
-    if where.store is None:
+def request(
+    target: Target, send: Callable[[ServiceClient], Awaitable[T]], *, creates_store: bool = False
+) -> T:
+    """Return the response of a target; a missing SQLite file is an error unless `creates_store`."""
+    server, token = target.server, os.environ.get(f"{PREFIX}TOKEN") or None
+    if server is not None and target.store is not None:
+        raise InvalidOptionError(option="--store", value="...", reason="use --server or --store, not both")
+    if target.store is None:
         server = server or os.environ.get(f"{PREFIX}SERVER") or None
     if server is not None:
         from kron.fronts.service.http_client import RemoteClient
 
-        return asyncio.run(_asked(RemoteClient(server, token=token), verb))
-    return asyncio.run(_at_store(where.store, verb, makes=makes))
+        return asyncio.run(_sent(RemoteClient(server, token=token), send))
+    return asyncio.run(_sent_to_store(target.store, send, creates_store=creates_store))
 
 
-async def _asked(desk: ServiceClient, verb: Callable[[ServiceClient], Awaitable[T]]) -> T:
-    return await verb(desk)
+async def _sent(client: ServiceClient, send: Callable[[ServiceClient], Awaitable[T]]) -> T:
+    return await send(client)
 
 
-async def _at_store(
-    store_url: str | None, verb: Callable[[ServiceClient], Awaitable[T]], *, makes: bool
+async def _sent_to_store(
+    store_url: str | None, send: Callable[[ServiceClient], Awaitable[T]], *, creates_store: bool
 ) -> T:
     from kron.clocks.system import SystemClock
     from kron.fronts.service.auth.principal import EVERYTHING, Caller, calling
@@ -70,26 +81,29 @@ async def _at_store(
     from kron.stores.url import is_there, open_store
 
     settings = read_settings(os.environ, {"store": store_url}).settings
-    if not makes and not is_there(settings.store_url):
-        reason = "there is no such file; name a store, or a server with --server"
+    if not creates_store and not is_there(settings.store_url):
+        reason = "the file does not exist; name a store, or a server with --server"
         raise InvalidOptionError(option="store", value=settings.store_url, reason=reason)
     store = open_store(settings.store_url)
     try:
         registrar = Registrar(store, SystemClock(), rules=settings.rules)
-        # Whoever can open the store may do everything; the audit says who it was.
+        # A user who can open the store is admin; the audit log has their name.
         with calling(Caller(f"cli:{getuser()}", EVERYTHING, None)):
-            return await verb(LocalClient(registrar, settings))
+            return await send(LocalClient(registrar, settings))
     finally:
         await store.close()
 
 
+# --- output --------------------------------------------------------------------------------------
+
+
 def show_json(document: Mapping[str, object]) -> None:
-    """Print a document for machines."""
+    """Print a document as JSON."""
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def show_rows(rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows with aligned columns, whatever stands in them."""
+    """Print rows with aligned columns."""
     clean = [tuple(one_line(cell) for cell in row) for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*clean, strict=True)]
     for row in clean:
@@ -97,22 +111,28 @@ def show_rows(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def show_fields(document: Mapping[str, object]) -> None:
-    """Print a document field by field; what is null or empty is left out."""
-    shown = [
+    """Print the fields of a document that are neither null nor empty."""
+    rows = [
         (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
         for name, value in document.items()
         if value not in (None, [], {})
     ]
-    show_rows(shown)
+    show_rows(rows)
+
+
+def show_more(page: Document) -> None:
+    """Print how to get the next page, if there is one."""
+    if page["next_cursor"] is not None:
+        print(f"more: --cursor {page['next_cursor']}")
 
 
 def objects_in(document: Document, name: str) -> list[Document]:
-    """Return the objects that a document lists under a name."""
-    found = document.get(name)
-    assert isinstance(found, list), f"the service answers with a list of {name}"
-    return found
+    """Return the list of objects in a field of a document."""
+    objects = document.get(name)
+    assert isinstance(objects, list), f"the service answers with a list of {name}"
+    return objects
 
 
 def text(value: object) -> str:
-    """Write one value of a document; what is null is a dash."""
+    """Format one value of a document; null is a dash."""
     return "-" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""How one period of a job was decided, step by step, in words and in a picture."""
+"""The decision of one period of a job, step by step, as text, JSON, and a chart."""
 
 import json
 
@@ -15,24 +15,24 @@ from kron.core.time.duration import format_duration
 from kron.core.time.instant import EpochSeconds, rfc3339, seconds_of
 
 WIDTH = 60
-# How finely the picture samples a distribution: enough for smooth bars, few enough to be instant.
+# Samples of the chart: enough for smooth bars, few enough to be instant.
 SAMPLES = 64 * WIDTH
 BARS = " ▁▂▃▄▅▆▇█"
-# How many rejected samples are listed; the rest is counted.
+# How many rejected samples are listed; the others are counted.
 MAX_SHOWN = 6
 
 
 def explain_jobs(
     file: JobFile, *, name: str | None, at: str | None, now: str | None, active: bool, as_json: bool
 ) -> None:
-    """Explain one period of each job of a file, or of the one named."""
+    """Explain one period of each job of a file, or of the named one."""
     jobs = file.jobs()
-    chosen = [job for job in jobs if name in (None, job.identity)]
-    if not chosen:
+    selected = [job for job in jobs if name in (None, job.identity)]
+    if not selected:
         known = ", ".join(job.identity for job in jobs[:5]) + ("" if len(jobs) <= 5 else ", ...")
         raise InvalidOptionError(option="--job", value=name, reason=f"{file.file} has {known}")
     documents = []
-    for number, job in enumerate(chosen):
+    for number, job in enumerate(selected):
         moment = _moment(now, job)
         decision = _decision_at(job, at, moment)
         verdict = judge(decision, job.policy, active=active, now=moment)
@@ -52,13 +52,15 @@ def _moment(now: str | None, job: Job) -> int:
 
 
 def _decision_at(job: Job, at: str | None, moment: int) -> Decision:
-    """Return the decision of the period asked for: the last one at or before a time, or the next one."""
+    """Return the decision of the last period at or before a time, or of the next one."""
     if at is None:
         return next(upcoming_from(job, moment // 1000, unschedulable=True))
     instant = parse_instant("--at", at, job.schedule.timezone)
     nominal = job.schedule.plan.prev_at_or_before(instant)
     if nominal is None:
-        raise InvalidOptionError(option="--at", value=at, reason="the schedule has no period at or before it")
+        raise InvalidOptionError(
+            option="--at", value=at, reason="the schedule has no period at or before this time"
+        )
     return decide_at(job, nominal)
 
 
@@ -93,7 +95,7 @@ def _show(decision: Decision, verdict: Verdict, moment: int) -> None:
     for name, text in rows:
         print(f"  {name:13} {one_line(text)}")
     if end > start:
-        print("\n".join(f"  {'':13} {line}" for line in picture(decision)))
+        print("\n".join(f"  {'':13} {line}" for line in chart(decision)))
 
 
 def _sample_rows(decision: Decision) -> list[tuple[str, str]]:
@@ -105,29 +107,29 @@ def _sample_rows(decision: Decision) -> list[tuple[str, str]]:
             continue
         if number == len(attempts) > MAX_SHOWN + 1:
             rows.append(("", f"... {len(attempts) - MAX_SHOWN - 1} more rejected"))
-        fate = f"rejected by {attempt.rejected_by}" if attempt.rejected_by else "chosen"
+        result = f"rejected by {attempt.rejected_by}" if attempt.rejected_by else "chosen"
         drawn = f"u {attempt.u:.6f}  " if decision.attempts else ""
         when = both_times(attempt.candidate, zone, seconds=True)
-        rows.append(("samples" if number == 1 else "", f"{number:2}  {drawn}{when}  {fate}"))
+        rows.append(("samples" if number == 1 else "", f"{number:2}  {drawn}{when}  {result}"))
     return rows
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """Say what is to be done."""
+    """Return a verdict as text."""
     match verdict:
         case Wait(until=None):
-            return "wait, the job is suspended"
+            return "wait: the job is suspended"
         case Wait(until=until):
             assert until is not None
             return f"wait until {rfc3339(until // 1000)}"
         case Start(replace=replace):
-            return "start, and end the active execution first" if replace else "start"
+            return "start, after ending the active run" if replace else "start"
         case Settle(outcome=outcome, reason=reason):
-            return f"{outcome}, because {reason.sentence}"
+            return f"{outcome}: {reason.sentence}"
 
 
-def picture(decision: Decision) -> list[str]:
-    """Draw the window: how likely each part of it is, which parts are forbidden, and the time chosen."""
+def chart(decision: Decision) -> list[str]:
+    """Return a chart of the window: the density, the forbidden parts, and the chosen time."""
     start, end = decision.bounds
     shades = _density(decision)
     highest = max(shades) or 1
@@ -155,23 +157,23 @@ def _density(decision: Decision) -> list[int]:
 
 
 def _is_forbidden(decision: Decision, column: int) -> bool:
-    """Say whether the middle of one column of the picture may not be chosen."""
+    """Return whether the constraints forbid the middle of a column of the chart."""
     start, end = decision.bounds
     middle: EpochSeconds = start + (2 * column + 1) * (end - start) // (2 * WIDTH)
     return decision.job.constraints.rejected_by(middle, decision.job.schedule.plan.zone) is not None
 
 
 def _document(decision: Decision, verdict: Verdict, moment: int) -> dict[str, object]:
-    said: dict[str, object] = {"kind": type(verdict).__name__.lower(), "at": rfc3339(moment // 1000)}
+    judged: dict[str, object] = {"kind": type(verdict).__name__.lower(), "at": rfc3339(moment // 1000)}
     match verdict:
         case Wait(until=until):
-            said["until"] = None if until is None else rfc3339(until // 1000)
+            judged["until"] = None if until is None else rfc3339(until // 1000)
         case Start(replace=replace):
-            said["replace"] = replace
+            judged["replace"] = replace
         case Settle(outcome=outcome, reason=reason):
-            said |= {"outcome": outcome, "reason": reason, "sentence": reason.sentence}
+            judged |= {"outcome": outcome, "reason": reason, "sentence": reason.sentence}
     samples = [
         {"u": attempt.u, "candidate": rfc3339(attempt.candidate), "rejected_by": attempt.rejected_by}
         for attempt in _attempts(decision)
     ]
-    return {"decision": decision.to_dict(), "samples": samples, "verdict": said}
+    return {"decision": decision.to_dict(), "samples": samples, "verdict": judged}

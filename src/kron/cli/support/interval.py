@@ -1,4 +1,4 @@
-"""The interval a command looks at: `--from`, and `--to` or `--days`."""
+"""The interval of a command: `--from`, and `--to` or `--days`."""
 
 import sys
 from shutil import get_terminal_size
@@ -13,27 +13,27 @@ from kron.core.errors import InvalidOptionError
 from kron.core.time.instant import DAY, LAST_SECOND, EpochSeconds, rfc3339, seconds_of
 
 DEFAULT_DAYS = 7
-# A leap year; what happens only later will not be seen in a chart.
+# A leap year.
 MAX_DAYS = 366
-# What goes to a file or a pipe is as wide as a narrow terminal; a very wide one is not filled.
+# The width of output to a file or pipe, and the maximum on a terminal.
 NARROW, WIDE = 80, 120
 
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="TIME", help="Begin here (included); read in UTC unless it says.  [default: now]"
+        "--from", metavar="TIME", help="Start (inclusive), in UTC unless it has an offset.  [default: now]"
     ),
 ]
 To = Annotated[
     str | None,
-    typer.Option("--to", metavar="TIME", help="End here (not included); read in UTC unless it says."),
+    typer.Option("--to", metavar="TIME", help="End (exclusive), in UTC unless it has an offset."),
 ]
 Days = Annotated[
     int | None,
     typer.Option(
         "--days",
         metavar="N",
-        help=f"End after so many days.  [default: {DEFAULT_DAYS}]",
+        help=f"Length of the interval in days.  [default: {DEFAULT_DAYS}]",
         parser=whole_number("--days", 1, MAX_DAYS),
     ),
 ]
@@ -50,7 +50,7 @@ class Interval(NamedTuple):
 
 
 def parse_interval(start: str | None, end: str | None, days: int | None) -> Interval:
-    """Return the interval asked for, or refuse one that is empty, reversed or too long."""
+    """Return the interval of the options; one that is empty, reversed or too long is an error."""
     if end is not None and days is not None:
         raise InvalidOptionError(option="--days", value=days, reason="give --to or --days, not both")
     first = _next_minute() if start is None else parse_instant("--from", start, UTC)
@@ -69,12 +69,12 @@ def _next_minute() -> EpochSeconds:
 
 
 def columns() -> int:
-    """Return how wide to print: as wide as the terminal within reason, and always the same without one."""
+    """Return the width of the output: that of the terminal within bounds, fixed without one."""
     if not sys.stdout.isatty():
         return NARROW
     return min(max(get_terminal_size().columns, NARROW), WIDE)
 
 
 def counted(count: int, name: str) -> str:
-    """Write a number and what it counts, e.g. ``1 job`` or ``1,200 jobs``."""
+    """Format a count with its noun, e.g. ``1 job`` or ``1,200 jobs``."""
     return f"{count:,} {name}" + ("" if count == 1 else "s")

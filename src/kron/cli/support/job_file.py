@@ -1,42 +1,47 @@
-"""Reading job files: YAML or JSON, safely, with the line of every problem."""
+"""Job files: YAML or JSON with the line of every problem, and the calendar files they name."""
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
 import yaml
 
-from kron.cli.support.calendar_file import with_calendar_files
 from kron.cli.support.json_file import MAX_BITS, MAX_DIGITS, TOO_LONG, TextError, lines_of_json, parse_json
-from kron.cli.support.read import MAX_JOBS, STDIN, read_text
+from kron.cli.support.read import MAX_CALENDAR, MAX_JOBS, STDIN, read_text
 from kron.cli.support.source import Source
 from kron.core.errors import InputError, InvalidJobFileError, Problem, UnreadableFileError
+from kron.core.job.calendar import parse_dates
 from kron.core.job.file import jobs_from
 from kron.core.job.job import Job
 
-# Bounds against hostile files. A fleet of 100,000 jobs has some two million nodes; nobody nests a job file
-# deeper than a dozen levels.
+# Limits against hostile files. A file of 100,000 jobs has some two million nodes, and a dozen levels.
 MAX_DEPTH = 50
 MAX_NODES = 5_000_000
-# What a value may be made of others by, with all that YAML has tags for.
+# The container types of JSON and YAML.
 _NESTED = (dict, list, tuple, set)
 
+# The longest quote of a calendar's line that is not a date: the file may be another one, named by mistake.
+MAX_QUOTED = 40
+# In the place of an invalid calendar, so that its days cause no further problem.
+_SOME_DAY = ("2000-01-01",)
+_DATES = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}( *\.\. *[0-9]{4}-[0-9]{2}-[0-9]{2})?")
+
 _YAML = "tag:yaml.org,2002:"
-# How JSON begins and YAML seldom does, for texts without a name: brackets, then a quote or the other bracket.
+# The start of JSON, and seldom of YAML, for texts without a suffix: brackets, then a quote or a bracket.
 _JSON = re.compile(r'\s*[\[{][\s\[{]*["\]}]')
 
 
 class MalformedFileError(UnreadableFileError):
-    """A file is not in the format it should be in, from some line on."""
+    """A file is not valid JSON or YAML, from a line on."""
 
     def __init__(self, *, file: str, line: int, reason: str) -> None:
         InputError.__init__(self, f"{file}:{line}: {reason}", file=file, line=line, reason=reason)
 
 
 class JobFile:
-    """A file of jobs as it is written: plain data, and the line of every path in it."""
+    """The content of a job file, and the line of every path in it."""
 
     def __init__(self, file: str, content: object, find_lines: Callable[[], dict[str, int]]) -> None:
         self.file = file
@@ -45,29 +50,29 @@ class JobFile:
 
     @cached_property
     def lines(self) -> dict[str, int]:
-        """Return the line of each path; it is asked for only where something is wrong."""
+        """Return the line of each path; computed for error messages only."""
         return self._find_lines()
 
     def line_of(self, path: str) -> int:
-        """Return the line of a path such as ``jobs[2].policy.deadline``, or of the nearest around it."""
+        """Return the line of a path such as ``jobs[2].policy.deadline``, or of the nearest enclosing one."""
         while path and path not in self.lines:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.lines.get(path, 1)
 
     def jobs(self, *, may_be_empty: bool = False) -> list[Job]:
-        """Return the jobs, or raise an error with every problem, its line and its path."""
+        """Return the jobs, or raise InvalidJobFileError with every problem, its line and its path."""
         folder = Path() if self.file == STDIN else Path(self.file).parent
-        content, problems = with_calendar_files(self.content, folder)
-        found: list[Job] = []
+        content, problems = _with_calendar_files(self.content, folder)
+        jobs: list[Job] = []
         try:
-            found = jobs_from(content)
+            jobs = jobs_from(content)
         except InvalidJobFileError as error:
             problems += [problem for problem in error.problems if isinstance(problem, Problem)]
         if problems:
             raise InvalidJobFileError(problems=problems, file=self.file, lines=self.lines)
-        if not found and not may_be_empty:
+        if not jobs and not may_be_empty:
             raise UnreadableFileError(file=self.file, reason="it has no jobs")
-        return found
+        return jobs
 
 
 def load_jobs(argument: str, *, may_be_empty: bool = False) -> list[Job]:
@@ -77,7 +82,7 @@ def load_jobs(argument: str, *, may_be_empty: bool = False) -> list[Job]:
 
 
 def parse_jobs(source: Source) -> JobFile:
-    """Return what a text says, or raise UnreadableFileError where it is neither YAML nor JSON."""
+    """Return the content of a text, or raise UnreadableFileError if it is neither YAML nor JSON."""
     suffix = Path(source.name).suffix.lower()
     is_json = suffix == ".json" or (suffix not in (".yaml", ".yml") and _JSON.match(source.text) is not None)
     try:
@@ -102,8 +107,8 @@ def _parse_json(source: Source) -> JobFile:
 
 _SafeLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# Plain words that stay texts, as in JSON: days, so that one that is not in the calendar is a problem with a
-# path and a line, and times of day, which YAML 1.1 takes for numbers of base 60.
+# Plain scalars that stay texts, as in JSON: dates, so that an invalid one is a problem with a path and a
+# line, and times of day, which YAML 1.1 reads as base-60 numbers.
 _DAY = f"{_YAML}timestamp"
 _PLAIN = {
     f"{_YAML}int": re.compile(r"[-+]?(?:0b[0-1_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"),
@@ -115,28 +120,26 @@ _PLAIN = {
 
 
 class Loader(_SafeLoader):  # type: ignore[misc, valid-type]
-    """YAML as job files are written in it."""
+    """The YAML dialect of job files."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012
-        sign: [(tag, _PLAIN.get(tag, pattern)) for tag, pattern in resolvers if tag != _DAY]
-        for sign, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
+        character: [(tag, _PLAIN.get(tag, pattern)) for tag, pattern in resolvers if tag != _DAY]
+        for character, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
     }
 
 
 def _careful(kind: str) -> Callable[[yaml.SafeLoader, yaml.Node], object]:
-    """Return what makes a value of one kind, and refuses with its line what only claims to be one."""
-    usual = _SafeLoader.yaml_constructors[f"{_YAML}{kind}"]
+    """Return a constructor of one type, which rejects an invalid value with its line."""
+    default = _SafeLoader.yaml_constructors[f"{_YAML}{kind}"]
 
     def construct(loader: yaml.SafeLoader, node: yaml.Node) -> object:
         text = node.value if isinstance(node, yaml.ScalarNode) else ""
         if kind == "int" and len(text) > MAX_DIGITS and text.lstrip("+-").replace("_", "").isdecimal():
             return TOO_LONG
         try:
-            return usual(loader, node)
+            return default(loader, node)
         except (ValueError, TypeError, LookupError, AttributeError) as cause:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the value is no {kind}", node.start_mark
-            ) from cause
+            raise yaml.constructor.ConstructorError(None, None, f"invalid {kind}", node.start_mark) from cause
 
     return construct
 
@@ -153,7 +156,7 @@ def _parse_yaml(source: Source) -> JobFile:
         if node is None:
             return JobFile(source.name, None, dict)
         if _size_of(node, {}) > MAX_NODES:
-            raise ValueError("its aliases expand to too much")
+            raise ValueError("its aliases expand to too many values")
         content: object = loader.construct_document(node)
         return JobFile(source.name, content, lambda: _lines_of_yaml(source.text))
     finally:
@@ -161,30 +164,30 @@ def _parse_yaml(source: Source) -> JobFile:
 
 
 def _lines_of_yaml(text: str) -> dict[str, int]:
-    """Return the line of each path; read anew, because making values puts merged fields in their places."""
+    """Return the line of each path; parsed again, because constructing values moves merged fields."""
     return dict(_lines_of(yaml.compose(text, Loader=Loader), "", set()))
 
 
 def _yaml_fault(error: yaml.YAMLError, text: str) -> tuple[int, str]:
-    """Return the line of an error and what it says, without the reader's own name for the text."""
+    """Return the line and the message of an error, without the parser's name for the text."""
     if isinstance(error, yaml.reader.ReaderError):
-        # Its place is counted in bytes by one reader and in signs by the other: the sign is sure to be found.
+        # Its position is in bytes or in characters, depending on the loader, so the character is searched.
         with suppress(TypeError, ValueError):
-            sign = chr(error.character)
-            line = text.count("\n", 0, max(text.find(sign), 0)) + 1
-            return line, f"it is not YAML: the sign U+{error.character:04X} is not allowed"
-        return 1, "it is not YAML: it has a sign that is not allowed"
+            character = chr(error.character)
+            line = text.count("\n", 0, max(text.find(character), 0)) + 1
+            return line, f"it is not YAML: invalid character U+{error.character:04X}"
+        return 1, "it is not YAML: invalid character"
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        # The end of a text is no line of its own.
+        message = ", ".join(part for part in (error.context, error.problem) if part)
+        # The end of a text counts to its last line.
         last = text.rstrip("\n").count("\n") + 1
-        return min(mark.line + 1, last) if mark else 1, f"it is not YAML: {said}"
+        return min(mark.line + 1, last) if mark else 1, f"it is not YAML: {message}"
     return 1, f"it is not YAML: {error}"
 
 
 def _check_depth(text: str) -> None:
-    """Refuse deep nesting before anything recurses over it."""
+    """Raise for deep nesting before any recursion."""
     depth = 0
     for event in yaml.parse(text, Loader=Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -196,11 +199,11 @@ def _check_depth(text: str) -> None:
 
 
 def _size_of(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Return how many values a node expands to, aliases included; one that contains itself is refused."""
+    """Return how many values a node expands to with its aliases; a node that contains itself is an error."""
     known = sizes.get(id(node))
     if known is not None:
         if known == 0:
-            raise ValueError("it has an alias to a value that contains it")
+            raise ValueError("it has an alias to a value that contains the alias")
         return known
     sizes[id(node)] = 0
     size = 1 + sum(_size_of(child, sizes) for child in _children(node))
@@ -214,7 +217,7 @@ def _children(node: yaml.Node) -> Iterator[yaml.Node]:
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != f"{_YAML}merge":
                 if key.value in names:
-                    reason = f'the field "{key.value}" stands twice in one object'
+                    reason = f'duplicate field "{key.value}"'
                     raise TextError(key.start_mark.line + 1, reason)
                 names.add(key.value)
             yield key
@@ -224,7 +227,7 @@ def _children(node: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def _lines_of(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[str, int]]:
-    """Yield the line of each path; what an alias repeats has the line of the alias, however much it is."""
+    """Yield the line of each path; values that an alias repeats have the line of the alias."""
     yield path, node.start_mark.line + 1
     if id(node) in seen:
         return
@@ -234,17 +237,17 @@ def _lines_of(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[str,
             if isinstance(key, yaml.ScalarNode):
                 inner = f"{path}.{key.value}" if path else key.value
                 yield inner, key.start_mark.line + 1
-                yield from ((found, line) for found, line in _lines_of(value, inner, seen) if found != inner)
+                yield from ((place, line) for place, line in _lines_of(value, inner, seen) if place != inner)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
             yield from _lines_of(value, f"{path}[{number}]", seen)
 
 
-# --- what can be read but not shown again ----------------------------------------------------------
+# --- values that can be parsed but not printed ------------------------------------------------------
 
 
 def _check_values(parsed: JobFile) -> None:
-    """Refuse deep nesting, also by aliases, and endless numbers."""
+    """Raise for deep nesting, also by aliases, and for integers that are too long."""
     level = [parsed.content]
     for _ in range(MAX_DEPTH + 1):
         if any(map(_is_too_long, level)):
@@ -260,7 +263,7 @@ def _check_values(parsed: JobFile) -> None:
 
 
 def _values(value: Iterable[object]) -> Iterable[object]:
-    """Return what a value is made of; names that are no texts are values too."""
+    """Return the parts of a container; keys that are not texts are parts too."""
     if isinstance(value, dict):
         return [*value.values(), *(name for name in value if not isinstance(name, str))]
     return value
@@ -271,7 +274,7 @@ def _is_too_long(value: object) -> bool:
 
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:
-    """Yield what a value is made of, with the rest of its path."""
+    """Yield the parts of a container with their relative paths."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if not isinstance(name, str):
@@ -287,3 +290,65 @@ def _long_numbers(value: object, path: str) -> Iterator[str]:
         yield path.removeprefix(".")
     for rest, inner in _parts(value):
         yield from _long_numbers(inner, path + rest)
+
+
+# --- calendar files --------------------------------------------------------------------------------
+
+
+def _with_calendar_files(content: object, folder: Path) -> tuple[object, list[Problem]]:
+    """Return the content of a job file with the days of its calendar files, and the problems of these."""
+    problems: list[Problem] = []
+    return _filled(content, "", folder, problems), problems
+
+
+def _filled(content: object, path: str, folder: Path, problems: list[Problem]) -> object:
+    if isinstance(content, list):
+        return [_filled(item, f"{path}[{number}]", folder, problems) for number, item in enumerate(content)]
+    if not isinstance(content, Mapping):
+        return content
+    changed = dict(content)
+    if isinstance(content.get("jobs"), list):
+        changed["jobs"] = _filled(content["jobs"], f"{path}.jobs".removeprefix("."), folder, problems)
+    calendars = content.get("calendars")
+    if isinstance(calendars, Mapping):
+        own = f"{path}.calendars".removeprefix(".")
+        changed["calendars"] = {
+            name: _days_of(days, f"{own}.{name}", folder, problems) for name, days in calendars.items()
+        }
+    return changed
+
+
+def _days_of(days: object, path: str, folder: Path, problems: list[Problem]) -> object:
+    """Return the days of one calendar, read from its file if it names one."""
+    if not isinstance(days, Mapping) or set(days) != {"file"} or not isinstance(days["file"], str):
+        return days
+    file = str(folder / days["file"])
+    try:
+        lines = [line.partition("#")[0].strip() for line in read_text(file, MAX_CALENDAR).split("\n")]
+    except UnreadableFileError as error:
+        problems.append(Problem(path, None, f"cannot read {file}: {error.details['reason']}"))
+        return list(_SOME_DAY)
+    dates = [line for line in lines if line]
+    fault = next(_faults(file, lines), None)
+    if not dates:
+        fault = f"{file}: the file has no days"
+    if fault is not None:
+        problems.append(Problem(path, None, fault))
+        return list(_SOME_DAY)
+    return dates
+
+
+def _faults(file: str, lines: list[str]) -> Iterator[str]:
+    """Yield the problems of lines that are not days."""
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            parse_dates(line)
+        except InputError as error:
+            if _DATES.fullmatch(line):
+                yield f"{file}:{number}: {error.details['reason']}"
+            else:
+                word = line.split()[0]
+                cut = word if len(word) <= MAX_QUOTED else f"{word[:MAX_QUOTED]}..."
+                yield f'{file}:{number}: "{cut}" is not a date; write 2026-12-24 or 2026-12-24..2027-01-01'

@@ -1,11 +1,12 @@
-"""JSON as people write it in files: read strictly, and with the line of everything in it."""
+"""Strict JSON: duplicate fields and NaN are errors, and every value has its line."""
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# The longest whole number that is read; what is longer becomes one that every check finds too long.
+# The longest integer that is parsed; a longer one becomes TOO_LONG, which every check rejects.
 MAX_BITS = 4096
 MAX_DIGITS = 1000
 TOO_LONG = 1 << MAX_BITS + 1
@@ -15,7 +16,7 @@ _CONSTANTS = ("NaN", "Infinity", "-Infinity")
 
 
 class TextError(Exception):
-    """Why a text cannot be read, and in which line."""
+    """Why a text is invalid, and in which line."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
@@ -23,7 +24,7 @@ class TextError(Exception):
 
 
 class FilePosition(NamedTuple):
-    """A field or an item of a JSON text: its path, its line, the word that stands there, and its name."""
+    """A field or an item of a JSON text: its path, its line, its first token, and its name."""
 
     path: str
     line: int
@@ -32,13 +33,15 @@ class FilePosition(NamedTuple):
 
 
 def parse_json(text: str) -> object:
-    """Return the value of a text; a field that stands twice and what is not JSON are a TextError."""
+    """Return the value of a text, or raise TextError."""
     try:
-        value: object = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_int)
+        value: object = json.loads(
+            text, object_pairs_hook=unique_fields, parse_constant=no_constant, parse_int=_int
+        )
     except json.JSONDecodeError as error:
         reason = f"it is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
         raise TextError(error.lineno, reason) from None
-    except _RefusedError:
+    except ValueError:
         raise _fault_in(text) from None
     return value
 
@@ -48,19 +51,18 @@ def lines_of_json(text: str) -> dict[str, int]:
     return {place.path: place.line for place in _places(text)}
 
 
-class _RefusedError(Exception):
-    """There is a fault; where, is found out afterwards."""
+def unique_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of a JSON text; a duplicate field is a ValueError."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = Counter(name for name, _ in pairs)
+        raise ValueError(f'duplicate field "{names.most_common(1)[0][0]}"')
+    return fields
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _RefusedError
-    return found
-
-
-def _constant(name: str) -> object:
-    raise _RefusedError
+def no_constant(name: str) -> object:
+    """Reject NaN and infinities, which JSON does not have, with a ValueError."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def _int(text: str) -> int:
@@ -68,20 +70,20 @@ def _int(text: str) -> int:
 
 
 def _fault_in(text: str) -> TextError:
-    """Return why a text was refused: the first field that stands twice, or word that is not JSON."""
+    """Return the first duplicate field, or constant that is not JSON, with its line."""
     seen: set[str] = set()
     for path, line, word, name in _places(text):
         if word in _CONSTANTS:
             return TextError(line, f"{word} is not JSON")
         if path in seen:
-            return TextError(line, f'the field "{name}" stands twice in one object')
+            return TextError(line, f'duplicate field "{name}"')
         seen.add(path)
-    return TextError(1, "it has a field twice")
+    return TextError(1, "duplicate field")
 
 
 def _places(text: str) -> Iterator[FilePosition]:
-    """Yield each field and each item of a text in order; the line of a field is that of its name."""
-    # For each open bracket: the path of the value, and the number of the next item, or None for fields.
+    """Yield each field and item of a text in order; the line of a field is that of its name."""
+    # For each open bracket: the path of its value, and the index of the next item, or None in an object.
     opened: list[tuple[str, int | None]] = []
     path, line, counted = "", 1, 0
     field: tuple[str, int] | None = None

@@ -1,4 +1,4 @@
-"""The options that commands share."""
+"""Options of several commands."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -16,7 +16,7 @@ MAX_COUNT = 10_000
 
 
 def whole_number(option: str, least: int, most: int) -> Callable[[object], int]:
-    """Return what reads the value of an option that takes a whole number between two others."""
+    """Return a parser of an option that takes a whole number in a range."""
 
     def read(value: object) -> int:
         text = str(value)
@@ -28,7 +28,7 @@ def whole_number(option: str, least: int, most: int) -> Callable[[object], int]:
 
 
 def offer(choices: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return what tells a shell how a word may go on."""
+    """Return a completion function that suggests the choices with a prefix."""
 
     def complete(incomplete: str) -> list[str]:
         return [choice for choice in choices() if choice.startswith(incomplete)]
@@ -57,7 +57,7 @@ Count = Annotated[
         "-n",
         "--count",
         metavar="N",
-        help="How many times to show.",
+        help="Number of times to show.",
         parser=whole_number("-n", 1, MAX_COUNT),
     ),
 ]
@@ -66,22 +66,22 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="TIME",
-        help="Start at this time (included), as 2026-03-29, 2026-03-29T02:00 or with an offset; "
-        "without one it is read in the schedule's zone.  [default: now]",
+        help="Start of the interval (inclusive): 2026-03-29, 2026-03-29T02:00, or with an offset. "
+        "Without an offset it is in the schedule's zone.  [default: now]",
     ),
 ]
 Dialect = Annotated[
     str,
-    typer.Option(metavar="NAME", help="extended or posix.", autocompletion=offer(lambda: DIALECTS)),
+    typer.Option(
+        metavar="NAME", help="Cron dialect: extended or posix.", autocompletion=offer(lambda: DIALECTS)
+    ),
 ]
-Identity = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="What H is derived from, e.g. the job's name.")
-]
+Identity = Annotated[str | None, typer.Option(metavar="TEXT", help="Seed of H, e.g. the job's name.")]
 DstGap = Annotated[
     str,
     typer.Option(
         metavar="CHOICE",
-        help="skip or next: what becomes of times the clocks jump over.",
+        help="Times in a clock change's gap: skip them, or run at the next valid time (next).",
         autocompletion=offer(lambda: GAP_CHOICES),
     ),
 ]
@@ -89,18 +89,26 @@ DstRepeat = Annotated[
     str,
     typer.Option(
         metavar="CHOICE",
-        help="both, first or last: which of times shown twice run.",
+        help="Times that a clock change repeats: run both, first or last.",
         autocompletion=offer(lambda: REPEAT_CHOICES),
     ),
 ]
 System = Annotated[
-    bool, typer.Option("--system", help="Crontabs have a user column, as /etc/crontab and /etc/cron.d do.")
+    bool, typer.Option("--system", help="Crontabs have a user column, like /etc/crontab and /etc/cron.d.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="Store to use, e.g. sqlite:///kron.db (or KRON_STORE)."),
+]
+Config = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="A TOML file with settings (or KRON_CONFIG)."),
+]
 
 
 def parse_instant(option: str, text: str, timezone: str) -> EpochSeconds:
-    """Return the first whole second at or after a time typed by a person."""
+    """Return the first whole second at or after a time, as typed on the command line."""
     try:
         instant = datetime.fromisoformat(text)
     except ValueError as cause:

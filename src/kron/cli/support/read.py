@@ -1,4 +1,4 @@
-"""Reading files, pipes and standard input: as UTF-8 text, and never more than a bound."""
+"""Reads files, pipes and standard input as UTF-8 text, up to a size limit."""
 
 import os
 import stat
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kron.core.errors import InputError, UnreadableFileError
 
 STDIN = "-"
-# What is larger than these is something else, and may never end. A fleet of 100,000 jobs has some 30 MiB.
+# Size limits, because a pipe may never end. A file of 100,000 jobs has some 30 MiB.
 MAX_JOBS = 64 << 20
 MAX_CRONTAB = 4 << 20
 MAX_CALENDAR = 4 << 20
@@ -20,7 +20,7 @@ def read_text(file: str, most: int) -> str:
     except OSError as cause:
         raise UnreadableFileError(file=file, reason=cause.strerror or str(cause)) from cause
     except ValueError as cause:
-        raise UnreadableFileError(file=file, reason="a file cannot have this name") from cause
+        raise UnreadableFileError(file=file, reason="not a valid file name") from cause
     if len(content) > most:
         raise UnreadableFileError(file=file, reason=f"it is larger than {most >> 20} MiB")
     try:
@@ -31,16 +31,16 @@ def read_text(file: str, most: int) -> str:
 
 
 def _read_bytes(file: str, most: int) -> bytes:
-    """Return the beginning of a file: one byte more than is allowed shows that it is too large."""
+    """Return the first bytes of a file: one more than the limit, if it is too large."""
     standard = file == STDIN
     with open(0 if standard else file, "rb", closefd=not standard) as stream:
-        found = os.fstat(stream.fileno())
-        if stat.S_ISREG(found.st_mode) and found.st_size > most:
+        status = os.fstat(stream.fileno())
+        if stat.S_ISREG(status.st_mode) and status.st_size > most:
             raise UnreadableFileError(file=file, reason=f"it is larger than {most >> 20} MiB")
         return stream.read(most + 1)
 
 
 def check_once(files: Sequence[str]) -> None:
-    """Refuse standard input that is to be read twice."""
+    """Raise if standard input is named twice."""
     if files.count(STDIN) > 1:
-        raise InputError("- stands twice: standard input can be read only once")
+        raise InputError("- is given twice: standard input can be read only once")

@@ -1,4 +1,4 @@
-"""Secrets on the command line: everybody on the machine can read one there, and shells remember it."""
+"""Rejects secrets on the command line, which every user of the machine can read and shells store."""
 
 import re
 from collections.abc import Sequence
@@ -7,32 +7,35 @@ from kron.core.errors import InputError
 from kron.core.redaction import contains_secret
 
 _OPTION = re.compile(r"--?[a-z][a-z-]*")
-AT_STORE = (
-    "set KRON_STORE, name a file with the address in KRON_STORE_FILE, write it as store in a file of "
-    "settings, or leave the password to PGPASSWORD or a pgpass file"
+FOR_STORE = (
+    "set KRON_STORE or KRON_STORE_FILE, put the URL into a settings file, or the password into PGPASSWORD or "
+    "a pgpass file"
 )
-AT_SERVER = "set KRON_TOKEN, which says who asks"
-ELSEWHERE = "write it in a file and name that, or use the environment"
-REMEDIES = {"--store": AT_STORE, "--server": AT_SERVER}
+FOR_SERVER = "authenticate with a token in KRON_TOKEN"
+FOR_OTHERS = "put it into a file, or into the environment"
+REMEDIES = {"--store": FOR_STORE, "--server": FOR_SERVER}
 STORES = ("postgresql://", "postgres://")
 
 
 class SecretOnCommandLineError(InputError):
-    """A password or a token stands on the command line; it is not repeated."""
+    """The command line contains a password or a token; the error does not repeat it."""
 
     code = "secret_on_command_line"
 
     def __init__(self, *, place: str, remedy: str) -> None:
-        message = f"{place} holds a secret, and everybody on this machine can read a command line: {remedy}"
+        message = (
+            f"{place} contains a secret, and other users of this machine can read command lines: {remedy}"
+        )
         super().__init__(message, place=place, remedy=remedy)
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Refuse a command line with a secret, whatever command it is for, before anybody quotes it."""
+    """Raise for a secret on the command line of any command, before an error message can quote it."""
     for before, word in zip(["", *words], words, strict=False):
         name, mark, value = word.partition("=")
         option = name if mark and _OPTION.fullmatch(name) else before
         if contains_secret(word):
             named = option if _OPTION.fullmatch(option) else ""
-            usual = AT_STORE if value.startswith(STORES) or word.startswith(STORES) else ELSEWHERE
-            raise SecretOnCommandLineError(place=named or "an argument", remedy=REMEDIES.get(named, usual))
+            is_store = value.startswith(STORES) or word.startswith(STORES)
+            remedy = REMEDIES.get(named, FOR_STORE if is_store else FOR_OTHERS)
+            raise SecretOnCommandLineError(place=named or "an argument", remedy=remedy)
