@@ -71,7 +71,7 @@ def test_a_violation_ends_with_one_and_says_its_seed(jobs: str, tmp_path: Path) 
     shutil.copytree(Path(kron.__file__).parent, copy / "kron", ignore=shutil.ignore_patterns("__pycache__"))
     path, old, new = (
         "core/plan/backlog.py",
-        "        _plan_period(turn, nominal_time, missed)\n",
+        "        _plan_period(step, nominal_time, missed)\n",
         "        pass\n",
     )
     file = copy / "kron" / path
