@@ -8,9 +8,9 @@ from tests.docs.page import ROOT
 
 GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 TERMS = (
-    "period", "nominal time", "window", "chosen time", "fire time", "outcome", "run", "attempt", "lease", "shard",
-    "worker", "namespace", "epoch", "cursor", "revision", "fencing token", "idempotency key", "catch-up", "overlap",
-    "backfill", "tenant", "launcher", "executor",
+    "period", "nominal time", "window", "chosen time", "fire time", "outcome", "run", "attempt", "lease",
+    "shard", "worker", "namespace", "epoch", "cursor", "revision", "fencing token", "idempotency key",
+    "catch-up", "overlap", "backfill", "tenant", "launcher", "executor",
 )  # fmt: skip
 SECTION = re.compile(r"^### ([^\n]+)\n\n(.+?)(?=\n\n#|\Z)", re.MULTILINE | re.DOTALL)
 
