@@ -48,7 +48,7 @@ def watch_of(member: Member) -> PostgresWatch:
 async def hearing(url: str, clock: SimulatedClock, **settings: object) -> AsyncIterator[Member]:
     """Run a worker on a clock that stands still, so that it moves only when it is called."""
     async with working(PostgresStore(url), clock, **settings) as member:
-        await until(lambda: member.worker.state == "running" and watch_of(member).hears)
+        await until(lambda: member.worker.state == "running" and watch_of(member).is_listening)
         yield member
 
 
@@ -76,8 +76,8 @@ async def test_a_worker_hears_again_after_its_connection_was_cut(
         else:
             await asyncio.to_thread(postgres.halt)
             await asyncio.to_thread(postgres.start)
-        await until(lambda: not watch_of(member).hears)
-        await until(lambda: watch_of(member).hears)
+        await until(lambda: not watch_of(member).is_listening)
+        await until(lambda: watch_of(member).is_listening)
         desk = PostgresStore(postgres_url)
         await ask(desk, clock)
         await until(lambda: len(member.calls) == 1)
@@ -89,7 +89,7 @@ async def test_whoever_cannot_hear_looks_every_tick(postgres_url: str) -> None:
     clock, desk = SimulatedClock(NOON), PostgresStore(postgres_url)
     async with hearing(postgres_url, clock) as member:
         await watch_of(member).close()
-        watch_of(member).hears = False
+        watch_of(member).is_listening = False
         watch_of(member)._listener = asyncio.create_task(asyncio.sleep(3_600))
         await ask(desk, clock)
         await clock.advance_to(NOON + timedelta(seconds=2))
@@ -136,7 +136,7 @@ async def test_an_idle_worker_only_renews_its_lease(postgres_url: str, workers: 
     clock = SimulatedClock(NOON)
     store = FaultyStore(PostgresStore(postgres_url), clock)
     async with working(store, clock, workers=workers) as member:
-        await until(lambda: member.worker.state == "running" and watch_of(member).hears)
+        await until(lambda: member.worker.state == "running" and watch_of(member).is_listening)
         await Registrar(store, clock).upsert_schedule(Registrar(store, clock).read_spec(YEARLY))
         # The first pruning is over by then.
         await clock.advance_to(NOON + 2 * MINUTE)
@@ -206,7 +206,7 @@ def statements_of(log: Path) -> list[str]:
 async def test_who_waits_takes_over_when_the_leader_leaves_although_no_tick_passes(postgres_url: str) -> None:
     clock = SimulatedClock(NOON)
     async with hearing(postgres_url, clock) as first, working(PostgresStore(postgres_url), clock) as second:
-        await until(lambda: watch_of(second).hears)
+        await until(lambda: watch_of(second).is_listening)
         assert (first.shards, second.shards) == (SHARDS, 0)
         await first.leave()
         await until(lambda: second.shards == SHARDS)
@@ -221,7 +221,7 @@ async def test_shards_are_shared_as_workers_come_and_go_although_no_tick_passes(
         async def join() -> None:
             joined = working(PostgresStore(postgres_url), clock, workers="shared")
             crew.append(await stack.enter_async_context(joined))
-            await until(lambda: watch_of(crew[-1]).hears)
+            await until(lambda: watch_of(crew[-1]).is_listening)
 
         async def shared(*shares: int) -> None:
             await until(lambda: sorted(member.shards for member in crew) == sorted(shares))
@@ -242,7 +242,7 @@ async def test_who_leaves_before_it_has_a_share_is_not_counted_any_more(postgres
     store, clock = PostgresStore(postgres_url), SimulatedClock(NOON)
     mine = await store.acquire(NAMESPACE, "me", balance=True)
     async with working(PostgresStore(postgres_url), clock, workers="shared") as other:
-        await until(lambda: watch_of(other).hears)
+        await until(lambda: watch_of(other).is_listening)
         await other.leave()
     assert len((await store.renew(mine, balance=True)).shards) == SHARDS
     await store.close()
@@ -322,7 +322,7 @@ async def test_who_waits_is_well_again_when_the_store_is(postgres_url: str) -> N
     clock = SimulatedClock(NOON)
     store = FaultyStore(PostgresStore(postgres_url), clock)
     async with hearing(postgres_url, clock), working(store, clock) as second:
-        await until(lambda: watch_of(second).hears)
+        await until(lambda: watch_of(second).is_listening)
         store.then("acquire", Fault.BEFORE)
         for seconds in range(1, 5):
             await clock.advance_to(NOON + timedelta(seconds=seconds))

@@ -9,7 +9,7 @@ import psycopg
 from kron.core.plan.query import OpenRuns, RunCursor
 from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
-from kron.stores.statement import place_values, runs_clauses, statements
+from kron.stores.statement import cursor_values, runs_clauses, statements
 
 SPACE = "service"
 MANY = 20_000
@@ -33,7 +33,7 @@ async def test_sqlite_reads_a_page_from_an_index(tmp_path: Path) -> None:
         )
         connection.commit()
         statement = runs_clauses(statements("sqlite"), None, None)
-        values = {**place_values(RunCursor(100_000, "")), "namespace": number, "limit": 100}
+        values = {**cursor_values(RunCursor(100_000, "")), "namespace": number, "limit": 100}
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert plan[0].startswith("SEARCH runs USING INDEX runs_made")
     # Only runs of one instant are put in order.
@@ -54,7 +54,7 @@ async def test_postgres_reads_a_page_from_an_index(postgres_url: str) -> None:
         connection.execute("ANALYZE schedule_runs")
         sql = statements("postgres")
         statement = f"EXPLAIN {sql['runs']} {runs_clauses(sql, None, None)}"
-        values = {**place_values(RunCursor(100_000, "")), "namespace": SPACE, "limit": 100}
+        values = {**cursor_values(RunCursor(100_000, "")), "namespace": SPACE, "limit": 100}
         plan = "\n".join(row[0] for row in connection.execute(statement, values))
     assert "Index Scan Backward using schedule_runs_made" in plan
     assert "Presorted Key: made_at" in plan
@@ -73,7 +73,7 @@ async def test_postgres_counts_open_runs_by_an_index_that_has_nothing_else_in_it
         )
         connection.execute("ANALYZE schedule_runs")
         values = {"namespace": SPACE, "now": 0, "limit": 100}
-        statement = f"EXPLAIN {statements('postgres')['counted_runs']}"
+        statement = f"EXPLAIN {statements('postgres')['count_open_runs']}"
         plan = "\n".join(row[0] for row in connection.execute(statement, values))
     assert "using schedule_runs_open" in plan
     assert await store.open_runs(SPACE, now=0, limit=100) == OpenRuns()

@@ -211,7 +211,7 @@ def test_a_newer_database_is_refused_in_one_line(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["memory://"], "what is in memory has no migrations"),
+        (["memory://"], "a store in memory has no migrations"),
         (["kron.db"], "it is not a URL"),
         (["mysql://me@host/kron"], 'Invalid store "mysql://..."'),
         (["sqlite:///kron.db", "--status", "--dry-run"], "--status changes nothing anyway"),

@@ -1,1 +1,1 @@
-"""Stores: what Kron remembers, in SQLite (in a file or in memory) and in PostgreSQL."""
+"""Stores: jobs, runs and history in SQLite (a file or memory) and in PostgreSQL."""

@@ -13,54 +13,54 @@ from kron.core.errors import StoreError
 from kron.core.workflow import MAX_VERSION, NAME, WorkflowRecord, WorkflowVersion
 
 T = TypeVar("T")
-# Nothing larger is read: a record is a DAG of at most 1 MiB as text within a text, and a few fields.
+# No larger file is read: a record is a DAG of at most 1 MiB, escaped as text, and a few fields.
 MAX_FILE = 4 << 20
 
 
 class FolderWorkflows:
-    """Versions of workflows in a folder. Links in it are not followed, and no name leads out of it."""
+    """Workflow versions in a folder. Symbolic links are not followed, and no name leads out of it."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder).absolute()
 
     async def put(self, record: WorkflowRecord) -> WorkflowRecord:
-        """Keep a version unless there is one already; return what is kept."""
+        """Store a version unless it exists; return the stored one."""
         return await self._do(lambda: self._put(record))
 
     def _put(self, record: WorkflowRecord) -> WorkflowRecord:
-        place = self._folder_of(record.workflow_id)
-        place.mkdir(parents=True, exist_ok=True)
-        _check_real(place)
-        # Whole before it has its name: a file of that name is never half a version, even after a crash.
-        number, name = tempfile.mkstemp(prefix=".", dir=place)
+        folder = self._folder_of(record.workflow_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        _check_real(folder)
+        # Written before it gets its name, so that no crash leaves a partial version under it.
+        number, name = tempfile.mkstemp(prefix=".", dir=folder)
         try:
             with open(number, "w", encoding="utf-8") as file:
                 json.dump({**record._asdict(), "dag": json.loads(record.dag)}, file)
                 file.flush()
                 os.fsync(file.fileno())
             with suppress(FileExistsError):
-                os.link(name, place / f"{record.version}.json", follow_symlinks=False)
+                os.link(name, folder / f"{record.version}.json", follow_symlinks=False)
         finally:
             os.unlink(name)
-        found = self._get(record.workflow_id, record.version)
-        assert found is not None, "it was written, or somebody else had written it"
-        return found
+        stored = self._get(record.workflow_id, record.version)
+        assert stored is not None, "written here or by another process"
+        return stored
 
     async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
-        """Return a version, or None where there is none."""
+        """Return a version, or None."""
         return await self._do(lambda: self._get(workflow_id, version))
 
     def _get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
         if not NAME.fullmatch(workflow_id) or not 0 <= version <= MAX_VERSION:
             return None
-        place = self._folder_of(workflow_id)
+        folder = self._folder_of(workflow_id)
         try:
-            _check_real(place)
-            number = os.open(place / f"{version}.json", os.O_RDONLY | os.O_NOFOLLOW)
+            _check_real(folder)
+            number = os.open(folder / f"{version}.json", os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
             return None
         with open(number, encoding="utf-8") as file:
-            return _record_of(file.read(MAX_FILE + 1), place.name, version)
+            return _record_of(file.read(MAX_FILE + 1), folder.name, version)
 
     async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
         """Return the versions of a workflow, newest first."""
@@ -78,32 +78,32 @@ class FolderWorkflows:
         """Do nothing: no file is kept open."""
 
     def _folder_of(self, workflow_id: str) -> Path:
-        assert NAME.fullmatch(workflow_id), "whoever keeps a workflow has checked its name"
+        assert NAME.fullmatch(workflow_id), "callers check names"
         return self._folder / workflow_id
 
     async def _do(self, work: Callable[[], T]) -> T:
         try:
             return await asyncio.to_thread(work)
         except OSError as cause:
-            said = f"{cause.strerror}: {cause.filename}"
-            raise StoreError(f"The workflows cannot be used: {said}", cause=said) from cause
+            text = f"{cause.strerror}: {cause.filename}"
+            raise StoreError(f"The workflows cannot be used: {text}", cause=text) from cause
 
 
-def _check_real(place: Path) -> None:
-    """Refuse a workflow's folder that is a link: what it leads to is not ours."""
-    if place.is_symlink():
-        raise NotADirectoryError(20, "is a link, which is not followed", str(place))
+def _check_real(folder: Path) -> None:
+    """Refuse a workflow's folder that is a symbolic link: it may lead anywhere."""
+    if folder.is_symlink():
+        raise NotADirectoryError(20, "is a symbolic link, which is not followed", str(folder))
 
 
 def _record_of(text: str, workflow_id: str, version: int) -> WorkflowRecord:
     try:
-        said = json.loads(text)
+        document = json.loads(text)
         record = WorkflowRecord(
             workflow_id,
             version,
-            json.dumps(said["dag"], separators=(",", ":"), allow_nan=False),
-            str(said["user_id"]),
-            int(said["created_at"]),
+            json.dumps(document["dag"], separators=(",", ":"), allow_nan=False),
+            str(document["user_id"]),
+            int(document["created_at"]),
         )
     except (ValueError, RecursionError, KeyError, TypeError) as cause:
         message = f'Version {version} of the workflow "{workflow_id}" cannot be read from its file'

@@ -1,11 +1,10 @@
-"""Migrations: the numbered steps that bring a database's tables to what this program expects.
+"""Migrations: the numbered steps that bring a database's tables to the schema of this program.
 
-Steps only go forward and are never changed once released; their checksums are kept beside them.
-The rule that lets an old worker and a new one run side by side while a cluster is updated is
-*expand, then contract*: a step may add tables, indexes, and columns that may be null or have a
-default. Whatever it makes useless is removed by the next release's step at the earliest, when no
-worker is left that uses it. So every program works with its own schema and with the one a single
-step ahead; anything newer is refused, and so is a schema that lacks a step.
+Steps only go forward and never change once released; the database stores their checksums. During a rolling
+update old and new workers share a database, so the rule is *expand, then contract*: a step may add tables,
+indexes, and columns that are nullable or have a default. Unused ones are removed by the next release's step
+at the earliest, when no running worker uses them. So every program works with its schema and with the one a
+single step ahead; anything newer is refused, and so is a schema that lacks a step.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from typing import NamedTuple, Protocol
 from kron.core.errors import StoreError
 from kron.stores.statement import migrations
 
-# How many steps a schema may be ahead of a program that uses it.
+# Steps that a schema may be ahead of a program that uses it.
 MAX_AHEAD = 1
 
 _MAKE_LIST = """CREATE TABLE IF NOT EXISTS kron_migrations (
@@ -40,12 +39,12 @@ class Migration(NamedTuple):
 
     @property
     def checksum(self) -> str:
-        """Return what shows that a step was changed after it was released."""
+        """Return the digest that reveals a step changed after its release."""
         return sha256(self.text.encode()).hexdigest()
 
 
 class Applied(NamedTuple):
-    """One step that a database has gone through, and when, as RFC 3339."""
+    """One applied step, and when it was applied, as RFC 3339."""
 
     number: int
     name: str
@@ -59,11 +58,11 @@ class Schema(Protocol):
     steps: Sequence[Migration]
 
     async def applied(self) -> list[Applied]:
-        """Return the steps the database has gone through; none if it is new."""
+        """Return the applied steps; none if the database is new."""
         ...
 
     async def forward(self) -> list[Migration]:
-        """Apply what is missing, all or nothing, one process at a time; return what was applied."""
+        """Apply the missing steps, all or nothing, one process at a time; return them."""
         ...
 
 
@@ -73,14 +72,14 @@ def steps_of(database: str) -> list[Migration]:
 
 
 def pending(steps: Sequence[Migration], applied: Sequence[Applied], *, ahead: int = 0) -> list[Migration]:
-    """Return the steps still to apply, or refuse what no such list of steps can have made."""
+    """Return the steps still to apply, or refuse a database that these steps cannot have made."""
     for number, step in enumerate(steps, 1):
         if step.number != number:
             raise StoreError(f"This program lacks its migration {number}: install it anew", missing=number)
-    for number, done in enumerate(applied, 1):
-        if done.number != number:
+    for number, step_done in enumerate(applied, 1):
+        if step_done.number != number:
             raise StoreError(
-                f"The database lacks migration {number} although it has {done.number}: restore a backup",
+                f"The database lacks migration {number} although it has {step_done.number}: restore a backup",
                 missing=number,
             )
     if len(applied) > len(steps) + ahead:
@@ -108,7 +107,7 @@ class SqliteSchema:
         self.steps = steps_of("sqlite") if steps is None else steps
 
     async def applied(self) -> list[Applied]:
-        """Return the steps the file has gone through; a file that is not there is not made."""
+        """Return the applied steps; a missing file is not created."""
         return await asyncio.to_thread(self._applied)
 
     def _applied(self) -> list[Applied]:
@@ -121,7 +120,7 @@ class SqliteSchema:
             raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
 
     async def forward(self) -> list[Migration]:
-        """Apply what is missing; return what was applied."""
+        """Apply the missing steps; return them."""
         return await asyncio.to_thread(self._forward)
 
     def _forward(self) -> list[Migration]:
@@ -134,7 +133,7 @@ class SqliteSchema:
 
 
 def make_private(path: str) -> None:
-    """Make a file that its owner alone reads: launchers may have passwords. What exists stays as it is."""
+    """Create a file that only its owner can read, as launchers may have passwords; keep an existing one."""
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
@@ -142,13 +141,13 @@ def make_private(path: str) -> None:
 def bring_up(
     connection: sqlite3.Connection, steps: Sequence[Migration] | None = None, *, ahead: int = MAX_AHEAD
 ) -> list[Migration]:
-    """Apply what a SQLite database lacks in one transaction; the connection must be in autocommit mode."""
+    """Apply the missing steps in one transaction; the connection must be in autocommit mode."""
     steps = steps_of("sqlite") if steps is None else steps
     if not pending(steps, read_applied(connection), ahead=ahead):
         return []
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have been quicker while this one waited.
+        # Another process may have applied them while this one waited.
         missing = pending(steps, read_applied(connection), ahead=ahead)
         connection.execute(_MAKE_LIST)
         for step in missing:
@@ -163,14 +162,14 @@ def bring_up(
 
 
 def read_applied(connection: sqlite3.Connection) -> list[Applied]:
-    """Return the steps a SQLite database has gone through."""
+    """Return the applied steps of a SQLite database."""
     if connection.execute(_HAS_LIST).fetchone() is None:
         return []
     return [Applied(*row) for row in connection.execute(_READ_LIST)]
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yield the statements of a script one by one: all of them together would end the transaction."""
+    """Yield the statements of a script one by one: `executescript` would end the transaction."""
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
         lines.append(line)

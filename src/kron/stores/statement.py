@@ -77,19 +77,19 @@ def migrations(database: str) -> list[tuple[int, str, str]]:
 
 def jobs_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
     """Return the statement that finds the jobs matching a filter."""
-    return " ".join((sql["found_jobs"], *_clauses(sql, wanted), sql["found_in_order"]))
+    return " ".join((sql["list_jobs"], *_clauses(sql, wanted), sql["jobs_in_order"]))
 
 
 def count_statement(sql: Mapping[str, str], wanted: JobFilter) -> str:
     """Return the statement that counts the jobs matching a filter."""
-    return " ".join((sql["counted_jobs"], *_clauses(sql, wanted)))
+    return " ".join((sql["count_jobs"], *_clauses(sql, wanted)))
 
 
 def _clauses(sql: Mapping[str, str], wanted: JobFilter) -> list[str]:
     names = [name for name, value in wanted._asdict().items() if name != "deleted" and value is not None]
     if not wanted.deleted:
         names.append("not_deleted")
-    return [sql[f"found_by_{name}"] for name in names]
+    return [sql[f"jobs_by_{name}"] for name in names]
 
 
 def runs_clauses(sql: Mapping[str, str], status: RunStatus | None, users: Sequence[str] | None) -> str:
@@ -105,7 +105,7 @@ def audit_statement(sql: Mapping[str, str], wanted: AuditFilter) -> str:
     return " ".join((sql["audits"], *(sql[f"audits_by_{name}"] for name in names), sql["audits_in_order"]))
 
 
-def place_values(before: RunCursor | None) -> dict[str, object]:
-    """Return the parameters of a page's start."""
+def cursor_values(before: RunCursor | None) -> dict[str, object]:
+    """Return the parameters of the statement that reads a page of runs."""
     created_at, key = (FOR_EVER, "") if before is None else before
     return {"made_at": created_at, "key": key}

@@ -12,16 +12,16 @@ from kron.stores.sqlite.store import SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
 
 FORMS = "use memory://, sqlite:///kron.db, sqlite:////var/lib/kron.db or postgresql://user@host/database"
-INSTALL = "PostgreSQL needs two packages more: pip install 'kron-scheduler[postgres]'"
+INSTALL = "PostgreSQL needs an extra: pip install 'kron-scheduler[postgres]'"
 POSTGRES = ("postgresql", "postgres")
 
 
 class WorkflowDatabase(WorkflowStore, IdempotencyLog, Protocol):
-    """What a database keeps for the run launcher."""
+    """The tables of the run launcher: workflow versions and recorded starts."""
 
 
 def open_workflows(url: str) -> WorkflowDatabase:
-    """Return what the database of a URL keeps of workflows; nothing is opened before its first use."""
+    """Return the workflow tables of a URL's database; it is opened at the first use."""
     scheme = _scheme_of(url)
     if scheme == "memory":
         return SqliteWorkflows(MEMORY)
@@ -35,7 +35,7 @@ def open_workflows(url: str) -> WorkflowDatabase:
 
 
 def open_store(url: str, *, lease_ms: int | None = None) -> Store:
-    """Return the store of a URL; nothing is opened before its first use. Its leases last so long."""
+    """Return the store of a URL, with this lease TTL; it is opened at the first use."""
     scheme = _scheme_of(url)
     if scheme == "memory":
         _check_memory(url)
@@ -50,15 +50,15 @@ def open_store(url: str, *, lease_ms: int | None = None) -> Store:
 
 
 def is_there(url: str) -> bool:
-    """Say whether a store can have anything in it: a file that does not exist cannot."""
+    """Return whether a store can hold anything: a missing file cannot."""
     return _scheme_of(url) != "sqlite" or Path(_path_of(url)).exists()
 
 
 def schema_of(url: str) -> Schema:
-    """Return the tables of the database of a URL."""
+    """Return the schema of a URL's database."""
     scheme = _scheme_of(url)
     if scheme == "memory":
-        raise InvalidOptionError(option="store", value="memory", reason="what is in memory has no migrations")
+        raise InvalidOptionError(option="store", value="memory", reason="a store in memory has no migrations")
     if scheme == "sqlite":
         return SqliteSchema(_path_of(url))
     try:
@@ -75,7 +75,7 @@ def store_kind_of(url: str) -> str:
 
 
 def _scheme_of(url: str) -> str:
-    """Return which kind of store a URL names; what is wrong is not repeated, for it may hold a password."""
+    """Return the scheme of a URL; an invalid URL is not quoted, as it may hold a password."""
     scheme, mark, _ = url.partition("://")
     if not mark:
         raise InvalidOptionError(option="store", value="...", reason=f"it is not a URL; {FORMS}")
@@ -90,7 +90,7 @@ def _check_memory(url: str) -> None:
 
 
 def _path_of(url: str) -> str:
-    """Return the file of a SQLite URL: three slashes begin a relative path, four an absolute one."""
+    """Return the file of a SQLite URL: a relative path follows three slashes, an absolute one four."""
     rest = url.partition("://")[2]
     path = unquote(rest.removeprefix("/"))
     if not rest.startswith("/"):

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: opened at the first use, looked at before each, replaced where they broke."""
+"""Connections to PostgreSQL: opened at the first use, checked before each use, replaced when broken."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,41 +9,41 @@ from psycopg_pool import AsyncConnectionPool
 
 from kron.stores.postgres.schema import CONNECT_S, Connection, PostgresSchema, address_of
 
-# Every statement is a number of look-ups by key, whatever the planner thinks of tables it does not know yet.
+# Every statement is a number of lookups by key, whatever the planner estimates for tables without statistics.
 SESSION = """
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_material = off;
 SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; SET plan_cache_mode = force_custom_plan;
 SET lock_timeout = '10s'; SET statement_timeout = '60s';
 SET idle_in_transaction_session_timeout = {frozen_ms}
 """
-# A worker that froze inside a transaction must not hold its locks against those who take over: at most as
-# long as its lease, and for so long. One that is merely slow gets the time it needs.
+# A worker that freezes inside a transaction must not block a takeover: its locks end with its lease, and at
+# most after this time. A worker that is merely slow is not affected.
 MAX_FROZEN_MS = 10_000
 
 Configure = Callable[[Connection], Awaitable[None]]
 
 
 class PostgresPool:
-    """The connections of one store; its tables are made or checked before the first is given out."""
+    """The connections of one store; its tables are created or checked before the first use."""
 
-    def __init__(self, url: str, *, least: int, most: int, configure: Configure | None = None) -> None:
+    def __init__(self, url: str, *, min_size: int, max_size: int, configure: Configure | None = None) -> None:
         self.address = address_of(url)
         self._schema = PostgresSchema(url)
-        self._bounds = least, most
+        self._sizes = min_size, max_size
         self._configure = configure
         self._opening = asyncio.Lock()
         self._pool: AsyncConnectionPool[Connection] | None = None
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """Lend a connection; what goes wrong with it is an error of the store."""
+        """Lend a connection; its errors become StoreError."""
         async with self.address.translated():
             pool = self._pool or await self._open()
             async with pool.connection() as connection:
                 yield connection
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
@@ -55,8 +55,8 @@ class PostgresPool:
                 pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
                     self.address.conninfo,
                     kwargs={"autocommit": True},
-                    min_size=self._bounds[0],
-                    max_size=self._bounds[1],
+                    min_size=self._sizes[0],
+                    max_size=self._sizes[1],
                     open=False,
                     configure=self._configure,
                     check=AsyncConnectionPool.check_connection,
@@ -69,7 +69,7 @@ class PostgresPool:
 
 
 def configuring(ttl_ms: int) -> Callable[[Connection], Awaitable[None]]:
-    """Return what prepares the sessions of a store whose leases last so long."""
+    """Return a function that configures the sessions of a store with this lease TTL."""
     text = SESSION.format(frozen_ms=max(1, min(ttl_ms, MAX_FROZEN_MS)))
 
     async def configure(connection: Connection) -> None:
@@ -79,7 +79,7 @@ def configuring(ttl_ms: int) -> Callable[[Connection], Awaitable[None]]:
 
 
 async def rows_of(connection: Connection, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return all rows a statement finds."""
+    """Return all rows of a statement."""
     return await (await connection.execute(statement.encode(), values)).fetchall()
 
 

@@ -1,4 +1,4 @@
-"""Leases: who looks after which shards, how the shards are shared, and who may write."""
+"""Leases: which worker owns which shards, how workers share them, and the fence of every write."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,19 +9,19 @@ from kron.core.shard import SHARDS, shard_of
 from kron.ports import Ownership
 from kron.stores.postgres.connection import count_of, rows_of
 from kron.stores.postgres.schema import Connection
-from kron.stores.postgres.watch import LEASES, tell
+from kron.stores.postgres.watch import LEASES, notify
 from kron.stores.postgres.write import numbers
 from kron.stores.statement import statements
 
 SQL = statements("postgres")
-# How long a lease lasts unless it is renewed, and how much longer a take-over waits: clocks differ in speed.
+# A lease expires after this unless renewed; a takeover waits for the margin too, as clocks differ in speed.
 TTL_MS, MARGIN_MS = 30_000, 2_000
-# The margin is at most this part of a short lease.
+# The margin of a short lease is at most this fraction of it.
 MARGIN_PART = 5
 
 
 class PostgresLease:
-    """The leases of one store's shards; every call is part of the transaction of its connection."""
+    """The leases of one store's shards; every call runs in the transaction of its connection."""
 
     def __init__(self, store: str, *, ttl_ms: int, margin_ms: int) -> None:
         self._store = store
@@ -31,10 +31,10 @@ class PostgresLease:
     async def renew(
         self, connection: Connection, ownership: Ownership, now: int | None, balance: bool
     ) -> Ownership:
-        """Return what is owned from now on: what is kept, less what others are due, and what is free."""
+        """Return the new lease: the shards kept, less the share of other workers, plus free ones."""
         values = {**_lease_values(ownership), "ttl": self.ttl_ms, "margin": self._margin_ms}
         await connection.execute(SQL["lock_namespace"], values)
-        ((values["now"],),) = await rows_of(connection, SQL["moment"], {"now": now})
+        ((values["now"],),) = await rows_of(connection, SQL["database_now"], {"now": now})
         share = await self._share(connection, values) if balance else SHARDS
         owned: dict[int, int] = {}
         if ownership.shards:
@@ -42,43 +42,43 @@ class PostgresLease:
         else:
             await connection.execute(SQL["make_leases"], {**values, "shards": SHARDS})
         if len(owned) > share:
-            spare = [shard for shard in owned if shard not in ownership.busy]
-            given = {shard: owned.pop(shard) for shard in spare[share - len(owned) :]}
-            await connection.execute(SQL["free_leases"], _lease_values(ownership._replace(shards=given)))
-            if given:
-                await tell(connection, ownership.namespace, LEASES)
+            idle = [shard for shard in owned if shard not in ownership.busy]
+            released = {shard: owned.pop(shard) for shard in idle[share - len(owned) :]}
+            await connection.execute(SQL["free_leases"], _lease_values(ownership._replace(shards=released)))
+            if released:
+                await notify(connection, ownership.namespace, LEASES)
         elif len(owned) < share:
             taken = await rows_of(connection, SQL["take_leases"], {**values, "limit": share - len(owned)})
             owned.update(taken)
         return ownership._replace(shards=owned, ttl_ms=self.ttl_ms, busy=frozenset())
 
     async def has_free(self, connection: Connection, ownership: Ownership, now: int | None) -> bool:
-        """Say whether there is anything to take over; whoever waits for its turn asks this every tick."""
+        """Return whether any shard is free; a standby worker polls this."""
         values = {**_lease_values(ownership), "margin": self._margin_ms, "now": now, "all": SHARDS}
         ((is_free,),) = await rows_of(connection, SQL["has_free"], values)
         return bool(is_free)
 
     async def _share(self, connection: Connection, values: dict[str, Any]) -> int:
-        """Return how many shards are one worker's; all shares together are all shards."""
+        """Return how many shards this worker may own; the shares of all workers cover all shards."""
         ((is_new,),) = await rows_of(connection, SQL["note_worker"], values)
         dead = await count_of(connection, SQL["drop_dead_workers"], values)
         if is_new or dead:
-            # The others have a share to give, or to take.
-            await tell(connection, values["namespace"], LEASES)
-        ((place, total),) = await rows_of(connection, SQL["place"], values)
-        return int(SHARDS // total + (place <= SHARDS % total))
+            # The other workers' shares change.
+            await notify(connection, values["namespace"], LEASES)
+        ((rank, total),) = await rows_of(connection, SQL["worker_rank"], values)
+        return int(SHARDS // total + (rank <= SHARDS % total))
 
     async def release(self, connection: Connection, ownership: Ownership) -> bool:
-        """Free all that is owned; whoever comes next need not wait."""
+        """Free all owned shards, so that another worker need not wait."""
         values = _lease_values(ownership)
         await connection.execute(SQL["lock_namespace"], values)
         await connection.execute(SQL["free_leases"], values)
         await connection.execute(SQL["drop_worker"], values)
-        await tell(connection, ownership.namespace, LEASES)
+        await notify(connection, ownership.namespace, LEASES)
         return True
 
     async def fence(self, connection: Connection, ownership: Ownership, changes: Sequence[Change]) -> None:
-        """Refuse to write for shards that are not owned; a take-over waits for this transaction."""
+        """Raise OwnedError unless all touched shards are owned; a takeover waits for this transaction."""
         touched = sorted({shard_of(change.job.identity) for change in changes})
         tokens = [ownership.shards.get(shard, -1) for shard in touched]
         mine = ownership._replace(shards=dict(zip(touched, tokens, strict=True)))

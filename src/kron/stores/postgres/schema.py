@@ -1,4 +1,4 @@
-"""Where a PostgreSQL database is, and the steps its tables have gone through."""
+"""The address of a PostgreSQL database, and the migrations of its tables."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ Connection = AsyncConnection[tuple[Any, ...]]
 
 # How long a call waits for a connection before it fails.
 CONNECT_S = 5
-# A dead network is noticed within seconds, not after the hours an operating system would wait.
+# A dead network is noticed within seconds instead of the operating system's hours.
 CONNECTION: dict[str, str | int] = {
     "application_name": "kron",
     "connect_timeout": CONNECT_S,
@@ -38,7 +38,7 @@ _LOCK_LIST, _UNLOCK_LIST = (f"SELECT pg_advisory_{verb}(1802661742, 0)" for verb
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a database is, and how to speak of it: without its password."""
+    """The address of a database, and its name without the password."""
 
     name: str
     conninfo: str = field(repr=False)
@@ -46,24 +46,24 @@ class Address:
 
     @asynccontextmanager
     async def translated(self) -> AsyncIterator[None]:
-        """Turn whatever the database or the way to it does wrong into a StoreError without secrets."""
+        """Turn errors of the database and of the network into a StoreError without secrets."""
         try:
             yield
         except (Error, UnicodeEncodeError) as cause:
-            said = " ".join(str(cause).split()) or type(cause).__name__
-            if self.password and self.password in said:
-                said = said.replace(self.password, HIDDEN)
-                raise StoreError(f"The store cannot be used: {said}", cause=said) from None
-            raise StoreError(f"The store cannot be used: {said}", cause=said) from cause
+            text = " ".join(str(cause).split()) or type(cause).__name__
+            if self.password and self.password in text:
+                text = text.replace(self.password, HIDDEN)
+                raise StoreError(f"The store cannot be used: {text}", cause=text) from None
+            raise StoreError(f"The store cannot be used: {text}", cause=text) from cause
 
 
 def address_of(url: str) -> Address:
-    """Return the address a URL means; a wrong one is not repeated, for it may hold a password."""
+    """Return the address of a URL; an invalid one is not quoted, as it may hold a password."""
     try:
         given = conninfo_to_dict(url)
         conninfo = make_conninfo(url, **{name: CONNECTION[name] for name in CONNECTION.keys() - given.keys()})
     except ProgrammingError:
-        reason = "write postgresql://user@host:port/database, with special signs as %XX"
+        reason = "write postgresql://user@host:port/database, with special characters as %XX"
         raise InvalidOptionError(option="store", value="postgresql://...", reason=reason) from None
     return Address(f'the database "{given.get("dbname", "")}"', conninfo, str(given.get("password") or ""))
 
@@ -76,17 +76,17 @@ class PostgresSchema:
         self.steps = steps_of("postgres") if steps is None else steps
 
     async def applied(self) -> list[Applied]:
-        """Return the steps the database has gone through; none if it is new."""
+        """Return the applied migrations; none if the database is new."""
         async with self._connected() as connection:
             return await _read_applied(connection)
 
     async def forward(self) -> list[Migration]:
-        """Apply what is missing, all or nothing, one process at a time; return what was applied."""
+        """Apply the missing migrations, all or nothing, one process at a time; return them."""
         async with self._connected() as connection:
             return await self._forward(connection, ahead=0)
 
     async def prepare(self) -> None:
-        """Make the tables of a new database; one that others use is not changed without being asked."""
+        """Create the tables of a new database; an existing one is migrated by `kron migrate` only."""
         async with self._connected() as connection:
             applied = await _read_applied(connection)
             missing = pending(self.steps, applied, ahead=MAX_AHEAD)
@@ -101,7 +101,7 @@ class PostgresSchema:
                 )
 
     async def _forward(self, connection: Connection, *, ahead: int) -> list[Migration]:
-        # Locked before the transaction begins, which would go on believing that there is no such table yet.
+        # Locked before the transaction starts: its snapshot would not show a table created while it waited.
         await connection.execute(_LOCK_LIST.encode())
         async with connection.transaction():
             missing = pending(self.steps, await _read_applied(connection), ahead=ahead)

@@ -26,7 +26,7 @@ from kron.stores.column import COLUMNS, GROUPS
 from kron.stores.postgres.connection import PostgresPool, configuring, count_of, rows_of
 from kron.stores.postgres.lease import MARGIN_MS, MARGIN_PART, TTL_MS, PostgresLease
 from kron.stores.postgres.schema import Connection
-from kron.stores.postgres.watch import JOBS, PostgresWatch, tell
+from kron.stores.postgres.watch import JOBS, PostgresWatch, notify
 from kron.stores.postgres.write import (
     accepted,
     arrays,
@@ -42,8 +42,8 @@ from kron.stores.statement import (
     FOR_EVER,
     audit_statement,
     count_statement,
+    cursor_values,
     jobs_statement,
-    place_values,
     runs_clauses,
     statements,
 )
@@ -51,38 +51,38 @@ from kron.stores.statement import (
 SQL = statements("postgres")
 T = TypeVar("T")
 MAX_CONNECTIONS = 8
-# How often a transaction that lost against another one is begun again.
+# Attempts of a transaction that lost against another one.
 MAX_TRIES = 5
 NOTHING: frozenset[str] = frozenset()
 CLEAN = WriteResult(NOTHING, NOTHING)
 
-# Where there is little, it is quicker to look at all of it than to follow an index.
-BY_LOOKING = "SET LOCAL enable_seqscan = on"
-# Only what is old is not found by key.
+# A small table is scanned faster than read through an index.
+BY_SCAN = "SET LOCAL enable_seqscan = on"
+# Old records are the only ones not found by key.
 BY_AGE = "SET LOCAL enable_bitmapscan = on"
-# The pool warns of each failed attempt to connect; the engine says so itself, once.
+# The pool warns of each failed attempt to connect; the engine logs the outage once.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
-# The name of a job that has something to do, and when; a row may say more.
+# The name of a due job, and when it is due.
 Due = tuple[Any, ...]
 
 
 class PostgresStore:
-    """A store in a PostgreSQL database, 14 or later. Leases last by its clock, unless tests set one."""
+    """A store in a PostgreSQL database, 14 or later. Leases expire by its clock, unless tests pass `now`."""
 
     def __init__(self, url: str, *, ttl_ms: int = TTL_MS, margin_ms: int | None = None) -> None:
-        self._pool = PostgresPool(url, least=1, most=MAX_CONNECTIONS, configure=configuring(ttl_ms))
+        self._pool = PostgresPool(url, min_size=1, max_size=MAX_CONNECTIONS, configure=configuring(ttl_ms))
         self._address = self._pool.address
         margin_ms = min(MARGIN_MS, ttl_ms // MARGIN_PART) if margin_ms is None else margin_ms
         self._lease = PostgresLease(self._address.name, ttl_ms=ttl_ms, margin_ms=margin_ms)
 
-    # --- ownership -------------------------------------------------------------------------------
+    # --- leases ----------------------------------------------------------------------------------
 
     async def acquire(
         self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Become the one who looks after what is free of a namespace, or raise OwnedError if nothing is.
+        """Lease the free shards of a namespace, or raise OwnedError if there are none.
 
-        Who wants to share is counted from now on, so that the others make room at their next renewal.
+        With `balance`, this worker counts from now on: the others release its share at their next renewal.
         """
         wanted = Ownership(namespace, owner, {}, self._lease.ttl_ms)
         ownership = wanted
@@ -97,14 +97,14 @@ class PostgresStore:
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Return what is still owned, and what has become free meanwhile, for a new while."""
+        """Extend a lease; return the shards still owned and those newly acquired."""
         return await self._write(self._lease.renew, ownership, now, balance)
 
     async def release(self, ownership: Ownership) -> None:
-        """Let another owner take over at once."""
+        """End a lease at once, so that another worker can take over."""
         await self._write(self._lease.release, ownership)
 
-    # --- a wake ----------------------------------------------------------------------------------
+    # --- the loop --------------------------------------------------------------------------------
 
     async def load(
         self,
@@ -115,19 +115,19 @@ class PostgresStore:
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
     ) -> LoadResult:
-        """Return the jobs with something to do up to an instant, oldest first, and those named."""
+        """Return the jobs due up to an instant, oldest first, and the `named` ones."""
         namespace, shards = ownership.namespace, ownership.shards
-        some = "" if len(shards) == SHARDS else SQL["of_shards"]
-        free = f"{some} {SQL['not_in_hand']}" if without else some
+        owned = "" if len(shards) == SHARDS else SQL["of_shards"]
+        unplanned = f"{owned} {SQL['without']}" if without else owned
         values = {"namespace": namespace, "until": until, "shards": numbers(shards)}
-        values["in_hand"] = texts([job.identity for job in without])
+        values["without"] = texts([job.identity for job in without])
         async with self._reading() as connection:
             jobs, runs = (
-                await self._due(connection, {**values, "limit": limit + 1}, free) if limit else ([], [])
+                await self._due(connection, {**values, "limit": limit + 1}, unplanned) if limit else ([], [])
             )
-            names, next_at = first_of([(job.identity, job.plan_at) for job in jobs], runs, limit)
+            names, next_at = oldest_of([(job.identity, job.plan_at) for job in jobs], runs, limit)
             if next_at is None:
-                statement = SQL["next_at_of_shards" if some else "next_at"]
+                statement = SQL["next_at_of_shards" if owned else "next_at"]
                 ((next_at,),) = await rows_of(connection, statement, values)
             names |= dict.fromkeys(name for name in named if shard_of(name) in shards)
             known = {job.identity: job for job in jobs if job.identity in names}
@@ -135,27 +135,27 @@ class PostgresStore:
         return LoadResult(cases, next_at)
 
     async def _due(
-        self, connection: Connection, values: dict[str, Any], some: str
+        self, connection: Connection, values: dict[str, Any], clauses: str
     ) -> tuple[list[JobRecord], list[Due]]:
-        """Return the jobs to plan, and of the runs that are due their jobs' names, oldest first."""
-        jobs = await rows_of(connection, f"{SQL['jobs']} {some} {SQL['due_jobs']}", values)
-        runs = await rows_of(connection, f"{SQL['runs_with_due_at']} {some} {SQL['due_runs']}", values)
+        """Return the jobs to plan, and the names of the jobs with due runs, oldest first."""
+        jobs = await rows_of(connection, f"{SQL['jobs']} {clauses} {SQL['due_jobs']}", values)
+        runs = await rows_of(connection, f"{SQL['runs_with_due_at']} {clauses} {SQL['due_runs']}", values)
         return list(map(job_of, jobs)), runs
 
     async def _cases(
         self, connection: Connection, namespace: str, names: list[str] | None, known: dict[str, JobRecord]
     ) -> list[JobState]:
-        """Return jobs with their open runs and the earlier definitions these still follow.
+        """Return jobs with their open runs and the earlier definitions that these still follow.
 
-        The jobs are read first: an edit that comes in between has a new revision, and is noticed by it.
+        The jobs are read first: an edit in between has a new revision, and the store refuses a stale change.
         """
-        some = "" if names is None else SQL["named"]
+        named = "" if names is None else SQL["named"]
         values = {"namespace": namespace, "names": texts([name for name in names or () if name not in known])}
         if names is None or len(known) < len(names):
-            rows = await rows_of(connection, f"{SQL['jobs']} {some} {SQL['by_name']}", values)
+            rows = await rows_of(connection, f"{SQL['jobs']} {named} {SQL['by_name']}", values)
             known |= {job.identity: job for job in map(job_of, rows)}
         values["names"] = texts(names or [])
-        statement = f"{SQL['runs']} {SQL['open_runs']} {some} {SQL['by_time']}"
+        statement = f"{SQL['runs']} {SQL['open_runs']} {named} {SQL['by_time']}"
         runs, faults = runs_of(await rows_of(connection, statement, values))
         earlier = await self._earlier(connection, namespace, known, runs)
         order = known if names is None else [name for name in names if name in known]
@@ -176,52 +176,52 @@ class PostgresStore:
             for name, theirs in runs.items()
             if name in jobs and any(run.epoch < jobs[name].epoch for run in theirs)
         ]
-        found: dict[str, dict[int, str]] = {}
+        definitions: dict[str, dict[int, str]] = {}
         if names:
             values = {"namespace": namespace, "names": texts(names)}
             for name, epoch, _, definition in await rows_of(connection, SQL["epochs"], values):
-                found.setdefault(name, {})[epoch] = definition
-        return found
+                definitions.setdefault(name, {})[epoch] = definition
+        return definitions
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
-        """Return every execution that may be under way."""
+        """Return every run that may be executing."""
         values = {"namespace": ownership.namespace, "shards": numbers(ownership.shards)}
-        some = "" if len(ownership.shards) == SHARDS else SQL["of_shards"]
-        statement = f"{SQL['runs']} {SQL['open_runs']} {some} {SQL['by_time']}"
+        owned = "" if len(ownership.shards) == SHARDS else SQL["of_shards"]
+        statement = f"{SQL['runs']} {SQL['open_runs']} {owned} {SQL['by_time']}"
         async with self._reading() as connection:
             rows = await rows_of(connection, statement, values)
         runs, _ = runs_of(rows)
         return [run for theirs in runs.values() for run in theirs if run.in_flight]
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
-        """Write changes in one transaction that is fenced by ownership and by each job's revision."""
+        """Commit changes in one transaction, fenced by the lease's tokens and by each job's revision."""
         if await self._write(self._settle_all, ownership, changes, now):
             return CLEAN
         for _ in range(MAX_TRIES):
             settled = await self._write(self._settle_rest, ownership, changes, now)
             if settled is not None:
                 return settled
-        raise StoreError("The store cannot be used: others keep writing the same periods")
+        raise StoreError("The store cannot be used: other workers keep writing the same periods")
 
     async def _settle_all(
         self, connection: Connection, ownership: Ownership, changes: Sequence[Change], now: int
     ) -> bool | None:
         await self._lease.fence(connection, ownership, changes)
         if not changes:
-            await connection.execute(SQL["note_high"], {"namespace": ownership.namespace, "now": now})
+            await connection.execute(SQL["record_high"], {"namespace": ownership.namespace, "now": now})
         return await write_changes(connection, ownership.namespace, changes, now) or None
 
     async def _settle_rest(
         self, connection: Connection, ownership: Ownership, changes: Sequence[Change], now: int
     ) -> WriteResult | None:
-        """Write what nobody else was quicker with."""
+        """Write the changes that are not stale."""
         await self._lease.fence(connection, ownership, changes)
         settled = await refused(connection, ownership.namespace, changes)
         rest = accepted(changes, settled)
         written = not rest or await write_changes(connection, ownership.namespace, rest, now)
         return settled if written else None
 
-    # --- writing ---------------------------------------------------------------------------------
+    # --- registration ----------------------------------------------------------------------------
 
     async def put(
         self,
@@ -233,16 +233,16 @@ class PostgresStore:
         audit: Sequence[AuditRecord] = (),
         now: int,
     ) -> WriteResult:
-        """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it."""
-        gone = frozenset(forgotten)
+        """Remove, create and change jobs and write their audit in one transaction: all of it or nothing."""
+        removed = frozenset(forgotten)
         for _ in range(MAX_TRIES):
             if await self._write(self._put, namespace, created, changed, forgotten, audit, now):
                 return CLEAN
-            names = [job.identity for job in created if job.identity not in gone]
+            names = [job.identity for job in created if job.identity not in removed]
             settled = await self._write(refused, namespace, changed, names)
             if settled.stale_jobs or settled.existing_runs:
                 return settled
-        raise StoreError("The store cannot be used: others keep writing the same jobs")
+        raise StoreError("The store cannot be used: other callers keep writing the same jobs")
 
     async def _put(
         self,
@@ -255,7 +255,7 @@ class PostgresStore:
         now: int,
     ) -> bool | None:
         common = {"namespace": namespace, "now": now}
-        await connection.execute(SQL["note_high"], common)
+        await connection.execute(SQL["record_high"], common)
         await self._forget(connection, namespace, forgotten)
         for edited in chunks(changed):
             jobs = [change.job for change in edited]
@@ -270,38 +270,38 @@ class PostgresStore:
             values = {**common, **arrays(AuditRecord._fields, some, GROUPS["audit"])}
             await connection.execute(SQL["insert_audit"], values)
         if created or any(change.scope is not WriteScope.END for change in changed):
-            await tell(connection, namespace, JOBS)
+            await notify(connection, namespace, JOBS)
         return await write_changes(connection, namespace, changed, now) or None
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
-        """Remove jobs and everything remembered of them."""
+        """Remove jobs with their whole history."""
         await self._write(self._forget, namespace, identities)
 
     async def _forget(self, connection: Connection, namespace: str, identities: Sequence[str]) -> bool:
-        # The jobs first: whoever is just writing one is waited for, and nobody begins to.
+        # The jobs first: this waits for a running write, and blocks later ones.
         for names in chunks(sorted(identities)):
             values = {"namespace": namespace, "names": texts(names)}
-            for what in ("jobs", "attempts", "runs", "ranges", "epochs"):
-                await connection.execute(SQL[f"forget_{what}"], values)
+            for table in ("jobs", "attempts", "runs", "ranges", "epochs"):
+                await connection.execute(SQL[f"forget_{table}"], values)
         return True
 
-    # --- reading ---------------------------------------------------------------------------------
+    # --- lookups ---------------------------------------------------------------------------------
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
-        """Return jobs with their open runs: those named, or all."""
+        """Return jobs with their open runs: the given ones, or all."""
         names = None if identities is None else list(dict.fromkeys(identities))
         async with self._reading() as connection:
             return await self._cases(connection, namespace, names, {})
 
     async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
-        """Return the earlier definitions of a job and when each began to hold, oldest first."""
+        """Return a job's earlier definitions, oldest first."""
         values = {"namespace": namespace, "names": texts([identity])}
         async with self._reading() as connection:
             rows = await rows_of(connection, SQL["epochs"], values)
         return [EpochRecord(*row) for row in rows]
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
-        """Return the earlier attempts of a run that was started again, oldest first."""
+        """Return the earlier attempts of a retried run, oldest first."""
         async with self._reading() as connection:
             rows = await rows_of(connection, SQL["attempts"], {"namespace": namespace, "key": key})
         return readable(rows, attempt_of)
@@ -311,7 +311,7 @@ class PostgresStore:
     async def find_jobs(
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
     ) -> list[FoundJob]:
-        """Return jobs in the order of their names, those with a later name than `after`."""
+        """Return jobs with a name later than `after`, sorted by name."""
         values = {**wanted._asdict(), "namespace": namespace, "after": after, "limit": limit}
         values |= {"names": texts(wanted.names or ()), "users": texts(wanted.users or ())}
         async with self._reading() as connection:
@@ -319,7 +319,7 @@ class PostgresStore:
         return [FoundJob(job_of(job), changed_at) for *job, changed_at in rows]
 
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
-        """Return how many jobs there are."""
+        """Return how many jobs match."""
         values = {**wanted._asdict(), "namespace": namespace}
         values |= {"names": texts(wanted.names or ()), "users": texts(wanted.users or ())}
         async with self._reading() as connection:
@@ -327,21 +327,21 @@ class PostgresStore:
         return int(count)
 
     async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
-        """Return how many runs are open; no more than so many are looked at."""
+        """Count the open runs by state, reading at most `limit` of them."""
         values = {"namespace": namespace, "now": now, "limit": limit}
         async with self._reading() as connection:
-            return OpenRuns(**dict(await rows_of(connection, SQL["counted_runs"], values)))
+            return OpenRuns(**dict(await rows_of(connection, SQL["count_open_runs"], values)))
 
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:
-        """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
+        """Return a job's runs with a nominal time earlier than `before`, newest first."""
         before = FOR_EVER if before is None else before
         values = {"namespace": namespace, "name": identity, "before": before}
         return await self._history(SQL["run_history"], values, limit)
 
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
-        """Return the runs with these keys, open or over."""
+        """Return runs by idempotency key, open or closed."""
         values = {"namespace": namespace, "names": texts(list(keys))}
         async with self._reading() as connection:
             return readable(await rows_of(connection, f"{SQL['runs']} {SQL['with_keys']}", values), run_of)
@@ -355,32 +355,32 @@ class PostgresStore:
         before: RunCursor | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
-        """Return the runs of all jobs, those whose records were made last first."""
-        values = {**place_values(before), "namespace": namespace, "status": status}
+        """Return the runs of all jobs, latest record first."""
+        values = {**cursor_values(before), "namespace": namespace, "status": status}
         values["users"] = texts(users or ())
-        return await self._history(runs_clauses(SQL, status, users), values, limit, first=BY_LOOKING)
+        return await self._history(runs_clauses(SQL, status, users), values, limit, first=BY_SCAN)
 
     async def _history(
         self, clauses: str, values: dict[str, Any], limit: int, first: str = ""
     ) -> list[RunRecord]:
-        async def ask(most: int) -> list[tuple[Any, ...]]:
+        async def query(count: int) -> list[tuple[Any, ...]]:
             async with self._reading() as connection, connection.transaction():
                 if first:
                     await connection.execute(first.encode())
-                return await rows_of(connection, f"{SQL['runs']} {clauses}", {**values, "limit": most})
+                return await rows_of(connection, f"{SQL['runs']} {clauses}", {**values, "limit": count})
 
-        return await readable_runs(ask, limit)
+        return await readable_runs(query, limit)
 
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int
     ) -> dict[str, list[RunRecord]]:
-        """Return the newest runs of each of some jobs."""
+        """Return the newest `limit` runs of each given job."""
         values = {"namespace": namespace, "names": texts(list(dict.fromkeys(identities))), "limit": limit}
         async with self._reading() as connection:
             return runs_of(await rows_of(connection, SQL["newest_runs"], values))[0]
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
-        """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
+        """Return a job's aggregated periods, newest first; with `at`, those that cover a nominal time."""
         at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)
         values = {"namespace": namespace, "name": identity, "at": at, "since": since}
         async with self._reading() as connection:
@@ -389,7 +389,7 @@ class PostgresStore:
     async def audits(
         self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
     ) -> list[Audited]:
-        """Return changes that somebody made, the latest first."""
+        """Return audit entries, latest first."""
         values = {**wanted._asdict(), "namespace": namespace, "users": texts(wanted.users or ())}
         values |= {"before": FOR_EVER if before is None else before, "limit": limit}
         async with self._reading() as connection:
@@ -399,38 +399,38 @@ class PostgresStore:
     # --- retention -------------------------------------------------------------------------------
 
     async def prune(self, namespace: str, *, before: int, limit: int) -> int:
-        """Remove old history, at most so many records; return how many were removed."""
+        """Remove history older than an instant, at most `limit` records; return how many were removed."""
         return await self._write(self._prune, namespace, before, limit)
 
     async def _prune(self, connection: Connection, namespace: str, before: int, limit: int) -> int:
         values = {"namespace": namespace, "before": before}
         await connection.execute(BY_AGE)
         removed = 0
-        for what in ("prune_runs", "prune_ranges", "prune_epochs"):
+        for statement in ("prune_runs", "prune_ranges", "prune_epochs"):
             if removed < limit:
-                ((more,),) = await rows_of(connection, SQL[what], {**values, "limit": limit - removed})
+                ((more,),) = await rows_of(connection, SQL[statement], {**values, "limit": limit - removed})
                 removed += more
         return removed
 
     # --- connections -----------------------------------------------------------------------------
 
     def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
-        """Watch what others write; `call` is called when they do."""
-        return PostgresWatch(self._address, namespace, call, self._tell)
+        """Watch for writes of other workers; `call` is invoked at each notification."""
+        return PostgresWatch(self._address, namespace, call, self._notify)
 
-    async def _tell(self, namespace: str, what: str) -> None:
+    async def _notify(self, namespace: str, message: str) -> None:
         async with self._reading() as connection:
-            await tell(connection, namespace, what)
+            await notify(connection, namespace, message)
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._pool.close()
 
     def _reading(self) -> AbstractAsyncContextManager[Connection]:
         return self._pool.connection()
 
     async def _write(self, work: Callable[..., Awaitable[T]], *arguments: object) -> T:
-        """Do work in one transaction, rolled back if it comes to None; after a deadlock begin again."""
+        """Run work in one transaction, rolled back if it returns None and retried after a deadlock."""
         for tries_left in reversed(range(MAX_TRIES)):
             try:
                 async with self._reading() as connection, connection.transaction() as transaction:
@@ -438,20 +438,20 @@ class PostgresStore:
                     if answer is None:
                         raise Rollback(transaction)
             except Rollback as cause:
-                # It comes through when the connection was cut meanwhile; nothing is written then either.
+                # Raised when the connection was cut in between; nothing is written then either.
                 raise StoreError("The store cannot be used: the connection was lost") from cause
             except StoreError as error:
                 if not tries_left or not isinstance(error.__cause__, DeadlockDetected | SerializationFailure):
                     raise
             else:
                 return answer
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
 
-def first_of(jobs: Sequence[Due], runs: Sequence[Due], limit: int) -> tuple[dict[str, None], int | None]:
-    """Return the names of so many jobs, oldest first, and when the first of those left over is due.
+def oldest_of(jobs: Sequence[Due], runs: Sequence[Due], limit: int) -> tuple[dict[str, None], int | None]:
+    """Return the names of `limit` jobs, oldest first, and when the first of the others is due.
 
-    Each list is the oldest of its kind and may have been cut behind its last entry.
+    Each list is sorted by time and may be truncated after its last entry.
     """
     names: dict[str, None] = {}
     for name, at in sorted([*jobs, *runs], key=lambda due: due[1]):

@@ -1,4 +1,4 @@
-"""Listening to a PostgreSQL database: whoever changes jobs or leases says so when it commits."""
+"""Listens to a PostgreSQL database: a transaction that changes jobs or leases notifies when it commits."""
 
 import asyncio
 import logging
@@ -16,26 +16,26 @@ from kron.stores.statement import statements
 
 SQL = statements("postgres")
 _log = logging.getLogger("kron.stores")
-# How long a listener waits before it connects again: at first, and at most.
+# Backoff before a listener reconnects: the first delay and the longest.
 BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
 JOBS, LEASES = "jobs", "leases"
 
 
-def message_of(namespace: str, what: str) -> str:
-    """Return what is said of a namespace; names of any length come to short messages."""
-    return f"{sha256(namespace.encode()).hexdigest()[:16]} {what}"
+def payload_of(namespace: str, message: str) -> str:
+    """Return the payload of a notification; namespaces are hashed, as payloads have a maximum length."""
+    return f"{sha256(namespace.encode()).hexdigest()[:16]} {message}"
 
 
-async def tell(connection: Connection, namespace: str, what: str) -> None:
-    """Say that something changed, once per transaction, when it is committed."""
-    await connection.execute(SQL["tell"].encode(), {"message": message_of(namespace, what)})
+async def notify(connection: Connection, namespace: str, message: str) -> None:
+    """Notify the listeners of a namespace, once per transaction, at its commit."""
+    await connection.execute(SQL["notify"].encode(), {"message": payload_of(namespace, message)})
 
 
 class PostgresWatch:
-    """Listens on a connection of its own, and connects again when that is cut.
+    """Listens on a separate connection, and reconnects when that is cut.
 
-    It trusts a connection when it has heard a greeting that came by another one: some poolers let nobody
-    listen, without a word. Until then every look says that jobs may have changed.
+    It trusts a connection after receiving a greeting sent over another one: some poolers drop LISTEN without
+    an error. Until then every `look` reports that jobs may have changed.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class PostgresWatch:
         self._listener: asyncio.Task[None] | None = None
         self._backoff_s = BACKOFF_S
         self._news = News()
-        self.hears = False
+        self.is_listening = False
 
     async def look(self) -> News:
-        """Return what may have changed since the last look."""
+        """Return what may have changed since the last call."""
         if self._listener is None:
             self._listener = asyncio.create_task(self._listen(), name="kron listener")
         news, self._news = self._news, News()
-        return news if self.hears else news._replace(jobs=True)
+        return news if self.is_listening else news._replace(jobs=True)
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.cancel()
@@ -70,34 +70,34 @@ class PostgresWatch:
                 await listener
 
     async def _listen(self) -> None:
-        """Listen for good; a connection that fails is followed by another one, later each time."""
+        """Listen until cancelled; after a failure reconnect with backoff."""
         while True:
             try:
                 async with self._address.translated():
-                    await self._hear()
+                    await self._receive()
             except StoreError as error:
                 _log.debug("listening failed: %s", error)
             finally:
-                self.hears = False
+                self.is_listening = False
             await asyncio.sleep(self._backoff_s)
             self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S)
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         greeting = f"hello {uuid4()}"
         async with await AsyncConnection.connect(self._address.conninfo, autocommit=True) as connection:
             await connection.execute(SQL["listen"].encode())
             await self._greet(self._namespace, greeting)
-            async for notice in connection.notifies():
-                self._take(notice.payload, greeting)
+            async for notification in connection.notifies():
+                self._handle(notification.payload, greeting)
 
-    def _take(self, message: str, greeting: str) -> None:
-        if message == message_of(self._namespace, greeting):
-            # Whatever was said before it listened is looked for once.
-            self.hears, self._backoff_s = True, BACKOFF_S
+    def _handle(self, payload: str, greeting: str) -> None:
+        if payload == payload_of(self._namespace, greeting):
+            # Notifications sent before this are lost, so everything may have changed.
+            self.is_listening, self._backoff_s = True, BACKOFF_S
             self._news = News(jobs=True, leases=True)
-        elif message == message_of(self._namespace, JOBS):
+        elif payload == payload_of(self._namespace, JOBS):
             self._news = self._news._replace(jobs=True)
-        elif message == message_of(self._namespace, LEASES):
+        elif payload == payload_of(self._namespace, LEASES):
             self._news = self._news._replace(leases=True)
         else:
             return

@@ -1,4 +1,4 @@
-"""Workflows and starts in the PostgreSQL database of the service, over connections of their own."""
+"""Workflows and recorded starts in the service's PostgreSQL database, over separate connections."""
 
 from kron.core.errors import StoreError
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
@@ -6,29 +6,29 @@ from kron.stores.postgres.connection import PostgresPool, count_of, rows_of
 from kron.stores.statement import statements
 
 SQL = statements("postgres", "workflow")
-# Versions never change, so that few are read: whoever starts them remembers them.
+# Few are needed: versions never change, and the launcher caches them.
 MAX_CONNECTIONS = 2
-# How often a start is begun again that others give up meanwhile.
+# Attempts to record a start that other callers keep abandoning.
 MAX_TRIES = 5
 
 
 class PostgresWorkflows:
-    """Versions of workflows, and a memory of starts."""
+    """Workflow versions and recorded starts."""
 
     def __init__(self, url: str) -> None:
-        pool = PostgresPool(url, least=0, most=MAX_CONNECTIONS)
+        pool = PostgresPool(url, min_size=0, max_size=MAX_CONNECTIONS)
         self._connection = pool.connection
         self.close = pool.close
 
     async def put(self, record: WorkflowRecord) -> WorkflowRecord:
-        """Keep a version unless there is one already; return what is kept."""
+        """Store a version unless it exists; return the stored one."""
         async with self._connection() as connection:
             await count_of(connection, SQL["insert_workflow"], record._asdict())
             (row,) = await rows_of(connection, SQL["workflow"], record._asdict())
         return WorkflowRecord._make(row)
 
     async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
-        """Return a version, or None where there is none."""
+        """Return a version, or None."""
         async with self._connection() as connection:
             values = {"workflow_id": workflow_id, "version": version}
             rows = await rows_of(connection, SQL["workflow"], values)
@@ -42,7 +42,7 @@ class PostgresWorkflows:
         return list(map(WorkflowVersion._make, rows))
 
     async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
-        """Note a start before it is made, or return what is on record of it."""
+        """Record a start before it is made, or return the earlier record."""
         values = _values_of(start)
         async with self._connection() as connection:
             await count_of(connection, SQL["forget_starts"], {"old": old})
@@ -51,11 +51,11 @@ class PostgresWorkflows:
                     return None
                 if rows := await rows_of(connection, SQL["known_start"], values):
                     return RecordedStart._make(rows[0])
-                # Whoever just gave the start up took its row away in between.
-        raise StoreError("The store cannot be used: others keep beginning the same start")
+                # Another caller abandoned the start and removed its row in between.
+        raise StoreError("The store cannot be used: other callers keep recording the same start")
 
     async def end(self, start: StartRequest, *, accepted: bool) -> None:
-        """Note that a start was accepted; one that was not is forgotten."""
+        """Mark a start as accepted, or remove its record."""
         async with self._connection() as connection:
             await count_of(connection, SQL["accept_start" if accepted else "drop_start"], _values_of(start))
 

@@ -1,4 +1,4 @@
-"""Changes into arrays, and into the tables of PostgreSQL, inside the transaction of a connection."""
+"""Writes changes as arrays into the tables of PostgreSQL, inside the caller's transaction."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from kron.stores.statement import filled, statements
 SQL = statements("postgres")
 Row = TypeVar("Row")
 
-# Rows of one statement; more of them are several statements of the same transaction.
+# Rows of one statement; more rows take several statements of the same transaction.
 CHUNK = 2_000
 UPDATE_JOBS = {
     scope: filled("postgres", SQL["update_jobs"], {"changed_job": columns})
@@ -25,9 +25,9 @@ UPDATE_JOBS = {
 
 
 async def write_changes(connection: Connection, namespace: str, changes: Sequence[Change], now: int) -> bool:
-    """Write all changes; say whether every job and every new run was as expected."""
+    """Write all changes; return whether each job had its revision and each inserted run was new."""
     common = {"namespace": namespace, "now": now}
-    # All who lock several jobs do it in the same order, so that none waits for the other.
+    # Every transaction locks jobs in the same order, which avoids deadlocks.
     changes = sorted(changes, key=lambda change: change.job.identity)
     if changes and all(change.cohort is changes[0].cohort is not None for change in changes):
         return await _start_together(connection, common, changes)
@@ -61,7 +61,7 @@ async def write_changes(connection: Connection, namespace: str, changes: Sequenc
 async def _start_together(
     connection: Connection, common: dict[str, object], changes: Sequence[Change]
 ) -> bool:
-    """Write the starts of one cohort; say whether all jobs were as expected and all runs new."""
+    """Write the starts of one cohort; return whether each job had its revision and each run was new."""
     cohort = changes[0].cohort
     assert cohort is not None
     runs = [change.starts[0] for change in changes]
@@ -94,20 +94,20 @@ async def _update_jobs(connection: Connection, common: dict[str, object], change
 async def refused(
     connection: Connection, namespace: str, changes: Sequence[Change], created: Iterable[str] = ()
 ) -> WriteResult:
-    """Return which jobs were changed by somebody else, and which new runs exist already."""
+    """Return which jobs have another revision, and which inserted runs exist already."""
     expected: dict[str, int | None] = {change.job.identity: change.revision for change in changes}
     expected |= dict.fromkeys(created)
     values = {"namespace": namespace, "names": texts(list(expected))}
-    found = dict(await rows_of(connection, SQL["revisions"], values))
-    changed = frozenset(name for name, revision in expected.items() if found.get(name) != revision)
+    revisions = dict(await rows_of(connection, SQL["revisions"], values))
+    stale = frozenset(name for name, revision in expected.items() if revisions.get(name) != revision)
     keys = [run.key for change in changes for run in change.inserts]
     values = {"namespace": namespace, "names": texts(keys)}
-    known = await rows_of(connection, SQL["known_keys"], values) if keys else []
-    return WriteResult(changed, frozenset(key for (key,) in known))
+    existing = await rows_of(connection, SQL["existing_keys"], values) if keys else []
+    return WriteResult(stale, frozenset(key for (key,) in existing))
 
 
 def accepted(changes: Iterable[Change], settled: WriteResult) -> list[Change]:
-    """Return the changes without those of changed jobs and without runs that exist already."""
+    """Return the changes without those of stale jobs and without runs that exist already."""
     return [
         replace(
             change,

@@ -1,4 +1,4 @@
-"""The file a SQLite store keeps, or the memory in its place, opened for one writer."""
+"""Opens the file of a SQLite store, or its memory, for one writer."""
 
 import sqlite3
 from collections.abc import Callable
@@ -9,17 +9,16 @@ from kron.core.errors import StoreError
 from kron.stores.migration import bring_up, make_private
 
 MEMORY = ":memory:"
-# How many steps of its machine SQLite may take over one question of somebody who only looks, which is about a
-# minute's work, and how often it is asked whether that is enough.
-MAX_STEPS, STEPS_PER_LOOK = 4_000_000_000, 100_000
-# How long a statement waits for another process that is writing before it fails.
+# The steps SQLite's virtual machine may take for one listing, about a minute's work, and between two checks.
+MAX_STEPS, STEPS_PER_CHECK = 4_000_000_000, 100_000
+# How long a statement waits for another process's write before it fails.
 BUSY_MS = 5_000
 
 T = TypeVar("T")
 
 
 def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
-    """Open a database file for one writer: WAL, every commit on disk before it counts, newest tables."""
+    """Open a database file for one writer: WAL, every commit synced to disk, migrations applied."""
     if path != MEMORY:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         make_private(path)
@@ -36,25 +35,25 @@ def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
     return connection
 
 
-class Patience:
-    """Gives up a question that takes too many steps; SQLite asks it every so often."""
+class StepBudget:
+    """Interrupts a query that takes too many steps; SQLite calls it as a progress handler."""
 
     def __init__(self, steps: int = MAX_STEPS) -> None:
-        self._most = steps // STEPS_PER_LOOK
-        self._looks = 0
+        self._max_checks = steps // STEPS_PER_CHECK
+        self._checks = 0
 
-    def renew(self) -> None:
-        """Begin anew, for another question."""
-        self._looks = 0
+    def reset(self) -> None:
+        """Start counting for another query."""
+        self._checks = 0
 
     def __call__(self) -> bool:
-        """Say whether it is enough."""
-        self._looks += 1
-        return self._looks > self._most
+        """Return whether the query is to be interrupted."""
+        self._checks += 1
+        return self._checks > self._max_checks
 
 
 def translated(work: Callable[..., T], arguments: tuple[object, ...]) -> T:
-    """Do work with a database; what it fails with becomes an error of the store's."""
+    """Run work with a database; its errors become StoreError."""
     try:
         return work(*arguments)
     except (sqlite3.Error, OSError) as cause:

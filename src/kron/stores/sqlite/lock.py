@@ -1,4 +1,4 @@
-"""The operating system's lock on a namespace, which the death of its process releases."""
+"""The operating system's lock on a namespace, released when its process dies."""
 
 import fcntl
 import os
@@ -9,46 +9,46 @@ from threading import Lock as Mutex
 
 from kron.core.errors import OwnedError
 
-# How much of a namespace's name a lock file shows; file names have an end.
+# The length of a namespace's name in the name of its lock file.
 MAX_LOCK_NAME = 60
 
 
 class Lock:
-    """The locks one store holds, each a file beside its database; in memory a note is enough."""
+    """The locks of one store: each is a file beside its database; in memory there are no files."""
 
     def __init__(self, path: str, *, in_memory: bool) -> None:
         self._path = path
         self._in_memory = in_memory
         self._handles: dict[str, int] = {}
-        self._turn = Mutex()
-        self._is_over = False
+        self._mutex = Mutex()
+        self._is_closed = False
 
-    def take(self, namespace: str) -> None:
+    def acquire(self, namespace: str) -> None:
         """Lock a namespace, or raise OwnedError if it is locked."""
-        with self._turn:
-            if namespace in self._handles or self._is_over:
+        with self._mutex:
+            if namespace in self._handles or self._is_closed:
                 raise OwnedError(namespace=namespace, owner=self._path)
             self._handles[namespace] = -1 if self._in_memory else self._locked_file(namespace)
 
-    def let_go(self, namespace: str) -> None:
-        """Let another one take a namespace."""
+    def release(self, namespace: str) -> None:
+        """Unlock a namespace."""
         handle = self._handles.pop(namespace, -1)
         if handle != -1:
             os.close(handle)
 
-    def let_go_all(self) -> None:
-        """Let go of every namespace."""
+    def release_all(self) -> None:
+        """Unlock every namespace."""
         for namespace in list(self._handles):
-            self.let_go(namespace)
+            self.release(namespace)
 
-    def end(self) -> None:
-        """Let go of every namespace and take none again, also not for work that has begun already."""
-        with self._turn:
-            self._is_over = True
-            self.let_go_all()
+    def close(self) -> None:
+        """Unlock every namespace and refuse later locks, also those of calls that are already running."""
+        with self._mutex:
+            self._is_closed = True
+            self.release_all()
 
     def _locked_file(self, namespace: str) -> int:
-        # The readable part is for people; namespaces that differ only in other signs have the rest.
+        # The name is for people; the digest separates namespaces that differ in other characters only.
         name = re.sub(r"[^A-Za-z0-9]+", "-", namespace)[:MAX_LOCK_NAME]
         digest = sha256(namespace.encode()).hexdigest()[:8]
         Path(self._path).parent.mkdir(parents=True, exist_ok=True)

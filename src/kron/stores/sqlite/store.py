@@ -1,4 +1,4 @@
-"""The SQLite store: one file, one writer, one owner per namespace. In memory it is the same, fileless."""
+"""The SQLite store: one file, one writer, one owner per namespace. In memory it works the same."""
 
 import asyncio
 import json
@@ -23,7 +23,15 @@ from kron.core.plan.step import Change, JobState
 from kron.core.shard import SHARDS
 from kron.ports import LoadResult, News, Ownership, Watch, WriteResult
 from kron.stores.row import attempt_of, job_of, range_of, readable, readable_runs, run_of, runs_of
-from kron.stores.sqlite.file import BUSY_MS, MAX_STEPS, MEMORY, STEPS_PER_LOOK, Patience, connect, translated
+from kron.stores.sqlite.file import (
+    BUSY_MS,
+    MAX_STEPS,
+    MEMORY,
+    STEPS_PER_CHECK,
+    StepBudget,
+    connect,
+    translated,
+)
 from kron.stores.sqlite.lock import Lock
 from kron.stores.sqlite.write import (
     CLEAN,
@@ -40,14 +48,14 @@ from kron.stores.statement import (
     FOR_EVER,
     audit_statement,
     count_statement,
+    cursor_values,
     jobs_statement,
-    place_values,
     runs_clauses,
     statements,
 )
 
 SQL = statements("sqlite")
-# So many changes take the database long enough for others to use the time.
+# From this number of rows on, a call in memory runs in the thread too, so that the event loop is not blocked.
 MANY = 500
 
 T = TypeVar("T")
@@ -60,61 +68,61 @@ class SqliteStore:
         self._path = path
         self._busy_ms = busy_ms
         self._thread = ThreadPoolExecutor(1, "kron-store")
-        # What the thread was last given to do; until it is done, all else comes after it.
+        # The last work submitted to the thread; until it is done, later calls queue behind it.
         self._latest: Future[Any] | None = None
         self._lock = Lock(path, in_memory=path == MEMORY)
         self._numbers: dict[str, int] = {}
         self._connection: sqlite3.Connection | None = None
         self._is_closed, self._puts = False, 0
-        # The same file once more, to read from.
-        self._beside: SqliteStore | None = None
-        # For those who only look: when a question is given up, and after how many steps.
-        self.patience: Patience | None = None
+        # The same file opened a second time, for listings.
+        self._replica: SqliteStore | None = None
+        # Limits the work of one listing.
+        self.budget: StepBudget | None = None
         self.max_steps = MAX_STEPS
 
-    # --- ownership -------------------------------------------------------------------------------
+    # --- leases ----------------------------------------------------------------------------------
 
     async def acquire(
         self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Become the one who looks after a namespace, or raise OwnedError; there is nothing to share."""
-        return await self._do(self._own, namespace, owner)
+        """Lease all shards of a namespace, or raise OwnedError; shards are not shared."""
+        return await self._do(self._acquire, namespace, owner)
 
-    def _own(self, namespace: str, owner: str) -> Ownership:
-        self._lock.take(namespace)
+    def _acquire(self, namespace: str, owner: str) -> Ownership:
+        self._lock.acquire(namespace)
         try:
             values = {"namespace": self._number_of(namespace), "owner": owner}
             with self._writing() as connection:
                 (token,) = connection.execute(SQL["take_over"], values).fetchone()
                 (high,) = connection.execute(SQL["high"], values).fetchone()
         except BaseException:
-            self._lock.let_go(namespace)
+            self._lock.release(namespace)
             raise
         return Ownership(namespace, owner, dict.fromkeys(range(SHARDS), token), high=high)
 
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Return the same: the operating system's lock lasts as long as the process."""
+        """Return the lease unchanged: the operating system's lock lasts as long as the process."""
         return ownership
 
     async def release(self, ownership: Ownership) -> None:
-        """Let another owner take over at once."""
+        """End a lease at once, so that another worker can take over."""
         await self._do(self._release, ownership)
 
     def _release(self, ownership: Ownership) -> None:
         values = {"namespace": self._number_of(ownership.namespace), "token": ownership.token}
         with self._writing() as connection:
-            is_mine = connection.execute(SQL["let_go"], values).rowcount == 1
+            is_mine = connection.execute(SQL["release"], values).rowcount == 1
         if is_mine:
-            self._lock.let_go(ownership.namespace)
+            self._lock.release(ownership.namespace)
 
     def abandon(self) -> None:
-        """Let go of the file and every lock at once, without writing, as the death of the process would."""
-        self._lock.end()
+        """Close the file and release every lock at once, without writing, as a killed process would."""
+        self._lock.close()
         self._is_closed = True
-        if self._beside is not None:
-            self._beside.abandon()
+        if self._replica is not None:
+            self._replica.abandon()
         if self._thread is None:
             self._close()
         else:
@@ -122,10 +130,10 @@ class SqliteStore:
             self._thread.shutdown(wait=False)
 
     def drop_locks(self) -> None:
-        """Let go of every lock without writing anything, as the death of the process would."""
-        self._lock.let_go_all()
+        """Release every lock without writing, as a killed process would."""
+        self._lock.release_all()
 
-    # --- a wake ----------------------------------------------------------------------------------
+    # --- the loop --------------------------------------------------------------------------------
 
     async def load(
         self,
@@ -136,7 +144,7 @@ class SqliteStore:
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
     ) -> LoadResult:
-        """Return the jobs with something to do up to an instant, oldest first, and those named."""
+        """Return the jobs due up to an instant, oldest first, and the `named` ones."""
         arguments = (ownership.namespace, until, limit, named, without)
         return await self._do(self._load, *arguments, many=limit >= MANY)
 
@@ -145,15 +153,15 @@ class SqliteStore:
     ) -> LoadResult:
         connection = self._open()
         number = self._number_of(namespace)
-        in_hand = json.dumps([job.number for job in without])
-        values = {"namespace": number, "until": until, "limit": limit, "without": in_hand}
-        jobs = {job.number: job for job in map(job_of, self._at_once("due_jobs", values))}
-        further = {job for (job,) in connection.execute(SQL["due_runs"], values)}
-        further |= {job for (job,) in connection.execute(SQL["odd"], values)}
-        further -= jobs.keys()
-        if further:
-            numbers = {"numbers": json.dumps(list(further))}
-            rows = self._at_once("numbered_jobs", numbers)
+        planned = json.dumps([job.number for job in without])
+        values = {"namespace": number, "until": until, "limit": limit, "without": planned}
+        jobs = {job.number: job for job in map(job_of, self._json_rows("due_jobs", values))}
+        others = {job for (job,) in connection.execute(SQL["due_runs"], values)}
+        others |= {job for (job,) in connection.execute(SQL["damaged_jobs"], values)}
+        others -= jobs.keys()
+        if others:
+            numbers = {"numbers": json.dumps(list(others))}
+            rows = self._json_rows("numbered_jobs", numbers)
             jobs.update((job.number, job) for job in map(job_of, rows))
         if named:
             jobs.update((job.number, job) for job in self._jobs(namespace, named))
@@ -161,9 +169,9 @@ class SqliteStore:
         return LoadResult(self._with_runs(list(jobs.values())), next_at if isinstance(next_at, int) else None)
 
     def _with_runs(self, jobs: list[JobRecord]) -> list[JobState]:
-        """Return jobs with their open runs and the earlier definitions these still follow."""
+        """Return jobs with their open runs and the earlier definitions that these still follow."""
         numbers = json.dumps([job.number for job in jobs])
-        runs, faults = runs_of(self._at_once("open_runs", {"numbers": numbers}) if jobs else ())
+        runs, faults = runs_of(self._json_rows("open_runs", {"numbers": numbers}) if jobs else ())
         if not runs:
             return [JobState(job) for job in jobs]
         earlier = self._earlier([job for job in jobs if job.identity in runs], runs)
@@ -180,17 +188,17 @@ class SqliteStore:
 
     def _earlier(self, jobs: list[JobRecord], runs: dict[str, list[RunRecord]]) -> dict[str, dict[int, str]]:
         numbers = [job.number for job in jobs if any(run.epoch != job.epoch for run in runs[job.identity])]
-        found: dict[str, dict[int, str]] = {}
+        definitions: dict[str, dict[int, str]] = {}
         if numbers:
             for name, epoch, _, definition in self._epochs(numbers):
-                found.setdefault(name, {})[epoch] = definition
-        return found
+                definitions.setdefault(name, {})[epoch] = definition
+        return definitions
 
     def _epochs(self, numbers: list[int]) -> list[tuple[Any, ...]]:
         return self._all(SQL["epochs"], {"numbers": json.dumps(numbers)})
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
-        """Write changes in one transaction that is fenced by ownership and by each job's revision."""
+        """Commit changes in one transaction, fenced by the lease's token and by each job's revision."""
         return await self._do(self._settle, ownership, changes, now, many=len(changes) >= MANY)
 
     def _settle(self, ownership: Ownership, changes: Sequence[Change], now: int) -> WriteResult:
@@ -200,12 +208,12 @@ class SqliteStore:
             if token != ownership.token:
                 raise OwnedError(namespace=ownership.namespace, owner="another owner")
             if not changes:
-                connection.execute(SQL["note_high"], {"namespace": number, "now": now})
+                connection.execute(SQL["record_high"], {"namespace": number, "now": now})
                 return CLEAN
             return write_or_refuse(connection, number, changes, now)
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
-        """Return every execution that may be under way."""
+        """Return every run that may be executing."""
         return await self._do(self._in_flight, ownership.namespace)
 
     def _in_flight(self, namespace: str) -> list[RunRecord]:
@@ -225,7 +233,7 @@ class SqliteStore:
         audit: Sequence[AuditRecord] = (),
         now: int,
     ) -> WriteResult:
-        """Forget jobs, and write new and changed ones, in one transaction, or do nothing of it."""
+        """Remove, create and change jobs and write their audit in one transaction: all of it or nothing."""
         self._puts += 1
         many = len(created) + len(changed) + len(forgotten) >= MANY
         return await self._do(self._put, namespace, created, changed, forgotten, audit, now, many=many)
@@ -243,7 +251,7 @@ class SqliteStore:
         gone = [job.number for job in self._jobs(namespace, forgotten)] if forgotten else []
         with self._writing() as connection:
             connection.execute("SAVEPOINT put")
-            connection.execute(SQL["note_high"], {"namespace": number, "now": now})
+            connection.execute(SQL["record_high"], {"namespace": number, "now": now})
             remove(connection, gone)
             edits = json.dumps([(change.job.number, change.job.epoch) for change in changed])
             connection.execute(SQL["keep_epochs"], {"edits": edits})
@@ -254,12 +262,12 @@ class SqliteStore:
                 return CLEAN
             connection.execute("ROLLBACK TO put")
             names = {"namespace": number, "names": json.dumps([job.identity for job in created])}
-            known = frozenset(name for (name,) in connection.execute(SQL["known_names"], names))
+            existing = frozenset(name for (name,) in connection.execute(SQL["existing_names"], names))
             settled = refused(connection, number, changed)
-            return WriteResult(settled.stale_jobs | known, settled.existing_runs)
+            return WriteResult(settled.stale_jobs | existing, settled.existing_runs)
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
-        """Remove jobs and everything remembered of them."""
+        """Remove jobs with their whole history."""
         await self._do(self._forget, namespace, identities)
 
     def _forget(self, namespace: str, identities: Sequence[str]) -> None:
@@ -267,10 +275,10 @@ class SqliteStore:
         with self._writing() as connection:
             remove(connection, gone)
 
-    # --- reading ---------------------------------------------------------------------------------
+    # --- lookups ---------------------------------------------------------------------------------
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
-        """Return jobs with their open runs: those named, or all."""
+        """Return jobs with their open runs: the given ones, or all."""
         return await self._do(self._cases, namespace, identities, many=identities is None)
 
     def _cases(self, namespace: str, identities: Sequence[str] | None) -> list[JobState]:
@@ -282,12 +290,12 @@ class SqliteStore:
         rows = (
             self._open().execute(SQL["all_jobs"], values)
             if identities is None
-            else self._at_once("named_jobs", values)
+            else self._json_rows("named_jobs", values)
         )
         return list(map(job_of, rows))
 
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
-        """Return the runs with these keys, open or over."""
+        """Return runs by idempotency key, open or closed."""
         return await self._do(self._find_runs, namespace, keys)
 
     def _find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
@@ -301,13 +309,13 @@ class SqliteStore:
         return self._all(statement, {**values, "namespace": self._number_of(namespace)})
 
     async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
-        """Return the earlier definitions of a job and when each began to hold, oldest first."""
+        """Return a job's earlier definitions, oldest first."""
         jobs = await self._do(self._jobs, namespace, [identity])
         rows = await self._do(self._epochs, [job.number for job in jobs])
         return list(map(EpochRecord._make, rows))
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
-        """Return the earlier attempts of a run that was started again, oldest first."""
+        """Return the earlier attempts of a retried run, oldest first."""
         values = {"namespace": await self._do(self._number_of, namespace), "key": key}
         rows = await self._do(self._all, SQL["attempts"], values)
         return readable(rows, attempt_of)
@@ -319,19 +327,19 @@ class SqliteStore:
         return self._all(statement, {**values, "job": jobs[0].number}) if jobs else []
 
     def _all(self, statement: str, values: dict[str, object]) -> list[tuple[Any, ...]]:
-        if self.patience is not None:
-            self.patience.renew()
+        if self.budget is not None:
+            self.budget.reset()
         return self._open().execute(statement, values).fetchall()
 
-    def _at_once(self, name: str, values: dict[str, Any]) -> Iterable[Sequence[Any]]:
-        return rows_at_once(self._open(), name, values)
+    def _json_rows(self, name: str, values: dict[str, Any]) -> Iterable[Sequence[Any]]:
+        return rows_as_json(self._open(), name, values)
 
     # --- listings --------------------------------------------------------------------------------
 
     async def find_jobs(
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
     ) -> list[FoundJob]:
-        """Return jobs in the order of their names, those with a later name than `after`."""
+        """Return jobs with a name later than `after`, sorted by name."""
         store = self._reader()
         lists = {"names": json.dumps(wanted.names), "users": json.dumps(wanted.users)}
         values = {**wanted._asdict(), **lists, "after": after, "limit": limit}
@@ -339,27 +347,28 @@ class SqliteStore:
         return [FoundJob(job_of(job), changed_at) for *job, changed_at in rows]
 
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
-        """Return how many jobs there are."""
+        """Return how many jobs match."""
         store = self._reader()
         values = {**wanted._asdict(), "names": json.dumps(wanted.names), "users": json.dumps(wanted.users)}
         rows = await store._do(store._of_namespace, count_statement(SQL, wanted), namespace, values)
         return int(rows[0][0])
 
     async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
-        """Return how many runs are open; no more than so many are looked at."""
+        """Count the open runs by state, reading at most `limit` of them."""
         store = self._reader()
         values: dict[str, object] = {"now": now, "limit": limit}
-        return OpenRuns(**dict(await store._do(store._of_namespace, SQL["counted_runs"], namespace, values)))
+        rows = await store._do(store._of_namespace, SQL["count_open_runs"], namespace, values)
+        return OpenRuns(**dict(rows))
 
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:
-        """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
+        """Return a job's runs with a nominal time earlier than `before`, newest first."""
         store = self._reader()
         values = {"before": FOR_EVER if before is None else before}
         return await readable_runs(
-            lambda most: store._do(
-                store._of_job, SQL["run_history"], namespace, identity, {**values, "limit": most}
+            lambda count: store._do(
+                store._of_job, SQL["run_history"], namespace, identity, {**values, "limit": count}
             ),
             limit,
         )
@@ -373,24 +382,25 @@ class SqliteStore:
         before: RunCursor | None = None,
         limit: int = 100,
     ) -> list[RunRecord]:
-        """Return the runs of all jobs, those whose records were made last first."""
+        """Return the runs of all jobs, latest record first."""
         store = self._reader()
-        values = {**place_values(before), "status": status, "users": json.dumps(users)}
+        values = {**cursor_values(before), "status": status, "users": json.dumps(users)}
         clauses = runs_clauses(SQL, status, users)
         return await readable_runs(
-            lambda most: store._do(store._of_namespace, clauses, namespace, {**values, "limit": most}), limit
+            lambda count: store._do(store._of_namespace, clauses, namespace, {**values, "limit": count}),
+            limit,
         )
 
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int
     ) -> dict[str, list[RunRecord]]:
-        """Return the newest runs of each of some jobs."""
+        """Return the newest `limit` runs of each given job."""
         store = self._reader()
         values: dict[str, object] = {"names": json.dumps(list(dict.fromkeys(identities))), "limit": limit}
         return runs_of(await store._do(store._of_namespace, SQL["newest_runs"], namespace, values))[0]
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
-        """Return a job's counted records, newest first; with `at`, those that cover a nominal time."""
+        """Return a job's aggregated periods, newest first; with `at`, those that cover a nominal time."""
         store = self._reader()
         at, since = (FOR_EVER, -FOR_EVER) if at is None else (at, at)
         rows = await store._do(store._of_job, SQL["ranges"], namespace, identity, {"at": at, "since": since})
@@ -399,7 +409,7 @@ class SqliteStore:
     async def audits(
         self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
     ) -> list[Audited]:
-        """Return changes that somebody made, the latest first."""
+        """Return audit entries, latest first."""
         store = self._reader()
         values = {**wanted._asdict(), "users": json.dumps(wanted.users), "limit": limit}
         values["before"] = FOR_EVER if before is None else before
@@ -409,7 +419,7 @@ class SqliteStore:
     # --- retention -------------------------------------------------------------------------------
 
     async def prune(self, namespace: str, *, before: int, limit: int) -> int:
-        """Remove old history, at most so many records; return how many were removed."""
+        """Remove history older than an instant, at most `limit` records; return how many were removed."""
         return await self._do(self._prune, namespace, before, limit)
 
     def _prune(self, namespace: str, before: int, limit: int) -> int:
@@ -418,22 +428,22 @@ class SqliteStore:
             runs = connection.execute(SQL["prune_runs"], values).fetchall()
             connection.executemany(SQL["prune_attempts"], runs)
             removed = len(runs)
-            for what in ("prune_ranges", "prune_epochs"):
+            for statement in ("prune_ranges", "prune_epochs"):
                 if removed < limit:
                     values["limit"] = limit - removed
-                    removed += connection.execute(SQL[what], values).rowcount
+                    removed += connection.execute(SQL[statement], values).rowcount
             return removed
 
     # --- the connection --------------------------------------------------------------------------
 
     def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
-        """Watch what others write; this store cannot call."""
+        """Watch for writes of other connections; SQLite has no notifications, so `call` is never invoked."""
         return SqliteWatch(lambda: self._do(lambda: (self._all("PRAGMA data_version", {}), self._puts)))
 
     async def close(self) -> None:
-        """Let go of the file, for good."""
-        if self._beside is not None:
-            await self._beside.close()
+        """Close the file for good."""
+        if self._replica is not None:
+            await self._replica.close()
         if not self._is_closed:
             await self._do(self._close)
         self._is_closed = True
@@ -448,16 +458,16 @@ class SqliteStore:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = connect(self._path, self._busy_ms)
-            if self.patience is not None:
-                self._connection.set_progress_handler(self.patience, STEPS_PER_LOOK)
+            if self.budget is not None:
+                self._connection.set_progress_handler(self.budget, STEPS_PER_CHECK)
         return self._connection
 
     def _number_of(self, namespace: str) -> int:
-        """Return the number of a namespace; the first question makes it."""
+        """Return the number of a namespace; the first call assigns it."""
         if namespace not in self._numbers:
             connection, values = self._open(), {"name": namespace}
-            found = connection.execute(SQL["namespace"], values).fetchone()
-            (number,) = found or connection.execute(SQL["new_namespace"], values).fetchone()
+            row = connection.execute(SQL["namespace"], values).fetchone()
+            (number,) = row or connection.execute(SQL["new_namespace"], values).fetchone()
             self._numbers[namespace] = number
         return self._numbers[namespace]
 
@@ -465,55 +475,57 @@ class SqliteStore:
         return Writing(self._open())
 
     def _reader(self) -> "SqliteStore":
-        """Return the store of those who only look: they do not wait for what is being written."""
+        """Return the store that listings read from, so that they do not wait for a write."""
         if self._path == MEMORY or self._is_closed:
             return self
-        if self._beside is None:
-            self._beside = SqliteStore(self._path, busy_ms=self._busy_ms)
-            self._beside.patience = Patience(self.max_steps)
-        return self._beside
+        if self._replica is None:
+            self._replica = SqliteStore(self._path, busy_ms=self._busy_ms)
+            self._replica.budget = StepBudget(self.max_steps)
+        return self._replica
 
     async def _do(self, work: Callable[..., T], *arguments: object, many: bool = False) -> T:
-        """Do blocking work in the store's thread; in memory nothing blocks, so only much is done there."""
+        """Run blocking work in the store's thread; in memory only `many` rows are worth a thread."""
         is_free = self._latest is None or self._latest.done()
         if self._path == MEMORY and is_free and not many:
             return translated(work, arguments)
-        begun = self._thread.submit(translated, work, arguments)
-        self._latest = begun
-        return await asyncio.wrap_future(begun)
+        self._latest = submitted = self._thread.submit(translated, work, arguments)
+        return await asyncio.wrap_future(submitted)
 
 
 class SqliteWatch:
-    """Notices that another connection has written since the last look."""
+    """Notices writes of other connections by polling the file's data version."""
 
-    def __init__(self, ask: Callable[[], Awaitable[object]]) -> None:
-        self._ask = ask
-        self._seen: object = None
+    def __init__(self, read_version: Callable[[], Awaitable[object]]) -> None:
+        self._read_version = read_version
+        self._version: object = None
 
     async def look(self) -> News:
-        """Return whether anything may have changed; at first it may have."""
-        before, self._seen = self._seen, await self._ask()
-        return News(jobs=self._seen != before)
+        """Return whether anything may have changed since the last call; the first call says yes."""
+        before, self._version = self._version, await self._read_version()
+        return News(jobs=self._version != before)
 
     async def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
 
 
-def rows_at_once(
+def rows_as_json(
     connection: sqlite3.Connection, name: str, values: Mapping[str, Any]
 ) -> Iterable[Sequence[Any]]:
-    """Return the rows of a statement."""
+    """Return the rows of a statement, which SQLite passes as one JSON text.
+
+    Row by row, the store's thread would wait for the interpreter's lock at each of them in a busy program.
+    """
     try:
-        ((text,),) = connection.execute(_in_one_piece(name), values)
+        ((text,),) = connection.execute(_as_json(name), values)
         rows: list[list[Any]] = json.loads(text)
     except (sqlite3.OperationalError, ValueError):
-        # A damaged row may hold what JSON cannot.
+        # A damaged row may hold bytes that are no JSON.
         return connection.execute(SQL[name], values).fetchall()
     return rows
 
 
 @cache
-def _in_one_piece(name: str) -> str:
-    """Return a statement whose answer is one text; its columns stand between SELECT and FROM."""
+def _as_json(name: str) -> str:
+    """Return a statement that reads the rows of another as one JSON text."""
     columns = SQL[name].partition("FROM")[0].removeprefix("SELECT")
-    return f"SELECT json_group_array(json_array({columns})) FROM ({SQL[name]})"  # noqa: S608 - our own text
+    return f"SELECT json_group_array(json_array({columns})) FROM ({SQL[name]})"  # noqa: S608 - a statement of this package

@@ -1,4 +1,4 @@
-"""Workflows and starts in the SQLite file of the service, over a connection of their own."""
+"""Workflows and recorded starts in the service's SQLite file, over a separate connection."""
 
 import asyncio
 import sqlite3
@@ -16,15 +16,15 @@ T = TypeVar("T")
 
 
 class SqliteWorkflows:
-    """Versions of workflows, and a memory of starts."""
+    """Workflow versions and recorded starts."""
 
     def __init__(self, path: str = MEMORY) -> None:
         self._path = path
-        self._turn = asyncio.Lock()
+        self._mutex = asyncio.Lock()
         self._connection: sqlite3.Connection | None = None
 
     async def put(self, record: WorkflowRecord) -> WorkflowRecord:
-        """Keep a version unless there is one already; return what is kept."""
+        """Store a version unless it exists; return the stored one."""
 
         def work(connection: sqlite3.Connection) -> WorkflowRecord:
             with Writing(connection):
@@ -34,7 +34,7 @@ class SqliteWorkflows:
         return await self._do(work)
 
     async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
-        """Return a version, or None where there is none."""
+        """Return a version, or None."""
         values = {"workflow_id": workflow_id, "version": version}
         row = await self._do(lambda connection: connection.execute(SQL["workflow"], values).fetchone())
         return None if row is None else WorkflowRecord._make(row)
@@ -48,7 +48,7 @@ class SqliteWorkflows:
         return list(map(WorkflowVersion._make, rows))
 
     async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
-        """Note a start before it is made, or return what is on record of it."""
+        """Record a start before it is made, or return the earlier record."""
         values = _values_of(start)
 
         def work(connection: sqlite3.Connection) -> RecordedStart | None:
@@ -62,7 +62,7 @@ class SqliteWorkflows:
         return await self._do(work)
 
     async def end(self, start: StartRequest, *, accepted: bool) -> None:
-        """Note that a start was accepted; one that was not is forgotten."""
+        """Mark a start as accepted, or remove its record."""
 
         def work(connection: sqlite3.Connection) -> None:
             with Writing(connection):
@@ -71,14 +71,14 @@ class SqliteWorkflows:
         await self._do(work)
 
     async def close(self) -> None:
-        """Let go of the file."""
-        async with self._turn:
+        """Close the file."""
+        async with self._mutex:
             connection, self._connection = self._connection, None
             if connection is not None:
                 await asyncio.to_thread(connection.close)
 
     async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        async with self._turn:
+        async with self._mutex:
             return await asyncio.to_thread(self._translated, work)
 
     def _translated(self, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -140,7 +140,7 @@ def refused(connection: sqlite3.Connection, namespace: int, changes: Sequence[Ch
             for run in change.inserts
         ]
     )
-    existing = connection.execute(SQL["known_keys"], {"namespace": namespace, "rows": rows})
+    existing = connection.execute(SQL["existing_keys"], {"namespace": namespace, "rows": rows})
     return WriteResult(
         frozenset(change.job.identity for change in stale), frozenset(key for (key,) in existing)
     )

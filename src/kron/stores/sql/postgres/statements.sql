@@ -1,9 +1,8 @@
--- Every statement the PostgreSQL store runs, by name. Columns stand in the order of the records' fields.
--- Lists come as arrays, one per column, so that any number of rows is one statement. The namespace is such a
--- column too where rows are looked up: were it one value, a planner that does not know the table yet would take
--- it for a good way to find them.
+-- Every statement of the PostgreSQL store, by name. {run.columns} and the like are generated from the records' fields.
+-- Rows come as arrays, one per column, so that any number of rows is one statement. The namespace is such a column
+-- too in joins: as a single value, a planner without statistics would search by it first.
 
--- name: moment
+-- name: database_now
 SELECT coalesce(%(now)s::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 
 -- name: lock_namespace
@@ -49,7 +48,7 @@ SELECT greatest(
     coalesce((SELECT high FROM marks WHERE namespace = %(namespace)s), 0),
     coalesce((SELECT max(changed_at) FROM schedules WHERE namespace = %(namespace)s), 0))
 
--- name: note_high
+-- name: record_high
 INSERT INTO marks (namespace, high) VALUES (%(namespace)s, %(now)s)
 ON CONFLICT (namespace) DO UPDATE SET high = greatest(marks.high, excluded.high)
 
@@ -64,11 +63,11 @@ DELETE FROM workers WHERE namespace = %(namespace)s AND expires_at + %(margin)s 
 -- name: drop_worker
 DELETE FROM workers WHERE namespace = %(namespace)s AND owner = %(owner)s
 
--- name: place
-SELECT place, total FROM (
-    SELECT owner, row_number() OVER (ORDER BY owner) AS place, count(*) OVER () AS total
+-- name: worker_rank
+SELECT rank, total FROM (
+    SELECT owner, row_number() OVER (ORDER BY owner) AS rank, count(*) OVER () AS total
     FROM workers WHERE namespace = %(namespace)s
-) AS placed WHERE owner = %(owner)s
+) AS ranked WHERE owner = %(owner)s
 
 -- name: fence
 SELECT count(*) FROM (
@@ -105,45 +104,45 @@ SELECT least(
 SELECT {job.read}
 FROM schedules WHERE namespace = %(namespace)s
 
--- name: found_jobs
+-- name: list_jobs
 SELECT {job.read}, changed_at
 FROM schedules WHERE namespace = %(namespace)s AND schedule_id > %(after)s
 
--- name: counted_jobs
+-- name: count_jobs
 SELECT count(*) FROM schedules WHERE namespace = %(namespace)s
 
--- name: counted_runs
+-- name: count_open_runs
 SELECT state, count(*) FROM (
     SELECT CASE WHEN status = 'FAILED' THEN 'retrying' WHEN status <> 'PENDING' THEN 'under_way'
         WHEN due_at IS NULL THEN 'held' WHEN due_at > %(now)s THEN 'planned' ELSE 'due' END AS state
     FROM schedule_runs WHERE is_open = 1 AND namespace = %(namespace)s LIMIT %(limit)s
-) AS found GROUP BY state
+) AS open GROUP BY state
 
--- name: found_by_names
+-- name: jobs_by_names
 AND schedule_id = ANY (%(names)s::text[])
 
--- name: found_by_search
+-- name: jobs_by_search
 AND position(lower(%(search)s::text COLLATE "C") IN lower(schedule_id)) > 0
 
--- name: found_by_paused
+-- name: jobs_by_paused
 AND paused = %(paused)s
 
--- name: found_by_failing
+-- name: jobs_by_failing
 AND (failures > 0) = %(failing)s
 
--- name: found_by_workflow_id
+-- name: jobs_by_workflow_id
 AND workflow_id = %(workflow_id)s
 
--- name: found_by_user_id
+-- name: jobs_by_user_id
 AND user_id = %(user_id)s
 
--- name: found_by_users
+-- name: jobs_by_users
 AND user_id = ANY (%(users)s::text[])
 
--- name: found_by_not_deleted
+-- name: jobs_by_not_deleted
 AND deleted_at IS NULL
 
--- name: found_in_order
+-- name: jobs_in_order
 ORDER BY schedule_id LIMIT %(limit)s
 
 -- name: latest_runs
@@ -175,8 +174,8 @@ ORDER BY schedule_id
 -- name: by_time
 ORDER BY nominal_time, idempotency_key
 
--- name: not_in_hand
-AND schedule_id <> ALL (%(in_hand)s::text[])
+-- name: without
+AND schedule_id <> ALL (%(without)s::text[])
 
 -- name: of_shards
 AND shard = ANY (%(shards)s::smallint[])
@@ -270,7 +269,7 @@ ON CONFLICT DO NOTHING
 SELECT schedule_id, revision FROM schedules
 WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[]) ORDER BY schedule_id FOR UPDATE
 
--- name: known_keys
+-- name: existing_keys
 SELECT idempotency_key FROM schedule_runs
 WHERE namespace = %(namespace)s AND idempotency_key = ANY (%(names)s::text[])
 
@@ -332,7 +331,7 @@ WITH old AS MATERIALIZED (
 SELECT count(*) FROM gone
 
 -- name: prune_epochs
--- A definition goes when nothing on record follows it or an older one, and it was replaced long ago.
+-- A definition goes when no run or range follows it or an older one, and it was replaced before the instant.
 WITH used AS MATERIALIZED (
     SELECT namespace, schedule_id, edited_at, least(
         epoch,
@@ -379,7 +378,7 @@ AND user_id = ANY (%(users)s::text[])
 -- name: audits_in_order
 ORDER BY number DESC LIMIT %(limit)s
 
--- name: tell
+-- name: notify
 SELECT pg_notify('kron', %(message)s)
 
 -- name: listen

@@ -1,5 +1,5 @@
--- Every statement the SQLite store runs, by name. Columns stand in the order of the records' fields.
--- CROSS JOIN keeps the order of the loops: first the names asked for, then an index look-up for each.
+-- Every statement of the SQLite store, by name. {run.columns} and the like are generated from the records' fields.
+-- CROSS JOIN fixes the order of the loops: first the given names, then an index lookup for each.
 
 -- name: namespace
 SELECT number FROM namespaces WHERE name = :name
@@ -17,8 +17,8 @@ SELECT DISTINCT job FROM runs WHERE namespace = :namespace AND due_at <= :until
     AND job NOT IN (SELECT value FROM json_each(:without))
 ORDER BY due_at LIMIT :limit
 
--- What is no number comes after all numbers; nobody would ever look at it.
--- name: odd
+-- Texts sort after all numbers, so a damaged due time would never come up.
+-- name: damaged_jobs
 SELECT job FROM (
     SELECT number AS job FROM jobs WHERE namespace = :namespace AND plan_at >= ''
     UNION ALL
@@ -36,46 +36,46 @@ SELECT min(at) FROM (
 SELECT {job.columns}
 FROM jobs WHERE namespace = :namespace
 
--- name: found_jobs
+-- name: list_jobs
 SELECT {job.columns}, changed_at
 FROM jobs WHERE namespace = :namespace AND schedule_id > :after
 
--- name: counted_jobs
+-- name: count_jobs
 SELECT count(*) FROM jobs WHERE namespace = :namespace
 
--- name: counted_runs
--- Without statistics SQLite would go through all that is over.
+-- name: count_open_runs
+-- Without statistics SQLite would scan the closed runs.
 SELECT state, count(*) FROM (
     SELECT CASE WHEN status = 'FAILED' THEN 'retrying' WHEN status <> 'PENDING' THEN 'under_way'
         WHEN due_at IS NULL THEN 'held' WHEN due_at > :now THEN 'planned' ELSE 'due' END AS state
     FROM runs INDEXED BY runs_open WHERE is_open = 1 AND namespace = :namespace LIMIT :limit
 ) GROUP BY state
 
--- name: found_by_names
+-- name: jobs_by_names
 AND schedule_id IN (SELECT value FROM json_each(:names))
 
--- name: found_by_search
+-- name: jobs_by_search
 AND instr(lower(schedule_id), lower(:search)) > 0
 
--- name: found_by_paused
+-- name: jobs_by_paused
 AND paused = :paused
 
--- name: found_by_failing
+-- name: jobs_by_failing
 AND (failures > 0) = :failing
 
--- name: found_by_workflow_id
+-- name: jobs_by_workflow_id
 AND json_valid(launcher) AND json_extract(launcher, '$.workflow_id') = :workflow_id
 
--- name: found_by_user_id
+-- name: jobs_by_user_id
 AND CASE WHEN json_valid(launcher) THEN json_extract(launcher, '$.user_id') END = :user_id
 
--- name: found_by_users
+-- name: jobs_by_users
 AND CASE WHEN json_valid(launcher) THEN json_extract(launcher, '$.user_id') END IN (SELECT value FROM json_each(:users))
 
--- name: found_by_not_deleted
+-- name: jobs_by_not_deleted
 AND deleted_at IS NULL
 
--- name: found_in_order
+-- name: jobs_in_order
 ORDER BY schedule_id LIMIT :limit
 
 -- name: named_jobs
@@ -114,7 +114,7 @@ SELECT value ->> 2, schedule_id, {shared_run.values}, namespace, number, 0, valu
 FROM json_each(?) CROSS JOIN jobs ON number = value ->> 0 AND revision = value ->> 1
 WHERE true ON CONFLICT DO NOTHING
 
--- After start_together, in the same transaction: it has seen that each of them has the revision it must have.
+-- Follows start_together in the same transaction, which has checked the revision of each job.
 -- name: advance_together
 UPDATE jobs SET revision = revision + 1, cursor = ?, next_time = ?, plan_at = ?, last_start_at = ?, changed_at = ?
 WHERE number IN (SELECT value FROM json_each(?))
@@ -156,10 +156,10 @@ ON CONFLICT DO NOTHING
 -- name: revisions
 SELECT number, revision FROM json_each(:numbers) CROSS JOIN jobs ON number = value
 
--- name: known_names
+-- name: existing_names
 SELECT schedule_id FROM json_each(:names) CROSS JOIN jobs ON schedule_id = value WHERE namespace = :namespace
 
--- name: known_keys
+-- name: existing_keys
 SELECT idempotency_key FROM json_each(:rows)
 CROSS JOIN runs ON job = value ->> 0 AND nominal_time = value ->> 1 AND slot = value ->> 2
 UNION
@@ -227,7 +227,7 @@ SELECT max(
     coalesce((SELECT high FROM marks WHERE namespace = :namespace), 0),
     coalesce((SELECT max(changed_at) FROM jobs WHERE namespace = :namespace), 0))
 
--- name: note_high
+-- name: record_high
 INSERT INTO marks (namespace, high) VALUES (:namespace, :now)
 ON CONFLICT (namespace) DO UPDATE SET high = max(high, excluded.high)
 
@@ -236,7 +236,7 @@ INSERT INTO leases (namespace, shard, owner, token) VALUES (:namespace, 0, :owne
 ON CONFLICT (namespace, shard) DO UPDATE SET owner = :owner, token = token + 1
 RETURNING token
 
--- name: let_go
+-- name: release
 UPDATE leases SET owner = NULL WHERE namespace = :namespace AND shard = 0 AND token = :token
 
 -- name: forget_attempts
@@ -281,7 +281,7 @@ DELETE FROM ranges WHERE (job, first) IN (
 
 -- name: prune_epochs
 DELETE FROM epochs WHERE (job, epoch) IN (
-    -- A definition goes when nothing on record follows it or an older one, and it was replaced long ago.
+    -- A definition goes when no run or range follows it or an older one, and it was replaced before the instant.
     WITH used AS MATERIALIZED (
         SELECT number AS job, edited_at, min(
             epoch,
