@@ -6,10 +6,10 @@ from functools import partial
 from bench.row import Kind, Row, Say
 from bench.timing import ALL, Sample, repeated, round_robin, rows_of, seconds_of
 from kron.core.job.job import Job
+from kron.core.plan.compiled import segment_of
 from kron.core.plan.plan import plan
 from kron.core.plan.registration import create
 from kron.core.plan.report import Traits
-from kron.core.plan.segment import segment_of
 from kron.core.plan.step import JobState, Snapshot
 from kron.core.time.instant import datetime_of
 

@@ -20,8 +20,7 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.step import WriteScope
-from kron.stores.column import CHANGED_JOB, GROUPS, Column, columns_of, storable, writer
-from kron.stores.row import run_of
+from kron.stores.row import CHANGED_JOB, GROUPS, Column, columns_of, run_of, storable, writer
 from kron.stores.sqlite.file import MEMORY, connect
 from kron.stores.statement import filled, statements
 

@@ -1,14 +1,129 @@
-"""Rows into records: a status or reason that no version of Kron wrote is an error that names its row."""
+"""Columns and rows: how the fields of records are stored, and how rows become records again.
+
+Columns are derived once from the names and types of the fields, so that a stored column is a field and a
+migration for each database. A status or reason that no version of Kron wrote is an error that names its row.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from kron.core.choice import Choice
 from kron.core.errors import StoreError
-from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord, getter, positions
-from kron.stores.column import columns_of
+from kron.core.plan.record import (
+    AttemptRecord,
+    AuditRecord,
+    JobRecord,
+    RangeRecord,
+    RunRecord,
+    getter,
+    positions,
+)
+from kron.core.plan.step import WriteScope
+
+# Columns whose names differ from their fields': the names of the fields are those of views and timestamps.
+NAMES = {
+    "identity": "schedule_id",
+    "key": "idempotency_key",
+    "created_at": "made_at",
+    "started_at": "began_at",
+    "ended_at": "over_at",
+}
+# Fields of a run that never change once it is written.
+FIXED = frozenset({"key", "identity", "nominal_time", "created_at", "kind"})
+
+
+class Column(NamedTuple):
+    """One stored field: its column's name, and how its values are stored."""
+
+    field: str
+    name: str
+    is_text: bool
+    is_nullable: bool
+    is_external: bool
+    choices: type[Choice] | None
+
+
+@cache
+def columns_of(record: type[tuple[Any, ...]]) -> tuple[Column, ...]:
+    """Return the columns of a record in the order of its fields."""
+    return tuple(_column(field, hint) for field, hint in get_type_hints(record, include_extras=True).items())
+
+
+def _column(field: str, hint: Any) -> Column:
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    (kind,) = (option for option in options if option is not NoneType)
+    is_external = get_origin(kind) is Annotated
+    if is_external:
+        kind = get_args(kind)[0]
+    choices = kind if issubclass(kind, Choice) else None
+    assert issubclass(kind, str | int), f"{field}: a store keeps texts and integers"
+    name, is_text, is_nullable = NAMES.get(field, field), issubclass(kind, str), NoneType in options
+    return Column(field, name, is_text, is_nullable, is_external, choices)
+
+
+def _without(record: type[tuple[Any, ...]], fields: Iterable[str]) -> tuple[Column, ...]:
+    return tuple(column for column in columns_of(record) if column.field not in fields)
+
+
+# What statements read and write, by the name they have there. A job's number is given by the store.
+GROUPS: dict[str, tuple[Column, ...]] = {
+    "job": columns_of(JobRecord),
+    "new_job": _without(JobRecord, {"number"}),
+    "run": columns_of(RunRecord),
+    "shared_run": _without(RunRecord, {"key", "identity"}),
+    "changed_run": _without(RunRecord, FIXED),
+    "attempt": columns_of(AttemptRecord),
+    "range": columns_of(RangeRecord),
+    "audit": columns_of(AuditRecord),
+}
+# The columns of a job that a change writes, by its scope.
+CHANGED_JOB = {
+    scope: tuple(column for column in columns_of(JobRecord) if column.field in scope.value)
+    or _without(JobRecord, {"identity", "number"})
+    for scope in WriteScope
+}
+COLUMNS = {column.field: column for group in GROUPS.values() for column in group}
+
+
+def storable(text: str) -> str:
+    """Return a text without the characters no database stores: NUL, and lone surrogates."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def writer(
+    record: type[tuple[Any, ...]], columns: Sequence[Column]
+) -> Callable[[tuple[Any, ...]], Sequence[object]]:
+    """Return a function from a record to the values of some columns: plain texts and integers.
+
+    A driver accepts choices too, but is slow to see that they are texts.
+    """
+    fields = [column.field for column in columns_of(record)]
+    pick = getter(fields, [column.field for column in columns])
+    converters = [
+        (position, _plain if column.choices else _storable)
+        for position, column in enumerate(columns)
+        if column.choices or column.is_external
+    ]
+
+    def row_of(values: tuple[Any, ...]) -> Sequence[object]:
+        row: list[Any] = [*pick(values)]
+        for position, convert in converters:
+            row[position] = convert(row[position])
+        return row
+
+    return row_of if converters else pick
+
+
+def _plain(choice: Choice | None) -> str | None:
+    return None if choice is None else choice._value_
+
+
+def _storable(text: str | None) -> str | None:
+    return None if text is None else storable(text)
+
 
 _log = logging.getLogger("kron.stores")
 Row = Sequence[Any]

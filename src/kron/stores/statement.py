@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus
-from kron.stores.column import GROUPS, Column
+from kron.stores.row import GROUPS, Column
 
 _NAMED = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
 _PLACEHOLDER = re.compile(r"\{(\w+)\.(\w+)\}")

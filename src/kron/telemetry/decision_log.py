@@ -14,9 +14,8 @@ from typing import NamedTuple
 from kron.core.job.decision import FORMAT, decide_at, is_plain
 from kron.core.job.outcome import Outcome
 from kron.core.job.seed import period_key, seed_hash
-from kron.core.plan.compiled import compiled_job
+from kron.core.plan.compiled import compiled_job, definitions_of
 from kron.core.plan.record import JobRecord, RangeRecord, Result, RunKind, RunRecord, RunStatus
-from kron.core.plan.segment import definitions_of
 from kron.core.plan.step import Change, WriteScope
 from kron.core.redaction import NO_SECRETS, Redactor
 from kron.core.time.duration import format_duration

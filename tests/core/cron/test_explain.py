@@ -15,7 +15,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from kron.core.cron.dialect import parse
-from kron.core.cron.expression import Expression
+from kron.core.cron.expression import EPOCH_ORDINAL, Expression
 from kron.core.cron.field import (
     DAY,
     HOUR,
@@ -30,7 +30,6 @@ from kron.core.cron.field import (
     mask_of,
 )
 from kron.core.cron.schedule import Schedule
-from kron.core.cron.year import EPOCH_ORDINAL
 from kron.core.errors import InvalidCronExpressionError
 from tests.strategies import law, strict_expressions
 

@@ -12,11 +12,11 @@ from kron.core.cron.schedule import Schedule
 from kron.core.job.job import Job
 from kron.core.job.policy import Catchup, OnOrphan, Overlap
 from kron.core.job.window import Window, WindowMode
+from kron.core.plan.compiled import segment_of
 from kron.core.plan.plan import BY_TIMEOUT, plan, take_step
 from kron.core.plan.record import Result, RunKind, key_of
 from kron.core.plan.registration import create
 from kron.core.plan.report import RunEvent, RunReport, Traits
-from kron.core.plan.segment import segment_of
 from kron.core.plan.step import JobState, JobStep, Snapshot
 from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth, seen, started
 from tests.engine_model import fire_time_of

@@ -7,10 +7,9 @@ days, hours and stretches run the other way and the same code finds the previous
 from bisect import bisect_left
 from functools import lru_cache
 
-from kron.core.cron.expression import Expression
+from kron.core.cron.expression import Expression, MatchingDays
 from kron.core.cron.field import bits_of, mirrored
 from kron.core.cron.timeline import Timeline
-from kron.core.cron.year import MatchingDays
 from kron.core.time.instant import DAY
 
 HOUR = 3600

@@ -10,8 +10,8 @@ from datetime import date
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from kron.core.cron.expression import EPOCH_ORDINAL
 from kron.core.cron.field import MONTH, WEEKDAY, Unit
-from kron.core.cron.year import EPOCH_ORDINAL
 from kron.core.job.calendar import (
     CALENDARS,
     DAYS,

@@ -5,7 +5,7 @@ Everything else is planned by `plan`. The part that all jobs of one definition s
 
 from kron.core.job.outcome import Reason
 from kron.core.job.verdict import Stage, stage_of
-from kron.core.plan.compiled import CompiledJob, compiled_job
+from kron.core.plan.compiled import CompiledJob, compiled_job, segment_of
 from kron.core.plan.record import (
     JobRecord,
     Result,
@@ -16,7 +16,6 @@ from kron.core.plan.record import (
     positions,
 )
 from kron.core.plan.report import RunEvent
-from kron.core.plan.segment import segment_of
 from kron.core.plan.step import (
     DEFAULT_TRAITS,
     NO_RANGES,

@@ -7,12 +7,12 @@ from kron.core.errors import KronError, StoreError
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import OnOrphan
 from kron.core.plan.backlog import plan_backlog
+from kron.core.plan.compiled import end_of_oldest, without_oldest
 from kron.core.plan.fast_path import FastPath
 from kron.core.plan.lifecycle import is_retried_later, reported
 from kron.core.plan.overlap import judge_due
 from kron.core.plan.record import Result, RunKind, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent, RunReport
-from kron.core.plan.segment import end_of_oldest, without_oldest
 from kron.core.plan.step import MILLISECOND, Change, JobState, JobStep, Snapshot
 
 # What the core raises for a damaged record; any other exception is a bug in Kron.

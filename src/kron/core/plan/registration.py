@@ -12,7 +12,7 @@ from kron.core.errors import ConflictError, InvalidOptionError
 from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import Policy
-from kron.core.plan.compiled import CompiledJob, compiled_job, definition_of
+from kron.core.plan.compiled import CompiledJob, compiled_job, definition_of, segment_of, with_newest
 from kron.core.plan.lifecycle import settle
 from kron.core.plan.record import (
     JobRecord,
@@ -23,7 +23,6 @@ from kron.core.plan.record import (
     key_of,
     request_key_of,
 )
-from kron.core.plan.segment import segment_of, with_newest
 from kron.core.plan.step import Change, JobState
 from kron.core.time.instant import EpochSeconds, rfc3339
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import MAX_CATCHUP
+from kron.core.plan.compiled import definitions_of
 from kron.core.plan.plan import plan
 from kron.core.plan.record import RunRecord, RunStatus
 from kron.core.plan.registration import open_runs_after, resume
 from kron.core.plan.report import Traits
-from kron.core.plan.segment import definitions_of
 from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Snapshot
 
 # Steps that planning takes for each definition: the longest replay at the engine's pace, the periods whose

@@ -9,11 +9,10 @@ from typing import NamedTuple
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import LOOKAHEAD_MS, REMOTE_TIMEOUT, Policy
 from kron.core.job.verdict import Settle
-from kron.core.plan.compiled import CompiledJob, compiled_job
+from kron.core.plan.compiled import CompiledJob, compiled_job, segment_of
 from kron.core.plan.lifecycle import is_retried_later, settle, start
 from kron.core.plan.record import OUTCOME_OF, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, key_of
 from kron.core.plan.report import RunReport, Traits
-from kron.core.plan.segment import segment_of
 from kron.core.time.instant import EpochSeconds
 
 MILLISECOND = timedelta(milliseconds=1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kron.core.job.outcome import Outcome, Reason
-from kron.core.plan.compiled import CompiledJob, compiled_job
+from kron.core.plan.compiled import CompiledJob, compiled_job, last_at, segment_of
 from kron.core.plan.lifecycle import settle
 from kron.core.plan.record import (
     JobRecord,
@@ -21,7 +21,6 @@ from kron.core.plan.record import (
     request_key_of,
 )
 from kron.core.plan.registration import create, edit, look_ahead
-from kron.core.plan.segment import last_at, segment_of
 from kron.core.plan.step import MILLISECOND, NO_RANGES, NO_RUNS, Change, JobState, WriteScope
 from kron.core.task.errors import TaskTryDeserializeError
 from kron.core.task.restore import fault_of

@@ -22,7 +22,6 @@ from kron.core.plan.record import (
 from kron.core.plan.step import Change, JobState, WriteScope
 from kron.core.shard import SHARDS, shard_of
 from kron.ports import LoadResult, Ownership, Watch, WriteResult
-from kron.stores.column import COLUMNS, GROUPS
 from kron.stores.postgres.connection import PostgresPool, configuring, count_of, rows_of
 from kron.stores.postgres.lease import MARGIN_MS, MARGIN_PART, TTL_MS, PostgresLease
 from kron.stores.postgres.schema import Connection
@@ -37,7 +36,17 @@ from kron.stores.postgres.write import (
     texts,
     write_changes,
 )
-from kron.stores.row import attempt_of, job_of, range_of, readable, readable_runs, run_of, runs_of
+from kron.stores.row import (
+    COLUMNS,
+    GROUPS,
+    attempt_of,
+    job_of,
+    range_of,
+    readable,
+    readable_runs,
+    run_of,
+    runs_of,
+)
 from kron.stores.statement import (
     FOR_EVER,
     audit_statement,

@@ -9,7 +9,7 @@ from zlib import crc32
 from kron.core.plan.record import AuditRecord, JobRecord, RangeRecord, RunRecord, RunStatus, slot_of
 from kron.core.plan.step import Change, WriteScope
 from kron.ports import WriteResult
-from kron.stores.column import CHANGED_JOB, GROUPS, storable, writer
+from kron.stores.row import CHANGED_JOB, GROUPS, storable, writer
 from kron.stores.statement import filled, statements
 
 SQL = statements("sqlite")
