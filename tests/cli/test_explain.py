@@ -228,6 +228,26 @@ def test_a_job_is_explained_from_nominal_time_to_verdict(capsys: pytest.CaptureF
     )
 
 
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        pytest.param("suspend: true", "wait until the job is resumed", id="suspended"),
+        pytest.param("concurrency: queue", "wait until the active run ends", id="queued"),
+        pytest.param("concurrency: replace", "start, after ending the active run", id="replaced"),
+        pytest.param("concurrency: allow", "start", id="started beside"),
+        pytest.param("concurrency: forbid", "skipped: an earlier run was still active", id="skipped"),
+    ],
+)
+def test_the_verdict_while_a_run_is_active_is_said_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str, words: str
+) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(f'{{identity: a, schedule: "0 9 * * *", policy: {{{policy}}}}}')
+    when = "2026-01-05T09:00Z"
+    assert run(["explain", str(file), "--at", when, "--now", when, "--active"]) == GOOD
+    assert capsys.readouterr().out.endswith(f"  verdict       at 2026-01-05T09:00:00Z: {words}\n")
+
+
 @pytest.mark.usefixtures("folder")
 def test_the_jobs_of_a_file_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "jobs.yaml", "--now", "2026-01-04T00:00Z", "--json"]) == GOOD

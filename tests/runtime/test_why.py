@@ -184,7 +184,7 @@ async def test_an_answer_can_be_handed_to_programs(stage: Stage) -> None:
             {"code": "recorded", "sentence": "recorded", "at": "2026-03-28T12:30:00.000Z"},
             {
                 "code": "started",
-                "sentence": "attempt 1: its time had come",
+                "sentence": "attempt 1: started on schedule",
                 "at": "2026-03-28T12:30:00.000Z",
             },
             {

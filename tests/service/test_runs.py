@@ -229,7 +229,7 @@ async def test_runs_are_looked_through_newest_first_and_none_is_shown_twice_or_l
             "SUCCESS",
             "due",
         )
-        assert first["sentence"] == "its time had come"
+        assert first["sentence"] == "started on schedule"
         with pytest.raises(UnknownScheduleError):
             await runs_page(office.registrar, "nobody", limit=1)
 

@@ -87,7 +87,7 @@ async def test_a_run_asked_for_by_hand_has_them_too(store: Store) -> None:
         assert (run["status"], run["reason"], run["sentence"]) == (
             "PENDING",
             "asked",
-            "somebody asked for it",
+            "started manually",
         )
 
 

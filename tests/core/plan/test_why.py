@@ -48,7 +48,7 @@ def test_a_period_that_ran_says_when_and_how_it_ended() -> None:
     found = answer(world, NOON)
     assert found.outcome is Outcome.EXECUTED
     assert codes(found) == ["schedule", "nominal_time", "recorded", "started", "ended"]
-    assert found.facts[3].sentence == "attempt 1: its time had come"
+    assert found.facts[3].sentence == "attempt 1: started on schedule"
     assert found.facts[3].at == 1000 * NOON
 
 
@@ -68,7 +68,7 @@ def test_a_skipped_period_names_the_reason() -> None:
     found = answer(world, NOON + MINUTE)
     assert found.outcome is Outcome.SKIPPED
     assert found.facts[-1].code == "active"
-    assert found.facts[-1].sentence == "an earlier execution of the job was still active"
+    assert found.facts[-1].sentence == "skipped: an earlier run was still active"
 
 
 def test_a_period_missed_with_many_others_says_so() -> None:

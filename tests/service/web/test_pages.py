@@ -136,7 +136,7 @@ def test_a_hostile_name_is_shown_as_it_is_and_can_be_followed(client: httpx.Clie
         assert {script["src"][:16] for script in page_of(client, path).all("script")} == {"/static/live.js?"}
         assert {image["alt"] for image in page_of(client, path).all("img")} == {""}
     story = page_of(client, "/ui/period", id=name, at="2031-01-01T00:00:00Z")
-    assert "it waits for its time" in story.text
+    assert "aiting for its fire time" in story.text
     answer = client.get(f"/schedules/{quote(name, safe='')}")
     assert name == ".." or answer.json()["schedule_id"] == name
 
@@ -285,15 +285,15 @@ def test_the_demo_shows_every_kind_of_outcome(demo: httpx.Client) -> None:
     for state in ("active", "paused", "failing"):
         assert state in overview.text
     titles = " ".join(mark.get("title", "") for mark in overview.all("a"))
-    for outcome in ("success", "failed", "skipped", "unschedulable"):
-        assert f": {outcome}, " in titles, outcome
+    for outcome in ("success,", "failed,", "skipped:", "unschedulable:"):
+        assert f": {outcome} " in titles, outcome
     office = page_of(demo, "/ui/schedule", id="demo/office-hours")
     assert "no time in the window satisfies the constraints" in office.text
     assert re.search(r"\d periods? (was|were) dropped, recorded in \d ranges?", office.text)
     assert "in one range" in office.text
     assert "missed" in office.text
     backup = page_of(demo, "/ui/schedule", id="demo/backup")
-    assert "the catch-up policy runs it late" in backup.text
+    assert "caught up: due during an outage or a pause" in backup.text
     paused = page_of(demo, "/ui/schedule", id="demo/legacy-sync")
     assert "5 failures in a row" in " ".join(badge.get("title", "") for badge in paused.all("span"))
     assert "Paused: no run starts until the schedule is resumed." in paused.text

@@ -91,7 +91,8 @@ def _show(decision: Decision, verdict: Verdict, moment: int) -> None:
         rows.append(("chosen time", f"none: unschedulable after {decision.attempts} samples"))
     else:
         rows.append(("chosen time", both_times(decision.chosen_time, zone, seconds=True)))
-    rows.append(("verdict", f"at {rfc3339(moment // 1000)}: {verdict_text(verdict)}"))
+    text = verdict_text(verdict, suspended=job.policy.suspend)
+    rows.append(("verdict", f"at {rfc3339(moment // 1000)}: {text}"))
     for name, text in rows:
         print(f"  {name:13} {one_line(text)}")
     if end > start:
@@ -114,18 +115,18 @@ def _sample_rows(decision: Decision) -> list[tuple[str, str]]:
     return rows
 
 
-def verdict_text(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict, *, suspended: bool) -> str:
     """Return a verdict as text."""
     match verdict:
         case Wait(until=None):
-            return "wait: the job is suspended"
+            return "wait until the job is resumed" if suspended else "wait until the active run ends"
         case Wait(until=until):
             assert until is not None
             return f"wait until {rfc3339(until // 1000)}"
         case Start(replace=replace):
             return "start, after ending the active run" if replace else "start"
-        case Settle(outcome=outcome, reason=reason):
-            return f"{outcome}: {reason.sentence}"
+        case Settle(reason=reason):
+            return reason.sentence
 
 
 def chart(decision: Decision) -> list[str]:

@@ -1,4 +1,4 @@
-"""Outcomes: how a period ended, and why."""
+"""Outcomes: how a period ended, and the reason."""
 
 from kron.core.choice import Choice
 
@@ -13,9 +13,9 @@ class Outcome(Choice):
 
 
 class Reason(Choice):
-    """Why a period is where it is; the value is a stable code."""
+    """The reason for a period's status; the value is a stable code."""
 
-    # It ran, or is to run.
+    # The period ran, or will run.
     PLANNED = "planned"
     DUE = "due"
     CAUGHT_UP = "caught_up"
@@ -27,7 +27,7 @@ class Reason(Choice):
     RESTARTED = "restarted"
     REPLACED = "replaced"
     ASKED = "asked"
-    # It did not run.
+    # The period did not run.
     NO_CANDIDATE = "no_candidate"
     DEADLINE = "deadline"
     CATCHUP_NONE = "catchup_none"
@@ -43,32 +43,32 @@ class Reason(Choice):
 
     @property
     def sentence(self) -> str:
-        """Return the reason as a person would say it."""
+        """Return the reason in words."""
         return SENTENCES[self]
 
 
 SENTENCES = {
-    Reason.PLANNED: "it waits for its time",
-    Reason.DUE: "its time had come",
-    Reason.CAUGHT_UP: "it was missed while nothing looked after it, and the catch-up policy runs it late",
-    Reason.SPREAD: "it was missed, and the catch-up policy spreads missed periods over the next minute",
-    Reason.QUEUED: "it waits for an earlier execution of the job to end",
-    Reason.REPLACING: "it waits for the execution it replaces to end",
-    Reason.RETRY: "the last attempt failed, and it is tried again after the retry delay",
-    Reason.RETRY_PREEMPTED: "its retry was waiting when the next period came",
-    Reason.RESTARTED: "its owner died while it ran, and the orphan policy restarts it",
-    Reason.REPLACED: "a later period replaced it",
-    Reason.ASKED: "somebody asked for it",
-    Reason.NO_CANDIDATE: "no time in the window satisfies the constraints",
-    Reason.DEADLINE: "its time had passed by more than the deadline",
-    Reason.CATCHUP_NONE: "it was missed while nothing looked after it, and the catch-up policy is none",
-    Reason.SUPERSEDED: "it was missed, and the catch-up policy runs only the newest missed period",
-    Reason.CATCHUP_LIMIT: "it was missed, and more periods were missed than are caught up with",
-    Reason.ACTIVE: "an earlier execution of the job was still active",
-    Reason.COALESCED: "a newer period came before it could start, and only the newest runs",
-    Reason.QUEUE_FULL: "as many periods were waiting as the queue holds",
-    Reason.FINISHED: "the job had run as often as it was to run",
-    Reason.EDITED: "the job was changed, and the new definition does not have it or has it in the past",
-    Reason.DELETED: "the job was deleted",
-    Reason.BY_HAND: "somebody ended it",
+    Reason.PLANNED: "waiting for its fire time",
+    Reason.DUE: "started on schedule",
+    Reason.CAUGHT_UP: "caught up: due during an outage or a pause",
+    Reason.SPREAD: "caught up, spread over the lookahead: due during an outage or a pause",
+    Reason.QUEUED: "queued: an earlier run is still active",
+    Reason.REPLACING: "waiting for the run it replaces to end",
+    Reason.RETRY: "retry: the previous attempt failed",
+    Reason.RETRY_PREEMPTED: "not retried: the next period was due first",
+    Reason.RESTARTED: "restarted: the worker died during the previous attempt",
+    Reason.REPLACED: "replaced by a later period",
+    Reason.ASKED: "started manually",
+    Reason.NO_CANDIDATE: "unschedulable: no time in the window satisfies the constraints",
+    Reason.DEADLINE: "missed: the deadline had passed",
+    Reason.CATCHUP_NONE: "missed: due during an outage or a pause, and the catch-up policy is none",
+    Reason.SUPERSEDED: "missed: due during an outage or a pause, and the catch-up policy runs the newest",
+    Reason.CATCHUP_LIMIT: "missed: due during an outage or a pause with more periods than max_catchup",
+    Reason.ACTIVE: "skipped: an earlier run was still active",
+    Reason.COALESCED: "skipped: a newer period was due before it could start",
+    Reason.QUEUE_FULL: "skipped: the queue was full",
+    Reason.FINISHED: "skipped: the job had no remaining runs",
+    Reason.EDITED: "cancelled: an edit removed the period or moved it into the past",
+    Reason.DELETED: "cancelled: the job was deleted",
+    Reason.BY_HAND: "cancelled manually",
 }

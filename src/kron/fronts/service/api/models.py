@@ -28,7 +28,7 @@ RUN_EXAMPLE = {
     "status": "SUCCESS",
     "outcome": "executed",
     "reason": "due",
-    "sentence": "its time had come",
+    "sentence": "started on schedule",
     "kind": "period",
     "attempt": 1,
     "run_id": "exec-4711",

@@ -356,8 +356,13 @@ def mark_of_document(run: Document, nominal: PageTime) -> OutcomeMark:
     look, word = LOOKS[RunStatus(str(run["status"]))]
     reason = _reason(run)
     has_period = run.get("kind") == RunKind.PERIOD.value
-    title = f"{nominal.local}: {word}, {reason}"
+    title = f"{nominal.local}: {_titled(word, reason)}"
     return OutcomeMark(look, word, reason, title, str(run["run_at"]) if has_period else None)
+
+
+def _titled(word: str, reason: str) -> str:
+    """Return the word of a status with its reason, which may begin with the same word."""
+    return reason if reason.startswith(f"{word}:") else f"{word}, {reason}"
 
 
 def _reason(run: Document) -> str:
@@ -403,7 +408,7 @@ def _mark_without_run(explanation: Explanation) -> OutcomeMark:
     else:
         look, word = OUTCOMES[explanation.outcome]
     sentence = explanation.facts[-1].sentence
-    return OutcomeMark(look, word, sentence, f"{word}: {sentence}", None)
+    return OutcomeMark(look, word, sentence, _titled(word, sentence), None)
 
 
 def _instant(text: object) -> int | None:
