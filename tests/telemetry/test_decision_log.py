@@ -67,7 +67,7 @@ def test_the_lines_of_a_busy_hour_all_verify_and_a_planted_change_is_found(
     others = len(lines) - len(decided)
     assert summary == (
         f"{len(decided)} verified: {len(decided)} ok, 0 does not follow, 0 not a decision; "
-        f"{others} other lines passed over\n"
+        f"{others} other lines ignored\n"
     )
     assert {lines[number - 1]["schedule_id"] for number in decided} == set(SCHEDULES)
     assert len(decided) >= sum(each.kind == "period" for found in runs.values() for each in found)
