@@ -1,0 +1,47 @@
+"""ARCHITECTURE.md names files and packages; each has to exist."""
+
+import re
+
+import pytest
+
+from tests.docs.page import ROOT
+
+TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+WALK = TEXT.partition("## Where a change goes")[2]
+TABLE = TEXT.partition("| below `src/kron/` |")[2].partition("\n\n")[0]
+TOPICS = (
+    "a field of a definition or policy",
+    "an overlap policy",
+    "a launcher kind",
+    "a store verb",
+    "a CLI command",
+    "a route",
+    "a page",
+)
+
+
+def rows() -> dict[str, list[str]]:
+    """Return the files each row of the walk-through names, by what is added."""
+    lines = [line.split("|") for line in WALK.splitlines() if line.startswith("| a")]
+    return {cells[1].strip(): re.findall(r"`((?:src|tests|docs)/[^`]+)`", cells[2]) for cells in lines}
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_walk_through_says_where_it_is_added(topic: str) -> None:
+    assert rows()[topic]
+
+
+@pytest.mark.parametrize("named", sorted({name for names in rows().values() for name in names}))
+def test_a_file_of_the_walk_through_exists(named: str) -> None:
+    assert (ROOT / named).exists()
+
+
+@pytest.mark.parametrize("named", re.findall(r"`([a-z_./]+)`(?=[,| ])", TABLE))
+def test_a_package_of_the_table_exists(named: str) -> None:
+    assert (ROOT / "src" / "kron" / named).exists()
+
+
+def test_every_package_is_in_the_table() -> None:
+    packages = {path.parent.name for path in (ROOT / "src" / "kron").glob("*/__init__.py")}
+    named = {name.split("/")[0] for name in re.findall(r"`([a-z_./]+)`", TABLE)}
+    assert packages <= named
