@@ -16,7 +16,7 @@ from kron.core.workflow import StartRequest, WorkflowRecord
 from kron.fronts.service.errors import LaunchFailedError
 from kron.fronts.service.launchers import workflow_launcher
 from kron.fronts.service.registrar import NAMESPACE, Registrar
-from kron.fronts.service.run_launcher import RunLauncher, Wanted
+from kron.fronts.service.run_launcher import RunLauncher, WorkflowStart
 from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import Settings
 from kron.launchers.run_token import is_run_token_of
@@ -29,7 +29,7 @@ DAG = '{"nodes":[{"id":"a","type":"t"}]}'
 CALLBACK: Mapping[str, object] = {"kind": "callback", "name": "run"}
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 SECRET = "a secret that is long enough to be one"
-WANTED = Wanted("wf", 1, "ann", int(NOON.timestamp()), "key")
+WANTED = WorkflowStart("wf", 1, "ann", int(NOON.timestamp()), "key")
 
 
 class Shop:

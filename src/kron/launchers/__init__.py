@@ -1,1 +1,1 @@
-"""Launchers: how executions begin, and how their ends become known."""
+"""Launchers: how runs are started, and how their ends are reported."""

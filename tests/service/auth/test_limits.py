@@ -17,7 +17,7 @@ from kron.fronts.service.bulk import upsert_batch
 from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.launchers import launchers_of, workflow_launcher
 from kron.fronts.service.registrar import NAMESPACE, Registrar
-from kron.fronts.service.run_launcher import Wanted, launch_of
+from kron.fronts.service.run_launcher import WorkflowStart, launch_of
 from kron.fronts.service.schedule_spec import Rules
 from kron.fronts.service.settings import Settings, read_settings
 from kron.launchers.callback import CallbackLauncher
@@ -228,7 +228,7 @@ async def test_where_callers_say_who_they_are_no_schedule_starts_a_workflow_of_o
 
 
 def launch_for(document: dict[str, object]) -> Launch:
-    wanted = Wanted(str(document["workflow_id"]), 1, str(document["user_id"]), 0, "key")
+    wanted = WorkflowStart(str(document["workflow_id"]), 1, str(document["user_id"]), 0, "key")
     return launch_of(wanted, 0)
 
 

@@ -1,4 +1,4 @@
-"""The desk of a service elsewhere, asked over HTTP: the same verbs, answers and errors."""
+"""The client of a remote service over HTTP: the same operations, results and errors as the local one."""
 
 import json
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from kron.launchers.http.response import Response
 # How long the service may neither take nor send a byte; a batch of a bulk request takes the longest.
 TIMEOUT_S = 120
 MAX_RESPONSE = 256 << 20
-# The errors a service answers with, by their codes.
+# The errors of a service, by their codes.
 KINDS: Mapping[str, type[KronError]] = {
     kind.code: kind
     for kind in (
@@ -46,7 +46,7 @@ KINDS: Mapping[str, type[KronError]] = {
 
 
 class ServerError(KronError):
-    """A service cannot be reached, or does not answer as one."""
+    """A service cannot be reached, or its response is not one of a service."""
 
     code = "server_error"
 
@@ -73,7 +73,7 @@ class RemoteClient:
         self._target = target._replace(path=target.path.rstrip("/"), login=None)
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
-    # --- the verbs -------------------------------------------------------------------------------
+    # --- operations ------------------------------------------------------------------------------
 
     async def upsert(self, document: Mapping[str, object], *, if_match: str | None = None) -> Document:
         """Create a schedule or change it; with `if_match` "" only create."""
@@ -82,16 +82,16 @@ class RemoteClient:
 
     async def bulk(self, lines: bytes) -> Document:
         """Create or change a schedule for each JSON line, 1,000 at a time, whole batches only."""
-        return await self._asked("POST", "/schedules/bulk", lines, {"Content-Type": "application/x-ndjson"})
+        return await self._request("POST", "/schedules/bulk", lines, {"Content-Type": "application/x-ndjson"})
 
     async def pause(self, schedule_id: str, paused: bool, *, if_match: str | None = None) -> Document:
-        """Pause a schedule, or let it go on."""
+        """Pause a schedule, or resume it."""
         document = {"schedule_id": schedule_id, "paused": paused}
         return await self._post("/schedules/pause", document, headers=_matching(if_match))
 
     async def delete(self, schedule_id: str, *, if_match: str | None = None) -> None:
         """Delete a schedule."""
-        await self._asked("DELETE", _place(schedule_id), None, _matching(if_match))
+        await self._request("DELETE", _place(schedule_id), None, _matching(if_match))
 
     async def schedule(self, schedule_id: str) -> Document:
         """Return a schedule with its next fire times."""
@@ -103,7 +103,7 @@ class RemoteClient:
         return await self._get("/schedules", some | page._asdict())
 
     async def preview_resume(self, schedule_id: str) -> Document:
-        """Return what would start if a schedule went on now."""
+        """Return what a resume would start now."""
         return await self._post(f"{_place(schedule_id)}/resume-preview")
 
     async def preview(self, document: Mapping[str, object], count: int) -> Document:
@@ -121,7 +121,7 @@ class RemoteClient:
         return await self._post(f"{_place(schedule_id)}/backfill", document)
 
     async def report(self, key: str, feedback: Feedback) -> Document:
-        """Note what an executor says of a run."""
+        """Record an executor's report of a run."""
         return await self._post(f"/runs/{_part(key)}/status", asdict(feedback))
 
     async def runs(self, schedule_id: str, page: PageRequest) -> Document:
@@ -141,18 +141,18 @@ class RemoteClient:
         return await self._get(f"{_place(schedule_id)}/periods/{_part(period_id)}/why")
 
     async def audit(self, wanted: AuditFilter, page: PageRequest) -> Document:
-        """Return the changes that somebody made, the latest first."""
+        """Return the audited changes, the latest first."""
         return await self._get("/audit", {"name": wanted.identity, "who": wanted.who, **page._asdict()})
 
     async def health(self) -> Document:
-        """Return whether the store can be used, and how the worker is doing."""
+        """Return the health of the store and the worker."""
         return self._document(await self._exchange("GET", "/readyz", None, {}))
 
     # --- HTTP ------------------------------------------------------------------------------------
 
     async def _get(self, path: str, query: Mapping[str, object] | None = None) -> Document:
-        said = {name: _written(value) for name, value in (query or {}).items() if value is not None}
-        return await self._asked("GET", f"{path}?{urlencode(said)}" if said else path, None, {})
+        given = {name: _written(value) for name, value in (query or {}).items() if value is not None}
+        return await self._request("GET", f"{path}?{urlencode(given)}" if given else path, None, {})
 
     async def _post(
         self,
@@ -163,9 +163,9 @@ class RemoteClient:
     ) -> Document:
         body = b"" if document is None else json.dumps(document).encode()
         kind = {} if document is None else {"Content-Type": "application/json"}
-        return await self._asked("POST", path, body, {**kind, **(headers or {})})
+        return await self._request("POST", path, body, {**kind, **(headers or {})})
 
-    async def _asked(
+    async def _request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Document:
         response = await self._exchange(method, path, body, headers)
@@ -197,7 +197,7 @@ class RemoteClient:
         return document
 
     def _error(self, response: Response) -> KronError:
-        """Return the error that a problem document tells of."""
+        """Return the error of a problem document."""
         document = self._document(response)
         code, detail = str(document.get("code")), str(document.get("detail"))
         if code == InvalidLinesError.code:
@@ -247,7 +247,7 @@ def _place(schedule_id: str) -> str:
 
 
 def _part(name: str) -> str:
-    """Write a name as one part of a path; dots are written out, for some take them for steps."""
+    """Return a name as one segment of a path; dots are escaped, because "." and ".." are steps."""
     return quote(name, safe="", errors="replace").replace(".", "%2E")
 
 

@@ -1,4 +1,4 @@
-"""The run launcher: starts a workflow's version once for each key, for workers elsewhere and for programs."""
+"""The run launcher: starts a version of a workflow once per key, for remote workers and for programs."""
 
 import asyncio
 import json
@@ -26,16 +26,16 @@ from kron.launchers.workflow import NoExecutorError, UnknownWorkflowError, Workf
 from kron.ports import Clock, IdempotencyLog, Launch
 
 _log = logging.getLogger("kron.service")
-# A key names files of processes, so it is made of what can.
+# A key is part of file names.
 KEY = re.compile(r"[A-Za-z0-9._:-]{1,200}")
-# For how long a start is remembered, in milliseconds.
+# How long a start is remembered, in milliseconds.
 KEEP_MS = 30 * 86_400_000
 ENDS = {RunEvent.SUCCESS: "SUCCESS", RunEvent.FAILED: "FAILED", RunEvent.CANCELLED: "FAILED"}
 REFUSED = frozenset({RunEvent.LAUNCH_FAILED, RunEvent.CANCELLED, RunEvent.ORPHANED})
 
 
-class Wanted(NamedTuple):
-    """A start somebody asks for: of what, for whom, and which of a schedule's runs it is."""
+class WorkflowStart(NamedTuple):
+    """A requested start: the workflow's version, its user, and the schedule's run it belongs to."""
 
     workflow_id: str
     version: int
@@ -47,15 +47,15 @@ class Wanted(NamedTuple):
     token: int = 0
 
 
-class Launched(NamedTuple):
-    """A start that was accepted, perhaps before, and the run's name where the executor gave it one."""
+class StartResult(NamedTuple):
+    """An accepted start: the executor's name of the run, if any, and whether it was accepted before."""
 
     run_id: str | None = None
     repeated: bool = False
 
 
 class RunLauncher:
-    """Loads the DAG of a workflow's version and hands it to the executor, once for each key."""
+    """Loads the DAG of a workflow's version and starts the executor with it, once per key."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class RunLauncher:
         self._launcher = launcher
         self._starts = log
         self._on_end = on_end
-        self._under_way: dict[tuple[str, int], tuple[Wanted, asyncio.Task[Launched]]] = {}
+        self._in_flight: dict[tuple[str, int], tuple[WorkflowStart, asyncio.Task[StartResult]]] = {}
 
     async def start(
         self,
@@ -79,128 +79,128 @@ class RunLauncher:
         scheduled_for: datetime | str,
         idempotency_key: str,
     ) -> bool:
-        """Start a run and say whether it was accepted; a missing DAG starts nothing (SPEC 3: 4, 12)."""
+        """Start a run and return whether it was accepted; a missing DAG starts nothing (SPEC 3: 4, 12)."""
         at = parse_instant(scheduled_for)
         try:
-            await self.launch(Wanted(workflow_id, version, user_id, at, idempotency_key))
+            await self.launch(WorkflowStart(workflow_id, version, user_id, at, idempotency_key))
         except (UnknownWorkflowError, LaunchFailedError) as error:
             _log.warning("not started: %s", error)
             return False
         return True
 
-    async def launch(self, wanted: Wanted) -> Launched:
-        """Start a run, or raise why it was not accepted; one that is being started is waited for."""
-        _check(wanted)
-        attempt = wanted.key, wanted.attempt
-        if attempt not in self._under_way:
-            task = asyncio.create_task(self._launch(wanted))
-            self._under_way[attempt] = wanted, task
-            task.add_done_callback(lambda _: self._under_way.pop(attempt))
-        begun, task = self._under_way[attempt]
-        _check_same(wanted, begun.workflow_id, begun.version)
-        launched = await asyncio.shield(task)
-        return launched if begun is wanted else launched._replace(repeated=True)
+    async def launch(self, start: WorkflowStart) -> StartResult:
+        """Start a run, or raise the reason it was refused; a concurrent start with the same key is joined."""
+        _check(start)
+        attempt = start.key, start.attempt
+        if attempt not in self._in_flight:
+            task = asyncio.create_task(self._launch(start))
+            self._in_flight[attempt] = start, task
+            task.add_done_callback(lambda _: self._in_flight.pop(attempt))
+        first, task = self._in_flight[attempt]
+        _check_same(start, first.workflow_id, first.version)
+        result = await asyncio.shield(task)
+        return result if first is start else result._replace(repeated=True)
 
-    async def _launch(self, wanted: Wanted) -> Launched:
-        """First record, then start (DESIGN 1); what was not accepted may be tried again."""
+    async def _launch(self, start: WorkflowStart) -> StartResult:
+        """Record first, then start (DESIGN 1); a refused start may be retried."""
         now = (self._clock.now() - EPOCH) // MILLISECOND
-        start = StartRequest(wanted.key, wanted.attempt, wanted.workflow_id, wanted.version, now)
-        known = await self._starts.begin(start, old=now - KEEP_MS)
+        request = StartRequest(start.key, start.attempt, start.workflow_id, start.version, now)
+        known = await self._starts.begin(request, old=now - KEEP_MS)
         if known is not None:
-            _check_same(wanted, known.workflow_id, known.version)
+            _check_same(start, known.workflow_id, known.version)
             if known.accepted:
-                return Launched(repeated=True)
+                return StartResult(repeated=True)
             if not self._launcher.traits.idempotent:
-                message = "A start with this key was begun before, and nobody knows whether it came about"
-                raise LaunchFailedError(message, idempotency_key=wanted.key)
+                message = "An earlier start with this key has an unknown outcome"
+                raise LaunchFailedError(message, idempotency_key=start.key)
         try:
-            run_id = await self._hand_over(wanted, now)
+            run_id = await self._execute(start, now)
         except KronError:
             with suppress(StoreError):
-                await self._starts.end(start, accepted=False)
+                await self._starts.end(request, accepted=False)
             raise
-        await self._starts.end(start, accepted=True)
-        _log.info("started version %d of %s [%s]", wanted.version, wanted.workflow_id, wanted.key)
-        return Launched(run_id)
+        await self._starts.end(request, accepted=True)
+        _log.info("started version %d of %s [%s]", start.version, start.workflow_id, start.key)
+        return StartResult(run_id)
 
-    async def _hand_over(self, wanted: Wanted, now: int) -> str | None:
+    async def _execute(self, start: WorkflowStart, now: int) -> str | None:
         try:
-            ready = await self._launcher.ready(launch_of(wanted, now))
+            ready = await self._launcher.ready(launch_of(start, now))
         except NoExecutorError as cause:
             raise NoRunnerError(str(cause)) from cause
         inner = self._launcher.inner
-        answered: asyncio.Future[RunReport] = asyncio.get_running_loop().create_future()
+        first: asyncio.Future[RunReport] = asyncio.get_running_loop().create_future()
 
-        def hear(report: RunReport) -> None:
-            if not answered.done():
-                answered.set_result(report)
+        def sink(report: RunReport) -> None:
+            if not first.done():
+                first.set_result(report)
             if report.happened in ENDS and self._on_end is not None:
                 self._on_end(report)
 
         if isinstance(inner, CallbackLauncher):
-            # A call that has begun is accepted; how it ends is another matter.
+            # A call is accepted when it has started; its end is reported later.
             if not inner.knows(ready):
                 raise LaunchFailedError("No function is registered under the executor's name")
-            inner.start(ready, hear)
+            inner.start(ready, sink)
             return None
-        inner.start(ready, hear)
-        report = await answered
+        inner.start(ready, sink)
+        report = await first
         if report.happened in REFUSED:
-            raise LaunchFailedError(report.error or "The executor did not take it", key=wanted.key)
+            raise LaunchFailedError(report.error or "The executor refused the run", key=start.key)
         return report.run_id
 
     async def close(self) -> None:
-        """Wait for starts under way, and let what runs go on by itself."""
-        tasks = [task for _, task in self._under_way.values()]
+        """Wait for starts in flight; running executions continue without this process."""
+        tasks = [task for _, task in self._in_flight.values()]
         if tasks:
             await asyncio.wait(tasks)
         await self._launcher.close(wait=False)
 
 
-def _check(wanted: Wanted) -> None:
-    if not KEY.fullmatch(wanted.key):
+def _check(start: WorkflowStart) -> None:
+    if not KEY.fullmatch(start.key):
         reason = "must be 1 to 200 of A-Z a-z 0-9 . _ : -"
-        raise InvalidOptionError(option="idempotency_key", value=ascii(wanted.key), reason=reason)
-    fault = None if wanted.schedule_id is None else identity_fault(wanted.schedule_id)
+        raise InvalidOptionError(option="idempotency_key", value=ascii(start.key), reason=reason)
+    fault = None if start.schedule_id is None else identity_fault(start.schedule_id)
     if fault is not None:
-        raise InvalidOptionError(option="identity", value=ascii(wanted.schedule_id), reason=fault)
+        raise InvalidOptionError(option="identity", value=ascii(start.schedule_id), reason=fault)
 
 
-def _check_same(wanted: Wanted, workflow_id: str, version: int) -> None:
-    if (wanted.workflow_id, wanted.version) != (workflow_id, version):
-        message = f'The key "{wanted.key}" stands for a start of version {version} of "{workflow_id}"'
-        raise ConflictError(message, idempotency_key=wanted.key)
+def _check_same(start: WorkflowStart, workflow_id: str, version: int) -> None:
+    if (start.workflow_id, start.version) != (workflow_id, version):
+        message = f'The key "{start.key}" belongs to a start of version {version} of "{workflow_id}"'
+        raise ConflictError(message, idempotency_key=start.key)
 
 
-def launch_of(wanted: Wanted, now: int) -> Launch:
-    """Return a start as launchers know it: a job and a run that nobody else has on record."""
-    said = {"workflow_id": wanted.workflow_id, "version": wanted.version, "user_id": wanted.user_id}
-    name = wanted.schedule_id or wanted.workflow_id
-    text = json.dumps({"kind": "workflow", **said})
-    job = JobRecord(name, "{}", text, "workflow", 1, now, now, 1, wanted.scheduled_for, None, None)
+def launch_of(start: WorkflowStart, now: int) -> Launch:
+    """Return a start as a launch, with a job and a run that are not stored."""
+    workflow = {"workflow_id": start.workflow_id, "version": start.version, "user_id": start.user_id}
+    name = start.schedule_id or start.workflow_id
+    text = json.dumps({"kind": "workflow", **workflow})
+    job = JobRecord(name, "{}", text, "workflow", 1, now, now, 1, start.scheduled_for, None, None)
     run = RunRecord(
-        wanted.key, name, wanted.scheduled_for, now, RunStatus.STARTED, Reason.DUE, now, 1,
-        is_open=1, attempt=wanted.attempt, token=wanted.token, started_at=now,
+        start.key, name, start.scheduled_for, now, RunStatus.STARTED, Reason.DUE, now, 1,
+        is_open=1, attempt=start.attempt, token=start.token, started_at=now,
     )  # fmt: skip
     return Launch(job, run, request_id=present_request())
 
 
 def reporter_of(registrar: Registrar) -> Callable[[RunReport], None]:
-    """Return what notes the ends of runs that were started for a worker elsewhere, which waits for them."""
-    noting: set[asyncio.Task[None]] = set()
+    """Return a sink that records the ends of runs that were started for a remote worker."""
+    recording: set[asyncio.Task[None]] = set()
 
-    async def note(report: RunReport) -> None:
+    async def record(report: RunReport) -> None:
         feedback = Feedback(ENDS[report.happened], report.run_id, report.error, report.attempt)
         try:
             await take_feedback(registrar, report.key, feedback)
         except (UnknownRunError, ConflictError):
-            _log.debug("nobody waits for the end of %s", report.key)
+            _log.debug("the end of %s belongs to no open run", report.key)
         except KronError as error:
-            _log.warning("the end of %s was not noted: %s", report.key, error)
+            _log.warning("the end of %s was not recorded: %s", report.key, error)
 
-    def hear(report: RunReport) -> None:
-        task = asyncio.create_task(note(report))
-        noting.add(task)
-        task.add_done_callback(noting.discard)
+    def sink(report: RunReport) -> None:
+        task = asyncio.create_task(record(report))
+        recording.add(task)
+        task.add_done_callback(recording.discard)
 
-    return hear
+    return sink

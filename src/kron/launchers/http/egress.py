@@ -1,4 +1,4 @@
-"""Where requests may go: hosts somebody allowed, and of all others only addresses of the public internet."""
+"""Egress policy: which hosts requests of schedules may go to."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from kron.core.job.fields import refuse
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
-# Addresses that carry an older one at their end (RFC 6052, RFC 4291).
+# IPv6 networks whose addresses end in an IPv4 address (RFC 6052, RFC 4291).
 TRANSLATED, COMPATIBLE = ip_network("64:ff9b::/96"), ip_network("::/96")
 NOT_LISTED = "is not among the hosts the settings allow (allowed_hosts)"
-NOT_PUBLIC = "is an address inside a network; allowed_hosts has to name it"
+NOT_PUBLIC = "is not a public address; allowed_hosts has to name it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressPolicy:
-    """Which hosts a request may go to.
+    """Allowed hosts and networks.
 
-    `names` None allows every name. An address that is not public has to lie in one of `networks`, however
-    it is called. `urls` are the operator's own and are never refused.
+    `names` None allows every name. An address that is not public has to be in one of `networks`, whatever its
+    name. `urls` are those of the operator, and always allowed.
     """
 
     names: frozenset[str] | None = None
@@ -29,20 +29,20 @@ class EgressPolicy:
     urls: frozenset[str] = frozenset()
 
     def fault_of(self, url: str) -> str | None:
-        """Return why an address may not be asked, as far as it says so itself."""
+        """Return why a URL is refused, as far as can be decided without resolving its host."""
         if url in self.urls:
             return None
         host = host_of(url)
         address = _literal(host)
         if address is not None:
             return self._fault_of_address(address, host)
-        # Addresses and networks alone say nothing of names; what one means is seen when it is asked.
+        # Networks alone do not limit names; the addresses of a name are checked when it is resolved.
         by_address = not self.names and bool(self.networks)
         is_listed = self.names is None or host in self.names or by_address
         return None if is_listed else NOT_LISTED
 
     def fault_of_addresses(self, url: str, addresses: Iterable[str]) -> str | None:
-        """Return why none of the addresses of a host may be asked."""
+        """Return why one of the resolved addresses of a host is refused."""
         if url in self.urls:
             return None
         host = host_of(url)
@@ -61,7 +61,7 @@ class EgressPolicy:
 
 
 def egress_policy_of(words: Iterable[str] | None, *, urls: Iterable[str] = ()) -> EgressPolicy:
-    """Return the gate for a list of names, addresses and networks such as 10.0.0.0/8; None lists nothing."""
+    """Return the policy of a list of names, addresses and networks such as 10.0.0.0/8; None lists none."""
     if words is None:
         return EgressPolicy(urls=frozenset(urls))
     networks = {word: network for word in words if (network := _network(word)) is not None}
@@ -70,7 +70,7 @@ def egress_policy_of(words: Iterable[str] | None, *, urls: Iterable[str] = ()) -
 
 
 def check_host(word: str) -> str:
-    """Return an entry of a list of hosts, or refuse it: a URL or a port is a misunderstanding."""
+    """Return an entry of a list of hosts, or refuse it; URLs and ports are none."""
     if _network(word) is None and ("/" in word or ":" in word or "*" in word):
         raise refuse(word, "must be a host's name, an address, or a network such as 10.0.0.0/8")
     return word
@@ -82,7 +82,7 @@ def host_of(url: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """Say whether a host is written as an address, which means itself and nothing else."""
+    """Return whether a host is an address, which needs no resolving."""
     return "%" not in host and _literal(host) is not None
 
 
@@ -101,7 +101,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _plain(address: Address) -> Address:
-    """Return the address that is meant: one of IPv4 may be written as one of IPv6."""
+    """Return the IPv4 address in an IPv6 one, or the address as it is."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped

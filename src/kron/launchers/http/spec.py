@@ -106,7 +106,7 @@ class HttpSettings(TableSettings):
         return [*secrets_in_url(self.url), *(text for text in values if len(text) >= MIN_LOGGED_SECRET)]
 
     def problems(self, config: LauncherConfig) -> list[Problem]:
-        """Return why the egress policy refuses the URL, as far as it can be said without resolving it."""
+        """Return why the egress policy refuses the URL, as far as can be decided without resolving it."""
         policy = egress_policy(config)
         fault = None if policy is None else policy.fault_of(self.url)
         return [] if fault is None else [Problem("launcher.url", host_of(self.url), fault)]

@@ -19,7 +19,7 @@ from kron.fronts.service.api.workflow_models import (
 from kron.fronts.service.auth.principal import default_owner
 from kron.fronts.service.documents import Document, time_text
 from kron.fronts.service.registrar import Registrar
-from kron.fronts.service.run_launcher import RunLauncher, Wanted
+from kron.fronts.service.run_launcher import RunLauncher, WorkflowStart
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.url import name_of
 from kron.launchers.workflow import UnknownWorkflowError, find_workflow
@@ -93,7 +93,7 @@ def _add_start(router: APIRouter, launcher: RunLauncher | None) -> None:
         """Hand a version's DAG to the executor, once for each key; any answer but 2xx started nothing."""
         if launcher is None:
             raise ConflictError("Nothing here starts workflows")
-        wanted = Wanted(
+        wanted = WorkflowStart(
             document.workflow_id,
             document.version,
             document.user_id,
