@@ -17,6 +17,10 @@ from kron.core.job.table import NO_DEFAULT, FieldSpec, FieldTable
 from kron.core.job.window import WINDOW
 from kron.fronts.service.schedule_spec import SCHEDULE
 from kron.fronts.service.settings import SETTINGS
+from kron.launchers.celery.spec import CelerySettings
+from kron.launchers.http.spec import HttpSettings
+from kron.launchers.process.spec import ProcessSettings
+from kron.launchers.spec import WORKFLOW_FIELDS, TableSettings
 
 MARKED = re.compile(r"(<!-- fields: (?P<name>\w+) -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
 # The sections of jobs.md that explain a field.
@@ -47,12 +51,23 @@ class Page(NamedTuple):
     by_setting: Mapping[str, str] = {}
 
 
+def of_launcher(settings: type[TableSettings]) -> Page:
+    """Return the table of a kind of launcher, without the fields that all kinds have."""
+    table = settings.table
+    return Page(
+        FieldTable(tuple(row for row in table.rows if row.name not in WORKFLOW_FIELDS), table.required)
+    )
+
+
 TABLES = {
     "job": Page(JOB, ""),
     "policy": Page(POLICY),
     "window": Page(WINDOW),
     "seed": Page(SEED),
     "constraints": Page(RULE, defaults=False),
+    "http": of_launcher(HttpSettings),
+    "process": of_launcher(ProcessSettings),
+    "celery": of_launcher(CelerySettings),
     "schedule": Page(SCHEDULE, "jobs.md", by_setting=BY_SETTING),
 }
 
