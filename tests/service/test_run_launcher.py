@@ -108,7 +108,7 @@ async def test_the_same_key_starts_once_however_many_ask_at_the_same_time(tmp_pa
         asked = [shop.launcher.start("wf", 1, "ann", "2026-06-01T12:00:00Z", "k") for _ in range(10)]
         assert await asyncio.gather(*asked) == [True] * 10
         assert len(shop.calls) == 1
-        with pytest.raises(ConflictError, match="stands for a start of version 1"):
+        with pytest.raises(ConflictError, match="belongs to a start of version 1"):
             await shop.launcher.launch(WANTED._replace(key="k", version=3))
 
 
