@@ -1,6 +1,6 @@
-"""The contract every store keeps.
+"""The contract of every store.
 
-A store of your own is tested by a subclass that supplies `store`::
+A custom store is tested by a subclass that supplies `store`::
 
     class TestMyStore(StoreContract):
         @pytest.fixture
@@ -69,4 +69,4 @@ class StoreContract(
     OwnershipContract,
     AuditContract,
 ):
-    """What the engine relies on; `store` is the one thing a subclass supplies."""
+    """The behaviour the engine relies on; a subclass supplies the fixture `store`."""

@@ -1,5 +1,5 @@
 # ruff: noqa: D102 - the name of a test is its sentence
-"""Many jobs are looked through a page at a time."""
+"""Listings of jobs and counts of open runs."""
 
 import json
 
@@ -25,7 +25,7 @@ ALL = JobFilter()
 
 
 async def names(store: Store, wanted: JobFilter = ALL, *, after: str = "") -> list[str]:
-    """Return the names of the jobs that are found."""
+    """Return the names of the matching jobs."""
     return [found.job.identity for found in await store.find_jobs(SPACE, wanted, after=after)]
 
 
@@ -36,9 +36,9 @@ def _pending(nominal_time: int, *, due_at: int | None) -> RunRecord:
 
 
 class ListingContract:
-    """Jobs are found in the order of their names, by what they are called and whose they are."""
+    """Jobs are listed by name, page by page, and filtered by name, state and owner."""
 
-    async def test_jobs_are_found_in_the_order_of_their_names_page_by_page(self, store: Store) -> None:
+    async def test_jobs_are_listed_by_name_page_by_page(self, store: Store) -> None:
         await stored(store, *(a_job(name) for name in ("b", "ä", "B", "a", "a/1", "😀")))
         await stored(store, a_job("elsewhere"), namespace=ELSEWHERE)
         ordered = ["B", "a", "a/1", "b", "ä", "😀"]
@@ -47,17 +47,19 @@ class ListingContract:
         for _ in range(3):
             after = pages[-1] if pages else ""
             found = await store.find_jobs(SPACE, JobFilter(), after=after, limit=2)
-            pages += [one.job.identity for one in found]
+            pages += [each.job.identity for each in found]
         assert pages == ordered
         assert await names(store, after="😀") == []
 
-    async def test_a_job_is_found_whole_with_the_time_of_its_last_change(self, store: Store) -> None:
+    async def test_a_job_is_listed_with_all_its_fields_and_the_time_of_its_last_change(
+        self, store: Store
+    ) -> None:
         (job,) = await stored(store, a_job())
         assert await store.put(SPACE, created=[], changed=[a_change(job, failures=3)], now=NOW + 7) == CLEAN
-        ((found, changed_at),) = await store.find_jobs(SPACE, JobFilter(names=["backup", "nobody"]))
+        ((found, changed_at),) = await store.find_jobs(SPACE, JobFilter(names=["backup", "unknown"]))
         assert (plain(found), changed_at) == (plain(a_change(job, failures=3).job), NOW + 7)
 
-    async def test_jobs_are_found_by_name_part_state_and_owner(self, store: Store) -> None:
+    async def test_jobs_are_filtered_by_part_of_the_name_state_and_owner(self, store: Store) -> None:
         launchers = [
             json.dumps({"workflow_id": flow, "user_id": user}) for flow, user in (("w", "u"), ("w", "v"))
         ]
@@ -77,8 +79,8 @@ class ListingContract:
             (JobFilter(workflow_id="w", user_id="v"), ["prod/report_1"]),
             (JobFilter(failing=True), ["test/report%1"]),
             (JobFilter(failing=False, paused=True), ["prod/report_1"]),
-            (JobFilter(user_id="nobody"), []),
-            (JobFilter(users=["u", "nobody"]), ["prod/Backup"]),
+            (JobFilter(user_id="unknown"), []),
+            (JobFilter(users=["u", "unknown"]), ["prod/Backup"]),
             (JobFilter(users=["u", "v"], paused=True), ["prod/report_1"]),
             (JobFilter(users=[]), []),
             (JobFilter(names=[]), []),
@@ -86,7 +88,7 @@ class ListingContract:
             assert await names(store, wanted) == expected, wanted
             assert await store.count_jobs(SPACE, wanted) == len(expected), wanted
 
-    async def test_open_runs_are_counted_by_what_they_wait_for_up_to_a_bound(self, store: Store) -> None:
+    async def test_open_runs_are_counted_by_state_up_to_a_limit(self, store: Store) -> None:
         assert await store.open_runs(SPACE, now=NOW, limit=10) == OpenRuns()
         await stored(store, a_job())
         await stored(store, a_job(), namespace=ELSEWHERE)
@@ -109,7 +111,7 @@ class ListingContract:
         assert sum(await store.open_runs(SPACE, now=NOW, limit=3)) == 3
         assert await store.open_runs(ELSEWHERE, now=NOW, limit=10) == OpenRuns(under_way=1)
 
-    async def test_deleted_jobs_are_found_only_when_wanted(self, store: Store) -> None:
+    async def test_deleted_jobs_are_listed_on_request_only(self, store: Store) -> None:
         await stored(store, a_job("here"), a_job("gone", deleted_at=NOW, plan_at=None))
         assert await names(store) == ["here"]
         assert await names(store, JobFilter(deleted=True)) == ["gone", "here"]

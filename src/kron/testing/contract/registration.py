@@ -1,5 +1,5 @@
 # ruff: noqa: D102 - the name of a test is its sentence
-"""Jobs come, are edited, and go."""
+"""Registrations, edits and removals of jobs."""
 
 import asyncio
 
@@ -24,47 +24,47 @@ from kron.testing.contract.sample import (
 
 
 class RegistrationContract:
-    """A registration is written whole or not at all, and knows what it overtook."""
+    """A registration is committed completely or not at all, and reports what made it stale."""
 
-    async def test_a_job_that_exists_is_not_created_again_nor_is_anything_else(self, store: Store) -> None:
+    async def test_creating_an_existing_job_writes_nothing(self, store: Store) -> None:
         (before,) = await stored(store, a_job("one"))
         again = a_job("one", definition='{"schedule":"0 0 * * *"}')
         settled = await store.put(SPACE, created=[a_job("two"), again], changed=[], now=NOW)
         assert settled.stale_jobs == {"one"}
-        assert [case.job for case in await store.cases(SPACE)] == [before]
+        assert [state.job for state in await store.cases(SPACE)] == [before]
 
-    async def test_an_edit_of_what_somebody_else_changed_writes_nothing(self, store: Store) -> None:
+    async def test_a_stale_edit_writes_nothing(self, store: Store) -> None:
         one, two = await stored(store, a_job("one"), a_job("two"))
         assert await store.put(SPACE, created=[], changed=[a_change(two, failures=1)], now=NOW) == CLEAN
         edits = [a_change(one, failures=9), a_change(two, failures=9)]
         settled = await store.put(SPACE, created=[a_job("three")], changed=edits, now=NOW)
         assert settled.stale_jobs == {"two"}
-        assert {case.job.identity: case.job.failures for case in await store.cases(SPACE)} == {
+        assert {state.job.identity: state.job.failures for state in await store.cases(SPACE)} == {
             "one": 0,
             "two": 1,
         }
 
-    async def test_a_run_that_exists_is_not_asked_for_again(self, store: Store) -> None:
+    async def test_a_manual_run_that_exists_is_refused(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
-        asked = a_run(kind=RunKind.MANUAL, key=request_key_of("backup", RunKind.MANUAL, "r1"))
-        await written(store, ownership, asked)
-        (case,) = await store.cases(SPACE)
-        again = a_change(case.job)
-        again.inserts.append(asked._replace(nominal_time=NOON + 60))
+        manual = a_run(kind=RunKind.MANUAL, key=request_key_of("backup", RunKind.MANUAL, "r1"))
+        await written(store, ownership, manual)
+        (state,) = await store.cases(SPACE)
+        again = a_change(state.job)
+        again.inserts.append(manual._replace(nominal_time=NOON + 60))
         settled = await store.put(SPACE, created=[], changed=[again], now=NOW)
-        assert settled.existing_runs == {asked.key}
-        assert [after.job for after in await store.cases(SPACE)] == [case.job]
-        assert await store.runs(SPACE, "backup") == [asked]
+        assert settled.existing_runs == {manual.key}
+        assert [after.job for after in await store.cases(SPACE)] == [state.job]
+        assert await store.runs(SPACE, "backup") == [manual]
 
     async def test_an_edit_changes_a_job_and_its_runs_together(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
         waiting = a_run(status=RunStatus.PENDING, reason=Reason.PLANNED, due_at=NOW + 1)
         await written(store, ownership, waiting)
-        (case,) = await store.cases(SPACE)
+        (state,) = await store.cases(SPACE)
         edit = a_change(
-            case.job, definition='{"schedule":"0 0 * * *"}', epoch=2, edited_at=NOW, launcher='{"a":1}'
+            state.job, definition='{"schedule":"0 0 * * *"}', epoch=2, edited_at=NOW, launcher='{"a":1}'
         )
         cancelled = waiting._replace(status=RunStatus.CANCELLED, reason=Reason.EDITED, due_at=None, is_open=0)
         edit.updates.append(cancelled)
@@ -74,7 +74,7 @@ class RegistrationContract:
         assert list(after.runs) == []
         assert await store.runs(SPACE, "backup") == [cancelled]
 
-    async def test_each_edit_leaves_the_earlier_definition_behind(self, store: Store) -> None:
+    async def test_each_edit_keeps_the_earlier_definition(self, store: Store) -> None:
         (job,) = await stored(store, a_job())
         for epoch in (2, 3):
             edit = a_change(job, definition=f'{{"epoch":{epoch}}}', epoch=epoch, edited_at=NOW + epoch)
@@ -87,21 +87,21 @@ class RegistrationContract:
             ("backup", 2, NOW + 2, '{"epoch":2}'),
         ]
 
-    async def test_a_refused_edit_leaves_no_definition_behind(self, store: Store) -> None:
+    async def test_a_refused_edit_keeps_no_definition(self, store: Store) -> None:
         (job,) = await stored(store, a_job())
         assert await store.put(SPACE, created=[], changed=[a_change(job)], now=NOW) == CLEAN
         late = a_change(job, definition="{}", epoch=2)
         assert (await store.put(SPACE, created=[], changed=[late], now=NOW)).stale_jobs == {"backup"}
         assert await store.epochs(SPACE, "backup") == []
 
-    async def test_of_racing_registrations_one_wins(self, store: Store) -> None:
+    async def test_one_of_many_racing_registrations_wins(self, store: Store) -> None:
         puts = [store.put(SPACE, created=[a_job(failures=n)], changed=[], now=NOW) for n in range(8)]
         settled = await asyncio.gather(*puts)
         assert settled.count(CLEAN) == 1
-        (case,) = await store.cases(SPACE)
-        assert case.job.failures == settled.index(CLEAN)
+        (state,) = await store.cases(SPACE)
+        assert state.job.failures == settled.index(CLEAN)
 
-    async def test_what_is_forgotten_is_gone_with_everything_of_it(self, store: Store) -> None:
+    async def test_a_job_is_removed_with_its_whole_history(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         gone, kept = await stored(store, a_job("gone"), a_job("kept"))
         for job in (gone, kept):
@@ -113,7 +113,7 @@ class RegistrationContract:
             assert await store.settle(ownership, [change], now=NOW) == CLEAN
             edit = a_change(change.job, epoch=2)
             assert await store.put(SPACE, created=[], changed=[edit], now=NOW) == CLEAN
-        await store.forget(SPACE, ["gone", "nobody"])
+        await store.forget(SPACE, ["gone", "unknown"])
         for name, left in (("gone", 0), ("kept", 1)):
             assert len(await store.cases(SPACE, [name])) == left
             assert len(await store.runs(SPACE, name)) == left
@@ -124,26 +124,26 @@ class RegistrationContract:
         await written(store, ownership, a_run("gone"))
         assert await store.attempts(SPACE, key_of("gone", NOON)) == []
 
-    async def test_jobs_are_forgotten_created_and_changed_together(self, store: Store) -> None:
+    async def test_jobs_are_removed_created_and_changed_in_one_transaction(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, *map(a_job, ("gone", "anew", "kept")))
         await written(store, ownership, a_run("gone"), a_run("anew"))
-        (kept,) = [case.job for case in await store.cases(SPACE, ["kept"])]
+        (kept,) = [state.job for state in await store.cases(SPACE, ["kept"])]
         edit = a_change(kept, failures=3)
         settled = await store.put(
             SPACE,
             created=[a_job("anew", failures=7), a_job("new")],
             changed=[edit],
-            forgotten=["gone", "anew", "nobody"],
+            forgotten=["gone", "anew", "unknown"],
             now=NOW,
         )
         assert settled == CLEAN
-        failures = {case.job.identity: case.job.failures for case in await store.cases(SPACE)}
+        failures = {state.job.identity: state.job.failures for state in await store.cases(SPACE)}
         assert failures == {"anew": 7, "new": 0, "kept": 3}
         assert await store.runs(SPACE, "anew") == []
         await written(store, ownership, a_run("anew"))
 
-    async def test_what_cannot_be_written_leaves_what_was_to_be_forgotten(self, store: Store) -> None:
+    async def test_a_refused_registration_removes_nothing(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         _, two = await stored(store, a_job("one"), a_job("two"))
         await written(store, ownership, a_run("one"))
@@ -153,13 +153,13 @@ class RegistrationContract:
             SPACE, created=[a_job("new")], changed=[late], forgotten=["one"], now=NOW + MINUTE
         )
         assert settled.stale_jobs == {"two"}
-        assert {case.job.identity for case in await store.cases(SPACE)} == {"one", "two"}
+        assert {state.job.identity for state in await store.cases(SPACE)} == {"one", "two"}
         assert await store.runs(SPACE, "one") == [a_run("one")]
-        known = await store.put(SPACE, created=[a_job("two")], changed=[], forgotten=["one"], now=NOW)
-        assert known.stale_jobs == {"two"}
+        existing = await store.put(SPACE, created=[a_job("two")], changed=[], forgotten=["one"], now=NOW)
+        assert existing.stale_jobs == {"two"}
         assert len(await store.runs(SPACE, "one")) == 1
 
-    async def test_the_latest_instant_outlives_what_was_written_at_it(self, store: Store) -> None:
+    async def test_the_latest_instant_outlives_the_jobs_written_at_it(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         assert ownership.high == 0
         await store.release(ownership)
@@ -178,8 +178,8 @@ class RegistrationContract:
         await store.release(ownership)
         assert (await store.acquire(SPACE, "d")).high == NOW + 9
 
-    async def test_cases_are_those_named_or_all(self, store: Store) -> None:
+    async def test_jobs_are_looked_up_by_name_or_all(self, store: Store) -> None:
         await stored(store, *map(a_job, "abc"))
-        assert {case.job.identity for case in await store.cases(SPACE)} == set("abc")
-        assert {case.job.identity for case in await store.cases(SPACE, ["c", "a", "x", "a"])} == {"a", "c"}
+        assert {state.job.identity for state in await store.cases(SPACE)} == set("abc")
+        assert {state.job.identity for state in await store.cases(SPACE, ["c", "a", "x", "a"])} == {"a", "c"}
         assert await store.cases(SPACE, []) == []

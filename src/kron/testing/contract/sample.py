@@ -1,4 +1,4 @@
-"""Records to put into a store, and questions to ask it: what all parts of the contract begin with."""
+"""Sample records and helpers that all parts of the contract share."""
 
 from collections.abc import Awaitable, Sequence
 
@@ -27,7 +27,7 @@ def a_job(identity: str = "backup", *, plan_at: int | None = NOW, **fields: obje
 
 
 def a_run(identity: str = "backup", nominal_time: int = NOON, **fields: object) -> RunRecord:
-    """Return a period that is under way."""
+    """Return a period whose run is executing."""
     run = RunRecord(
         key_of(identity, nominal_time),
         identity,
@@ -46,48 +46,48 @@ def a_run(identity: str = "backup", nominal_time: int = NOON, **fields: object) 
 
 
 def an_end(run: RunRecord) -> RunRecord:
-    """Return a run that has ended well."""
+    """Return the run after its success."""
     return run._replace(
         status=RunStatus.SUCCESS, ended_at=NOW + 5, result=Result.SUCCESS, is_open=0, due_at=None, acked=1
     )
 
 
 def a_range(identity: str, first: int, last: int) -> RangeRecord:
-    """Return periods that were dropped together."""
+    """Return an aggregated record of missed periods."""
     return RangeRecord(identity, first, last, 7, Outcome.MISSED, Reason.CATCHUP_NONE, 1, NOW)
 
 
 def a_change(job: JobRecord, **fields: object) -> Change:
-    """Return a change that moves a job on by one revision."""
+    """Return a change that raises a job's revision by one."""
     return Change(job._replace(revision=job.revision + 1, **fields), job.revision)  # type: ignore[arg-type]
 
 
 def cohort_of(jobs: Sequence[JobRecord]) -> list[Change]:
-    """Return the starts of jobs that are due at once."""
+    """Return the starts of jobs that are due together."""
     changes, _ = plan(Snapshot([JobState(job) for job in jobs], NOW, 1, {}), NOW)
     assert all(change.cohort is changes[0].cohort is not None for change in changes)
     return changes
 
 
 def ends_of(started: Sequence[Change], error: str | None = None, run_id: str | None = None) -> list[Change]:
-    """Return the ends of runs that were just started and succeeded."""
-    cases = []
+    """Return the successes of runs that just started."""
+    states = []
     for change in started:
         (run,) = change.starts
         report = RunReport(run.identity, run.key, run.attempt, RunEvent.SUCCESS, NOW + 5, error, run_id)
-        cases.append(JobState(change.job, [run], [report]))
-    return plan(Snapshot(cases, NOW, 1, {}), NOW)[0]
+        states.append(JobState(change.job, [run], [report]))
+    return plan(Snapshot(states, NOW, 1, {}), NOW)[0]
 
 
 def plain(job: JobRecord) -> JobRecord:
-    """Return a job without the name the store has for it."""
+    """Return a job without the store's internal number."""
     return job._replace(number=0)
 
 
 async def stored(store: Store, *jobs: JobRecord, namespace: str = SPACE) -> list[JobRecord]:
-    """Write new jobs and return them as the store has them, in the same order."""
+    """Write new jobs and return them as stored, in the same order."""
     assert await store.put(namespace, created=jobs, changed=[], now=NOW) == CLEAN
-    found = {case.job.identity: case.job for case in await store.cases(namespace)}
+    found = {state.job.identity: state.job for state in await store.cases(namespace)}
     return [found[job.identity] for job in jobs]
 
 
@@ -95,7 +95,7 @@ async def written(
     store: Store, ownership: Ownership, *runs: RunRecord, attempts: Sequence[RunRecord] = (), now: int = NOW
 ) -> None:
     """Insert runs of stored jobs."""
-    jobs = {case.job.identity: case.job for case in await store.cases(ownership.namespace)}
+    jobs = {state.job.identity: state.job for state in await store.cases(ownership.namespace)}
     for run in runs:
         change = a_change(jobs[run.identity])
         change.inserts.append(run)
@@ -105,18 +105,18 @@ async def written(
 
 
 async def refused(call: Awaitable[object]) -> None:
-    """Check that a call is refused because somebody else looks after the jobs."""
+    """Check that a call raises OwnedError."""
     try:
         await call
     except OwnedError:
         return
-    raise AssertionError("somebody else looks after the jobs, and the call went through")
+    raise AssertionError("another owner has the lease, and the call went through")
 
 
 async def names_due(store: Store, ownership: Ownership, *, until: int = NOW, limit: int = 100) -> list[str]:
-    """Return the names of the jobs that have something to do."""
+    """Return the names of the due jobs."""
     loaded = await store.load(ownership, until=until, limit=limit)
-    return [case.job.identity for case in loaded.cases]
+    return [state.job.identity for state in loaded.cases]
 
 
 async def keys_of(store: Store, identity: str, namespace: str = SPACE) -> set[str]:

@@ -1,5 +1,5 @@
 # ruff: noqa: D102 - the name of a test is its sentence
-"""A wake writes what it decided."""
+"""The engine's writes: one transaction, fenced by the lease and by revisions."""
 
 import asyncio
 
@@ -26,17 +26,17 @@ from kron.testing.contract.sample import (
 
 
 class SettlementContract:
-    """Changes are written together, except where somebody else was quicker."""
+    """Changes are committed together, except those of stale jobs and runs that exist already."""
 
-    async def test_a_turn_is_written_whole(self, store: Store) -> None:
+    async def test_a_change_is_written_with_all_its_parts(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
         first = a_run()
         await written(store, ownership, first)
-        (case,) = await store.cases(SPACE)
+        (state,) = await store.cases(SPACE)
         again = first._replace(attempt=2, token=9, started_at=NOW + 50)
         change = a_change(
-            case.job,
+            state.job,
             cursor=NOON + 60,
             next_time=NOON + 120,
             plan_at=NOW + 120,
@@ -58,7 +58,7 @@ class SettlementContract:
         ]
         assert await store.ranges(SPACE, "backup") == change.ranges
 
-    async def test_ordinary_starts_ends_and_edits_are_written_beside_all_others(self, store: Store) -> None:
+    async def test_ordinary_starts_ends_and_edits_are_written_with_other_changes(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         jobs = await stored(store, *(a_job(name, failures=4) for name in ("start", "end", "any", "edit")))
         start = a_change(jobs[0], cursor=NOON, next_time=NOON + 60, plan_at=NOW + MINUTE, last_start_at=NOW)
@@ -69,13 +69,13 @@ class SettlementContract:
         start.inserts.append(a_run("start"))
         changes = [start, end, other, edit]
         assert await store.settle(ownership, changes, now=NOW) == CLEAN
-        found = {case.job.identity: case.job for case in await store.cases(SPACE)}
+        found = {state.job.identity: state.job for state in await store.cases(SPACE)}
         assert found == {change.job.identity: change.job for change in changes}
         settled = await store.settle(ownership, changes, now=NOW)
         assert settled.stale_jobs == {"start", "end", "any", "edit"}
 
     async def test_starts_of_a_cohort_are_written_like_any_others(self, store: Store) -> None:
-        """Of one job the period is on record already, one was changed meanwhile; the rest is written."""
+        """One job has a run of the period already and one is stale; the others are written."""
         ownership = await store.acquire(SPACE, "a")
         jobs = await stored(store, *map(a_job, "abcd"))
         await written(store, ownership, a_run("c"))
@@ -84,7 +84,7 @@ class SettlementContract:
         changes = cohort_of(jobs)
         settled = await store.settle(ownership, changes, now=NOW)
         assert settled == WriteResult(frozenset("d"), frozenset({changes[2].starts[0].key}))
-        found = {case.job.identity: case for case in await store.cases(SPACE)}
+        found = {state.job.identity: state for state in await store.cases(SPACE)}
         assert [found[name].job for name in "abc"] == [change.job for change in changes[:3]]
         assert [list(found[name].runs) for name in "ab"] == [change.starts for change in changes[:2]]
         assert [list(found[name].runs) for name in "cd"] == [[a_run("c")], []]
@@ -93,39 +93,37 @@ class SettlementContract:
         ownership = await store.acquire(SPACE, "a")
         started = cohort_of(await stored(store, *(a_job(name, failures=2) for name in "abc")))
         assert await store.settle(ownership, started, now=NOW) == CLEAN
-        found = {case.job.identity: list(case.runs) for case in await store.cases(SPACE)}
+        found = {state.job.identity: list(state.runs) for state in await store.cases(SPACE)}
         assert found == {change.job.identity: change.starts for change in started}
         ended = ends_of(started, error="odd \u2713", run_id="7:8")[:1] + ends_of(started)[1:]
         assert {change.scope for change in ended} == {WriteScope.END}
         assert await store.settle(ownership, ended, now=NOW) == CLEAN
         assert [await store.runs(SPACE, name) for name in "abc"] == [change.updates for change in ended]
-        cases = {case.job.identity: case for case in await store.cases(SPACE)}
-        assert [cases[name] for name in "abc"] == [JobState(change.job) for change in ended]
+        states = {state.job.identity: state for state in await store.cases(SPACE)}
+        assert [states[name] for name in "abc"] == [JobState(change.job) for change in ended]
 
-    async def test_who_reads_while_much_is_written_sees_all_of_it_or_nothing(self, store: Store) -> None:
+    async def test_a_reader_sees_a_large_write_completely_or_not_at_all(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         names = [f"job-{number:04}" for number in range(700)]
         changes = cohort_of(await stored(store, *map(a_job, names)))
         settling = asyncio.create_task(store.settle(ownership, changes, now=NOW))
         seen = []
         while not settling.done():
-            seen.append(sum(len(case.runs) for case in await store.cases(SPACE, [names[0], names[-1]])))
+            seen.append(sum(len(state.runs) for state in await store.cases(SPACE, [names[0], names[-1]])))
             await asyncio.sleep(0)
             await stored(store, a_job(f"more-{len(seen)}"))
         assert await settling == CLEAN
         assert seen
         assert set(seen) <= {0, 2}
-        cases = await store.cases(SPACE)
-        assert sum(len(case.runs) for case in cases) == len(names)
-        assert len(cases) == len(names) + len(seen)
+        states = await store.cases(SPACE)
+        assert sum(len(state.runs) for state in states) == len(names)
+        assert len(states) == len(names) + len(seen)
 
-    async def test_nothing_to_settle_is_settled(self, store: Store) -> None:
+    async def test_no_changes_are_written_without_an_error(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         assert await store.settle(ownership, [], now=NOW) == CLEAN
 
-    async def test_a_job_that_somebody_else_changed_is_left_alone_and_the_others_are_written(
-        self, store: Store
-    ) -> None:
+    async def test_a_stale_job_is_refused_and_the_others_are_written(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         jobs = await stored(store, *map(a_job, "abc"))
         assert await store.put(SPACE, created=[], changed=[a_change(jobs[1], paused=1)], now=NOW) == CLEAN
@@ -135,8 +133,8 @@ class SettlementContract:
             change.ranges.append(a_range(change.job.identity, 1, 2))
         settled = await store.settle(ownership, changes, now=NOW)
         assert settled == WriteResult(frozenset("b"), frozenset())
-        after = {case.job.identity: case for case in await store.cases(SPACE)}
-        assert {name: (case.job.failures, len(case.runs)) for name, case in after.items()} == {
+        after = {state.job.identity: state for state in await store.cases(SPACE)}
+        assert {name: (state.job.failures, len(state.runs)) for name, state in after.items()} == {
             "a": (5, 1),
             "b": (0, 0),
             "c": (5, 1),
@@ -144,7 +142,7 @@ class SettlementContract:
         assert after["b"].job.paused == 1
         assert await store.ranges(SPACE, "b") == []
 
-    async def test_a_job_that_is_gone_counts_as_changed(self, store: Store) -> None:
+    async def test_a_removed_job_counts_as_stale(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         gone, kept = await stored(store, a_job("gone"), a_job("kept"))
         await store.forget(SPACE, ["gone"])
@@ -153,41 +151,41 @@ class SettlementContract:
         settled = await store.settle(ownership, changes, now=NOW)
         assert settled == WriteResult(frozenset({"gone"}), frozenset())
         assert await store.runs(SPACE, "gone") == []
-        assert [case.job.revision for case in await store.cases(SPACE)] == [2]
+        assert [state.job.revision for state in await store.cases(SPACE)] == [2]
 
-    async def test_a_period_that_has_a_record_keeps_it_and_its_job_moves_on(self, store: Store) -> None:
+    async def test_an_existing_run_is_kept_and_its_job_advances(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job("a"), a_job("b"))
         ended = an_end(a_run("a"))
         await written(store, ownership, ended)
-        cases = {case.job.identity: case.job for case in await store.cases(SPACE)}
-        changes = [a_change(cases[name], cursor=NOON) for name in "ab"]
+        states = {state.job.identity: state.job for state in await store.cases(SPACE)}
+        changes = [a_change(states[name], cursor=NOON) for name in "ab"]
         changes[0].inserts += [a_run("a"), a_run("a", NOON + 60)]
         changes[1].inserts.append(a_run("b"))
         settled = await store.settle(ownership, changes, now=NOW)
         assert settled == WriteResult(frozenset(), frozenset({ended.key}))
         assert await store.runs(SPACE, "a") == [a_run("a", NOON + 60), ended]
         assert await store.runs(SPACE, "b") == [a_run("b")]
-        assert {case.job.cursor for case in await store.cases(SPACE)} == {NOON}
+        assert {state.job.cursor for state in await store.cases(SPACE)} == {NOON}
 
-    async def test_a_run_asked_for_stands_beside_the_period_of_its_time(self, store: Store) -> None:
+    async def test_a_manual_run_coexists_with_the_period_of_its_nominal_time(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
         period = a_run()
-        asked = [
+        manual = [
             a_run(kind=kind, key=request_key_of("backup", kind, request))
             for kind in (RunKind.MANUAL, RunKind.BACKFILL)
             for request in ("r1", "r2")
         ]
-        await written(store, ownership, period, *asked)
-        (case,) = await store.cases(SPACE)
-        change = a_change(case.job)
-        change.updates.append(an_end(asked[0]))
+        await written(store, ownership, period, *manual)
+        (state,) = await store.cases(SPACE)
+        change = a_change(state.job)
+        change.updates.append(an_end(manual[0]))
         assert await store.settle(ownership, [change], now=NOW) == CLEAN
         found = {run.key: run for run in await store.runs(SPACE, "backup")}
-        assert found == {run.key: run for run in (period, an_end(asked[0]), *asked[1:])}
+        assert found == {run.key: run for run in (period, an_end(manual[0]), *manual[1:])}
 
-    async def test_whoever_was_taken_over_from_writes_nothing(self, store: Store) -> None:
+    async def test_an_owner_that_lost_its_lease_writes_nothing(self, store: Store) -> None:
         earlier = await store.acquire(SPACE, "a")
         (job,) = await stored(store, a_job())
         await store.release(earlier)
@@ -195,44 +193,44 @@ class SettlementContract:
         change = a_change(job)
         change.inserts.append(a_run())
         await refused(store.settle(earlier, [change], now=NOW))
-        assert [case.job for case in await store.cases(SPACE)] == [job]
+        assert [state.job for state in await store.cases(SPACE)] == [job]
         assert await store.runs(SPACE, "backup") == []
         assert await store.settle(later, [change], now=NOW) == CLEAN
 
-    async def test_of_racing_turns_one_wins(self, store: Store) -> None:
+    async def test_one_of_many_racing_changes_wins(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         jobs = await stored(store, *map(a_job, "abcd"))
-        turns = []
+        calls = []
         for failures in range(8):
             changes = [a_change(job, failures=failures) for job in jobs]
             for change in changes:
                 change.inserts.append(a_run(change.job.identity, attempt=failures))
-            turns.append(store.settle(ownership, changes, now=NOW))
-        settled = await asyncio.gather(*turns)
+            calls.append(store.settle(ownership, changes, now=NOW))
+        settled = await asyncio.gather(*calls)
         for name in "abcd":
-            winners = [turn for turn, answer in enumerate(settled) if name not in answer.stale_jobs]
+            winners = [call for call, result in enumerate(settled) if name not in result.stale_jobs]
             assert len(winners) == 1
-            (case,) = await store.cases(SPACE, [name])
-            assert case.job.failures == winners[0]
-            assert [run.attempt for run in case.runs] == winners
+            (state,) = await store.cases(SPACE, [name])
+            assert state.job.failures == winners[0]
+            assert [run.attempt for run in state.runs] == winners
 
-    async def test_thousands_of_jobs_are_one_call(self, store: Store) -> None:
+    async def test_thousands_of_jobs_fit_in_one_call(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         count = 2_000
         await stored(store, *(a_job(f"job {n:04}", plan_at=NOW - count + n) for n in range(count)))
         loaded = await store.load(ownership, until=NOW, limit=count)
-        assert [case.job.identity for case in loaded.cases] == [f"job {n:04}" for n in range(count)]
-        changes = [a_change(case.job, plan_at=NOW + MINUTE) for case in loaded.cases]
+        assert [state.job.identity for state in loaded.cases] == [f"job {n:04}" for n in range(count)]
+        changes = [a_change(state.job, plan_at=NOW + MINUTE) for state in loaded.cases]
         for change in changes:
             change.inserts.append(a_run(change.job.identity))
         assert await store.settle(ownership, changes, now=NOW) == CLEAN
         assert len(await store.in_flight(ownership)) == count
-        cases = await store.cases(SPACE)
-        ends = [a_change(case.job) for case in cases]
-        for end, case in zip(ends, cases, strict=True):
-            end.updates += [an_end(run) for run in case.runs]
+        states = await store.cases(SPACE)
+        ends = [a_change(state.job) for state in states]
+        for end, state in zip(ends, states, strict=True):
+            end.updates += [an_end(run) for run in state.runs]
         assert await store.settle(ownership, ends, now=NOW) == CLEAN
         assert await store.in_flight(ownership) == []
-        assert {case.job.revision for case in await store.cases(SPACE)} == {3}
-        await store.forget(SPACE, [case.job.identity for case in cases])
+        assert {state.job.revision for state in await store.cases(SPACE)} == {3}
+        await store.forget(SPACE, [state.job.identity for state in states])
         assert await store.cases(SPACE) == []
