@@ -21,7 +21,7 @@ from kron.core.plan.record import (
 )
 from kron.core.plan.step import WriteScope
 from kron.stores.row import CHANGED_JOB, GROUPS, Column, columns_of, run_of, storable, writer
-from kron.stores.sqlite.file import MEMORY, connect
+from kron.stores.sqlite.store import MEMORY, connect
 from kron.stores.statement import filled, statements
 
 RUN = RunRecord("key", "job", 60, 60_000, RunStatus.FAILED, Reason.RETRY, 5, 1, kind=RunKind.BACKFILL)

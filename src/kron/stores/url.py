@@ -7,8 +7,7 @@ from urllib.parse import unquote
 from kron.core.errors import InvalidOptionError
 from kron.ports import IdempotencyLog, Store, WorkflowStore
 from kron.stores.migration import Schema, SqliteSchema
-from kron.stores.sqlite.file import MEMORY
-from kron.stores.sqlite.store import SqliteStore
+from kron.stores.sqlite.store import MEMORY, SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
 
 FORMS = "use memory://, sqlite:///kron.db, sqlite:////var/lib/kron.db or postgresql://user@host/database"

@@ -6,9 +6,10 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
-from kron.core.errors import OwnedError
+from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, RunCursor
 from kron.core.plan.record import (
     AttemptRecord,
@@ -22,16 +23,8 @@ from kron.core.plan.record import (
 from kron.core.plan.step import Change, JobState
 from kron.core.shard import SHARDS
 from kron.ports import LoadResult, News, Ownership, Watch, WriteResult
+from kron.stores.migration import bring_up, make_private
 from kron.stores.row import attempt_of, job_of, range_of, readable, readable_runs, run_of, runs_of
-from kron.stores.sqlite.file import (
-    BUSY_MS,
-    MAX_STEPS,
-    MEMORY,
-    STEPS_PER_CHECK,
-    StepBudget,
-    connect,
-    translated,
-)
 from kron.stores.sqlite.lock import Lock
 from kron.stores.sqlite.write import (
     CLEAN,
@@ -54,11 +47,61 @@ from kron.stores.statement import (
     statements,
 )
 
+MEMORY = ":memory:"
+# The steps SQLite's virtual machine may take for one listing, about a minute's work, and between two checks.
+MAX_STEPS, STEPS_PER_CHECK = 4_000_000_000, 100_000
+# How long a statement waits for another process's write before it fails.
+BUSY_MS = 5_000
+
+T = TypeVar("T")
+
+
+def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
+    """Open a database file for one writer: WAL, every commit synced to disk, migrations applied."""
+    if path != MEMORY:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        make_private(path)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {busy_ms}")
+        if path != MEMORY:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+        bring_up(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class StepBudget:
+    """Interrupts a query that takes too many steps; SQLite calls it as a progress handler."""
+
+    def __init__(self, steps: int = MAX_STEPS) -> None:
+        self._max_checks = steps // STEPS_PER_CHECK
+        self._checks = 0
+
+    def reset(self) -> None:
+        """Start counting for another query."""
+        self._checks = 0
+
+    def __call__(self) -> bool:
+        """Return whether the query is to be interrupted."""
+        self._checks += 1
+        return self._checks > self._max_checks
+
+
+def translated(work: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    """Run work with a database; its errors become StoreError."""
+    try:
+        return work(*arguments)
+    except (sqlite3.Error, OSError) as cause:
+        raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
+
+
 SQL = statements("sqlite")
 # From this number of rows on, a call in memory runs in the thread too, so that the event loop is not blocked.
 MANY = 500
-
-T = TypeVar("T")
 
 
 class SqliteStore:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kron.core.errors import StoreError
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
-from kron.stores.sqlite.file import MEMORY, connect
+from kron.stores.sqlite.store import MEMORY, connect
 from kron.stores.sqlite.write import Writing
 from kron.stores.statement import statements
 

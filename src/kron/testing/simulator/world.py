@@ -14,7 +14,7 @@ from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunReco
 from kron.core.plan.step import MILLISECOND
 from kron.core.time.instant import EPOCH
 from kron.fronts.embed.scheduler import Scheduler
-from kron.stores.sqlite.file import MEMORY
+from kron.stores.sqlite.store import MEMORY
 from kron.testing.crash import kill, trace
 from kron.testing.faulty_store import Fault
 from kron.testing.simulator.compute import ComputeModel
