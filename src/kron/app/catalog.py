@@ -3,7 +3,7 @@
 All verbs share one optimistic loop: read, decide, commit, and start over when another writer was faster.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -140,8 +140,8 @@ class Catalog:
         `decide` gets the records and the present instant, and is pure; a long one may be awaited, so that it
         can run in a thread.
         """
-        refused: frozenset[str] = frozenset()
-        stale: frozenset[str] = frozenset()
+        refused: set[str] = set()
+        busy: set[str] = set()
         for _ in range(MAX_TRIES):
             records = await read()
             now = self._now()
@@ -149,8 +149,7 @@ class Catalog:
             decision = await decided if isinstance(decided, Awaitable) else decided
             if isinstance(decision, NoWrite):
                 return decision.result
-            names = {job.identity for job in decision.created}
-            _check_visible(refused & names)
+            _check_visible(decision.created, refused)
             result = await self._store.put(
                 self._namespace,
                 created=decision.created,
@@ -161,8 +160,9 @@ class Catalog:
             if not result.stale_jobs and not result.existing_runs:
                 self._wake()
                 return decision.result
-            refused, stale = result.stale_jobs & names, result.stale_jobs
-        raise BusyError(identities=sorted(stale))
+            refused = {job.identity for job in decision.created} & result.stale_jobs
+            busy = {*result.stale_jobs} or {change.job.identity for change in decision.changed}
+        raise BusyError(identities=sorted(busy))
 
     async def _change(
         self, identity: str, decide: Callable[[JobState, int], Decision[T]], expect: Precondition
@@ -315,10 +315,10 @@ class Catalog:
         return runs[0]
 
 
-def _check_visible(refused: frozenset[str]) -> None:
-    """Refuse names that exist, although this caller does not see them: no retry can create them."""
-    if refused:
-        names = sorted(refused)
+def _check_visible(created: Sequence[JobRecord], refused: Set[str]) -> None:
+    """Refuse names that the store refused and the caller does not see: no retry can create them."""
+    names = sorted(job.identity for job in created if job.identity in refused) if refused else []
+    if names:
         raise ConflictError(f'The name "{names[0]}" is taken: use another', names=names)
 
 

@@ -1,8 +1,9 @@
-"""The parts of an embedded front: a store, a callback launcher and a worker, for one namespace."""
+"""The parts of an embedded front: a store, a catalog, a callback launcher and a worker, for one namespace."""
 
 import asyncio
 from uuid import uuid4
 
+from kron.app.catalog import Catalog
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError
@@ -16,7 +17,7 @@ from kron.runtime.engine import Engine
 
 
 class Wiring:
-    """A store, a launcher and a worker for one namespace; they are rebuilt after every stop."""
+    """A store, a catalog, a launcher and a worker for one namespace; they are rebuilt after every stop."""
 
     def __init__(self, state: State, clock: Clock | None, *, kind: str, name: str) -> None:
         if fault := identity_fault(name):
@@ -29,6 +30,7 @@ class Wiring:
         self._assembled = self._is_up = False
         self.store: Store
         self.worker: Worker
+        self.catalog: Catalog
         self.launcher = CallbackLauncher(self.clock)
 
     @property
@@ -48,6 +50,8 @@ class Wiring:
             options=WorkerOptions(owner=self.identifier),
             journal=journal,
         )
+        engine = self.engine
+        self.catalog = Catalog(self.store, self.namespace, now=engine.now, wake=engine.call)
         self._assembled = self._is_up = True
 
     def now(self) -> int:

@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from types import TracebackType
 from uuid import uuid4
 
-from kron.app.catalog import Catalog, JobDefinition
+from kron.app.catalog import JobDefinition
 from kron.app.preview import preview_resume
 from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError
 from kron.core.job.job import Job
@@ -73,7 +73,6 @@ class Runner:
         self._wait = wait
         self._jobs: dict[str, tuple[Job, Callback]] = {}
         self._is_running = False
-        self._catalog: Catalog
         self._housekeeping = Housekeeping(self._wiring.clock)
 
     # --- life cycle ------------------------------------------------------------------------------
@@ -87,8 +86,6 @@ class Runner:
             launcher = CallbackLauncher(self._wiring.clock, max_calls=self._max_calls)
             launcher.callbacks.update((name, call) for name, (_, call) in self._jobs.items())
             self._wiring.assemble(LogJournal(), launcher)
-            store, engine = self._wiring.store, self._wiring.engine
-            self._catalog = Catalog(store, self._wiring.namespace, now=engine.now, wake=engine.call)
             await self._wiring.worker.take_over(wait=self._wait)
             await self._register([job for job, _ in self._jobs.values()])
         except BaseException:
@@ -144,30 +141,30 @@ class Runner:
     async def remove(self, identity: str) -> None:
         """Delete a job: waiting runs are cancelled, running ones may end, and its history stays."""
         with self._known_jobs():
-            await self._catalog.delete(identity)
+            await self._wiring.catalog.delete(identity)
         self._jobs.pop(identity, None)
 
     async def pause(self, identity: str, *, because: str = BY_HAND) -> None:
         """Pause a job; its periods are judged when it is resumed."""
         with self._known_jobs():
-            await self._catalog.pause(identity, because=because)
+            await self._wiring.catalog.pause(identity, because=because)
 
     async def preview_resume(self, identity: str) -> int:
         """Return how many periods would run if the job were resumed now."""
         with self._known_jobs():
             now = self._wiring.engine.now()
-            return (await preview_resume(self._catalog.query, identity, now=now)).total
+            return (await preview_resume(self._wiring.catalog.query, identity, now=now)).total
 
     async def resume(self, identity: str) -> int:
         """Resume a job and return how many periods it runs now; `preview_resume` returns it before."""
         with self._known_jobs():
-            return (await self._catalog.resume(identity)).preview.total
+            return (await self._wiring.catalog.resume(identity)).preview.total
 
     async def run_now(self, identity: str, *, request: str | None = None) -> str:
         """Start a job once beside its schedule and return the run's key; the same request runs once."""
         name = uuid4().hex if request is None else request
         with self._known_jobs():
-            return (await self._catalog.run_now(identity, name)).key
+            return (await self._wiring.catalog.run_now(identity, name)).key
 
     # --- history ---------------------------------------------------------------------------------
 
@@ -175,7 +172,7 @@ class Runner:
         """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
         at = None if before is None else seconds_of(before)
         with self._known_jobs():
-            return list(map(_run_of, await self._catalog.query.runs(identity, before=at, limit=limit)))
+            return list(map(_run_of, await self._wiring.catalog.query.runs(identity, before=at, limit=limit)))
 
     async def why(self, identity: str, nominal_time: datetime) -> Explanation:
         """Return why a period ended as it did, or its present state, as a chain of facts.
@@ -183,13 +180,13 @@ class Runner:
         A naive datetime is a wall time in the job's zone.
         """
         with self._known_jobs():
-            return await self._catalog.query.why(identity, nominal_time)
+            return await self._wiring.catalog.query.why(identity, nominal_time)
 
     # --- writing ---------------------------------------------------------------------------------
 
     async def _register(self, jobs: list[Job]) -> None:
         with self._wiring.clock.working():
-            await self._catalog.upsert([JobDefinition(job) for job in jobs])
+            await self._wiring.catalog.upsert([JobDefinition(job) for job in jobs])
 
     @contextmanager
     def _known_jobs(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from kron.app.catalog import Catalog, Write
+from kron.app.catalog import Write
 from kron.clocks.host_zone import host_timezone
 from kron.core.plan.report import RunEvent
 from kron.core.plan.step import JobState
@@ -69,7 +69,7 @@ class TaskReconciler:
 
     async def _reconcile(self, tasks: Sequence[Task]) -> Reconciled:
         """Commit the changes that make the stored tasks match the list, in one transaction."""
-        store, namespace, engine = self._wiring.store, self._wiring.namespace, self._wiring.engine
+        store, namespace = self._wiring.store, self._wiring.namespace
 
         async def decide(stored: list[JobState], now: int) -> Write[Reconciled]:
             assert self.timezone is not None
@@ -82,8 +82,7 @@ class TaskReconciler:
                 forgotten=resolution.forgotten,
             )
 
-        catalog = Catalog(store, namespace, now=engine.now, wake=engine.call)
-        return await catalog.write(lambda: store.cases(namespace), decide)
+        return await self._wiring.catalog.write(lambda: store.cases(namespace), decide)
 
     async def _enter(self, registered: Sequence[Registration], reconciled: Reconciled) -> None:
         """Track the tasks of the list from their stored states on."""
