@@ -75,7 +75,7 @@ def test_killed_twenty_times_in_the_middle_of_callbacks_nothing_is_lost_or_doubl
             "SELECT count(*) FROM runs WHERE is_open = 1 AND status = 'STARTED' AND token < ?", [tokens]
         ).fetchone()
         assert left == (0,)
-        # An orphan is started again, or ends when the next period is due; on a busy machine that is always so.
+        # An orphan is started again, or ends when the next period is due; always so on a busy machine.
         tables = ("attempts", "runs")
         counts = [f"SELECT count(*) FROM {table} WHERE result = 'orphaned'" for table in tables]
         assert sum(connection.execute(count).fetchone()[0] for count in counts) > 0
