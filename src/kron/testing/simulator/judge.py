@@ -44,7 +44,7 @@ class Verdict:
         return self.faults[0].split(":")[0] if self.faults else ""
 
     def __str__(self) -> str:
-        head = f"seed {self.seed}: {'lawful' if self.lawful else 'VIOLATION'}"
+        head = f"seed {self.seed}: {'no violations' if self.lawful else 'VIOLATION'}"
         return "\n".join([head, *(f"  {fault}" for fault in self.faults), str(self.history.scenario)])
 
 
