@@ -16,7 +16,7 @@ At 09:00 on the 1st and 15th of the month, and also every Monday, UTC
   day       1,15
   month     *               every month
   weekday   1               Monday
-  day rule  day or weekday: one of them is enough, because neither begins with *
+  day rule  day or weekday: one match is enough, because neither starts with *
   strict    0 9 1,15 * 1
   next      Thu 2026-01-01 09:00  UTC    2026-01-01T09:00:00Z
             Mon 2026-01-05 09:00  UTC    2026-01-05T09:00:00Z
@@ -56,7 +56,7 @@ Thursday, Saturday or Sunday, UTC
   day       L
   month     6,12            June, December
   weekday   */2             Sunday, Tuesday, Thursday, Saturday
-  day rule  day and weekday: both must match, because one begins with *
+  day rule  day and weekday: both must match, because one starts with *
   strict    has no equivalent in the posix dialect
   next      Tue 2026-06-30 09:00:00  UTC    2026-06-30T09:00:00Z
             Tue 2026-06-30 09:00:30  UTC    2026-06-30T09:00:30Z
@@ -105,10 +105,10 @@ def test_an_expression_is_explained(
         ("0 0 */2 * *", "the day alone counts, because weekday is *"),
         ("0 0 * * 1", "the weekday alone counts, because day is *"),
         ("0 0 * * 5#2", "the weekday alone counts, because day is *"),
-        ("0 0 1 * 1", "day or weekday: one of them is enough, because neither begins with *"),
-        ("0 0 1-31 * 1", "day or weekday: one of them is enough, because neither begins with *"),
-        ("0 0 */2 * 1", "day and weekday: both must match, because one begins with *"),
-        ("0 0 1 * */2", "day and weekday: both must match, because one begins with *"),
+        ("0 0 1 * 1", "day or weekday: one match is enough, because neither starts with *"),
+        ("0 0 1-31 * 1", "day or weekday: one match is enough, because neither starts with *"),
+        ("0 0 */2 * 1", "day and weekday: both must match, because one starts with *"),
+        ("0 0 1 * */2", "day and weekday: both must match, because one starts with *"),
     ],
 )
 def test_the_day_rule_is_said(text: str, rule: str, capsys: pytest.CaptureFixture[str]) -> None:

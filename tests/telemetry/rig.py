@@ -7,7 +7,7 @@ from datetime import timedelta
 from kron.app.launchers import traits_by_kind
 from kron.core.plan.record import RunRecord
 from kron.core.time.instant import EPOCH
-from kron.fronts.service.auth.principal import present_request
+from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.runs import run_now
 from kron.ports import Launcher, Store
@@ -84,7 +84,7 @@ class Rig:
             self.clock,
             namespace=NAMESPACE,
             kind="memory",
-            current_request=present_request,
+            current_request=current_request_id,
         )
         self.scripted = {
             kind: ScriptedLauncher(self.clock, traits=traits) for kind, traits in traits_by_kind().items()

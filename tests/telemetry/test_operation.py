@@ -22,7 +22,7 @@ from kron.clocks.system import SystemClock
 from kron.core.job.outcome import Outcome
 from kron.core.plan.query import OpenRuns
 from kron.core.plan.record import Result
-from kron.fronts.service.auth.principal import PROGRAM, calling
+from kron.fronts.service.auth.principal import PROGRAM, acting_as
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.runs import backfill_schedule, run_now
 from kron.runtime.journal import WARNINGS
@@ -226,11 +226,11 @@ async def ask_for_runs(url: str, executor: Executor) -> None:
         await registrar.upsert_schedule(
             registrar.read_spec({**SECONDLY, "cron_expr": "0 0 1 1 *", "launcher": launcher})
         )
-        with calling(PROGRAM, "ticket-13"):
+        with acting_as(PROGRAM, "ticket-13"):
             await run_now(registrar, "customer-4711", "one")
-        with calling(PROGRAM, "no header \u2713"):
+        with acting_as(PROGRAM, "no header \u2713"):
             await run_now(registrar, "customer-4711", "two")
-        with calling(PROGRAM, "ticket-14"):
+        with acting_as(PROGRAM, "ticket-14"):
             await backfill_schedule(
                 registrar, "customer-4711", PeriodRange(start=1_577_836_800, end=1_640_995_201)
             )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.redaction import Redactor
-from kron.fronts.service.auth.principal import PROGRAM, calling, present_request
+from kron.fronts.service.auth.principal import PROGRAM, acting_as, current_request_id
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.settings_view import secrets_of
 from kron.telemetry.decision_log import STARTED, DecisionLines, EngineEvent, LogEntry
@@ -81,8 +81,8 @@ def test_secrets_in_files_and_parameters_are_secret_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "formatter",
     [
-        ConsoleFormatter(Redactor(["hunter22"]), present_request),
-        JsonFormatter(Redactor(["hunter22"]), present_request),
+        ConsoleFormatter(Redactor(["hunter22"]), current_request_id),
+        JsonFormatter(Redactor(["hunter22"]), current_request_id),
     ],
 )
 def test_arguments_and_tracebacks_are_hidden_too(formatter: logging.Formatter) -> None:
@@ -110,7 +110,8 @@ def said(formatter: logging.Formatter, message: object) -> str:
 
 
 @pytest.mark.parametrize(
-    "formatter", [ConsoleFormatter(Redactor(), present_request), JsonFormatter(Redactor(), present_request)]
+    "formatter",
+    [ConsoleFormatter(Redactor(), current_request_id), JsonFormatter(Redactor(), current_request_id)],
 )
 def test_what_happened_to_the_engine_is_said_without_secrets(formatter: logging.Formatter) -> None:
     line = said(
@@ -122,14 +123,15 @@ def test_what_happened_to_the_engine_is_said_without_secrets(formatter: logging.
 
 
 @pytest.mark.parametrize(
-    "formatter", [ConsoleFormatter(Redactor(), present_request), JsonFormatter(Redactor(), present_request)]
+    "formatter",
+    [ConsoleFormatter(Redactor(), current_request_id), JsonFormatter(Redactor(), current_request_id)],
 )
 @pytest.mark.parametrize(("asked", "under_way"), [(JWT, None), (None, JWT), ("ticket", JWT), (JWT, "ticket")])
 def test_the_id_of_a_request_may_be_anything_and_is_hidden_where_it_is_a_secret(
     formatter: logging.Formatter, asked: str | None, under_way: str | None
 ) -> None:
     job, run = a_job(), a_run()
-    with calling(PROGRAM, under_way):
+    with acting_as(PROGRAM, under_way):
         line = said(formatter, DecisionLines([LogEntry(STARTED, job, run, asked)], 0))
     assert JWT not in line
     assert "started backup" in line or '"event":"started"' in line

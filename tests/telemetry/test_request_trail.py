@@ -9,7 +9,7 @@ import pytest
 from kron.app.backfill import PeriodRange
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import RunRecord, RunStatus
-from kron.fronts.service.auth.principal import PROGRAM, calling, present_request
+from kron.fronts.service.auth.principal import PROGRAM, acting_as, current_request_id
 from kron.fronts.service.registrar import NAMESPACE
 from kron.fronts.service.runs import backfill_schedule, run_now
 from kron.stores.sqlite.store import SqliteStore
@@ -174,7 +174,7 @@ async def test_runs_of_several_schedules_are_followed_at_once_and_a_store_that_f
     async with office_on(SqliteStore()) as office:
         for number, schedule in enumerate((HOURLY, MINUTELY)):
             await office.registrar.upsert_schedule(office.registrar.read_spec(schedule))
-            with calling(PROGRAM, f"ticket-{number}"):
+            with acting_as(PROGRAM, f"ticket-{number}"):
                 await run_now(office.registrar, str(schedule["schedule_id"]), "by hand")
         faulty = FaultyStore(office.store, office.clock, script=script)
         trail = RequestTrail(faulty, NAMESPACE)
@@ -192,7 +192,7 @@ async def test_of_a_long_backfill_also_those_are_followed_that_the_audit_does_no
     async with office_on(SqliteStore()) as office:
         await office.registrar.upsert_schedule(office.registrar.read_spec(HOURLY))
         start = 1_704_067_200
-        with calling(PROGRAM, "ticket"):
+        with acting_as(PROGRAM, "ticket"):
             span = PeriodRange(start=start, end=start + 144 * 3600)
             answer = await backfill_schedule(office.registrar, "hourly", span)
         assert answer["count"] == 144
@@ -203,8 +203,8 @@ async def test_of_a_long_backfill_also_those_are_followed_that_the_audit_does_no
 
 
 async def test_so_many_runs_are_remembered_and_no_more() -> None:
-    trail = RequestTrail(SqliteStore(), NAMESPACE, present_request)
-    with calling(PROGRAM, "ticket"):
+    trail = RequestTrail(SqliteStore(), NAMESPACE, current_request_id)
+    with acting_as(PROGRAM, "ticket"):
         trail.begin(a_run(str(number)) for number in range(MAX_KNOWN + 1))
     assert trail.request_of(a_run("0")) is None
     assert trail.request_of(a_run("1")) == trail.request_of(a_run(str(MAX_KNOWN))) == "ticket"

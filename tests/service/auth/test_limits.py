@@ -11,7 +11,7 @@ from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.auth.middleware import Authenticator
 from kron.fronts.service.auth.permissions import Need
-from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, calling
+from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, acting_as
 from kron.fronts.service.auth.rate_limit import RateLimit
 from kron.fronts.service.bulk import upsert_batch
 from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
@@ -54,7 +54,7 @@ def a_schedule(name: str, cron_expr: str = "0 9 * * *") -> dict[str, object]:
 
 
 async def test_a_user_has_at_most_so_many_schedules(registrar: Registrar) -> None:
-    with calling(ANN):
+    with acting_as(ANN):
         for number in range(3):
             await registrar.upsert_schedule(registrar.read_spec(a_schedule(f"ann/{number}")))
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/2", "0 10 * * *")))
@@ -62,7 +62,7 @@ async def test_a_user_has_at_most_so_many_schedules(registrar: Registrar) -> Non
             await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/3")))
         await registrar.delete_schedule("ann/0")
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/3")))
-    with calling(BOB):
+    with acting_as(BOB):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob@example.com/0")))
         assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 1
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 4
@@ -71,7 +71,7 @@ async def test_a_user_has_at_most_so_many_schedules(registrar: Registrar) -> Non
 async def test_neither_what_was_deleted_nor_what_changes_hands_makes_room_for_more(
     registrar: Registrar,
 ) -> None:
-    with calling(Caller("ann", RIGHTS, ("ann", "team"))):
+    with acting_as(Caller("ann", RIGHTS, ("ann", "team"))):
         for number in range(3):
             await registrar.upsert_schedule(registrar.read_spec(a_schedule(f"ann/{number}")))
         await registrar.delete_schedule("ann/0")
@@ -87,7 +87,7 @@ async def test_neither_what_was_deleted_nor_what_changes_hands_makes_room_for_mo
 
 async def test_a_batch_that_would_be_too_many_is_not_stored_at_all(registrar: Registrar) -> None:
     lines = [(number, a_schedule(f"ann/{number}")) for number in range(4)]
-    with calling(ANN), pytest.raises(LimitExceededError):
+    with acting_as(ANN), pytest.raises(LimitExceededError):
         await upsert_batch(registrar, lines)
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 0
 
@@ -104,7 +104,7 @@ async def test_a_line_that_is_not_the_callers_is_named(
     wrong: dict[str, object], said: str, registrar: Registrar
 ) -> None:
     lines = [(7, a_schedule("ann/0")), (8, {**a_schedule("ann/1"), **wrong})]
-    with calling(ANN), pytest.raises(InvalidLinesError) as refusal:
+    with acting_as(ANN), pytest.raises(InvalidLinesError) as refusal:
         await upsert_batch(registrar, lines, stored=6)
     assert refusal.value.stored == 6
     assert refusal.value.lines()[0].startswith("line 8: Invalid schedule")
@@ -121,7 +121,7 @@ async def test_times_too_close_are_refused(cron_expr: str, gap: int, registrar: 
 
 
 async def test_a_tenants_workflows_begin_with_their_name_and_are_theirs_alone(registrar: Registrar) -> None:
-    with calling(ANN):
+    with acting_as(ANN):
         with pytest.raises(InvalidWorkflowError, match=r'must start with "ann\."'):
             await registrar.deploy_workflow("report", 1, DAG, user_id="ann")
         with pytest.raises(InvalidWorkflowError, match="must be one of ann"):
@@ -129,7 +129,7 @@ async def test_a_tenants_workflows_begin_with_their_name_and_are_theirs_alone(re
         deployed = await registrar.deploy_workflow("ann.report", 1, DAG, user_id="ann")
         assert [one["schedule_id"] for one in _upserted(deployed)] == ["ann/ann.report/daily"]
         assert [one.version for one in await registrar.workflow_versions("ann.report")] == [1]
-    with calling(BOB):
+    with acting_as(BOB):
         assert await registrar.workflow_versions("ann.report") == []
         with pytest.raises(UnknownWorkflowError):
             await find_workflow(registrar.workflows, "ann.report", 1)
@@ -141,7 +141,7 @@ async def test_a_tenants_workflows_begin_with_their_name_and_are_theirs_alone(re
 
 
 async def test_a_deployment_is_on_record_with_who_and_by_which_request(registrar: Registrar) -> None:
-    with calling(ANN, "request-9"):
+    with acting_as(ANN, "request-9"):
         await registrar.deploy_workflow("ann.report", 1, DAG, user_id="ann")
         audits = await registrar.store.audits(NAMESPACE, AuditFilter(identity="ann.report"))
     ((_, record),) = audits
@@ -150,7 +150,7 @@ async def test_a_deployment_is_on_record_with_who_and_by_which_request(registrar
 
 
 async def test_deploying_a_newer_version_retires_what_it_no_longer_has(registrar: Registrar) -> None:
-    with calling(ANN, "request-1"):
+    with acting_as(ANN, "request-1"):
         await registrar.deploy_workflow("ann.report", 1, DAG, user_id="ann")
         answer = await registrar.deploy_workflow("ann.report", 2, {**NODES, "triggers": []}, user_id="ann")
         assert answer["retired"] == ["ann/ann.report/daily"]
@@ -177,12 +177,12 @@ def test_the_limits_are_settings() -> None:
 
 
 async def test_a_name_that_was_given_away_is_said_to_be_so(registrar: Registrar) -> None:
-    with calling(BOB):
+    with acting_as(BOB):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob@example.com/0")))
     await registrar.upsert_schedule(
         registrar.read_spec({**a_schedule("bob@example.com/0"), "user_id": "ann"})
     )
-    with calling(BOB), pytest.raises(ConflictError, match="is taken: use another"):
+    with acting_as(BOB), pytest.raises(ConflictError, match="is taken: use another"):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob@example.com/0")))
 
 
@@ -196,12 +196,12 @@ def a_use(workflow_id: str, owner: str = "ann") -> dict[str, object]:
 async def test_nobody_schedules_a_workflow_of_others_nor_learns_that_there_is_one(
     registrar: Registrar,
 ) -> None:
-    with calling(Caller("bob", RIGHTS, ("bob", "team"))):
+    with acting_as(Caller("bob", RIGHTS, ("bob", "team"))):
         for owner in ("bob", "team"):
             await registrar.deploy_workflow(f"{owner}.report", 1, NODES, user_id=owner)
     # From before there were tenants, or an admin's own choice.
     await registrar.deploy_workflow("old", 1, NODES, user_id="ann")
-    with calling(Caller("ann", RIGHTS, ("ann", "team"))):
+    with acting_as(Caller("ann", RIGHTS, ("ann", "team"))):
         for stranger in ("bob.report", "bob.nothing", "team.report", "what is this?"):
             with pytest.raises(InvalidScheduleError, match=r'workflow_id ".*": must start with "ann\."'):
                 await registrar.upsert_schedule(registrar.read_spec(a_use(stranger)))

@@ -48,7 +48,7 @@ def tls(certificate: str = "server.crt", key: str = "server.key", **further: str
         ({"KRON_JWT_KEYS": "junk"}, 'Invalid keys in "junk": not JSON'),
         ({"KRON_JWT_KEYS": "http://[::/keys"}, "it is not an address"),
         ({"KRON_JWT_KEYS": "https://"}, "it is not an address"),
-        ({"KRON_JWT_KEYS": "http://example.test/keys"}, "must begin with https://"),
+        ({"KRON_JWT_KEYS": "http://example.test/keys"}, "must start with https://"),
         ({"KRON_JWT_ISSUER": "https://issuer.test"}, "needs jwt_keys or jwt_secret_file too"),
         ({"KRON_JWT_AUDIENCE": "us"}, "needs jwt_keys or jwt_secret_file too"),
         ({"KRON_JWT_SECRET": "s" * 32, "KRON_JWT_SECRET_FILE": "secret"}, "jwt_secret is set too"),

@@ -10,7 +10,7 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.record import RangeRecord
 from kron.core.plan.step import Change
-from kron.fronts.service.auth.principal import ANONYMOUS, PROGRAM, Caller, TokenScope, calling
+from kron.fronts.service.auth.principal import ANONYMOUS, PROGRAM, Caller, TokenScope, acting_as
 from kron.fronts.service.auth.tenancy import TenantStore
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import InvalidScheduleError, UnknownScheduleError
@@ -39,14 +39,14 @@ async def registrar() -> AsyncIterator[Registrar]:
 
 
 async def names(registrar: Registrar, caller: Caller) -> list[object]:
-    with calling(caller):
+    with acting_as(caller):
         return [found["schedule_id"] for found in await registrar.list_schedules(JobFilter())]
 
 
 async def test_a_caller_sees_their_own_and_their_groups(registrar: Registrar) -> None:
-    with calling(ANN):
+    with acting_as(ANN):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule()))
-    with calling(BOB):
+    with acting_as(BOB):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/weekly")))
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("team/monthly", user_id="team")))
     await registrar.upsert_schedule(registrar.read_spec(a_schedule("nobodys")))
@@ -59,7 +59,7 @@ async def test_a_caller_sees_their_own_and_their_groups(registrar: Registrar) ->
 
 
 async def test_a_schedule_without_a_name_gets_one_of_its_owners(registrar: Registrar) -> None:
-    with calling(ANN):
+    with acting_as(ANN):
         receipt = await registrar.upsert_schedule(registrar.read_spec(a_schedule(None)))
     assert str(receipt["schedule_id"]).startswith("ann/")
 
@@ -68,11 +68,11 @@ async def test_a_schedule_without_a_name_gets_one_of_its_owners(registrar: Regis
 async def test_names_of_others_and_names_that_do_not_exist_answer_alike(
     registrar: Registrar, name: str
 ) -> None:
-    with calling(BOB):
+    with acting_as(BOB):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/weekly")))
         run = await run_now(registrar, "bob/weekly")
     refusals = []
-    with calling(ANN):
+    with acting_as(ANN):
         for call in (
             registrar.get_schedule(name),
             registrar.pause_schedule(name, True),
@@ -96,7 +96,7 @@ async def test_names_of_others_and_names_that_do_not_exist_answer_alike(
 
 
 async def test_nothing_can_be_made_somebody_elses(registrar: Registrar) -> None:
-    with calling(ANN):
+    with acting_as(ANN):
         with pytest.raises(InvalidScheduleError, match="user_id"):
             await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/gift", user_id="bob")))
         await registrar.upsert_schedule(registrar.read_spec(a_schedule()))
@@ -107,7 +107,7 @@ async def test_nothing_can_be_made_somebody_elses(registrar: Registrar) -> None:
 
 async def test_what_an_admin_made_for_a_user_is_theirs(registrar: Registrar) -> None:
     await registrar.upsert_schedule(registrar.read_spec(a_schedule("old-name", user_id="ann")))
-    with calling(ANN):
+    with acting_as(ANN):
         await registrar.pause_schedule("old-name", True)
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("old-name", cron_expr="0 10 * * *")))
         assert (await registrar.get_schedule("old-name"))["cron_expr"] == "0 10 * * *"
@@ -115,7 +115,7 @@ async def test_what_an_admin_made_for_a_user_is_theirs(registrar: Registrar) -> 
 
 async def test_every_change_is_on_record_with_who_before_and_after(registrar: Registrar) -> None:
     secret = {"kind": "http", "url": "http://localhost:1/x", "headers": {"X-Key": "hunter2hunter2"}}
-    with calling(ANN, "request-7"):
+    with acting_as(ANN, "request-7"):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule(launcher=secret)))
         await registrar.upsert_schedule(
             registrar.read_spec(a_schedule(cron_expr="0 10 * * *", launcher=secret))
@@ -138,12 +138,12 @@ async def test_every_change_is_on_record_with_who_before_and_after(registrar: Re
     assert records[-1].after is None
     assert json.loads(str(records[4].after))["runs"] == 1
     assert "hunter2" not in str(audits)
-    with calling(BOB):
+    with acting_as(BOB):
         assert await registrar.store.audits(NAMESPACE, AuditFilter()) == []
 
 
 async def test_a_schedule_that_is_made_again_is_on_record_as_new(registrar: Registrar) -> None:
-    with calling(ANN, "request-8"):
+    with acting_as(ANN, "request-8"):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule()))
         await registrar.delete_schedule("ann/daily")
         await registrar.upsert_schedule(registrar.read_spec(a_schedule()))
@@ -154,7 +154,7 @@ async def test_a_schedule_that_is_made_again_is_on_record_as_new(registrar: Regi
 
 
 async def test_attempts_and_newest_runs_are_shown_to_whom_they_belong(registrar: Registrar) -> None:
-    with calling(BOB):
+    with acting_as(BOB):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/weekly")))
         key = str((await run_now(registrar, "bob/weekly"))["idempotency_key"])
     (case,) = await registrar.whole.cases(NAMESPACE, ["bob/weekly"])
@@ -167,11 +167,11 @@ async def test_attempts_and_newest_runs_are_shown_to_whom_they_belong(registrar:
     )
     await registrar.whole.put(NAMESPACE, created=[], changed=[again], now=registrar.now())
     for caller, attempts, newest in ((BOB, 1, ["bob/weekly"]), (ANN, 0, []), (PROGRAM, 1, ["bob/weekly"])):
-        with calling(caller):
+        with acting_as(caller):
             await registrar.store.runs(NAMESPACE, "bob/weekly")
             assert len(await registrar.store.attempts(NAMESPACE, key)) == attempts, caller
             assert list(await registrar.store.newest_runs(NAMESPACE, ["bob/weekly"], limit=1)) == newest
-    with calling(BOB):
+    with acting_as(BOB):
         # A key can be computed; only who was shown the run is told more of it.
         assert await registrar.store.attempts(NAMESPACE, key) == []
 
@@ -195,7 +195,7 @@ READS: dict[str, Ask] = {
 
 async def rich_schedule(registrar: Registrar) -> str:
     """Make a schedule of Bob's of which there is everything to read; return the key of its run."""
-    with calling(BOB):
+    with acting_as(BOB):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/weekly")))
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/weekly", cron_expr="0 10 * * *")))
         key = str((await run_now(registrar, "bob/weekly"))["idempotency_key"])
@@ -223,7 +223,7 @@ async def test_no_verb_tells_a_tenant_of_what_is_somebody_elses(verb: str, regis
     key = await rich_schedule(registrar)
 
     async def told(caller: Caller, name: str, key: str) -> object:
-        with calling(caller):
+        with acting_as(caller):
             await registrar.store.runs(NAMESPACE, name)
             found = await READS[verb](registrar.store, name, key)
         return found if isinstance(found, int) else len(found)

@@ -189,14 +189,14 @@ def day_rule(schedule: Schedule) -> str:
     """Describe how the two day fields of a schedule combine."""
     day, weekday = schedule.expression.day, schedule.expression.weekday
     if schedule.expression.either:
-        return "day or weekday: one of them is enough, because neither begins with *"
+        return "day or weekday: one match is enough, because neither starts with *"
     if _is_any(day) and _is_any(weekday):
         return "every day"
     if _is_any(weekday):
         return "the day alone counts, because weekday is *"
     if _is_any(day):
         return "the weekday alone counts, because day is *"
-    return "day and weekday: both must match, because one begins with *"
+    return "day and weekday: both must match, because one starts with *"
 
 
 def _is_any(field: Field) -> bool:

@@ -87,7 +87,7 @@ def backfill_command(
     verb = "would run" if dry_run else "running"
     print(one_line(f"{name}: {verb} {answer['count']} periods, request {answer['request_id']}"))
     show_rows([(f"  {each['run_at']}", str(each["idempotency_key"])) for each in objects_in(answer, "runs")])
-    for field, said in (("already_asked", "asked for before"), ("still_to_be_judged", "still to be judged")):
+    for field, state in (("already_asked", "already requested"), ("still_to_be_judged", "not decided yet")):
         if answer[field]:
-            print(f"  {answer[field]} {said}")
+            print(f"  {answer[field]} {state}")
     return GOOD

@@ -268,8 +268,8 @@ class VerifyReport:
     ) -> None:
         if self._as_json:
             differences = [
-                {"field": found.field, "recorded": found.recorded, "recomputed": found.recomputed}
-                for found in verification.differences
+                {"field": each.field, "recorded": each.recorded, "recomputed": each.recomputed}
+                for each in verification.differences
             ]
             head = {"file": file, "line": line, "finding": finding.value, **names}
             tail = {"reasons": reasons, "differences": differences, "note": verification.note}
@@ -304,7 +304,7 @@ class VerifyReport:
 def _reasons(verification: Verification, fault: str | None) -> list[str]:
     if fault is not None:
         return [fault]
-    return [str(found) for found in (*verification.problems, *verification.differences)]
+    return [str(each) for each in (*verification.problems, *verification.differences)]
 
 
 def _names(certificate: object) -> dict[str, str | None]:

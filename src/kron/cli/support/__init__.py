@@ -1,1 +1,1 @@
-"""What commands share: options, files, tables, the client."""
+"""Shared by commands: options, files, tables, the client."""

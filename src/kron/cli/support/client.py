@@ -76,7 +76,7 @@ async def _sent_to_store(
     store_url: str | None, send: Callable[[ServiceClient], Awaitable[T]], *, creates_store: bool
 ) -> T:
     from kron.clocks.system import SystemClock
-    from kron.fronts.service.auth.principal import EVERYTHING, Caller, calling
+    from kron.fronts.service.auth.principal import EVERYTHING, Caller, acting_as
     from kron.fronts.service.registrar import Registrar
     from kron.stores.url import is_there, open_store
 
@@ -88,7 +88,7 @@ async def _sent_to_store(
     try:
         registrar = Registrar(store, SystemClock(), rules=settings.rules)
         # A user who can open the store is admin; the audit log has their name.
-        with calling(Caller(f"cli:{getuser()}", EVERYTHING, None)):
+        with acting_as(Caller(f"cli:{getuser()}", EVERYTHING, None)):
             return await send(LocalClient(registrar, settings))
     finally:
         await store.close()

@@ -87,9 +87,9 @@ def _places(text: str) -> Iterator[FilePosition]:
     opened: list[tuple[str, int | None]] = []
     path, line, counted = "", 1, 0
     field: tuple[str, int] | None = None
-    for found in _TOKEN.finditer(text):
-        word = found[0]
-        line, counted = line + text.count("\n", counted, found.start()), found.start()
+    for token in _TOKEN.finditer(text):
+        word = token[0]
+        line, counted = line + text.count("\n", counted, token.start()), token.start()
         if word in ("]", "}"):
             opened = opened[:-1]
         elif word in (":", ","):

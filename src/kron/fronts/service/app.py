@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from kron.core.errors import KronError
 from kron.fronts.service.api import problem
-from kron.fronts.service.api.admin import health_routes, panel_routes
+from kron.fronts.service.api.admin import admin_routes, health_routes
 from kron.fronts.service.api.audit import audit_routes
 from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware
 from kron.fronts.service.api.runs import run_routes
@@ -17,7 +17,7 @@ from kron.fronts.service.api.schedules import schedule_routes
 from kron.fronts.service.api.workflows import workflow_routes
 from kron.fronts.service.auth.middleware import Authenticator, AuthMiddleware
 from kron.fronts.service.auth.permissions import check_routes
-from kron.fronts.service.auth.principal import present_request
+from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.auth.rate_limit import RateLimit
 from kron.fronts.service.client import LocalClient, WorkerStatus
 from kron.fronts.service.registrar import NAMESPACE, Registrar
@@ -40,22 +40,22 @@ def app_of(
     authenticator: Authenticator = NO_AUTHENTICATION,
     worker_status: WorkerStatus = lambda: (None, None),
     launcher: RunLauncher | None = None,
-    panel: Metrics | None = None,
+    metrics: Metrics | None = None,
 ) -> FastAPI:
     """Return the application over a registrar and, where there is one, a run launcher."""
-    panel = panel or Metrics(
+    metrics = metrics or Metrics(
         registrar.whole,
         registrar.clock,
         namespace=NAMESPACE,
         kind=store_kind_of(settings.store_url),
-        current_request=present_request,
+        current_request=current_request_id,
     )
     summary = "Schedules that say why."
     app = FastAPI(title="Kron", summary=summary, redirect_slashes=False, docs_url=None, redoc_url=None)
     rate_limit = RateLimit(settings.requests_per_s, registrar.clock)
     refuse = for_browsers(app, problem.of_refusal)
     app.add_middleware(AuthMiddleware, authenticator=authenticator, admit=rate_limit.admit, answer=refuse)
-    app.add_middleware(HttpMeter, requests=panel.requests, clock=panel.clock)
+    app.add_middleware(HttpMeter, requests=metrics.requests, clock=metrics.clock)
     app.add_middleware(RequestMiddleware, max_body=settings.max_body, patience_s=settings.patience_s)
     for kind, answer in (
         (KronError, problem.of_error),
@@ -69,7 +69,7 @@ def app_of(
     app.include_router(run_routes(client, settings.max_page))
     app.include_router(workflow_routes(registrar, settings, launcher))
     app.include_router(health_routes(client))
-    app.include_router(panel_routes(panel))
+    app.include_router(admin_routes(metrics))
     app.include_router(audit_routes(client, settings.max_page))
     app.include_router(login_routes(authenticator))
     app.include_router(page_routes(registrar, app))

@@ -14,7 +14,7 @@ from kron.core.plan.record import RunStatus
 from kron.core.plan.registration import create
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.auth.audit import audit_view
-from kron.fronts.service.auth.principal import ANONYMOUS, present_caller
+from kron.fronts.service.auth.principal import ANONYMOUS, current_caller
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.documents import MAX_LOOKED_AT, Document, coming, time_text
 from kron.fronts.service.registrar import Registrar
@@ -243,7 +243,7 @@ class LocalClient:
             state, error = "degraded", str(fault)
         status = "ok" if state in READY else "not ready"
         # An error may name internal addresses: only authenticated callers see it.
-        return {"status": status, "worker": state, "error": None if present_caller() is ANONYMOUS else error}
+        return {"status": status, "worker": state, "error": None if current_caller() is ANONYMOUS else error}
 
     def _limit(self, page: PageRequest) -> int:
         if page.limit is None:

@@ -17,7 +17,7 @@ from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent, RunReport
 from kron.core.time.instant import EPOCH, EpochSeconds
 from kron.core.workflow import StartRequest
-from kron.fronts.service.auth.principal import present_request
+from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.errors import LaunchFailedError, NoRunnerError
 from kron.fronts.service.registrar import MILLISECOND, Registrar
 from kron.fronts.service.runs import Feedback, take_feedback
@@ -182,7 +182,7 @@ def launch_of(start: WorkflowStart, now: int) -> Launch:
         start.key, name, start.scheduled_for, now, RunStatus.STARTED, Reason.DUE, now, 1,
         is_open=1, attempt=start.attempt, token=start.token, started_at=now,
     )  # fmt: skip
-    return Launch(job, run, request_id=present_request())
+    return Launch(job, run, request_id=current_request_id())
 
 
 def reporter_of(registrar: Registrar) -> Callable[[RunReport], None]:

@@ -22,7 +22,7 @@ from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.step import Limits
 from kron.fronts.service.api.admin import health_routes, metrics_routes
 from kron.fronts.service.app import app_of
-from kron.fronts.service.auth.principal import present_request
+from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.launchers import launchers_of, workflow_launcher, workflows_of
 from kron.fronts.service.registrar import NAMESPACE, Registrar
@@ -107,7 +107,7 @@ async def assembled(settings: Settings) -> AsyncIterator[Parts]:
     clock, url = SystemClock(), settings.store_url
     store = open_store(url, lease_ms=settings.lease_ms)
     kind = store_kind_of(url)
-    metrics = Metrics(store, clock, namespace=NAMESPACE, kind=kind, current_request=present_request)
+    metrics = Metrics(store, clock, namespace=NAMESPACE, kind=kind, current_request=current_request_id)
     database = open_workflows(url)
     workflows = workflows_of(settings, database)
     worker = ServiceWorker(
@@ -134,7 +134,7 @@ def begin_logging(settings: Settings) -> None:
         level=settings.log_level,
         log_format=settings.log_format,
         secrets=secrets_of(settings),
-        current_request=present_request,
+        current_request=current_request_id,
     )
 
 
@@ -219,7 +219,7 @@ async def _serve(
     settings: Settings, listening: socket.socket, hooks: ServeHooks | None, reread: Reread | None
 ) -> None:
     authenticator = authenticator_of(settings, SystemClock())
-    await authenticator.begin()
+    await authenticator.start()
     async with assembled(settings) as parts:
         clock, worker, workflows = parts.clock, parts.worker, parts.workflows
         registrar = Registrar(parts.store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
@@ -231,7 +231,7 @@ async def _serve(
             authenticator=authenticator,
             worker_status=lambda: (worker.state, worker.error),
             launcher=launcher,
-            panel=parts.metrics,
+            metrics=parts.metrics,
         )
         server = server_of(app, server_options(settings))
         if hooks is not None:

@@ -23,9 +23,9 @@ class LogLevel(BaseModel):
     level: Literal["debug", "info", "warning", "error"]
 
 
-def panel_routes(panel: Metrics) -> APIRouter:
-    """Return the routes of a panel."""
-    router = metrics_routes(panel)
+def admin_routes(metrics: Metrics) -> APIRouter:
+    """Return the routes of the metrics and of the log level."""
+    router = metrics_routes(metrics)
 
     @router.get("/admin/log-level", response_model=LogLevel)
     async def log_level() -> dict[str, str]:
@@ -41,14 +41,14 @@ def panel_routes(panel: Metrics) -> APIRouter:
     return router
 
 
-def metrics_routes(panel: Metrics) -> APIRouter:
+def metrics_routes(source: Metrics) -> APIRouter:
     """Return the route of the metrics."""
     router = APIRouter(tags=["operation"])
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Show everything that is counted, as Prometheus reads it."""
-        return Response(await panel.scrape(), media_type=CONTENT_TYPE_LATEST)
+        return Response(await source.scrape(), media_type=CONTENT_TYPE_LATEST)
 
     return router
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kron.fronts.service.api import problem
-from kron.fronts.service.auth.principal import calling, present_caller
+from kron.fronts.service.auth.principal import acting_as, current_caller
 from kron.fronts.service.auth.tls import MAX_HEAD
 from kron.fronts.service.registrar import new_name
 from kron.ports import Clock
@@ -123,7 +123,7 @@ class HttpMeter:
             await send(message)
 
         began = self._clock.monotonic()
-        with calling(present_caller(), scope.get("request_id")):
+        with acting_as(current_caller(), scope.get("request_id")):
             try:
                 await self._app(scope, receive, respond)
             finally:

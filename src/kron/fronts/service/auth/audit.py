@@ -8,7 +8,7 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.record import AuditRecord, JobRecord, RunKind
 from kron.core.plan.step import Change
 from kron.core.workflow import WorkflowRecord
-from kron.fronts.service.auth.principal import owner_of, present_caller, present_request
+from kron.fronts.service.auth.principal import current_caller, current_request_id, owner_of
 from kron.fronts.service.documents import Document, time_text
 
 # How many keys of runs that one request started are listed.
@@ -70,8 +70,8 @@ def _entry(
 ) -> AuditRecord:
     return AuditRecord(
         at=now,
-        who=present_caller().name,
-        request_id=present_request(),
+        who=current_caller().name,
+        request_id=current_request_id(),
         action=action,
         identity=job.identity,
         user_id=owner_of(job.launcher),
@@ -84,8 +84,8 @@ def deployment_entry(record: WorkflowRecord) -> AuditRecord:
     """Return the audit record of a new workflow version."""
     return AuditRecord(
         at=record.created_at,
-        who=present_caller().name,
-        request_id=present_request(),
+        who=current_caller().name,
+        request_id=current_request_id(),
         action="deploy",
         identity=record.workflow_id,
         user_id=record.user_id,

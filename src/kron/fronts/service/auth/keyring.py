@@ -42,19 +42,19 @@ class Keyring:
         """Return the keys for a token with this key id and algorithm."""
         if self._read is not None and self._is_due(FRESH_S):
             await self._refresh()
-        found = self._matching(name, algorithm)
-        if not found and self._read is not None and self._is_due(SOON_S):
+        keys = self._matching(name, algorithm)
+        if not keys and self._read is not None and self._is_due(SOON_S):
             # The key may be newer than the cached ones.
             await self._refresh()
-            found = self._matching(name, algorithm)
-        return found
+            keys = self._matching(name, algorithm)
+        return keys
 
     async def load(self) -> None:
         """Load the keys, or raise InvalidKeysError."""
         if self._read is not None:
             await self._take(await self._read())
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         """Load the keys at startup; a file must exist, a URL may become available later."""
         try:
             await self.load()
@@ -107,7 +107,7 @@ def _reader_of(source: str, timeout_s: float) -> Read:
         raise InvalidKeysError(source=source, reason=f"it is not an address: {cause}") from cause
     origin = target.origin
     if origin.scheme != "https" and origin.host not in ("127.0.0.1", "::1", "localhost"):
-        raise InvalidKeysError(source=source, reason="its address must begin with https://")
+        raise InvalidKeysError(source=source, reason="its URL must start with https://")
     return lambda: _fetch(target, timeout_s)
 
 

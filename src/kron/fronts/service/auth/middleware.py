@@ -20,7 +20,7 @@ from kron.fronts.service.auth.principal import (
     ForbiddenError,
     TokenScope,
     UnauthenticatedError,
-    calling,
+    acting_as,
 )
 from kron.fronts.service.auth.tls import PEER
 from kron.fronts.service.auth.token import TokenReader
@@ -49,10 +49,10 @@ class Authenticator:
         self._run_secret = run_secret
         self.is_open = is_open
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         """Load the token keys, and raise if they can never be loaded."""
         if self._reader is not None:
-            await self._reader.keyring.begin()
+            await self._reader.keyring.start()
 
     async def caller_of(self, scope: ASGIScope, need: Need) -> Caller:
         """Return the caller of a request, or raise UnauthenticatedError."""
@@ -116,7 +116,7 @@ class AuthMiddleware:
         except (KronError, HTTPException) as error:
             await self._refusal(scope, error)(scope, receive, send)
         else:
-            with calling(caller, scope.get("request_id")):
+            with acting_as(caller, scope.get("request_id")):
                 await self._app(scope, receive, send)
 
     def _refusal(self, scope: ASGIScope, error: Exception) -> Response:

@@ -11,7 +11,7 @@ from kron.fronts.service.auth.principal import TokenScope
 
 
 class Need(NamedTuple):
-    """What a route requires: a scope, or None for a public route.
+    """The requirement of a route: a scope, or None for a public route.
 
     With `run_token`, an executor may use the token of its run. With `page`, a browser may use a cookie.
     """
@@ -83,18 +83,18 @@ def check_routes(routes: Sequence[BaseRoute]) -> None:
 
 def methods_of(routes: Sequence[BaseRoute]) -> list[tuple[str, str]]:
     """Return every method and path, nested routers included; HEAD counts as GET."""
-    found: list[tuple[str, str]] = []
+    methods: list[tuple[str, str]] = []
     for route in routes:
         inner = getattr(route, "original_router", None)
         if isinstance(inner, Router):
-            found += methods_of(inner.routes)
+            methods += methods_of(inner.routes)
         elif isinstance(route, Route):
-            found += [(method, route.path) for method in sorted(route.methods or ()) if method != "HEAD"]
+            methods += [(method, route.path) for method in sorted(route.methods or ()) if method != "HEAD"]
         elif isinstance(route, Mount):
-            found.append(("GET", f"{route.path}/{{path:path}}"))
+            methods.append(("GET", f"{route.path}/{{path:path}}"))
         else:
             raise UnguardedRouteError([f"a {type(route).__name__}"])
-    return found
+    return methods
 
 
 class RouteAccess(NamedTuple):

@@ -93,19 +93,19 @@ class RequestContext(NamedTuple):
 _current: ContextVar[RequestContext | None] = ContextVar("kron_request", default=None)
 
 
-def present_caller() -> Caller:
+def current_caller() -> Caller:
     """Return the caller of the current request; outside of requests, Kron itself."""
     context = _current.get()
     return PROGRAM if context is None else context.caller
 
 
 def default_owner() -> str | None:
-    """Return the owner of what the current caller creates, unless the request names one."""
-    users = present_caller().users
+    """Return the default owner of schedules and workflows that the current caller creates."""
+    users = current_caller().users
     return users[0] if users else None
 
 
-def present_request() -> str | None:
+def current_request_id() -> str | None:
     """Return the id of the current request, if any."""
     context = _current.get()
     return None if context is None else context.request_id
@@ -118,7 +118,7 @@ def listed_keys() -> set[str]:
 
 
 @contextmanager
-def calling(caller: Caller, request_id: str | None = None) -> Iterator[None]:
+def acting_as(caller: Caller, request_id: str | None = None) -> Iterator[None]:
     """Act on behalf of a caller."""
     token = _current.set(RequestContext(caller, request_id, set()))
     try:

@@ -24,9 +24,9 @@ from kron.fronts.service.auth.audit import audit_of
 from kron.fronts.service.auth.principal import (
     Caller,
     LimitExceededError,
+    current_caller,
     listed_keys,
     owner_of,
-    present_caller,
     schedule_prefix,
     workflow_prefix,
 )
@@ -45,7 +45,7 @@ class TenantStore:
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
         """Return jobs with their open runs: those named, or all."""
-        caller = present_caller()
+        caller = current_caller()
         states = await self._store.cases(namespace, identities)
         if caller.users is None:
             return states
@@ -55,14 +55,14 @@ class TenantStore:
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
     ) -> list[FoundJob]:
         """Return jobs in the order of their names."""
-        users = present_caller().users
+        users = current_caller().users
         if users is not None:
             wanted = wanted._replace(users=users)
         return await self._store.find_jobs(namespace, wanted, after=after, limit=limit)
 
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs there are."""
-        users = present_caller().users
+        users = current_caller().users
         return await self._store.count_jobs(
             namespace, wanted if users is None else wanted._replace(users=users)
         )
@@ -80,7 +80,7 @@ class TenantStore:
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         """Return the runs with these keys, open or ended."""
         runs = await self._store.find_runs(namespace, keys)
-        if present_caller().users is None:
+        if current_caller().users is None:
             return runs
         states = await self.cases(namespace, sorted({run.identity for run in runs}))
         visible = {state.job.identity for state in states}
@@ -96,7 +96,7 @@ class TenantStore:
         limit: int = 100,
     ) -> list[RunRecord]:
         """Return the runs of all jobs, the latest records first."""
-        theirs = present_caller().users
+        theirs = current_caller().users
         return await self._store.latest_runs(
             namespace, status=status, before=before, limit=limit, users=users if theirs is None else theirs
         )
@@ -106,7 +106,7 @@ class TenantStore:
     ) -> dict[str, list[RunRecord]]:
         """Return the newest runs of each job, newest first."""
         visible = identities
-        if present_caller().users is not None:
+        if current_caller().users is not None:
             visible = [state.job.identity for state in await self.cases(namespace, identities)]
         return await self._store.newest_runs(namespace, visible, limit=limit)
 
@@ -131,7 +131,7 @@ class TenantStore:
 
         A caller could compute the key of another tenant's run, and no store finds every run by its key.
         """
-        if present_caller().users is not None and key not in listed_keys():
+        if current_caller().users is not None and key not in listed_keys():
             return []
         return await self._store.attempts(namespace, key)
 
@@ -146,7 +146,7 @@ class TenantStore:
     ) -> WriteResult:
         """Write new and changed jobs and their audit records in one transaction."""
         assert not forgotten, "tenants delete jobs, and their history stays"
-        caller = present_caller()
+        caller = current_caller()
         for job in (*created, *(change.job for change in changed)):
             _check_owner(caller, job)
         for job in created:
@@ -162,7 +162,7 @@ class TenantStore:
         """Raise if a user would own more schedules than the quota allows."""
         owners = Counter(owner_of(job.launcher) for job in added)
         for owner, more in owners.items():
-            if not self.max_jobs or owner is None or present_caller().users is None:
+            if not self.max_jobs or owner is None or current_caller().users is None:
                 continue
             count = await self._store.count_jobs(namespace, JobFilter(users=[owner]))
             if count + more > self.max_jobs:
@@ -176,20 +176,20 @@ class TenantStore:
         self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
     ) -> list[Audited]:
         """Return audit records, the latest first."""
-        users = present_caller().users
+        users = current_caller().users
         if users is not None:
             wanted = wanted._replace(users=users)
         return await self._store.audits(namespace, wanted, before=before, limit=limit)
 
     async def _is_known(self, namespace: str, identity: str) -> bool:
-        if present_caller().users is None:
+        if current_caller().users is None:
             return True
         return bool(await self.cases(namespace, [identity]))
 
 
 def with_owner(document: object) -> object:
     """Return a schedule document with an owner: the current caller, unless it names one."""
-    users = present_caller().users
+    users = current_caller().users
     if not users or not isinstance(document, Mapping) or document.get("user_id") is not None:
         return document
     return {**document, "user_id": users[0]}
@@ -197,7 +197,7 @@ def with_owner(document: object) -> object:
 
 def unique_name() -> str:
     """Return a unique schedule name below the current caller's prefix."""
-    users = present_caller().users
+    users = current_caller().users
     return f"{schedule_prefix(users[0]) if users else ''}{uuid4()}"
 
 
@@ -246,7 +246,7 @@ class TenantWorkflows:
     async def check_use(self, schedule_id: str, settings: WorkflowSettings) -> None:
         """Raise for a schedule of a workflow that its owner does not own, whether it exists or not."""
         workflow_id, owner = settings.workflow_id, settings.user_id
-        if present_caller().users is None or workflow_id.startswith(workflow_prefix(owner)):
+        if current_caller().users is None or workflow_id.startswith(workflow_prefix(owner)):
             return
         possible = NAME.fullmatch(workflow_id) and 0 <= settings.version <= MAX_VERSION
         record = await self._workflows.get(workflow_id, settings.version) if possible else None
@@ -257,18 +257,18 @@ class TenantWorkflows:
     async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
         """Return a version, or None."""
         record = await self._workflows.get(workflow_id, version)
-        return record if record is not None and present_caller().sees(record.user_id) else None
+        return record if record is not None and current_caller().sees(record.user_id) else None
 
     async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
         """Return the versions of a workflow, newest first."""
         versions = await self._workflows.versions(workflow_id, limit=limit)
-        caller = present_caller()
+        caller = current_caller()
         return [version for version in versions if caller.sees(version.user_id)]
 
 
 def _check_workflow_owner(workflow_id: str, owner: str) -> None:
     """Raise if a workflow would belong to another tenant, or its name lacks the owner's prefix."""
-    users = present_caller().users
+    users = current_caller().users
     if users is None:
         return
     if owner not in users:

@@ -21,8 +21,8 @@ from kron.core.time.instant import rfc3339
 from kron.fronts.service.auth.principal import (
     ANONYMOUS,
     UNRESTRICTED,
+    current_caller,
     default_owner,
-    present_caller,
     schedule_prefix,
     workflow_prefix,
 )
@@ -80,9 +80,9 @@ class Pages:
     async def overview(self, *, search: str = "", state: str = "", after: str = "") -> Overview:
         """Return a page of schedules, each with its last outcomes, in three queries."""
         wanted = STATES[state]._replace(search=search or None)
-        found = await self._query.jobs(wanted, after=after, limit=SCHEDULES + 1)
-        more, found = len(found) > SCHEDULES, found[:SCHEDULES]
-        names = [one.job.identity for one in found]
+        jobs = await self._query.jobs(wanted, after=after, limit=SCHEDULES + 1)
+        more, jobs = len(jobs) > SCHEDULES, jobs[:SCHEDULES]
+        names = [one.job.identity for one in jobs]
         states = await self._query.states(names)
         newest = await self._query.newest_runs(names, limit=STRIP)
         now = self.now()
@@ -97,33 +97,33 @@ class Pages:
                 return damaged_row(one.job, str(fault))
 
         def rows() -> list[Row]:
-            return [row(one) for one in found]
+            return [row(one) for one in jobs]
 
         return Overview(await asyncio.to_thread(rows), names[-1] if more else None)
 
     async def schedule(self, name: str, place: tuple[int, int] | None = None) -> Detail:
         """Return a schedule with its history, deleted or not."""
-        found = await self._find(name)
+        listed = await self._find(name)
         state = await self._query.state(name, deleted=True)
         newest = await self._query.newest_runs([name], limit=STRIP)
         runs = await runs_page(self._registrar, name, limit=RUNS, place=place)
         ranges = await self._query.ranges(name)
-        paused_by = await self._pauser_of(found.job)
+        paused_by = await self._pauser_of(listed.job)
         now = self.now()
 
         def detail() -> Detail:
-            zone = zone_of_job(found.job)
-            fields = schedule_view(found, now=now)
-            row = row_of(found, list(state.runs), newest.get(name, []), now)
+            zone = zone_of_job(listed.job)
+            fields = schedule_view(listed, now=now)
+            row = row_of(listed, list(state.runs), newest.get(name, []), now)
             entries = [run_entry(run, zone, now) for run in runs.runs]
             entries += [dropped_entry(one, zone, now) for one in runs.dropped]
             return Detail(
                 row,
                 definition_of(fields),
                 fields,
-                found.job.deleted_at is not None,
-                coming_of(found.job, now),
-                notes_of(found.job, now),
+                listed.job.deleted_at is not None,
+                coming_of(listed.job, now),
+                notes_of(listed.job, now),
                 [open_entry(run, zone, now) for run in state.runs],
                 sorted(entries, key=lambda entry: entry.at, reverse=True),
                 sum(one.periods for one in ranges),
@@ -141,19 +141,19 @@ class Pages:
         self, *, status: RunStatus | None = None, before: RunCursor | None = None
     ) -> tuple[list[HistoryRow], RunCursor | None]:
         """Return the latest runs of all schedules, and the cursor of the next page."""
-        found, following = await latest_page(self._registrar, limit=RUNS, status=status, before=before)
+        runs, following = await latest_page(self._registrar, limit=RUNS, status=status, before=before)
         now = self.now()
-        return [run_entry(run, UTC_ZONE, now) for run in found], following
+        return [run_entry(run, UTC_ZONE, now) for run in runs], following
 
     async def period(self, name: str, at: str) -> PeriodPage:
         """Return the explanation of a period, or of a wall time that is no period."""
-        found = await self._find(name)
+        listed = await self._find(name)
         now = self.now()
         explanation = await self._query.why(name, at)
         run = None
         if explanation.nominal_time is not None:
             run = (await self._query.period_history(name, explanation.nominal_time)).run
-        return await asyncio.to_thread(period_page, found.job, explanation, run, now)
+        return await asyncio.to_thread(period_page, listed.job, explanation, run, now)
 
     async def _find(self, name: str) -> FoundJob:
         with unknown_as_schedule():
@@ -272,5 +272,5 @@ async def _rendered(template: str, pages: Pages, **values: Any) -> Response:
 
 def _signed_in() -> str | None:
     """Return the name of the authenticated caller, if any."""
-    caller = present_caller()
+    caller = current_caller()
     return None if caller in (UNRESTRICTED, ANONYMOUS) else caller.name

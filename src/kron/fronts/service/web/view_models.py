@@ -182,9 +182,9 @@ def zone_of_job(job: JobRecord) -> Zone:
     return compiled_job(job.definition, job.identity).plan.zone
 
 
-def row_of(found: FoundJob, open_runs: list[RunRecord], newest: list[RunRecord], now: int) -> Row:
+def row_of(listed: FoundJob, open_runs: list[RunRecord], newest: list[RunRecord], now: int) -> Row:
     """Return a schedule in a list, with its open and its newest runs."""
-    job = found.job
+    job = listed.job
     compiled, zone = compiled_job(job.definition, job.identity), zone_of_job(job)
     schedule = compiled.job.schedule
     following = None if job.deleted_at is not None else next(coming(job, now), None)
