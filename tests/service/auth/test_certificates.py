@@ -138,7 +138,7 @@ def test_tokens_and_certificates_can_be_used_side_by_side(
         ({"KRON_TLS_CERTIFICATE": "cert.pem"}, "needs tls_key too"),
         ({"KRON_CLIENT_SUBJECTS": json.dumps(SUBJECTS)}, "needs tls_client_authorities too"),
         ({"KRON_CLIENT_SUBJECTS": '{"CN=ci": {"scopes": ["reed"]}}'}, "scopes must be a list of"),
-        ({"KRON_HOST": "0.0.0.0"}, "nobody has to say who they are"),
+        ({"KRON_HOST": "0.0.0.0"}, "without authentication"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(
