@@ -1,4 +1,4 @@
-"""The latest runs of all jobs are found by an index, however many there are, and not by looking at all."""
+"""The latest runs of all jobs are read through an index, however many there are."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Migrations: what is applied, what is refused, and what `kron migrate` says of it, on both databases."""
+"""Migrations: pending and refused steps, and the output of `kron migrate`, on both databases."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def applied(*steps: Migration) -> list[Applied]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """Return what makes schemas of one database, each with its own idea of the steps."""
+    """Return a factory of schemas of one database, each with other steps."""
     if request.param == "sqlite":
         path = str(tmp_path / "kron.db")
         return lambda steps: SqliteSchema(path, steps)
@@ -51,7 +51,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         pytest.param([FIRST, SECOND], [], id="up to date"),
     ],
 )
-def test_what_is_left_to_apply(done: list[Migration], left: list[Migration]) -> None:
+def test_the_missing_steps_are_pending(done: list[Migration], left: list[Migration]) -> None:
     assert pending([FIRST, SECOND], applied(*done)) == left
 
 
@@ -70,14 +70,14 @@ def test_what_is_left_to_apply(done: list[Migration], left: list[Migration]) -> 
         ),
     ],
 )
-def test_what_no_list_of_steps_can_have_made_is_refused(
+def test_a_database_that_these_steps_cannot_have_made_is_refused(
     steps: list[Migration], done: list[Migration], complaint: str
 ) -> None:
     with pytest.raises(StoreError, match=complaint):
         pending(steps, applied(*done))
 
 
-def test_a_schema_may_be_one_step_ahead_of_who_uses_it_and_no_more() -> None:
+def test_a_schema_may_be_one_step_ahead_of_a_program_and_no_more() -> None:
     assert pending([FIRST], applied(FIRST, SECOND), ahead=1) == []
     with pytest.raises(StoreError, match="use a newer Kron"):
         pending([FIRST], applied(FIRST, SECOND, BROKEN), ahead=1)
@@ -122,7 +122,7 @@ async def test_of_racing_programs_one_applies_each_step(make: Make) -> None:
     assert sorted(map(len, made)) == [0, 0, 0, 0, 2]
 
 
-async def test_a_sqlite_store_migrates_itself_and_refuses_what_is_too_new(tmp_path: Path) -> None:
+async def test_a_sqlite_store_migrates_itself_and_refuses_a_newer_schema(tmp_path: Path) -> None:
     path = str(tmp_path / "kron.db")
     steps = steps_of("sqlite")
     store = SqliteStore(path)
@@ -217,7 +217,7 @@ def test_a_newer_database_is_refused_in_one_line(tmp_path: Path, capsys: pytest.
         (["sqlite:///kron.db", "--status", "--dry-run"], "--status changes nothing anyway"),
     ],
 )
-def test_what_cannot_be_migrated_is_said(
+def test_a_url_that_cannot_be_migrated_is_an_error(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["migrate", *arguments]) == BAD
@@ -232,7 +232,7 @@ def test_what_cannot_be_migrated_is_said(
         ("postgresql://me:hunter2@127.0.0.1:1/kron", "The store cannot be used"),
     ],
 )
-def test_a_store_of_the_environment_is_migrated_without_its_password_being_said(
+def test_errors_about_the_store_of_the_environment_hide_its_password(
     url: str, complaint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KRON_STORE", url)

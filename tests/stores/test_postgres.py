@@ -1,4 +1,4 @@
-"""What only the PostgreSQL store does: leases, shares, fences, and living through its server's accidents."""
+"""The PostgreSQL store: leases, shares, fencing, and failures of its server."""
 
 import asyncio
 import traceback
@@ -64,7 +64,7 @@ def shards_of(*ownerships: Ownership) -> list[int]:
 
 
 async def share_out(store: PostgresStore, owners: dict[str, Ownership], now: int) -> None:
-    """Let every worker renew until nothing moves any more."""
+    """Renew the leases of all workers until no shard moves."""
     for _ in range(2):
         for name, ownership in owners.items():
             owners[name] = await store.renew(ownership, now=now, balance=True)
@@ -90,12 +90,12 @@ async def test_a_renewed_lease_lasts_from_its_renewal(store: PostgresStore) -> N
         await store.acquire(SPACE, "b", now=NOW + TTL + MARGIN)
 
 
-async def test_a_lease_that_ran_out_is_kept_if_nobody_took_it(store: PostgresStore) -> None:
+async def test_an_expired_lease_is_kept_if_no_worker_took_over(store: PostgresStore) -> None:
     ownership = await store.acquire(SPACE, "a", now=NOW)
     assert await store.renew(ownership, now=NOW + 100 * TTL) == ownership
 
 
-async def test_whoever_was_taken_over_from_waits_for_what_becomes_free(store: PostgresStore) -> None:
+async def test_a_worker_that_lost_its_lease_waits_for_free_shards(store: PostgresStore) -> None:
     earlier = await store.acquire(SPACE, "a", now=NOW)
     later = await store.acquire(SPACE, "b", now=NOW + TTL + MARGIN)
     waiting = await store.renew(earlier, now=NOW + TTL + MARGIN)
@@ -183,7 +183,7 @@ async def two_workers(store: PostgresStore) -> tuple[Ownership, Ownership]:
     return first, await store.acquire(SPACE, "b", balance=True)
 
 
-async def test_each_worker_sees_and_writes_only_its_own_shards(store: PostgresStore) -> None:
+async def test_each_worker_sees_and_writes_only_its_shards(store: PostgresStore) -> None:
     ownerships = await two_workers(store)
     names = [f"job {n}" for n in range(200)]
     await stored(store, *(a_job(name, plan_at=NOW if n % 2 else NOW + 1 + n) for n, name in enumerate(names)))
@@ -204,7 +204,7 @@ async def test_each_worker_sees_and_writes_only_its_own_shards(store: PostgresSt
         assert set(await names_due(store, ownership, until=NOW - 1, limit=1_000)) == mine
 
 
-async def test_a_turn_with_one_job_of_another_worker_is_refused_whole(store: PostgresStore) -> None:
+async def test_a_write_with_one_job_of_another_worker_is_refused_completely(store: PostgresStore) -> None:
     first, second = await two_workers(store)
     jobs = await stored(store, *(a_job(f"job {n}") for n in range(20)))
     assert {shard_of(job.identity) in first.shards for job in jobs} == {True, False}
@@ -214,9 +214,7 @@ async def test_a_turn_with_one_job_of_another_worker_is_refused_whole(store: Pos
     assert {case.job.revision for case in await store.cases(SPACE)} == {1}
 
 
-async def test_a_take_over_leaves_what_is_being_written_alone(
-    store: PostgresStore, postgres_url: str
-) -> None:
+async def test_a_takeover_waits_for_a_running_write(store: PostgresStore, postgres_url: str) -> None:
     await store.acquire(SPACE, "a", now=NOW)
     late = NOW + TTL + MARGIN
     async with await psycopg.AsyncConnection.connect(postgres_url) as writing:
@@ -242,7 +240,7 @@ async def test_a_fence_holds_off_a_take_over_until_the_commit(
 
 
 async def test_turns_and_edits_of_the_same_jobs_never_fail_because_of_each_other(open_store: Open) -> None:
-    """They lock the same rows in any order; a deadlock is broken and what lost it is done again."""
+    """They lock the same rows in any order; the loser of a deadlock is retried."""
     workers = [open_store() for _ in range(4)]
     ownership = await workers[0].acquire(SPACE, "a")
     jobs = await stored(workers[0], *(a_job(f"job {n}") for n in range(40)))
@@ -278,9 +276,7 @@ async def test_nothing_is_left_of_a_job_that_is_forgotten_while_its_turn_is_writ
         assert [run for name in names for run in await writer.runs(SPACE, name)] == []
 
 
-async def test_pruning_passes_over_what_somebody_else_is_writing(
-    store: PostgresStore, postgres_url: str
-) -> None:
+async def test_pruning_skips_locked_rows(store: PostgresStore, postgres_url: str) -> None:
     ownership = await store.acquire(SPACE, "a")
     await stored(store, a_job())
     runs = [an_end(a_run(nominal_time=NOW // 1000 + n)) for n in range(4)]
@@ -294,7 +290,7 @@ async def test_pruning_passes_over_what_somebody_else_is_writing(
     assert await store.prune(SPACE, before=NOW + 1, limit=10) == 1
 
 
-# --- what people read ----------------------------------------------------------------------------
+# --- views ---------------------------------------------------------------------------------------
 
 
 async def test_the_tables_have_the_columns_of_the_service(store: PostgresStore, postgres_url: str) -> None:
@@ -345,7 +341,7 @@ async def test_the_tables_have_the_columns_of_the_service(store: PostgresStore, 
         assert run == [("full", noon, noon, RunStatus.SUCCESS.value, noon, noon, noon)]
 
 
-# --- accidents -----------------------------------------------------------------------------------
+# --- failures ------------------------------------------------------------------------------------
 
 
 async def test_a_cut_connection_is_replaced(
@@ -383,7 +379,7 @@ async def test_a_server_that_crashes_and_starts_again_is_found_with_all_that_was
 
 
 class Proxy:
-    """Stands between a store and its server, and can swallow the answer to a commit."""
+    """A proxy between a store and its server that can drop the reply to a commit."""
 
     def __init__(self, server: Path) -> None:
         self._server = server
@@ -414,10 +410,10 @@ class Proxy:
         await asyncio.gather(*self._answers)
 
 
-async def test_a_commit_whose_answer_is_lost_is_an_error_and_is_found_by_looking(
+async def test_a_commit_whose_reply_is_lost_is_an_error_and_can_be_read(
     open_store: Open, postgres: Server, postgres_url: str
 ) -> None:
-    # Beside the server's own socket, where there is room for its name.
+    # In the folder of the server's socket: the path of a socket has a maximum length.
     folder = postgres.socket.parent / "p"
     folder.mkdir(exist_ok=True)
     proxy = Proxy(postgres.socket)
@@ -440,7 +436,7 @@ async def test_a_commit_whose_answer_is_lost_is_an_error_and_is_found_by_looking
         await proxy.end()
 
 
-async def test_a_password_is_never_said() -> None:
+async def test_a_password_is_never_shown() -> None:
     store = PostgresStore("postgresql://me:hunter2@127.0.0.1:1/jobs?connect_timeout=2")
     with pytest.raises(StoreError) as caught:
         await store.cases(SPACE)
@@ -457,7 +453,7 @@ async def test_a_password_is_never_said() -> None:
         "postgresql://me:hunter2@[host/jobs",
     ],
 )
-def test_a_wrong_url_is_refused_without_being_repeated(url: str) -> None:
+def test_an_invalid_url_is_refused_without_being_quoted(url: str) -> None:
     with pytest.raises(InvalidOptionError) as caught:
         PostgresStore(url)
     said = "".join(traceback.format_exception(caught.value)) + repr(caught.value.details)
@@ -472,7 +468,7 @@ async def test_many_workers_may_meet_an_empty_database_at_once(open_store: Open)
     assert answers == [[]] * 6
 
 
-async def test_tables_that_others_use_are_not_changed_without_being_asked(postgres_url: str) -> None:
+async def test_existing_tables_are_migrated_on_request_only(postgres_url: str) -> None:
     await PostgresSchema(postgres_url).prepare()
     steps = steps_of("postgres")
     at = len(steps)
@@ -485,7 +481,7 @@ async def test_tables_that_others_use_are_not_changed_without_being_asked(postgr
     await newer.prepare()
 
 
-async def test_a_worker_goes_on_while_the_tables_are_one_step_ahead(
+async def test_a_worker_keeps_working_while_the_tables_are_one_step_ahead(
     open_store: Open, postgres_url: str
 ) -> None:
     steps = steps_of("postgres")

@@ -1,4 +1,4 @@
-"""What only the SQLite store does: locks, one file for several processes, full disks, damaged files."""
+"""The SQLite store: locks, one file for several processes, full disks, damaged files."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from kron.stores.migration import SqliteSchema
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing.store_contract import CLEAN, NOW, SPACE, a_change, a_job, a_run, plain, stored, written
 
-# A process that looks after a namespace until it is killed.
+# A process that owns a namespace until it is killed.
 OWNER = """
 import asyncio, sys
 from kron.stores.sqlite.store import SqliteStore
@@ -150,7 +150,7 @@ async def test_every_commit_is_on_disk_and_readers_do_not_wait(store: SqliteStor
     assert synchronous == 2
 
 
-async def test_what_is_written_is_there_after_a_reopening(path: str) -> None:
+async def test_committed_jobs_are_there_after_reopening(path: str) -> None:
     first = SqliteStore(path)
     await stored(first, a_job())
     await first.close()
@@ -165,7 +165,7 @@ async def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
     await store.close()
 
 
-# --- accidents -----------------------------------------------------------------------------------
+# --- failures ------------------------------------------------------------------------------------
 
 
 async def test_a_locked_database_is_an_error_that_passes(store: SqliteStore, path: str) -> None:
@@ -277,10 +277,10 @@ async def test_a_damaged_run_is_left_out_of_the_newest_of_many_jobs(tmp_path: Pa
     await store.close()
 
 
-# --- looking while others write ------------------------------------------------------------------
+# --- listings during writes ----------------------------------------------------------------------
 
 
-async def test_whoever_looks_does_not_wait_for_what_is_being_written(path: str) -> None:
+async def test_a_listing_does_not_wait_for_a_write(path: str) -> None:
     store = SqliteStore(path, busy_ms=60_000)
     await stored(store, a_job("known"))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -298,7 +298,7 @@ async def test_whoever_looks_does_not_wait_for_what_is_being_written(path: str) 
     await store.close()
 
 
-async def test_what_was_written_is_seen_by_whoever_looks_afterwards(store: SqliteStore) -> None:
+async def test_a_listing_sees_every_earlier_commit(store: SqliteStore) -> None:
     for number in range(20):
         await stored(store, a_job(f"job {number:02}"))
         found = await store.find_jobs(SPACE, JobFilter(), limit=100)
@@ -313,7 +313,7 @@ async def test_a_question_that_takes_too_long_is_given_up_and_the_next_is_answer
     names = [f"{number:06}" for number in range(50_000)]
     await store.put(SPACE, created=[a_job(name) for name in names], changed=[], now=NOW)
     with pytest.raises(StoreError, match="interrupted"):
-        # No name has it, so that all of them are looked at.
+        # No name matches, so that all of them are scanned.
         await store.find_jobs(SPACE, JobFilter(search="nobody"), limit=1)
     assert [found.job.identity for found in await store.find_jobs(SPACE, JobFilter(), limit=1)] == ["000000"]
     await store.close()

@@ -1,4 +1,4 @@
-"""The contract, kept by all three stores."""
+"""The store contract on all three stores."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

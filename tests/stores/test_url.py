@@ -67,7 +67,7 @@ def test_nothing_is_opened_before_it_is_used(tmp_path: Path) -> None:
         ("postgresql://me:hunter2@host/jobs?what=1", "postgresql://user@host:port/database"),
     ],
 )
-def test_other_urls_are_refused_without_being_repeated(url: str, complaint: str) -> None:
+def test_other_urls_are_refused_without_being_quoted(url: str, complaint: str) -> None:
     for use in (open_store, schema_of):
         if url.startswith("memory") and use is schema_of:
             continue

@@ -1,4 +1,4 @@
-"""Where workflows are kept: a database or a folder, held to one contract, and the memory of starts."""
+"""Workflow stores, in a database and in a folder, and the log of starts."""
 
 import asyncio
 import json
@@ -71,14 +71,14 @@ async def test_versions_are_listed_by_number_newest_first(workflows: WorkflowSto
     assert newest == (10, "ann", 1_000)
 
 
-async def test_of_many_who_keep_the_same_version_one_is_first(workflows: WorkflowStore) -> None:
+async def test_one_of_many_concurrent_writes_of_a_version_wins(workflows: WorkflowStore) -> None:
     records = [FIRST._replace(user_id=f"user{number}") for number in range(8)]
     kept = await asyncio.gather(*map(workflows.put, records))
     assert len(set(kept)) == 1
     assert await workflows.get("report", 1) == kept[0]
 
 
-async def test_what_is_kept_is_there_when_it_is_opened_again(tmp_path: Path, postgres_url: str) -> None:
+async def test_versions_are_there_after_reopening(tmp_path: Path, postgres_url: str) -> None:
     for url in (f"sqlite:///{tmp_path}/again.db", postgres_url):
         for _ in range(2):
             workflows = open_workflows(url)
@@ -136,7 +136,7 @@ async def test_nothing_but_versions_stays_in_the_folder(tmp_path: Path) -> None:
 # --- starts ----------------------------------------------------------------------------------------
 
 
-async def test_a_start_is_begun_once_and_remembered_when_it_was_accepted(database: IdempotencyLog) -> None:
+async def test_a_start_is_recorded_once_and_kept_when_accepted(database: IdempotencyLog) -> None:
     assert await database.begin(START, old=0) is None
     assert await database.begin(START, old=0) == RecordedStart("report", 1, accepted=False)
     await database.end(START, accepted=True)
@@ -145,17 +145,17 @@ async def test_a_start_is_begun_once_and_remembered_when_it_was_accepted(databas
     assert await database.begin(START._replace(key="other"), old=0) is None
 
 
-async def test_a_start_that_was_not_accepted_may_be_begun_again(database: IdempotencyLog) -> None:
+async def test_a_start_that_was_not_accepted_may_be_retried(database: IdempotencyLog) -> None:
     await database.begin(START, old=0)
     await database.end(START, accepted=False)
     assert await database.begin(START, old=0) is None
     await database.end(START, accepted=True)
-    # Whoever gave up too late does not undo what somebody else achieved.
+    # A late removal does not undo another caller's accepted start.
     await database.end(START, accepted=False)
     assert await database.begin(START, old=0) == RecordedStart("report", 1, accepted=True)
 
 
-async def test_of_many_who_begin_the_same_start_one_makes_it(database: IdempotencyLog) -> None:
+async def test_one_of_many_concurrent_starts_is_made(database: IdempotencyLog) -> None:
     begun = await asyncio.gather(*(database.begin(START, old=0) for _ in range(8)))
     assert begun.count(None) == 1
 

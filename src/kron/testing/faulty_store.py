@@ -1,4 +1,4 @@
-"""A store that fails as it is told: before or after it wrote, without an answer, or late."""
+"""Fault injection for stores: a call fails before or after its commit, loses its reply, or is late."""
 
 import asyncio
 from collections import Counter, deque
@@ -29,18 +29,17 @@ from kron.testing.clock import SimulatedClock
 Arguments = ParamSpec("Arguments")
 T = TypeVar("T")
 
-# What chance may strike if nothing else is said: all that a running engine asks a store for.
+# The calls that random faults hit by default: those of a running engine.
 ENGINE_CALLS = ("load", "settle", "cases", "find_runs", "in_flight", "renew")
-# How long a late answer takes, and for how many turns of the event loop others go first.
-USUAL_DELAY, YIELDED_TURNS = timedelta(seconds=1), 5
+# The delay of a late reply, and how often a yielding call lets other tasks run first.
+DEFAULT_DELAY, YIELDS = timedelta(seconds=1), 5
 
 
 class Fault(StrEnum):
-    """What goes wrong with one call.
+    """The fault of one call.
 
-    BEFORE: it fails, and nothing was written. AFTER: it was written, and the call fails. LOSE: it was
-    written, no answer comes for a while, and then the call fails. DELAY: the answer comes late by the
-    clock. YIELD: everybody else in the event loop has a few turns first.
+    BEFORE: it fails without a commit. AFTER: it commits, and fails. LOSE: it commits, times out and fails.
+    DELAY: its reply is late by the clock. YIELD: other tasks of the event loop run first.
     """
 
     BEFORE = "before"
@@ -51,7 +50,7 @@ class Fault(StrEnum):
 
 
 class Injected(NamedTuple):
-    """One fault: which call, the how manieth of that name, and what goes wrong with it."""
+    """One injected fault: the call, its number among the calls of that name, and the fault."""
 
     call: str
     number: int
@@ -60,7 +59,7 @@ class Injected(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chance:
-    """Faults drawn from a seed: each call's fate depends on the seed, its name and its number alone."""
+    """Random faults: whether a call fails depends on the seed, its name and its number only."""
 
     seed: int | str
     odds: float = 0.05
@@ -68,7 +67,7 @@ class Chance:
     calls: Sequence[str] = ENGINE_CALLS
 
     def __post_init__(self) -> None:
-        """Check that there is something to draw from."""
+        """Check the odds and the names."""
         if not 0 <= self.odds <= 1:
             raise InvalidOptionError(option="odds", value=self.odds, reason="must lie between 0 and 1")
         if not self.faults:
@@ -76,7 +75,7 @@ class Chance:
         _check_calls(self.calls)
 
     def drawn(self, call: str, number: int) -> Fault | None:
-        """Return what happens to a call, or None."""
+        """Return the fault of a call, or None."""
         if call not in self.calls:
             return None
         state, first = splitmix64(state_of(seed_hash(str(self.seed), call, str(number))))
@@ -85,11 +84,11 @@ class Chance:
 
 
 class FaultyStore:
-    """Any store, with faults: those of a script, those told to come next, and those drawn from a seed.
+    """A store with injected faults: scripted ones, queued ones, and random ones.
 
-    `injected` says what was done. Given as the `script` of another store, it does the same again: so what
-    a seed found is replayed, and made smaller, without the seed. With a simulated clock virtual time passes
-    while an answer is late, also for the engine that waits for it.
+    `injected` lists the faults so far. As the `script` of another store it repeats them, so that a failure
+    found by a seed is replayed and shrunk without the seed. With a simulated clock, virtual time passes while
+    a reply is late, also for the engine that waits for it.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class FaultyStore:
         *,
         script: Iterable[Injected] = (),
         chance: Chance | None = None,
-        delay: timedelta = USUAL_DELAY,
+        delay: timedelta = DEFAULT_DELAY,
     ) -> None:
         self.inner = store
         self.calls: Counter[str] = Counter()
@@ -113,16 +112,16 @@ class FaultyStore:
 
     @property
     def waiting(self) -> int:
-        """Return how many of the faults told to come next have not come yet."""
+        """Return how many queued faults have not been injected yet."""
         return len(self._next)
 
     def then(self, call: str, *faults: Fault) -> None:
-        """Have the next calls of a name fail, one fault each, after all that were told before."""
+        """Queue faults for the next calls of a name, one each, behind those queued before."""
         _check_calls([call])
         self._next.extend((call, Fault(fault)) for fault in faults)
 
     def heal(self) -> None:
-        """Let nothing fail any more that was scripted, told to come next, or left to chance."""
+        """Drop all scripted, queued and random faults."""
         self._script.clear()
         self._next.clear()
         self._chance = None
@@ -146,14 +145,14 @@ class FaultyStore:
             raise _error_of(injected)
         if fault is Fault.DELAY:
             await self._wait()
-        for _ in range(YIELDED_TURNS if fault is Fault.YIELD else 0):
+        for _ in range(YIELDS if fault is Fault.YIELD else 0):
             await asyncio.sleep(0)
-        answer = await call(*arguments, **named)
+        result = await call(*arguments, **named)
         if fault is Fault.LOSE:
             await self._wait()
         if fault in (Fault.AFTER, Fault.LOSE):
             raise _error_of(injected)
-        return answer
+        return result
 
     def _fault_of(self, call: str, number: int) -> Fault | None:
         scripted = self._script.pop((call, number), None)
@@ -164,7 +163,7 @@ class FaultyStore:
         return None if self._chance is None else self._chance.drawn(call, number)
 
     async def _wait(self) -> None:
-        """Let the delay pass, however often somebody sets the clock meanwhile."""
+        """Wait for the delay, even if the wall clock is set in between."""
         clock, ends = self._clock, self._clock.monotonic() + self._delay.total_seconds()
         standing_by = clock.standing_by() if isinstance(clock, SimulatedClock) else nullcontext()
         with standing_by:
@@ -176,17 +175,17 @@ class FaultyStore:
     async def acquire(
         self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Become an owner."""
+        """Acquire a lease."""
         return await self._call("acquire", self.inner.acquire, namespace, owner, now=now, balance=balance)
 
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Return what is still owned."""
+        """Extend a lease."""
         return await self._call("renew", self.inner.renew, ownership, now=now, balance=balance)
 
     async def release(self, ownership: Ownership) -> None:
-        """Let another owner take over."""
+        """End a lease."""
         await self._call("release", self.inner.release, ownership)
 
     async def load(
@@ -198,17 +197,17 @@ class FaultyStore:
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
     ) -> LoadResult:
-        """Return the jobs with something to do."""
+        """Return the due jobs."""
         return await self._call(
             "load", self.inner.load, ownership, until=until, limit=limit, named=named, without=without
         )
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
-        """Write changes."""
+        """Commit changes."""
         return await self._call("settle", self.inner.settle, ownership, changes, now=now)
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
-        """Return every execution that may be under way."""
+        """Return every run that may be executing."""
         return await self._call("in_flight", self.inner.in_flight, ownership)
 
     async def put(
@@ -221,7 +220,7 @@ class FaultyStore:
         audit: Sequence[AuditRecord] = (),
         now: int,
     ) -> WriteResult:
-        """Forget jobs, and write new and changed ones."""
+        """Remove, create and change jobs."""
         put = partial(self.inner.put, created=created, changed=changed, forgotten=forgotten, audit=audit)
         return await self._call("put", put, namespace, now=now)
 
@@ -236,7 +235,7 @@ class FaultyStore:
     async def find_jobs(
         self, namespace: str, wanted: JobFilter, *, after: str = "", limit: int = 100
     ) -> list[FoundJob]:
-        """Return the jobs somebody wants."""
+        """Return the matching jobs."""
         return await self._call(
             "find_jobs", self.inner.find_jobs, namespace, wanted, after=after, limit=limit
         )
@@ -248,7 +247,7 @@ class FaultyStore:
         return await self._call("runs", self.inner.runs, namespace, identity, before=before, limit=limit)
 
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
-        """Return the runs with these keys."""
+        """Return runs by key."""
         return await self._call("find_runs", self.inner.find_runs, namespace, keys)
 
     async def latest_runs(
@@ -267,27 +266,27 @@ class FaultyStore:
         )
 
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
-        """Return how many jobs there are."""
+        """Return how many jobs match."""
         return await self._call("count_jobs", self.inner.count_jobs, namespace, wanted)
 
     async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
-        """Return how many runs are open."""
+        """Count the open runs."""
         return await self._call("open_runs", self.inner.open_runs, namespace, now=now, limit=limit)
 
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int
     ) -> dict[str, list[RunRecord]]:
-        """Return the newest runs of each of some jobs."""
+        """Return the newest runs of each given job."""
         return await self._call("newest_runs", self.inner.newest_runs, namespace, identities, limit=limit)
 
     async def audits(
         self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
     ) -> list[Audited]:
-        """Return changes that somebody made."""
+        """Return audit entries."""
         return await self._call("audits", self.inner.audits, namespace, wanted, before=before, limit=limit)
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
-        """Return a job's counted records."""
+        """Return a job's aggregated periods."""
         return await self._call("ranges", self.inner.ranges, namespace, identity, at=at)
 
     async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
@@ -303,12 +302,12 @@ class FaultyStore:
         return await self._call("prune", self.inner.prune, namespace, before=before, limit=limit)
 
     def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
-        """Watch what others write; watching does not fail."""
+        """Watch for writes of other workers; this call does not fail."""
         self.calls["watch"] += 1
         return self.inner.watch(namespace, call)
 
     async def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         await self._call("close", self.inner.close)
 
 
@@ -326,4 +325,4 @@ def _check_calls(calls: Iterable[str]) -> None:
 
 def _error_of(injected: Injected) -> StoreError:
     call, number, fault = injected
-    return StoreError(f"The store fails as told: {call} {number}, {fault}", **injected._asdict())
+    return StoreError(f"injected fault: {call} {number}, {fault}", **injected._asdict())

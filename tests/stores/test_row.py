@@ -125,6 +125,6 @@ def test_a_text_is_stored_without_the_characters_no_database_holds() -> None:
 
 
 def test_a_sqlite_store_refuses_the_rest_of_a_lone_surrogate() -> None:
-    """The reason for `storable`: the driver raises an error of its own."""
+    """The reason for `storable`: the driver raises an error that is none of SQLite's."""
     with closing(sqlite3.connect(MEMORY)) as connection, pytest.raises(UnicodeEncodeError):
         connection.execute("SELECT ?", ("\ud800",))
