@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+from kron.app.retention import Pruned, Pruner, RetentionPolicy
 from kron.core.job.job import Job
 from kron.core.plan.record import JobRecord, RunRecord
 from kron.core.plan.registration import create, delete, edit, pause, resume
@@ -118,6 +119,19 @@ class Stage:
         """Let whoever executes a run say what became of it."""
         self.engine.report(RunReport(run.identity, run.key, run.attempt, happened, self.now, error))
         await self.advance(timedelta(0))
+
+    async def prune(
+        self, keep: timedelta = timedelta(0), *, max_batch: int = 1_000, store: Store | None = None
+    ) -> Pruned:
+        """Prune the history that is older, without a minimum of runs."""
+        pruner = Pruner(
+            store=store or self.store,
+            clock=self.clock,
+            namespace=SPACE,
+            policy=RetentionPolicy(keep=keep, keep_runs=0, audit_keep=None),
+            max_batch=max_batch,
+        )
+        return await pruner.prune(self.now)
 
     # --- what is seen ----------------------------------------------------------------------------
 

@@ -10,7 +10,18 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, RunCursor
+from kron.core.plan.query import (
+    FROM_START,
+    Audited,
+    AuditFilter,
+    FoundJob,
+    JobFilter,
+    OpenRuns,
+    PruneBounds,
+    PruneCursor,
+    PrunedBatch,
+    RunCursor,
+)
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
@@ -148,8 +159,20 @@ class EngineStore(JobStore, Protocol):
     async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
         """Count the open runs by state, reading at most `limit` of them."""
 
-    async def prune(self, namespace: str, *, before: int, limit: int) -> int:
-        """Remove history older than an instant, at most `limit` records; return how many were removed."""
+    async def prune(
+        self,
+        namespace: str,
+        bounds: PruneBounds,
+        *,
+        cursor: PruneCursor = FROM_START,
+        limit: int,
+        dry_run: bool = False,
+    ) -> PrunedBatch:
+        """Remove old history of some jobs, about `limit` records; the result says where to continue.
+
+        Open runs and the newest outcome of each job stay. A job deleted before the bound goes with all its
+        records. A dry run counts everything of these jobs and removes nothing.
+        """
 
     def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
         """Watch for writes of other workers; stores that get notifications invoke `call`."""

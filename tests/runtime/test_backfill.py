@@ -1,11 +1,8 @@
 """Backfills: a handled period keeps its outcome, and one without a record gets its own (DESIGN 7)."""
 
-from datetime import timedelta
-
 import pytest
 
 from kron.app.query import Query
-from kron.app.retention import prune_history
 from kron.core.errors import ConflictError, InvalidOptionError
 from kron.core.plan.record import RunKind, RunRecord, key_of
 from kron.core.plan.registration import backfill
@@ -108,7 +105,7 @@ async def test_a_period_whose_record_was_removed_is_handled(store: Store) -> Non
         await stage.add(job_of())
         await stage.run()
         await stage.until(NOON + 3 * MINUTE + SECOND)
-        await prune_history(store, SPACE, keep=timedelta(0), now=stage.now)
+        await stage.prune()
         await ask(stage, 1)
         (asked,) = await runs_of(stage, 1)
         assert asked.kind is RunKind.BACKFILL

@@ -1,12 +1,11 @@
 """Why, asked of a store: every question about a period has an answer, on every store."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from kron.app.query import Query
-from kron.app.retention import prune_history
 from kron.core.errors import InputError, InvalidInstantError, UnknownJobError
 from kron.core.job.job import Job
 from kron.core.plan.why import Explanation
@@ -259,7 +258,7 @@ async def test_what_was_removed_with_old_history_is_said_to_be(store: Store) -> 
         await stage.until(NOON + 2 * MINUTE + SECOND)
         await stage.edit(job_of(schedule="*/2 * * * *"))
         await stage.until(NOON + 8 * MINUTE + SECOND)
-        await prune_history(store, SPACE, keep=timedelta(0), now=stage.now)
+        await stage.prune()
         answers = [await ask(stage, "job", NOON + number * MINUTE) for number in (1, 2, 4, 5, 8)]
         # The definition of the first two is gone as well; under the present one the fourth is no period.
         assert [answer.code for answer in answers] == ["forgotten"] * 3 + ["no_period", "ended"]

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from kron.core.errors import InvalidOptionError, OwnedError, StoreError
+from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import RunStatus
 from kron.core.shard import SHARDS, shard_of
 from kron.ports import Ownership
@@ -279,15 +280,16 @@ async def test_nothing_is_left_of_a_job_that_is_forgotten_while_its_turn_is_writ
 async def test_pruning_skips_locked_rows(store: PostgresStore, postgres_url: str) -> None:
     ownership = await store.acquire(SPACE, "a")
     await stored(store, a_job())
-    runs = [an_end(a_run(nominal_time=NOW // 1000 + n)) for n in range(4)]
+    runs = [an_end(a_run(nominal_time=NOW // 1000 - 10 + n)) for n in range(4)]
+    bounds = PruneBounds(before=NOW + 1)
     await written(store, ownership, *runs)
     async with await psycopg.AsyncConnection.connect(postgres_url) as writing:
         await writing.execute(
             "SELECT 1 FROM schedule_runs WHERE idempotency_key = %s FOR UPDATE", [runs[0].key]
         )
-        assert await store.prune(SPACE, before=NOW + 1, limit=10) == 2
+        assert (await store.prune(SPACE, bounds, limit=10)).runs == 2
         await writing.commit()
-    assert await store.prune(SPACE, before=NOW + 1, limit=10) == 1
+    assert (await store.prune(SPACE, bounds, limit=10)).runs == 1
 
 
 # --- views ---------------------------------------------------------------------------------------

@@ -2,64 +2,168 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 from zlib import crc32
 
 from kron.core.errors import InvalidOptionError, StoreError
+from kron.core.plan.query import FROM_START, PruneBounds, PrunedBatch
+from kron.core.plan.step import MILLISECOND
+from kron.core.time.instant import milliseconds_of
 from kron.ports import Clock, EngineStore, Journal
 from kron.runtime.engine import Engine
+from kron.runtime.wakeup import first_of
 
 _log = logging.getLogger("kron.worker")
-MILLISECOND = timedelta(milliseconds=1)
-# What one transaction removes at most: few enough that a concurrent write hardly waits.
+DAY = timedelta(days=1)
+# Records that one transaction removes at most, so that a start hardly waits for it.
 BATCH = 1_000
-# More batches than any store has records; a store that reports more removals is broken.
+# More batches than any store needs; one that reports more is broken.
 MAX_BATCHES = 1_000_000_000
-# The first pruning comes this long after a start, plus a part of the spread that depends on the owner's name.
+# The first pruning comes this long after a start, plus a part of the spread that depends on the owner's name:
+# workers that were started together do not prune together.
 FIRST_AFTER, SPREAD = timedelta(seconds=30), timedelta(seconds=60)
-EVERY, RETRY_AFTER = timedelta(days=1), timedelta(minutes=10)
-# A batch waits until the engine is idle and nothing is due for this long, but not for ever: then a small
-# one is pruned, so that the history of a namespace that is always busy is bounded too.
-QUIET_MS, LOOK_AFTER, MAX_LOOKS, SMALL_BATCH = 100, timedelta(milliseconds=50), 200, 100
+EVERY, RETRY_AFTER = DAY, timedelta(minutes=10)
+# A batch waits until the engine is idle and no job is due for a while. If that does not happen for about ten
+# seconds, a small batch is pruned in spite of it: the history of an engine that is never idle is bounded too.
+QUIET_MS, LOOK_AGAIN, MAX_LOOKS, SMALL_BATCH = 100, timedelta(milliseconds=50), 200, 50
+# A batch that took longer is followed by a smaller one, so that a start waits no longer than this.
+MAX_BATCH_S = 0.05
 
 
 class RetentionPolicy(NamedTuple):
-    """How long history is kept; None keeps it forever."""
+    """How long history is kept; None is forever.
+
+    A run that last changed longer ago than `keep` goes, unless it is among the last `keep_runs` of its
+    schedule. Audit records older than `audit_keep` go.
+    """
 
     keep: timedelta | None = timedelta(days=90)
+    keep_runs: int = 100
+    audit_keep: timedelta | None = timedelta(days=365)
+
+    def bounds(self, now: int) -> PruneBounds:
+        """Return the bounds at an instant, in milliseconds."""
+        before = None if self.keep is None else now - self.keep // MILLISECOND
+        audit_before = None if self.audit_keep is None else now - self.audit_keep // MILLISECOND
+        return PruneBounds(before, self.keep_runs, audit_before)
 
 
 DEFAULT_POLICY = RetentionPolicy()
+# Waits for a good moment for a batch of this size; returns the size to use, and 0 to stop.
+Ready = Callable[[int], Awaitable[int]]
 
 
 class Pruned(NamedTuple):
-    """What was removed: how many records, in how many transactions."""
+    """How many records were removed, by kind, in how many transactions."""
 
-    records: int
-    batches: int
+    runs: int = 0
+    attempts: int = 0
+    ranges: int = 0
+    definitions: int = 0
+    schedules: int = 0
+    audit: int = 0
+    batches: int = 0
+
+    @property
+    def records(self) -> int:
+        """Return the number of all records."""
+        return sum(self[:-1])
+
+    def plus(self, batch: PrunedBatch) -> "Pruned":
+        """Return the sum with one batch more."""
+        return Pruned(
+            self.runs + batch.runs,
+            self.attempts + batch.attempts,
+            self.ranges + batch.ranges,
+            self.definitions + batch.definitions,
+            self.schedules + batch.schedules,
+            self.audit + batch.audit,
+            self.batches + 1,
+        )
 
 
-async def prune_history(
-    store: EngineStore, namespace: str, *, keep: timedelta, now: int, batch: int = BATCH
-) -> Pruned:
-    """Remove records that last changed longer ago than `keep`, yielding after each batch.
+class BatchSize:
+    """The size of the next batch, so that none takes long on the store at hand."""
 
-    Open runs, unhandled periods and the newest outcome of each job stay, however old they are. A definition
-    goes with the last record that follows it. `now` is in milliseconds.
+    def __init__(self, limit: int = BATCH) -> None:
+        self._most = limit
+        self.limit = limit
+
+    def took(self, seconds: float) -> None:
+        """Adjust the size after a batch."""
+        if seconds > MAX_BATCH_S:
+            self.limit = max(1, self.limit // 2)
+        elif seconds < MAX_BATCH_S / 4:
+            self.limit = min(self._most, 2 * self.limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruner:
+    """Prunes one namespace of a store.
+
+    Open runs and the newest outcome of each schedule stay, however old they are. A definition goes with the
+    last record that follows it, a deleted schedule with all its records.
     """
-    if keep < timedelta(0):
-        raise InvalidOptionError(option="keep", value=keep, reason="must not be negative")
-    if batch < 1:
-        raise InvalidOptionError(option="batch", value=batch, reason="must be at least 1")
-    before, records = now - keep // MILLISECOND, 0
-    for batches in range(MAX_BATCHES):
-        removed = await store.prune(namespace, before=before, limit=batch)
-        if not removed:
-            return Pruned(records, batches)
-        records += removed
-        await asyncio.sleep(0)
-    raise AssertionError("a store is empty at some time")
+
+    store: EngineStore
+    clock: Clock
+    namespace: str
+    policy: RetentionPolicy
+    max_batch: int = BATCH
+
+    def __post_init__(self) -> None:
+        policy = self.policy
+        for option, keep in (("keep", policy.keep), ("audit_keep", policy.audit_keep)):
+            if keep is not None and keep < timedelta(0):
+                raise InvalidOptionError(option=option, value=keep, reason="must not be negative")
+        if policy.keep_runs < 0:
+            raise InvalidOptionError(
+                option="keep_runs", value=policy.keep_runs, reason="must not be negative"
+            )
+        if self.max_batch < 1:
+            raise InvalidOptionError(option="max_batch", value=self.max_batch, reason="must be at least 1")
+
+    async def batches(
+        self, now: int, *, dry_run: bool = False, ready: Ready | None = None
+    ) -> AsyncIterator[Pruned]:
+        """Prune batch by batch, and yield the sum so far after each; a dry run only counts.
+
+        `ready` is awaited before each batch with its size; it returns the size to use, and 0 to stop.
+        """
+        bounds, pruned, size = self.policy.bounds(now), Pruned(), BatchSize(self.max_batch)
+        cursor = FROM_START
+        for _ in range(MAX_BATCHES):
+            limit = size.limit if ready is None else await ready(size.limit)
+            if not limit:
+                return
+            began = self.clock.monotonic()
+            with self.clock.working():
+                batch = await self.store.prune(
+                    self.namespace, bounds, cursor=cursor, limit=limit, dry_run=dry_run
+                )
+            size.took(self.clock.monotonic() - began)
+            pruned = pruned.plus(batch)
+            yield pruned
+            if batch.cursor is None:
+                return
+            cursor = batch.cursor
+        raise AssertionError("a store has an end")
+
+    async def prune(self, now: int, *, dry_run: bool = False) -> Pruned:
+        """Prune at once, and return how many records were removed."""
+        pruned = Pruned()
+        async for so_far in self.batches(now, dry_run=dry_run):
+            pruned = so_far
+            await asyncio.sleep(0)
+        return pruned
+
+
+def first_wait(owner: str) -> timedelta:
+    """Return how long after its start an owner prunes for the first time."""
+    return FIRST_AFTER + crc32(owner.encode()) % (SPREAD // MILLISECOND) * MILLISECOND
 
 
 class Retention:
@@ -75,54 +179,57 @@ class Retention:
         policy: RetentionPolicy,
         journal: Journal,
     ) -> None:
-        self._store = store
         self._clock = clock
         self._engine = engine
-        self._namespace = namespace
-        self._policy = policy
         self._journal = journal
+        self._leaving = asyncio.Event()
+        self._pruner = Pruner(store=store, clock=clock, namespace=namespace, policy=policy)
 
     async def run(self) -> None:
-        """Prune until cancelled; a failure of the store is retried."""
-        if self._policy.keep is None:
+        """Prune until `leave`; a failure of the store is retried."""
+        policy = self._pruner.policy
+        if policy.keep is None and policy.audit_keep is None:
             return
-        wait = FIRST_AFTER + SPREAD * (crc32(self._engine.owner.encode()) / 2**32)
-        while True:
-            await self._sleep(wait)
+        wait = first_wait(self._engine.owner)
+        while await self._slept(wait):
             try:
-                await self._prune(self._policy.keep)
+                await self._prune()
                 wait = EVERY
             except StoreError as error:
                 _log.warning("pruning failed, next attempt in %s: %s", RETRY_AFTER, error)
                 wait = RETRY_AFTER
 
-    async def _prune(self, keep: timedelta) -> None:
-        began, now, records = self._clock.monotonic(), self._engine.now(), 0
-        for _ in range(MAX_BATCHES):
-            limit = BATCH if await self._is_quiet() else SMALL_BATCH
-            if not self._engine.owns_first_shard:
-                break
-            with self._clock.working():
-                removed = await self._store.prune(
-                    self._namespace, before=now - keep // MILLISECOND, limit=limit
-                )
-            if not removed:
-                break
-            records += removed
-        if records:
+    def leave(self) -> None:
+        """Stop after the batch in progress."""
+        self._leaving.set()
+
+    async def _prune(self) -> None:
+        """Prune everything that is old, unless another worker owns the first shard."""
+        if not self._engine.owns_first_shard:
+            return
+        began, pruned = self._clock.monotonic(), Pruned()
+        try:
+            async for so_far in self._pruner.batches(self._engine.now(), ready=self._ready):
+                pruned = so_far
+        finally:
             duration_ms = round(1000 * (self._clock.monotonic() - began))
-            fields = {"namespace": self._namespace, "records": records, "duration_ms": duration_ms}
+            counts = {kind: count for kind, count in pruned._asdict().items() if count and kind != "batches"}
+            fields = {"namespace": self._pruner.namespace, "duration_ms": duration_ms, **counts}
             self._journal.note("pruned", fields)
 
-    async def _is_quiet(self) -> bool:
-        """Wait until the engine is idle and nothing is due soon; say whether that came in time."""
+    async def _ready(self, limit: int) -> int:
+        """Wait until the engine is idle and no job is due soon; return the size of the next batch."""
         for _ in range(MAX_LOOKS):
-            if self._engine.is_idle(QUIET_MS):
-                return True
-            await self._clock.sleep_until(self._clock.now() + LOOK_AFTER)
-        return False
+            if self._leaving.is_set() or self._engine.is_idle(QUIET_MS):
+                break
+            await self._clock.sleep_until(self._clock.now() + LOOK_AGAIN)
+        else:
+            limit = min(limit, SMALL_BATCH)
+        return limit if self._engine.owns_first_shard and not self._leaving.is_set() else 0
 
-    async def _sleep(self, time: timedelta) -> None:
-        until = self._clock.now() + time
-        while self._clock.now() < until:
-            await self._clock.sleep_until(until)
+    async def _slept(self, time: timedelta) -> bool:
+        """Sleep, and say whether the time has passed; `leave` ends it early."""
+        until = milliseconds_of(self._clock.now() + time)
+        while milliseconds_of(self._clock.now()) < until and not self._leaving.is_set():
+            await first_of(self._clock, self._leaving, until)
+        return not self._leaving.is_set()

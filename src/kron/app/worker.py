@@ -81,6 +81,7 @@ class Worker:
         self._stands_by = False
         # Set when there is news before the tick is over.
         self._called = asyncio.Event()
+        self._retention: Retention | None = None
         self._pruning: asyncio.Task[None] | None = None
         self.engine = self._new_engine()
 
@@ -135,7 +136,7 @@ class Worker:
     def start(self) -> None:
         """Run the engine, and prune its history from time to time."""
         self.engine.run()
-        retention = Retention(
+        self._retention = Retention(
             self.store,
             self.clock,
             self.engine,
@@ -143,11 +144,12 @@ class Worker:
             policy=self.options.retention,
             journal=self._journal,
         )
-        self._pruning = asyncio.create_task(retention.run(), name=f"kron retention {self.namespace}")
+        self._pruning = asyncio.create_task(self._retention.run(), name=f"kron retention {self.namespace}")
 
     def drain(self) -> None:
         """Start no more executions; those running may end."""
-        self._stop_pruning()
+        if self._retention is not None:
+            self._retention.leave()
         self.engine.drain()
 
     async def stop(self) -> None:
@@ -155,7 +157,7 @@ class Worker:
 
         Executions still running after that are left for the next owner to adopt.
         """
-        self._stop_pruning()
+        await self._stop_pruning()
         if self.options.drain_ms is None:
             await self.engine.stop()
         elif self.engine.health.state == "failed":
@@ -170,17 +172,19 @@ class Worker:
 
     def kill(self) -> None:
         """Stop at once without writing anything, as a crash would."""
-        self._stop_pruning()
+        if self._pruning is not None:
+            self._pruning.cancel()
         self.engine.kill()
 
     def call(self) -> None:
         """Wake the engine now: a job was changed."""
         self.engine.call()
 
-    def _stop_pruning(self) -> None:
-        pruning, self._pruning = self._pruning, None
-        if pruning is not None:
-            pruning.cancel()
+    async def _stop_pruning(self) -> None:
+        """Let the batch in progress end: it is short, and a cancelled one would cost its connection."""
+        if self._retention is not None and self._pruning is not None:
+            self._retention.leave()
+            await asyncio.wait([self._pruning])
 
     async def _stopped_within(self, seconds: float) -> bool:
         """Stop the engine, and say whether that succeeded in time."""
@@ -250,7 +254,7 @@ class Worker:
                 raise WorkerFailedError(f"The engine failed: {self.engine.health.error}")
             if self.engine.health.state in OVER:
                 _log.warning("lease lost: %s", self.engine.health.error)
-                self._stop_pruning()
+                await self._stop_pruning()
                 self.engine = self._new_engine()
                 return
             if news.jobs:

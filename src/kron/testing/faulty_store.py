@@ -12,7 +12,18 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 from kron.core.errors import InvalidOptionError, StoreError
 from kron.core.job.seed import seed_hash, splitmix64, state_of, unit_of
-from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, RunCursor
+from kron.core.plan.query import (
+    FROM_START,
+    Audited,
+    AuditFilter,
+    FoundJob,
+    JobFilter,
+    OpenRuns,
+    PruneBounds,
+    PruneCursor,
+    PrunedBatch,
+    RunCursor,
+)
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
@@ -297,9 +308,19 @@ class FaultyStore:
         """Return the earlier attempts of a run."""
         return await self._call("attempts", self.inner.attempts, namespace, key)
 
-    async def prune(self, namespace: str, *, before: int, limit: int) -> int:
+    async def prune(
+        self,
+        namespace: str,
+        bounds: PruneBounds,
+        *,
+        cursor: PruneCursor = FROM_START,
+        limit: int,
+        dry_run: bool = False,
+    ) -> PrunedBatch:
         """Remove old history."""
-        return await self._call("prune", self.inner.prune, namespace, before=before, limit=limit)
+        return await self._call(
+            "prune", self.inner.prune, namespace, bounds, cursor=cursor, limit=limit, dry_run=dry_run
+        )
 
     def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
         """Watch for writes of other workers; this call does not fail."""

@@ -11,6 +11,7 @@ from kron.testing.contract.audit import AuditContract
 from kron.testing.contract.history import HistoryContract
 from kron.testing.contract.listing import ListingContract
 from kron.testing.contract.ownership import OwnershipContract
+from kron.testing.contract.pruning import PruningContract
 from kron.testing.contract.record import RecordContract
 from kron.testing.contract.registration import RegistrationContract
 from kron.testing.contract.sample import (
@@ -65,6 +66,7 @@ class StoreContract(
     WakeContract,
     SettlementContract,
     HistoryContract,
+    PruningContract,
     ListingContract,
     OwnershipContract,
     AuditContract,

@@ -64,3 +64,37 @@ class Audited(NamedTuple):
 
     number: int
     record: AuditRecord
+
+
+class PruneBounds(NamedTuple):
+    """Which history may be removed; None removes nothing of it.
+
+    Records of runs that last changed before `before`, except the newest `keep_runs` of each job; audit
+    records written before `audit_before`. Instants are in milliseconds.
+    """
+
+    before: int | None
+    keep_runs: int = 0
+    audit_before: int | None = None
+
+
+class PruneCursor(NamedTuple):
+    """Where pruning continues: after a job, or, once all jobs were visited, after an audit record."""
+
+    after: str | None = ""
+    audit: int = 0
+
+
+FROM_START = PruneCursor()
+
+
+class PrunedBatch(NamedTuple):
+    """How many records one batch removed, by kind, and where the next one continues; None at the end."""
+
+    runs: int = 0
+    attempts: int = 0
+    ranges: int = 0
+    definitions: int = 0
+    schedules: int = 0
+    audit: int = 0
+    cursor: PruneCursor | None = None

@@ -9,7 +9,18 @@ from psycopg import Rollback
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from kron.core.errors import OwnedError, StoreError
-from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, RunCursor
+from kron.core.plan.query import (
+    FROM_START,
+    Audited,
+    AuditFilter,
+    FoundJob,
+    JobFilter,
+    OpenRuns,
+    PruneBounds,
+    PruneCursor,
+    PrunedBatch,
+    RunCursor,
+)
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
@@ -36,6 +47,7 @@ from kron.stores.postgres.write import (
     texts,
     write_changes,
 )
+from kron.stores.prune import Pruning, Rows, count_batch, prune_batch
 from kron.stores.row import (
     COLUMNS,
     GROUPS,
@@ -57,7 +69,7 @@ from kron.stores.statement import (
     statements,
 )
 
-SQL = statements("postgres")
+SQL, PRUNE_SQL = statements("postgres"), statements("postgres", "prune")
 T = TypeVar("T")
 MAX_CONNECTIONS = 8
 # Attempts of a transaction that lost against another one.
@@ -67,8 +79,6 @@ CLEAN = WriteResult(NOTHING, NOTHING)
 
 # A small table is scanned faster than read through an index.
 BY_SCAN = "SET LOCAL enable_seqscan = on"
-# Old records are the only ones not found by key.
-BY_AGE = "SET LOCAL enable_bitmapscan = on"
 # The pool warns of each failed attempt to connect; the engine logs the outage once.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 # The name of a due job, and when it is due.
@@ -407,19 +417,33 @@ class PostgresStore:
 
     # --- retention -------------------------------------------------------------------------------
 
-    async def prune(self, namespace: str, *, before: int, limit: int) -> int:
-        """Remove history older than an instant, at most `limit` records; return how many were removed."""
-        return await self._write(self._prune, namespace, before, limit)
+    async def prune(
+        self,
+        namespace: str,
+        bounds: PruneBounds,
+        *,
+        cursor: PruneCursor = FROM_START,
+        limit: int,
+        dry_run: bool = False,
+    ) -> PrunedBatch:
+        """Remove old history of some jobs; the result says where to continue."""
+        batch = count_batch if dry_run else prune_batch
+        return await self._write(
+            self._prune, namespace, lambda: batch(PRUNE_SQL, bounds, cursor, limit=limit, listed=texts)
+        )
 
-    async def _prune(self, connection: Connection, namespace: str, before: int, limit: int) -> int:
-        values = {"namespace": namespace, "before": before}
-        await connection.execute(BY_AGE)
-        removed = 0
-        for statement in ("prune_runs", "prune_ranges", "prune_epochs"):
-            if removed < limit:
-                ((more,),) = await rows_of(connection, SQL[statement], {**values, "limit": limit - removed})
-                removed += more
-        return removed
+    async def _prune(
+        self, connection: Connection, namespace: str, begin: Callable[[], Pruning]
+    ) -> PrunedBatch:
+        pruning = begin()
+        rows: Rows | None = None
+        while True:
+            try:
+                statement, values = pruning.send(rows)
+            except StopIteration as end:
+                batch: PrunedBatch = end.value
+                return batch
+            rows = await rows_of(connection, statement, {**values, "namespace": namespace})
 
     # --- connections -----------------------------------------------------------------------------
 

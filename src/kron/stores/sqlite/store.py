@@ -5,12 +5,24 @@ import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kron.core.errors import OwnedError, StoreError
-from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, OpenRuns, RunCursor
+from kron.core.plan.query import (
+    FROM_START,
+    Audited,
+    AuditFilter,
+    FoundJob,
+    JobFilter,
+    OpenRuns,
+    PruneBounds,
+    PruneCursor,
+    PrunedBatch,
+    RunCursor,
+)
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
@@ -24,6 +36,7 @@ from kron.core.plan.step import Change, JobState
 from kron.core.shard import SHARDS
 from kron.ports import LoadResult, News, Ownership, Watch, WriteResult
 from kron.stores.migration import bring_up, make_private
+from kron.stores.prune import Pruning, Rows, count_batch, prune_batch
 from kron.stores.row import attempt_of, job_of, range_of, readable, readable_runs, run_of, runs_of
 from kron.stores.sqlite.lock import Lock
 from kron.stores.sqlite.write import (
@@ -99,7 +112,7 @@ def translated(work: Callable[..., T], arguments: tuple[object, ...]) -> T:
         raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
 
 
-SQL = statements("sqlite")
+SQL, PRUNE_SQL = statements("sqlite"), statements("sqlite", "prune")
 # From this number of rows on, a call in memory runs in the thread too, so that the event loop is not blocked.
 MANY = 500
 
@@ -461,21 +474,31 @@ class SqliteStore:
 
     # --- retention -------------------------------------------------------------------------------
 
-    async def prune(self, namespace: str, *, before: int, limit: int) -> int:
-        """Remove history older than an instant, at most `limit` records; return how many were removed."""
-        return await self._do(self._prune, namespace, before, limit)
+    async def prune(
+        self,
+        namespace: str,
+        bounds: PruneBounds,
+        *,
+        cursor: PruneCursor = FROM_START,
+        limit: int,
+        dry_run: bool = False,
+    ) -> PrunedBatch:
+        """Remove old history of some jobs; the result says where to continue."""
+        batch = count_batch if dry_run else prune_batch
+        pruning = batch(PRUNE_SQL, bounds, cursor, limit=limit, listed=_json_list)
+        return await self._do(self._prune, namespace, pruning, dry_run)
 
-    def _prune(self, namespace: str, before: int, limit: int) -> int:
-        values = {"namespace": self._number_of(namespace), "before": before, "limit": limit}
-        with self._writing() as connection:
-            runs = connection.execute(SQL["prune_runs"], values).fetchall()
-            connection.executemany(SQL["prune_attempts"], runs)
-            removed = len(runs)
-            for statement in ("prune_ranges", "prune_epochs"):
-                if removed < limit:
-                    values["limit"] = limit - removed
-                    removed += connection.execute(SQL[statement], values).rowcount
-            return removed
+    def _prune(self, namespace: str, pruning: Pruning, dry_run: bool) -> PrunedBatch:
+        number = self._number_of(namespace)
+        with nullcontext(self._open()) if dry_run else self._writing() as connection:
+            rows: Rows | None = None
+            while True:
+                try:
+                    statement, values = pruning.send(rows)
+                except StopIteration as end:
+                    batch: PrunedBatch = end.value
+                    return batch
+                rows = connection.execute(statement, {**values, "namespace": number}).fetchall()
 
     # --- the connection --------------------------------------------------------------------------
 
@@ -549,6 +572,11 @@ class SqliteWatch:
 
     async def close(self) -> None:
         """Stop watching."""
+
+
+def _json_list(keys: Sequence[object]) -> str:
+    """Return keys as the JSON list that a statement reads; a compound key is JSON already."""
+    return f"[{','.join(map(str, keys))}]"
 
 
 def rows_as_json(

@@ -5,6 +5,7 @@ import asyncio
 from itertools import pairwise
 
 from kron.core.errors import OwnedError
+from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import key_of
 from kron.core.shard import SHARDS
 from kron.ports import Ownership, Store
@@ -41,7 +42,7 @@ class OwnershipContract:
             )
         key = key_of("backup", NOON + 1)
         assert [found.error for found in await store.attempts(ELSEWHERE, key)] == [ELSEWHERE]
-        assert await store.prune(SPACE, before=NOW + 1, limit=10) == 1
+        assert (await store.prune(SPACE, PruneBounds(before=NOW + 2_000), limit=10)).runs == 1
         await store.forget(SPACE, ["backup"])
         assert await store.cases(SPACE) == []
         assert (await store.load(here, until=NOW, limit=10)).cases == []

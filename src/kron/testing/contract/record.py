@@ -2,6 +2,7 @@
 """What goes in comes out."""
 
 from kron.core.job.outcome import Reason
+from kron.core.plan.query import PruneBounds, PrunedBatch
 from kron.core.plan.record import AttemptRecord, JobRecord, Result, RunKind, RunRecord, RunStatus, key_of
 from kron.core.plan.step import Change
 from kron.ports import Store
@@ -101,7 +102,7 @@ class RecordContract:
         assert await store.epochs(SPACE, "nobody") == []
         assert await store.attempts(SPACE, "no key") == []
         assert await store.in_flight(ownership) == []
-        assert await store.prune(SPACE, before=NOW, limit=10) == 0
+        assert await store.prune(SPACE, PruneBounds(before=NOW), limit=10) == PrunedBatch()
         await store.forget(SPACE, ["nobody"])
 
     async def test_every_field_of_a_job_is_kept(self, store: Store) -> None:

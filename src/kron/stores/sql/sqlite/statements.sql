@@ -254,47 +254,6 @@ DELETE FROM epochs WHERE job IN (SELECT value FROM json_each(:numbers))
 -- name: forget_jobs
 DELETE FROM jobs WHERE number IN (SELECT value FROM json_each(:numbers))
 
--- name: prune_runs
-DELETE FROM runs WHERE rowid IN (
-    SELECT rowid FROM runs AS old
-    WHERE namespace = :namespace AND is_open = 0 AND changed_at < :before AND (
-        slot <> 0
-        OR EXISTS (
-            SELECT 1 FROM runs AS newer WHERE newer.job = old.job AND newer.nominal_time > old.nominal_time
-                AND newer.slot = 0 AND newer.status <> 'PENDING')
-        OR EXISTS (SELECT 1 FROM ranges AS newer WHERE newer.job = old.job AND newer.first > old.nominal_time))
-    LIMIT :limit)
-RETURNING job, idempotency_key
-
--- name: prune_attempts
-DELETE FROM attempts WHERE job = ? AND idempotency_key = ?
-
--- name: prune_ranges
-DELETE FROM ranges WHERE (job, first) IN (
-    SELECT job, first FROM ranges AS old
-    WHERE made_at < :before AND job IN (SELECT number FROM jobs WHERE namespace = :namespace) AND (
-        EXISTS (
-            SELECT 1 FROM runs AS newer WHERE newer.job = old.job AND newer.nominal_time > old.last
-                AND newer.slot = 0 AND newer.status <> 'PENDING')
-        OR EXISTS (SELECT 1 FROM ranges AS newer WHERE newer.job = old.job AND newer.first > old.last))
-    LIMIT :limit)
-
--- name: prune_epochs
-DELETE FROM epochs WHERE (job, epoch) IN (
-    -- A definition goes when no run or range follows it or an older one, and it was replaced before the instant.
-    WITH used AS MATERIALIZED (
-        SELECT number AS job, edited_at, min(
-            epoch,
-            coalesce((SELECT min(runs.epoch) FROM runs WHERE runs.job = number), epoch),
-            coalesce((SELECT min(ranges.epoch) FROM ranges WHERE ranges.job = number), epoch)) AS epoch
-        FROM jobs WHERE namespace = :namespace AND past IS NULL
-            AND EXISTS (SELECT 1 FROM epochs WHERE epochs.job = number AND made_at < :before)
-    )
-    SELECT old.job, old.epoch FROM used CROSS JOIN epochs AS old ON old.job = used.job AND old.epoch < used.epoch
-    WHERE :before > coalesce(
-        (SELECT made_at FROM epochs AS next WHERE next.job = old.job AND next.epoch = old.epoch + 1), used.edited_at)
-    ORDER BY old.job, old.epoch LIMIT :limit)
-
 -- name: insert_audit
 INSERT INTO audit (namespace, {audit.columns})
 VALUES (?, {audit.values})

@@ -1,0 +1,230 @@
+"""Every worker that owns its namespace prunes it: soon after its start, and then once a day."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+import pytest
+
+from kron.app.retention import (
+    FIRST_AFTER,
+    QUIET_MS,
+    RETRY_AFTER,
+    SMALL_BATCH,
+    SPREAD,
+    Retention,
+    RetentionPolicy,
+    first_wait,
+)
+from kron.app.worker import Worker, WorkerOptions
+from kron.core.plan.query import FROM_START, PruneBounds, PruneCursor, PrunedBatch
+from kron.core.plan.registration import create
+from kron.core.time.instant import milliseconds_of
+from kron.ports import Store
+from kron.runtime.engine import Engine
+from kron.runtime.journal import LogJournal
+from kron.stores.postgres.store import PostgresStore
+from kron.stores.sqlite.store import SqliteStore
+from kron.testing import Fault, FaultyStore, ScriptedLauncher, SimulatedClock
+from tests.engine_stage import DAY, HOUR, NOON, SECOND, SPACE, job_of
+
+OWNER = "me"
+FIRST = first_wait(OWNER)
+SHORT = RetentionPolicy(keep=DAY, keep_runs=10)
+ALL_RUNS = 100_000
+
+
+class Watched(FaultyStore):
+    """A store that notes when it was pruned, and how much of it."""
+
+    def __init__(self, inner: Store, clock: SimulatedClock) -> None:
+        super().__init__(inner, clock)
+        self._now = clock.now
+        self.pruned: list[tuple[datetime, int]] = []
+
+    async def prune(
+        self,
+        namespace: str,
+        bounds: PruneBounds,
+        *,
+        cursor: PruneCursor = FROM_START,
+        limit: int,
+        dry_run: bool = False,
+    ) -> PrunedBatch:
+        self.pruned.append((self._now(), limit))
+        return await super().prune(namespace, bounds, cursor=cursor, limit=limit, dry_run=dry_run)
+
+    @property
+    def times(self) -> list[datetime]:
+        """Return when it was pruned."""
+        return sorted({at for at, _ in self.pruned})
+
+
+def a_worker(
+    store: Store,
+    clock: SimulatedClock,
+    *,
+    owner: str = OWNER,
+    policy: RetentionPolicy = SHORT,
+    balance: bool = False,
+) -> Worker:
+    options = WorkerOptions(owner=owner, retention=policy, balance=balance, tick_ms=10_000)
+    return Worker(store, clock, {"callback": ScriptedLauncher(clock)}, namespace=SPACE, options=options)
+
+
+@asynccontextmanager
+async def running(worker: Worker, *schedules: str) -> AsyncIterator[None]:
+    """Register a job for each schedule, and run the worker."""
+    now = milliseconds_of(worker.clock.now())
+    jobs = [create(job_of(f"job {n}", schedule), now=now) for n, schedule in enumerate(schedules)]
+    await worker.store.put(SPACE, created=jobs, changed=[], now=now)
+    await worker.take_over()
+    worker.start()
+    try:
+        yield
+    finally:
+        await worker.stop()
+
+
+async def test_the_history_of_a_busy_schedule_does_not_grow_for_ever() -> None:
+    store, clock = SqliteStore(), SimulatedClock(NOON + SECOND)
+    kept = []
+    async with running(a_worker(store, clock), "* * * * *", "0 0 * * *"):
+        for day in range(1, 6):
+            await clock.advance_to(NOON + day * DAY)
+            kept.append(len(await store.runs(SPACE, "job 0", limit=ALL_RUNS)))
+        seldom = await store.runs(SPACE, "job 1", limit=ALL_RUNS)
+    # A day is kept, and pruned once a day: never more than two days, though five have passed.
+    assert kept[0] == 24 * 60
+    assert max(kept) <= 2 * 24 * 60
+    # Its few runs are the last ones of their schedule.
+    assert len(seldom) == 5
+    await store.close()
+
+
+async def test_pruning_comes_soon_after_the_start_and_then_once_a_day() -> None:
+    clock = SimulatedClock(NOON)
+    store = Watched(SqliteStore(), clock)
+    async with running(a_worker(store, clock)):
+        await clock.advance_to(NOON + 2 * DAY + HOUR)
+    assert store.times == [NOON + FIRST + day * DAY for day in range(3)]
+    assert FIRST_AFTER <= FIRST <= FIRST_AFTER + SPREAD
+    await store.close()
+
+
+async def test_workers_that_start_together_do_not_prune_together() -> None:
+    times = set()
+    for number in range(5):
+        clock = SimulatedClock(NOON)
+        store = Watched(SqliteStore(), clock)
+        async with running(a_worker(store, clock, owner=f"worker {number}")):
+            await clock.advance_to(NOON + HOUR)
+        times |= set(store.times)
+        await store.close()
+    assert len(times) == 5
+
+
+async def test_no_batch_is_pruned_just_before_a_job_is_due() -> None:
+    """Every second a job is due, and the pruning would come 50 ms before one."""
+    clock = SimulatedClock(NOON - FIRST - timedelta(milliseconds=50))
+    store = Watched(SqliteStore(), clock)
+    worker = a_worker(store, clock)
+    async with running(worker, "* * * * * *"):
+        await clock.advance_to(NOON + 3 * SECOND)
+    assert store.times
+    for at in store.times:
+        assert 1_000 - at.microsecond // 1_000 >= QUIET_MS
+    assert NOON <= store.times[0] < NOON + SECOND
+    await store.close()
+
+
+class NeverIdle(Engine):
+    """An engine that always has work."""
+
+    def is_idle(self, for_ms: int) -> bool:
+        return False
+
+
+async def test_an_engine_that_is_never_idle_is_pruned_in_small_batches() -> None:
+    clock = SimulatedClock(NOON)
+    store = Watched(SqliteStore(), clock)
+    engine = NeverIdle(store, clock, {}, namespace=SPACE, owner=OWNER, journal=LogJournal())
+    await engine.acquire()
+    retention = Retention(store, clock, engine, namespace=SPACE, policy=SHORT, journal=LogJournal())
+    pruning = asyncio.create_task(retention.run())
+    await clock.advance_to(NOON + 5 * SECOND + FIRST)
+    assert not store.pruned
+    await clock.advance_to(NOON + 60 * SECOND + FIRST)
+    assert {limit for _, limit in store.pruned} == {SMALL_BATCH}
+    pruning.cancel()
+    await engine.stop()
+    await store.close()
+
+
+async def test_a_worker_that_stands_by_prunes_nothing() -> None:
+    clock = SimulatedClock(NOON)
+    inner = SqliteStore()
+    mine, other = Watched(inner, clock), Watched(inner, clock)
+    standing_by = a_worker(other, clock, owner="other")
+    async with running(a_worker(mine, clock)):
+        waiting = asyncio.create_task(standing_by.run())
+        await clock.advance_to(NOON + HOUR)
+        assert standing_by.state == "waiting"
+        standing_by.leave()
+        await waiting
+    assert mine.pruned
+    assert not other.pruned
+    await inner.close()
+
+
+async def test_of_workers_that_share_a_namespace_one_prunes(postgres_url: str) -> None:
+    clock = SimulatedClock(NOON)
+    stores = [Watched(PostgresStore(postgres_url), clock) for _ in range(2)]
+    workers = [a_worker(store, clock, owner=f"w{n}", balance=True) for n, store in enumerate(stores)]
+    tasks = [asyncio.create_task(worker.run()) for worker in workers]
+    await clock.advance_to(NOON + FIRST_AFTER)
+    assert {worker.state for worker in workers} == {"running"}
+    await clock.advance_to(NOON + FIRST_AFTER + SPREAD + SECOND)
+    assert sorted(bool(store.pruned) for store in stores) == [False, True]
+    for worker in workers:
+        worker.leave()
+    await asyncio.gather(*tasks)
+    for store in stores:
+        await store.close()
+
+
+async def test_a_store_that_fails_is_pruned_again_soon(caplog: pytest.LogCaptureFixture) -> None:
+    clock = SimulatedClock(NOON)
+    store = Watched(SqliteStore(), clock)
+    store.then("prune", Fault.BEFORE)
+    async with running(a_worker(store, clock)):
+        await clock.advance_to(NOON + HOUR)
+    assert store.times == [NOON + FIRST, NOON + FIRST + RETRY_AFTER]
+    assert "pruning failed, next attempt in 0:10:00" in caplog.text
+    await store.close()
+
+
+async def test_kept_for_ever_nothing_is_pruned() -> None:
+    clock = SimulatedClock(NOON)
+    store = Watched(SqliteStore(), clock)
+    async with running(a_worker(store, clock, policy=RetentionPolicy(keep=None, audit_keep=None))):
+        await clock.advance_to(NOON + 2 * DAY)
+    assert not store.pruned
+    await store.close()
+
+
+async def test_a_log_line_says_how_much_was_pruned(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kron.engine")
+    store, clock = SqliteStore(), SimulatedClock(NOON + 30 * SECOND - FIRST)
+    policy = RetentionPolicy(keep=HOUR, keep_runs=10)
+    async with running(a_worker(store, clock, policy=policy), "* * * * *"):
+        await clock.advance_to(NOON + DAY + 40 * SECOND)
+    lines = [record.getMessage() for record in caplog.records if "pruned" in record.getMessage()]
+    # It starts and ends at once in virtual time, between two minutes.
+    assert lines == [
+        f'pruned {{"duration_ms": 0, "namespace": "{SPACE}"}}',
+        f'pruned {{"duration_ms": 0, "namespace": "{SPACE}", "runs": {23 * 60 + 1}}}',
+    ]
+    await store.close()
