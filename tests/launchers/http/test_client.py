@@ -12,9 +12,10 @@ import pytest
 from kron.clocks.system import SystemClock
 from kron.core.plan.report import RunEvent
 from kron.launchers.delivery import DeliveryResult
-from kron.launchers.http.client import ConnectionPool, Origin, connect
+from kron.launchers.http.client import ConnectionPool, HttpClient, Origin, connect, request_of, target_of
 from kron.launchers.http.egress import EgressPolicy, egress_policy_of
 from kron.launchers.http.launcher import HttpLauncher, StartSender, request_bytes, template_of
+from kron.launchers.http.response import Response
 from kron.launchers.http.spec import HttpSettings
 from kron.launchers.spec import parse_settings
 from tests.launchers.ear import Ear, a_launch
@@ -346,3 +347,108 @@ def test_no_header_is_sent_twice() -> None:
         "x-request-id: asked",
     ]
     assert "x-request-id: mine" in request_bytes(template_of(settings), {}, b"").decode().lower()
+
+
+# --- whole exchanges -----------------------------------------------------------------------------
+
+
+async def fetched(
+    url: str, body: bytes | None = None, *, idle_s: float = 30, max_body: int = 1_000
+) -> Response:
+    client, target = HttpClient(), target_of(url)
+    request = request_of("GET" if body is None else "POST", target, {"X-A": "b"}, body)
+    try:
+        return await client.fetch(request, target, idle_s=idle_s, max_body=max_body)
+    finally:
+        assert len(client.pool) == 0, "it keeps no connection"
+
+
+async def test_a_request_without_a_body_has_no_length() -> None:
+    heads = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n"))
+        writer.write(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\nuntil the end")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        response = await fetched(f"http://ann:p%40ss@127.0.0.1:{port}/keys?a=\u00fc b")
+    assert (response.status, bytes(response.body)) == (302, b"until the end"), "no redirect is followed"
+    assert heads == [
+        [
+            "GET /keys?a=%C3%BC%20b HTTP/1.1", f"Host: 127.0.0.1:{port}", "User-Agent: kron",
+            "Accept-Encoding: identity", "Authorization: Basic YW5uOnBAc3M=", "X-A: b", "", "",
+        ]
+    ]  # fmt: skip
+
+
+async def test_a_long_body_is_sent_and_a_long_response_is_cut() -> None:
+    sizes = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        sizes.append(len(await reader.readexactly(int(head.partition("Content-Length: ")[2].split()[0]))))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n" + b"x" * 1_001)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        response = await fetched(url, b"y" * 10_000_000)
+        whole = await fetched(url, b"y", max_body=1_001)
+    assert sizes == [10_000_000, 1]
+    assert (len(response.body), response.is_cut) == (1_000, True)
+    assert (len(whole.body), whole.is_cut) == (1_001, False)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", id="a part"),
+    ],
+)
+async def test_an_exchange_without_progress_is_given_up(sent: bytes) -> None:
+    released = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(sent)
+        await released.wait()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        with pytest.raises(TimeoutError, match="no answer within"):
+            await fetched(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", idle_s=0.05)
+        released.set()
+
+
+async def test_a_response_that_breaks_off_is_an_error() -> None:
+    async with keeping() as keeper:
+        keeper.script = [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nhel"]
+        task = asyncio.create_task(fetched(f"http://127.0.0.1:{keeper.port}/", b""))
+        await until(lambda: keeper.heads)
+        keeper.writers[0].close()
+        with pytest.raises(OSError, match="closed the connection"):
+            await task
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "path"),
+    [
+        pytest.param(
+            "http://B\u00fccher.example", "xn--bcher-kva.example", "/", id="a name that is not ASCII"
+        ),
+        pytest.param("https://h:8443/a b/\u00fc", "h", "/a%20b/%C3%BC", id="a path that is not encoded"),
+        pytest.param("http://[::1]/x\r\nX: y", "::1", "/xX:%20y", id="no line ends"),
+    ],
+)
+def test_every_url_becomes_ascii(url: str, host: str, path: str) -> None:
+    target = target_of(url)
+    assert (target.origin.host, target.path) == (host, path)
+
+
+@pytest.mark.parametrize("url", ["h/x", "ftp://h", "http://", "http://h:x", "http://[::1", "http://h:99999"])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        target_of(url)
