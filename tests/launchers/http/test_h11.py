@@ -117,7 +117,7 @@ GOOD: dict[str, list[bytes]] = {
     "extension": [b"", b"", b";a=b", b" ", b"\t ", b";\xff\r"],
     "end": [b"\r\n"],
     "last": [b"0\r\n", b"00\r\n", b"0;a=b\r\n"],
-    "trailers": [b"\r\n", b"\r\n", b"\n", b"X: y\r\n\r\n", b"X: y\n\n"],
+    "trailers": [b"\r\n", b"\r\n", b"\n", b"X: y\r\n\r\n", b"X: y\n z\n\n"],
 }
 BROKEN: dict[str, list[bytes]] = {
     "before": [b"HTTP/1.1 101 X\r\n\r\n", b"HTTP/1.1 100\r\nbad\r\n\r\n", b"\r\n", b"x"],

@@ -10,10 +10,10 @@ MAX_HEAD, MAX_BODY = 65_536, 65_536
 MAX_DIGITS = 20
 
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
-_LINE_END = re.compile(r"\r?\n")
-_STATUS_LINE = re.compile(r"HTTP/1\.(\d) ([1-9]\d\d)(?: [^\0\r\f\v]*)?", re.ASCII)
+_STATUS_LINE = re.compile(r"HTTP/1\.(\d) ([1-9]\d\d)(?: .*)?", re.ASCII)
 _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
-_FORBIDDEN_IN_VALUE = re.compile(r"[\0\r\f\v]")
+_FOLDS = (" ", "\t")
+_FORBIDDEN = re.compile(r"[\0\r\f\v]")
 _CHUNK_HEADER = re.compile(rb"([0-9A-Fa-f]{1,%d})(?:;[^\n]*)?[ \t]*" % MAX_DIGITS)
 _WITHOUT_BODY = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
@@ -86,9 +86,11 @@ class Response:
             raise InvalidResponseError(error)
         if end is None:
             return None
-        text = self._buffer[: end.start()].decode("latin-1")
+        text = self._buffer[: end.start()].decode("latin-1").replace("\r\n", "\n")
         del self._buffer[: end.end()]
-        return _LINE_END.split(text)
+        if _FORBIDDEN.search(text):
+            raise InvalidResponseError("a header of the response has a control character")
+        return text.split("\n")
 
     def _start_body(self, *, is_persistent: bool) -> None:
         """Decide where the body ends, and whether another response can follow it."""
@@ -197,24 +199,20 @@ def _length_of(headers: Mapping[str, str]) -> int | None:
 def _headers_of(lines: list[str]) -> dict[str, str]:
     """Return headers by lower-case name; a repeated one is joined by commas."""
     headers: dict[str, str] = {}
-    for line in _unfolded(lines):
+    for line in _unfolded(lines) if any(line[:1] in _FOLDS for line in lines) else lines:
         name, colon, value = line.partition(":")
         name, value = name.lower(), value.strip(" \t")
         if not colon or not _HEADER_NAME.fullmatch(name):
             raise InvalidResponseError("a header of the response has no valid name")
-        if _FORBIDDEN_IN_VALUE.search(value):
-            raise InvalidResponseError("a header of the response has an invalid value")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
 
 
 def _unfolded(lines: list[str]) -> list[str]:
     """Return header lines with their obsolete continuation lines joined to them (RFC 9112, 5.2)."""
-    if not any(line.startswith((" ", "\t")) for line in lines):
-        return lines
     whole: list[str] = []
     for line in lines:
-        if not line.startswith((" ", "\t")):
+        if line[:1] not in _FOLDS:
             whole.append(line)
         elif whole:
             whole[-1] += " " + line.lstrip(" \t")
