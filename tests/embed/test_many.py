@@ -16,7 +16,7 @@ from kron.core.plan.record import JobRecord
 from kron.core.plan.registration import create
 from kron.core.task.errors import CronExpressionInvalidError, TaskTryDeserializeError
 from kron.core.task.restore import OPTIONAL, TEXTS, _check_fields, _check_record, _check_times
-from kron.core.task.task import Task, job_of
+from kron.core.task.task import TaskConfig, job_of
 from kron.core.time.instant import LAST_SECOND
 from kron.fronts.embed.scheduler import Scheduler
 from kron.fronts.embed.task_list import MANY
@@ -25,7 +25,7 @@ from kron.testing import kill
 COUNT = MANY + 1
 DELAY = timedelta(minutes=5)
 NOW = 1_790_000_000_000
-RECORD = create(job_of(Task("a", "0 3 1 1 *", DELAY), "UTC"), now=NOW)
+RECORD = create(job_of(TaskConfig("a", "0 3 1 1 *", DELAY), "UTC"), now=NOW)
 
 
 async def never() -> None:

@@ -15,7 +15,7 @@ from kron.core.plan.record import RunStatus
 from kron.core.plan.registration import create
 from kron.core.plan.report import Traits
 from kron.core.plan.step import JobState, Snapshot
-from kron.core.task.task import Task, job_of
+from kron.core.task.task import TaskConfig, job_of
 from kron.core.time.instant import datetime_of
 from kron.testing.simulator import (
     Act,
@@ -264,7 +264,7 @@ def test_a_scenario_is_made_as_small_as_can_be() -> None:
 @pytest.mark.parametrize("late_ms", [0, 60_000], ids=["one is due", "another came since"])
 def test_an_owner_that_is_stopping_starts_no_plain_period_either(late_ms: int) -> None:
     """A stop may be called while what is due is being read; what the wake finds then is left for the next."""
-    job = create(job_of(Task("a", "* * * * *", timedelta(0)), "UTC"), now=1000 * NOON)
+    job = create(job_of(TaskConfig("a", "* * * * *", timedelta(0)), "UTC"), now=1000 * NOON)
     due = 1000 * NOON + late_ms
     snapshot = Snapshot([JobState(job)], 1000 * NOON, 1, {"callback": Traits()})
     begun, _ = plan(snapshot, due)

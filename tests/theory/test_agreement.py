@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.theory import Trace, Witnesses, check
+from kron.theory.axioms import evaluate
 from kron.theory.liveness import LivenessBounds
-from kron.theory.reference import evaluate
 from kron.theory.verdict import Status
 from tests.strategies import law
 from tests.theory.strategies import likely_traces, loose_traces, traces

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kron.core.errors import InvalidOptionError
 from kron.theory import Status, Task, Trace, Witnesses, check, fit
+from kron.theory.axioms import evaluate
 from kron.theory.bound import compute_in, size_of
 from kron.theory.encoding import (
     bits_of_number,
@@ -22,7 +23,6 @@ from kron.theory.encoding import (
 )
 from kron.theory.event import fields_of
 from kron.theory.liveness import LivenessBounds
-from kron.theory.reference import evaluate
 from tests.strategies import law
 from tests.theory.notation import computed, trace
 from tests.theory.strategies import headers, likely_traces, lines_of

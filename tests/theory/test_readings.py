@@ -4,8 +4,8 @@ import pytest
 
 from kron.theory import Status, Task, Trace, Witnesses, check
 from kron.theory.attribution import attributed
+from kron.theory.axioms import evaluate
 from kron.theory.bound import size_of
-from kron.theory.reference import evaluate
 from kron.theory.world import TraceWorld
 from tests.theory.notation import EVERY, computed, trace
 

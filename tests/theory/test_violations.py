@@ -3,8 +3,8 @@
 import pytest
 
 from kron.theory import Blame, Status, Witnesses, check
+from kron.theory.axioms import evaluate
 from kron.theory.liveness import LivenessBounds
-from kron.theory.reference import evaluate
 from tests.theory.notation import computed, trace
 
 UP = "IS IEs"

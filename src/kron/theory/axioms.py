@@ -1,15 +1,18 @@
 """The axioms, one function each, by their definitions: slow, literal, and the oracle of the monitors.
 
 Each takes a world, which is one prefix of a trace in one reading, and returns the axiom's status there.
-Where the literal reading of an axiom differs from Kron's, both are implemented.
+Where the literal reading of an axiom differs from Kron's, both are implemented. `evaluate` applies them to
+the prefixes of a small trace; it shares with the monitors the parsing of the trace and the derived pulses,
+and nothing else.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from kron.theory.attribution import bare
-from kron.theory.event import INIT_ENDS, Event, Kind, Name, Task
+from kron.theory.attribution import attributed, bare
+from kron.theory.derive import derived
+from kron.theory.event import INIT_ENDS, Event, Kind, Name, Position, Task
 from kron.theory.liveness import (
     LivenessBounds,
     l1_obligation_fulfilment,
@@ -30,7 +33,8 @@ from kron.theory.ltl import (
     until,
     weak_until,
 )
-from kron.theory.verdict import Status
+from kron.theory.trace import Trace
+from kron.theory.verdict import NEVER_DECIDED, Status
 from kron.theory.world import TraceWorld
 
 Axiom: TypeAlias = Callable[[TraceWorld, LivenessBounds], Status]
@@ -244,3 +248,58 @@ AXIOM_FUNCTIONS: Mapping[str, Axiom] = {
     "L2": l2_initialization_completes,
     "L3": l3_stop_completes,
 }
+
+
+# --- evaluation ---
+
+
+def evaluate(
+    trace: Trace, bounds: LivenessBounds | None = None, *, reading: str = "kron", happy: Iterable[str] = ()
+) -> dict[str, tuple[Status, int | None]]:
+    """Return the status of every axiom and, if it failed, the end of the shortest prefix that shows it."""
+    kron = reading == "kron"
+    bounds = bounds or LivenessBounds()
+    written = list(trace)
+    lists = [event.tasks for position in written for event in position.events if event.tasks is not None]
+    universe = dict.fromkeys(task for tasks in lists for task in tasks.tasks)
+    positions = list(derived(trace.header, written, kron=kron, universe=universe))
+    if not kron:
+        positions = list(attributed(positions))
+    scope = _scope(positions, frozenset(happy))
+    judged = positions if scope is None else positions[:scope]
+    results: dict[str, tuple[Status, int | None]] = {}
+    for axiom in AXIOM_FUNCTIONS:
+        status, index = _judge(axiom, TraceWorld(trace.header, judged, kron=kron), bounds)
+        if status is not Status.FAILED and scope is not None and axiom not in NEVER_DECIDED:
+            status, index = Status.OUT_OF_SCOPE, scope
+        results[axiom] = (status, None if index is None else positions[index].i)
+    return results
+
+
+def _judge(axiom: str, world: TraceWorld, bounds: LivenessBounds) -> tuple[Status, int | None]:
+    """Judge the whole trace, then bisect its prefixes: a violation stays visible in longer ones."""
+    judge = AXIOM_FUNCTIONS[axiom]
+    status = judge(world, bounds)
+    if status is not Status.FAILED:
+        return status, None
+    low, high = 0, len(world.positions)
+    while high - low > 1:
+        middle = (low + high) // 2
+        prefix = TraceWorld(world.header, world.positions[:middle], kron=world.kron)
+        if judge(prefix, bounds) is Status.FAILED:
+            high = middle
+        else:
+            low = middle
+    return status, high - 1
+
+
+def _scope(positions: Sequence[Position], happy: frozenset[str]) -> int | None:
+    return next(
+        (
+            index
+            for index, position in enumerate(positions)
+            for event in position.events
+            if event.kind is Kind.SUPERNATURAL and event.phenomenon not in happy
+        ),
+        None,
+    )

@@ -12,7 +12,7 @@ from kron.core.plan.record import JobRecord, Result, RunKind, RunRecord, RunStat
 from kron.core.plan.registration import create
 from kron.core.plan.step import JobState, WriteScope
 from kron.core.task.reconcile import Standing, minute_of, override, resolve
-from kron.core.task.task import Task, definition_for, job_of
+from kron.core.task.task import TaskConfig, definition_for, job_of
 from kron.core.time.instant import datetime_of
 
 NOON = 1_767_268_800
@@ -22,7 +22,7 @@ TEXTS = ("* * * * *", "0 * * * *", "5,10 * * * *", "*  * * * *", "30 12 * * *", 
 
 def stored(text: str = "0 * * * *", *, at: int = NOON, delay: timedelta = MINUTE) -> JobRecord:
     """Return the record of a task that was first registered then."""
-    job = job_of(Task("a", text, delay), "UTC")
+    job = job_of(TaskConfig("a", text, delay), "UTC")
     return create(job, now=1000 * at, since=1000 * minute_of("UTC", at))
 
 
@@ -55,7 +55,7 @@ def test_after_an_override_a_task_is_due_iff_its_new_expression_matched_since(
     registered_at = 1000 * NOON + registered
     since = registered_at if started is None else registered_at + started
     now = since + passed
-    job = job_of(Task("a", old, MINUTE), "UTC")
+    job = job_of(TaskConfig("a", old, MINUTE), "UTC")
     record = create(job, now=registered_at, since=1000 * minute_of("UTC", registered_at // 1000))
     if started is not None:
         record = record._replace(last_start_at=since, cursor=since // 1000)
@@ -112,7 +112,7 @@ def test_what_waits_under_the_old_expression_is_given_up_and_an_orphan_is_left_a
     waiting = a_run(status=RunStatus.PENDING, reason=Reason.QUEUED, ended_at=None, result=None)
     running = a_run(key="other", status=RunStatus.STARTED, reason=Reason.DUE, ended_at=None, result=None)
     case = JobState(stored()._replace(last_start_at=1000 * NOON, cursor=NOON), [waiting, running])
-    found = resolve([Task("a", "1 * * * *", MINUTE)], [case], timezone="UTC", now=1000 * NOON + 5)
+    found = resolve([TaskConfig("a", "1 * * * *", MINUTE)], [case], timezone="UTC", now=1000 * NOON + 5)
     assert found.standings == {"a": Standing.ORPHANED}
     ((change,), created, forgotten) = (found.changed, found.created, found.forgotten)
     assert [(run.status, run.reason) for run in change.updates] == [(RunStatus.CANCELLED, Reason.EDITED)]
@@ -122,16 +122,16 @@ def test_what_waits_under_the_old_expression_is_given_up_and_an_orphan_is_left_a
 @pytest.mark.parametrize(
     ("tasks", "standings", "forgotten"),
     [
-        pytest.param([Task("a", "0 * * * *", MINUTE)], {"a": "preserved"}, [], id="the same"),
-        pytest.param([Task("a", "0  * * * *", MINUTE)], {"a": "overridden"}, [], id="another spelling"),
-        pytest.param([Task("a", "0 * * * *", MINUTE * 2)], {"a": "overridden"}, [], id="another delay"),
-        pytest.param([Task("A", "0 * * * *", MINUTE)], {"A": "new"}, ["a"], id="another case"),
-        pytest.param([Task(" a", "0 * * * *", MINUTE)], {" a": "new"}, ["a"], id="a blank more"),
+        pytest.param([TaskConfig("a", "0 * * * *", MINUTE)], {"a": "preserved"}, [], id="the same"),
+        pytest.param([TaskConfig("a", "0  * * * *", MINUTE)], {"a": "overridden"}, [], id="another spelling"),
+        pytest.param([TaskConfig("a", "0 * * * *", MINUTE * 2)], {"a": "overridden"}, [], id="another delay"),
+        pytest.param([TaskConfig("A", "0 * * * *", MINUTE)], {"A": "new"}, ["a"], id="another case"),
+        pytest.param([TaskConfig(" a", "0 * * * *", MINUTE)], {" a": "new"}, ["a"], id="a blank more"),
         pytest.param([], {}, ["a"], id="nothing"),
     ],
 )
 def test_names_expressions_and_delays_are_compared_exactly(
-    tasks: list[Task], standings: dict[str, str], forgotten: list[str]
+    tasks: list[TaskConfig], standings: dict[str, str], forgotten: list[str]
 ) -> None:
     found = resolve(tasks, [JobState(stored())], timezone="UTC", now=1000 * NOON + 5)
     assert found.standings == standings
@@ -140,13 +140,17 @@ def test_names_expressions_and_delays_are_compared_exactly(
 
 def test_a_preserved_task_that_has_nothing_to_withdraw_is_not_written() -> None:
     record = stored()._replace(last_start_at=1000 * NOON, cursor=NOON)
-    found = resolve([Task("a", "0 * * * *", MINUTE)], [JobState(record)], timezone="UTC", now=1000 * NOON + 5)
+    found = resolve(
+        [TaskConfig("a", "0 * * * *", MINUTE)], [JobState(record)], timezone="UTC", now=1000 * NOON + 5
+    )
     assert (found.created, found.changed, found.forgotten) == ([], [], [])
 
 
 def test_a_deleted_task_is_new_when_it_is_registered_again() -> None:
     record = stored()._replace(deleted_at=1000 * NOON)
-    found = resolve([Task("a", "0 * * * *", MINUTE)], [JobState(record)], timezone="UTC", now=1000 * NOON + 5)
+    found = resolve(
+        [TaskConfig("a", "0 * * * *", MINUTE)], [JobState(record)], timezone="UTC", now=1000 * NOON + 5
+    )
     assert (found.standings, found.forgotten) == ({"a": Standing.NEW}, ["a"])
     assert len(found.created) == 1
 
@@ -166,13 +170,13 @@ def test_the_minute_around_an_instant_begins_at_second_zero_of_the_local_clock(
 
 
 @st.composite
-def stored_tasks(draw: st.DrawFn) -> tuple[list[Task], list[JobState]]:
+def stored_tasks(draw: st.DrawFn) -> tuple[list[TaskConfig], list[JobState]]:
     """Return a list of tasks, and what is stored of some of them; many are alike but for their names."""
     tasks, cases = [], []
     for number in range(draw(st.integers(0, 8))):
         name = f"task {number}"
         tasks.append(
-            Task(name, draw(st.sampled_from(TEXTS[:3])), draw(st.sampled_from((MINUTE, 2 * MINUTE))))
+            TaskConfig(name, draw(st.sampled_from(TEXTS[:3])), draw(st.sampled_from((MINUTE, 2 * MINUTE))))
         )
         if draw(st.booleans()):
             record = stored(draw(st.sampled_from(TEXTS[:3])))._replace(identity=name, number=1 + number)
@@ -196,7 +200,7 @@ CHANGES: tuple[dict[str, int | str | None], ...] = (
 
 @given(given=stored_tasks(), passed=st.integers(0, 600_000))
 def test_many_tasks_come_to_what_each_would_come_to_alone(
-    given: tuple[list[Task], list[JobState]], passed: int
+    given: tuple[list[TaskConfig], list[JobState]], passed: int
 ) -> None:
     tasks, cases = given
     now = 1000 * NOON + passed

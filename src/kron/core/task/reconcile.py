@@ -24,7 +24,7 @@ from kron.core.plan.registration import create, edit, look_ahead
 from kron.core.plan.step import MILLISECOND, NO_RANGES, NO_RUNS, Change, JobState, WriteScope
 from kron.core.task.errors import TaskTryDeserializeError
 from kron.core.task.restore import fault_of
-from kron.core.task.task import Task, definition_for, is_waiting_for_retry
+from kron.core.task.task import TaskConfig, definition_for, is_waiting_for_retry
 from kron.core.time.zone import zone_of
 
 MINUTE = 60
@@ -60,7 +60,9 @@ _shared = getter(_FIELDS, [name for name in _FIELDS if name not in {"identity", 
 _unedited = getter(_FIELDS, [name for name in _FIELDS if name not in WriteScope.EDIT.value])
 
 
-def resolve(tasks: Sequence[Task], stored: Sequence[JobState], *, timezone: str, now: int) -> Resolution:
+def resolve(
+    tasks: Sequence[TaskConfig], stored: Sequence[JobState], *, timezone: str, now: int
+) -> Resolution:
     """Compare a list of tasks with the stored ones and return the writes that make them equal."""
     resolution = Resolution()
     states = {state.job.identity: state for state in stored}
@@ -122,7 +124,9 @@ def minute_of(timezone: str, instant: int) -> int:
     return instant - (instant + zone_of(timezone).offset_at(instant)) % MINUTE
 
 
-def _resolve_task(state: JobState, task: Task, definition: str, now: int) -> tuple[Standing, Change | None]:
+def _resolve_task(
+    state: JobState, task: TaskConfig, definition: str, now: int
+) -> tuple[Standing, Change | None]:
     """Return the standing of a stored task, and the change that its registration makes, if any."""
     record = state.job
     orphaned = bool(state.runs) and any(run.in_flight for run in state.runs)

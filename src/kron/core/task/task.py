@@ -18,7 +18,7 @@ from kron.core.plan.step import Change, JobState, WriteScope
 MAX_RETRY_DELAY = timedelta(days=36_525)
 
 
-class Task(NamedTuple):
+class TaskConfig(NamedTuple):
     """The configuration of a task, compared exactly: its name, its expression, its delay."""
 
     name: str
@@ -63,7 +63,7 @@ class Happening(NamedTuple):
     run: RunRecord
 
 
-def job_of(task: Task, timezone: str) -> Job:
+def job_of(task: TaskConfig, timezone: str) -> Job:
     """Return the job of a task: strict cron, one run at a time, one catch-up run for all missed periods."""
     schedule = Schedule(task.cron, timezone, dialect=POSIX)
     return Job(identity=task.name, schedule=schedule, policy=_policy_of(task.retry_delay))
@@ -84,7 +84,7 @@ def _policy_of(retry_delay: timedelta) -> Policy:
 @lru_cache(maxsize=MAX_COMPILED)
 def definition_for(cron: str, retry_delay: timedelta, timezone: str) -> str:
     """Return the stored definition of a configuration; tasks with the same one share it."""
-    return definition_of(job_of(Task(SHARED_IDENTITY, cron, retry_delay), timezone))
+    return definition_of(job_of(TaskConfig(SHARED_IDENTITY, cron, retry_delay), timezone))
 
 
 def happenings_of(change: Change, now: int) -> list[Happening]:

@@ -16,7 +16,7 @@ from kron.core.task.errors import (
     RegistrationsNotArrayError,
     ScheduleDuplicateTaskError,
 )
-from kron.core.task.task import MAX_RETRY_DELAY, Task
+from kron.core.task.task import MAX_RETRY_DELAY, TaskConfig
 
 MILLISECOND = timedelta(milliseconds=1)
 PARTS = 4
@@ -26,7 +26,7 @@ Callback = Callable[[], Awaitable[object]]
 class Registration(NamedTuple):
     """One task and its callback."""
 
-    task: Task
+    task: TaskConfig
     callback: Callback
 
 
@@ -62,7 +62,7 @@ def _read(index: int, item: object, known: set[object]) -> Registration:
     if id(delay) not in known:
         _check_delay(index, delay)
         known.add(id(delay))
-    return Registration(Task(name, cron, delay), callback)
+    return Registration(TaskConfig(name, cron, delay), callback)
 
 
 def _check_cron(index: int, cron: str) -> None:

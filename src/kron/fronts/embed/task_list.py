@@ -13,7 +13,7 @@ from kron.core.plan.report import RunEvent
 from kron.core.plan.step import JobState
 from kron.core.task.errors import TaskTryDeserializeError
 from kron.core.task.reconcile import Resolution, resolve
-from kron.core.task.task import Task
+from kron.core.task.task import TaskConfig
 from kron.fronts.embed.assembly import Wiring
 from kron.fronts.embed.event import LOGGER
 from kron.fronts.embed.registration import Registration, read_registrations
@@ -67,7 +67,7 @@ class TaskReconciler:
         many = isinstance(registrations, list | tuple) and len(registrations) >= MANY
         return burst() if many else nullcontext()
 
-    async def _reconcile(self, tasks: Sequence[Task]) -> Reconciled:
+    async def _reconcile(self, tasks: Sequence[TaskConfig]) -> Reconciled:
         """Commit the changes that make the stored tasks match the list, in one transaction."""
         store, namespace = self._wiring.store, self._wiring.namespace
 

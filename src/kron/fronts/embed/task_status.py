@@ -13,7 +13,7 @@ from kron.core.task.reconcile import Standing
 from kron.core.task.task import (
     STATE_AFTER,
     Happening,
-    Task,
+    TaskConfig,
     TaskEvent,
     TaskState,
     happenings_of,
@@ -57,9 +57,9 @@ class TaskEntry(NamedTuple):
         """Call the task's function."""
         return self.callback()
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str) -> TaskConfig:
         """Return the task of this name."""
-        return Task(name, self.cron, self.retry_delay)
+        return TaskConfig(name, self.cron, self.retry_delay)
 
     def after(self, event: TaskEvent, at: int) -> "TaskEntry":
         """Return the entry after an event."""
