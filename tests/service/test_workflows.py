@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kron.launchers.http.signature import is_signed
+from kron.launchers.http.launcher import is_signed
 from tests.service.flaky import Flaky, Sent, flaky
 from tests.service.server import process, serving
 from tests.service.test_http import problem_of

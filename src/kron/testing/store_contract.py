@@ -7,13 +7,10 @@ A custom store is tested by a subclass that supplies `store`::
         async def store(self): ...
 """
 
-from kron.testing.contract.audit import AuditContract
-from kron.testing.contract.history import HistoryContract
-from kron.testing.contract.listing import ListingContract
-from kron.testing.contract.ownership import OwnershipContract
+from kron.testing.contract.engine import OwnershipContract, SettlementContract, WakeContract
 from kron.testing.contract.pruning import PruningContract
-from kron.testing.contract.record import RecordContract
-from kron.testing.contract.registration import RegistrationContract
+from kron.testing.contract.read import AuditContract, HistoryContract, ListingContract
+from kron.testing.contract.registry import RecordContract, RegistrationContract
 from kron.testing.contract.sample import (
     CLEAN,
     DEFINITION,
@@ -34,8 +31,6 @@ from kron.testing.contract.sample import (
     stored,
     written,
 )
-from kron.testing.contract.settlement import SettlementContract
-from kron.testing.contract.wake import WakeContract
 
 __all__ = [
     "CLEAN",

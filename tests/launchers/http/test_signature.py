@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
 from kron.core.plan.report import RunEvent
-from kron.launchers.http.launcher import HttpLauncher
-from kron.launchers.http.signature import TOLERANCE_S, is_signed, signed
+from kron.launchers.http.launcher import TOLERANCE_S, HttpLauncher, is_signed, signed
 from tests.launchers.http.test_launcher import QUICK, RESET, Server, a_request, result_of
 
 SECRET = b"a secret both sides know"

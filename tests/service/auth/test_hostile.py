@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from kron.core.errors import KronError
+from kron.fronts.service.auth.middleware import MAX_CALLERS, RateLimit
 from kron.fronts.service.auth.principal import LimitExceededError
-from kron.fronts.service.auth.rate_limit import MAX_CALLERS, RateLimit
 from kron.fronts.service.auth.tls import MAX_HEAD
 from kron.testing import SimulatedClock
 from tests.service.auth import forge

@@ -9,10 +9,9 @@ import pytest
 from kron.core.errors import ConflictError
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.workflow import InvalidWorkflowError
-from kron.fronts.service.auth.middleware import Authenticator
+from kron.fronts.service.auth.middleware import Authenticator, RateLimit
 from kron.fronts.service.auth.permissions import Need
 from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, acting_as
-from kron.fronts.service.auth.rate_limit import RateLimit
 from kron.fronts.service.bulk import upsert_batch
 from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.launchers import launchers_of, workflow_launcher

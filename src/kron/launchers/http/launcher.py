@@ -1,6 +1,7 @@
-"""The http launcher: each run is started by a POST request to an executor."""
+"""The http launcher: each run is started by a signed POST request to an executor."""
 
 import asyncio
+import hmac
 import json
 import ssl
 from collections.abc import Mapping
@@ -8,9 +9,11 @@ from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from hashlib import sha256
 from http import HTTPStatus
 from typing import NamedTuple
 
+from kron.core.errors import InvalidOptionError
 from kron.core.redaction import redact_url, replace_secrets, secrets_in_url
 from kron.launchers.backoff import Backoff
 from kron.launchers.delivery import (
@@ -32,12 +35,43 @@ from kron.launchers.http.client import (
 )
 from kron.launchers.http.egress import EgressPolicy
 from kron.launchers.http.response import Response
-from kron.launchers.http.signature import signed
 from kron.launchers.http.spec import HttpSettings, egress_policy
 from kron.launchers.launch import plain_request_of, start_arguments, tidy
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import LauncherContext, LauncherKind, parse_settings
 from kron.ports import Clock, Launch
+
+TIMESTAMP, SIGNATURE = "Kron-Timestamp", "Kron-Signature"
+VERSION = "v1="
+# The largest difference between the clocks of both sides, and the largest age of a request, in seconds.
+TOLERANCE_S = 300
+
+
+def signed(secret: bytes, body: bytes, *, now: int) -> dict[str, str]:
+    """Return the headers that sign a body at an instant in seconds."""
+    return {TIMESTAMP: str(now), SIGNATURE: VERSION + _digest(secret, str(now), body)}
+
+
+def is_signed(
+    secret: bytes, headers: Mapping[str, str], body: bytes, *, now: int, tolerance: int = TOLERANCE_S
+) -> bool:
+    """Return whether a request was signed with a secret, and recently; `now` is in seconds."""
+    lower = {name.lower(): value for name, value in headers.items()}
+    timestamp, signature = lower.get(TIMESTAMP.lower(), ""), lower.get(SIGNATURE.lower(), "")
+    if not timestamp.isascii() or not timestamp.isdigit() or len(timestamp) > 15:
+        return False
+    expected = VERSION + _digest(secret, timestamp, body)
+    is_recent = abs(now - int(timestamp)) <= tolerance
+    return hmac.compare_digest(expected.encode(), signature.encode(errors="replace")) and is_recent
+
+
+def _digest(secret: bytes, timestamp: str, body: bytes) -> str:
+    if not secret or secret.endswith(b"\0"):
+        # HMAC pads keys with NUL bytes, so such a secret is the same key as a shorter one.
+        reason = "must not be empty, nor end with a NUL byte"
+        raise InvalidOptionError(option="secret", value="...", reason=reason)
+    return hmac.new(secret, timestamp.encode() + b"." + body, sha256).hexdigest()
+
 
 # How long the body of a response is waited for.
 BODY_S = 5.0

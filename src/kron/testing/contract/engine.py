@@ -1,13 +1,20 @@
 # ruff: noqa: D102 - the name of a test is its sentence
-"""The engine's writes: one transaction, fenced by the lease and by revisions."""
+"""The engine port: leases, due jobs, and writes fenced by the lease and by revisions."""
 
 import asyncio
+from itertools import pairwise
 
-from kron.core.plan.record import Result, RunKind, RunStatus, request_key_of
+from kron.core.errors import OwnedError
+from kron.core.job.outcome import Reason
+from kron.core.plan.query import PruneBounds
+from kron.core.plan.record import Result, RunKind, RunStatus, key_of, request_key_of
 from kron.core.plan.step import JobState, WriteScope
-from kron.ports import Store, WriteResult
+from kron.core.shard import SHARDS
+from kron.ports import Ownership, Store, WriteResult
 from kron.testing.contract.sample import (
     CLEAN,
+    DEFINITION,
+    ELSEWHERE,
     MINUTE,
     NOON,
     NOW,
@@ -19,6 +26,7 @@ from kron.testing.contract.sample import (
     an_end,
     cohort_of,
     ends_of,
+    names_due,
     refused,
     stored,
     written,
@@ -234,3 +242,182 @@ class SettlementContract:
         assert {state.job.revision for state in await store.cases(SPACE)} == {3}
         await store.forget(SPACE, [state.job.identity for state in states])
         assert await store.cases(SPACE) == []
+
+
+class OwnershipContract:
+    """A namespace has one owner, and its own jobs."""
+
+    async def test_namespaces_know_nothing_of_each_other(self, store: Store) -> None:
+        here, there = await store.acquire(SPACE, "a"), await store.acquire(ELSEWHERE, "b")
+        await stored(store, a_job(failures=1))
+        await stored(store, a_job(failures=2), namespace=ELSEWHERE)
+        for ownership in (here, there):
+            await written(
+                store,
+                ownership,
+                an_end(a_run()),
+                a_run(nominal_time=NOON + 1, attempt=2),
+                attempts=[a_run(nominal_time=NOON + 1, error=ownership.namespace)],
+            )
+        key = key_of("backup", NOON + 1)
+        assert [found.error for found in await store.attempts(ELSEWHERE, key)] == [ELSEWHERE]
+        assert (await store.prune(SPACE, PruneBounds(before=NOW + 2_000), limit=10)).runs == 1
+        await store.forget(SPACE, ["backup"])
+        assert await store.cases(SPACE) == []
+        assert (await store.load(here, until=NOW, limit=10)).cases == []
+        (case,) = (await store.load(there, until=NOW, limit=10)).cases
+        assert (case.job.failures, len(case.runs)) == (2, 1)
+        assert len(await store.runs(ELSEWHERE, "backup")) == 2
+        assert len(await store.attempts(ELSEWHERE, key)) == 1
+        assert await store.attempts(SPACE, key) == []
+
+    async def test_a_namespace_has_one_owner(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        assert (ownership.namespace, ownership.owner) == (SPACE, "a")
+        assert set(ownership.shards) == set(range(SHARDS))
+        await refused(store.acquire(SPACE, "b"))
+        assert set((await store.acquire(ELSEWHERE, "b")).shards) == set(range(SHARDS))
+
+    async def test_what_is_released_can_be_taken_at_once_with_a_higher_token(self, store: Store) -> None:
+        tokens = []
+        for owner in "abab":
+            ownership = await store.acquire(SPACE, owner)
+            tokens.append((min(ownership.shards.values()), ownership.token))
+            await store.release(ownership)
+        for (_, earlier), (later, _) in pairwise(tokens):
+            assert later > earlier
+
+    async def test_of_racing_owners_one_wins(self, store: Store) -> None:
+        calls = [store.acquire(SPACE, f"owner {n}") for n in range(8)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert sum(isinstance(answer, Ownership) for answer in answers) == 1
+        assert sum(isinstance(answer, OwnedError) for answer in answers) == 7
+
+    async def test_what_is_renewed_is_still_owned(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        renewed = await store.renew(ownership)
+        assert renewed == ownership
+        assert await store.settle(renewed, [a_change(job)], now=NOW) == CLEAN
+
+    async def test_a_release_that_comes_too_late_lets_go_of_nothing(self, store: Store) -> None:
+        earlier = await store.acquire(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        await store.release(earlier)
+        later = await store.acquire(SPACE, "b")
+        await store.release(earlier)
+        assert await store.settle(later, [a_change(job)], now=NOW) == CLEAN
+        await refused(store.acquire(SPACE, "c"))
+
+    async def test_a_store_may_be_closed_twice(self, store: Store) -> None:
+        await store.acquire(SPACE, "a")
+        await store.close()
+        await store.close()
+
+
+class WakeContract:
+    """Due jobs are loaded oldest first, with their open runs and definitions."""
+
+    async def test_only_due_jobs_are_loaded_oldest_first(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        due = [a_job(name, plan_at=NOW - at) for name, at in (("c", 1), ("a", 3), ("d", 0), ("b", 2))]
+        later = [a_job("later", plan_at=NOW + 1), a_job("never", plan_at=None)]
+        await stored(store, *due, *later)
+        assert await names_due(store, ownership) == ["a", "b", "c", "d"]
+
+    async def test_a_limit_keeps_the_oldest(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, *(a_job(f"job {n}", plan_at=NOW - n) for n in range(20)))
+        assert await names_due(store, ownership, limit=3) == ["job 19", "job 18", "job 17"]
+
+    async def test_a_due_run_loads_its_job(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, *(a_job(name, plan_at=None) for name in ("due", "later", "idle")))
+        due, later = a_run("due", due_at=NOW), a_run("later", due_at=NOW + 1)
+        await written(store, ownership, due, later, a_run("idle"))
+        loaded = await store.load(ownership, until=NOW, limit=10)
+        assert [(state.job.identity, list(state.runs)) for state in loaded.cases] == [("due", [due])]
+        assert loaded.next_at == NOW + 1
+
+    async def test_a_job_with_many_due_runs_does_not_hide_the_others(self, store: Store) -> None:
+        """A result below the limit without a due `next_at` is complete."""
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job("much", plan_at=None), a_job("little", plan_at=None))
+        many = [a_run("much", NOON + n, due_at=NOW - 10) for n in range(6)]
+        await written(store, ownership, *many, a_run("little", due_at=NOW))
+        seen: set[str] = set()
+        for _ in range(3):
+            loaded = await store.load(ownership, until=NOW, limit=3)
+            for state in loaded.cases:
+                seen.add(state.job.identity)
+                change = a_change(state.job)
+                change.updates += [an_end(run) for run in state.runs]
+                assert await store.settle(ownership, [change], now=NOW) == CLEAN
+            if len(loaded.cases) < 3 and (loaded.next_at is None or loaded.next_at > NOW):
+                break
+        assert seen == {"much", "little"}
+
+    async def test_named_jobs_are_loaded_too_once(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job("due"), a_job("named", plan_at=None), a_job("other", plan_at=None))
+        loaded = await store.load(ownership, until=NOW, limit=10, named=["named", "due", "unknown"])
+        assert sorted(state.job.identity for state in loaded.cases) == ["due", "named"]
+        loaded = await store.load(ownership, until=-1, limit=10, named=["named"])
+        assert [state.job.identity for state in loaded.cases] == ["named"]
+
+    async def test_excluded_jobs_are_left_out_and_do_not_count_for_the_limit(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, *(a_job(f"job {n}", plan_at=NOW - 9 + n) for n in range(6)))
+        await stored(store, a_job("by run", plan_at=None), a_job("excluded", plan_at=None))
+        await written(store, ownership, a_run("by run", due_at=NOW), a_run("excluded", due_at=NOW))
+        states = (await store.load(ownership, until=NOW, limit=10)).cases
+        excluded = ("job 0", "job 1", "job 3", "excluded")
+        without = [state.job for state in states if state.job.identity in excluded]
+        loaded = await store.load(ownership, until=NOW, limit=10, without=without)
+        assert sorted(state.job.identity for state in loaded.cases) == ["by run", "job 2", "job 4", "job 5"]
+        assert loaded.next_at is None
+        loaded = await store.load(ownership, until=NOW, limit=2, without=without)
+        assert {"job 2", "job 4"} <= {state.job.identity for state in loaded.cases}
+
+    async def test_next_at_is_the_earliest_due_time_of_all_other_jobs(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job("one", plan_at=NOW + 30), a_job("two", plan_at=NOW + 20), a_job("now"))
+        assert (await store.load(ownership, until=NOW, limit=10)).next_at == NOW + 20
+        assert (await store.load(ownership, until=NOW + 20, limit=10)).next_at == NOW + 30
+        assert (await store.load(ownership, until=NOW + 30, limit=10)).next_at is None
+        await written(store, ownership, a_run("one", due_at=NOW + 10))
+        assert (await store.load(ownership, until=NOW, limit=10)).next_at == NOW + 10
+
+    async def test_only_open_runs_are_loaded(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job())
+        runs = [a_run(nominal_time=NOON + n) for n in range(4)]
+        await written(store, ownership, *runs[:2], an_end(runs[2]), runs[3])
+        (state,) = (await store.load(ownership, until=NOW, limit=10)).cases
+        assert {run.key for run in state.runs} == {runs[0].key, runs[1].key, runs[3].key}
+
+    async def test_open_runs_come_with_the_earlier_definitions_they_follow(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job("edited"), a_job("not edited"))
+        await written(store, ownership, a_run("edited"), a_run("not edited"))
+        (state,) = await store.cases(SPACE, ["edited"])
+        edit = a_change(state.job, definition="{}", epoch=2, edited_at=NOW)
+        assert await store.put(SPACE, created=[], changed=[edit], now=NOW) == CLEAN
+        states = {
+            state.job.identity: state for state in (await store.load(ownership, until=NOW, limit=9)).cases
+        }
+        assert dict(states["edited"].definitions) == {1: DEFINITION}
+        assert dict(states["not edited"].definitions) == {}
+
+    async def test_runs_that_may_be_executing_are_found(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job())
+        executing = [a_run(nominal_time=NOON + 1), a_run(nominal_time=NOON + 2, status=RunStatus.ENQUEUED)]
+        others = [
+            a_run(nominal_time=NOON + 3, status=RunStatus.PENDING, reason=Reason.PLANNED),
+            a_run(nominal_time=NOON + 4, status=RunStatus.FAILED, reason=Reason.RETRY, due_at=NOW + 1),
+            a_run(nominal_time=NOON + 5, status=RunStatus.ENQUEUED, is_open=0),
+            an_end(a_run(nominal_time=NOON + 6)),
+        ]
+        await written(store, ownership, *executing, *others)
+        assert sorted(await store.in_flight(ownership)) == sorted(executing)

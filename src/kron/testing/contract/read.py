@@ -1,0 +1,314 @@
+# ruff: noqa: D102 - the name of a test is its sentence
+"""The read port: history newest first, listings, and the audit log."""
+
+import json
+
+from kron.core.job.outcome import Reason
+from kron.core.plan.query import AuditFilter, JobFilter, OpenRuns, RunCursor
+from kron.core.plan.record import AuditRecord, RunKind, RunRecord, RunStatus, request_key_of
+from kron.ports import Store
+from kron.testing.contract.sample import (
+    CLEAN,
+    ELSEWHERE,
+    NOON,
+    NOW,
+    SPACE,
+    a_change,
+    a_job,
+    a_range,
+    a_run,
+    an_end,
+    plain,
+    stored,
+    written,
+)
+
+
+class HistoryContract:
+    """Runs, attempts and earlier definitions are read back as they were written."""
+
+    async def test_earlier_attempts_are_kept_oldest_first(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job())
+        run = a_run(attempt=4)
+        earlier = [run._replace(attempt=attempt, error=f"no {attempt}") for attempt in (2, 3, 1)]
+        await written(store, ownership, run, attempts=earlier)
+        found = await store.attempts(SPACE, run.key)
+        assert [(attempt.attempt, attempt.error) for attempt in found] == [
+            (1, "no 1"),
+            (2, "no 2"),
+            (3, "no 3"),
+        ]
+
+    async def test_counted_records_are_found_newest_first_and_by_a_time_they_cover(
+        self, store: Store
+    ) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        ranges = [a_range("backup", first, first + 9) for first in (100, 200, 300)]
+        change = a_change(job)
+        change.ranges += ranges
+        assert await store.settle(ownership, [change], now=NOW) == CLEAN
+        assert await store.ranges(SPACE, "backup") == ranges[::-1]
+        for at, covering in ((199, []), (200, [1]), (205, [1]), (209, [1]), (210, []), (309, [2])):
+            assert await store.ranges(SPACE, "backup", at=at) == [ranges[place] for place in covering]
+
+    async def test_runs_are_read_newest_first_and_page_by_page(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job())
+        runs = [a_run(nominal_time=NOON + n) for n in range(5)]
+        await written(store, ownership, *runs)
+        assert await store.runs(SPACE, "backup") == runs[::-1]
+        assert await store.runs(SPACE, "backup", limit=2) == [runs[4], runs[3]]
+        assert await store.runs(SPACE, "backup", before=NOON + 3, limit=2) == [runs[2], runs[1]]
+        assert await store.runs(SPACE, "backup", before=NOON) == []
+
+    async def test_a_period_comes_before_what_was_asked_for_at_its_time(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job())
+        keys = [request_key_of("backup", RunKind.MANUAL, str(number)) for number in range(5)]
+        asked = [a_run(key=key, kind=RunKind.MANUAL) for key in keys]
+        await written(store, ownership, *asked[:3], a_run(), *asked[3:])
+        assert await store.runs(SPACE, "backup", limit=1) == [a_run()]
+        assert sorted(await store.runs(SPACE, "backup")) == sorted([a_run(), *asked])
+
+    async def test_what_was_enqueued_is_found_by_its_key_open_or_over(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job())
+        await stored(store, a_job("other"), namespace=ELSEWHERE)
+        runs = [a_run(nominal_time=NOON + number, status=RunStatus.ENQUEUED) for number in range(3)]
+        await written(store, ownership, *runs[:2], runs[2]._replace(status=RunStatus.PENDING))
+        job = (await store.cases(SPACE))[0].job
+        change = a_change(job)
+        change.updates += [an_end(runs[1]), runs[2]]
+        assert await store.settle(ownership, [change], now=NOW) == CLEAN
+        elsewhere = await store.acquire(ELSEWHERE, "a")
+        await written(store, elsewhere, a_run("other", status=RunStatus.ENQUEUED))
+        wanted = [run.key for run in (runs[0], runs[1], runs[1], runs[2], a_run("other"))]
+        found = await store.find_runs(SPACE, [*wanted, "nobody's"])
+        assert sorted(found) == sorted([runs[0], an_end(runs[1]), runs[2]])
+        assert await store.find_runs(SPACE, []) == []
+
+    async def test_what_somebody_asked_for_is_found_by_its_key(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job())
+        asked = _asked(NOON, "wish")
+        await written(store, ownership, a_run(), asked)
+        assert await store.find_runs(SPACE, [asked.key]) == [asked]
+        assert await store.find_runs(ELSEWHERE, [asked.key]) == []
+
+    async def test_the_runs_of_all_jobs_are_read_latest_first_and_page_by_page(self, store: Store) -> None:
+        ownership, elsewhere = await store.acquire(SPACE, "a"), await store.acquire(ELSEWHERE, "a")
+        await stored(store, a_job("one"), a_job("two"))
+        await stored(store, a_job("one"), namespace=ELSEWHERE)
+        made = [a_run(name, NOON + n, created_at=NOW + n) for n in range(3) for name in ("one", "two")]
+        await written(store, ownership, *made)
+        await written(store, elsewhere, a_run("one"))
+        latest = sorted(made, key=lambda run: (run.created_at, run.key), reverse=True)
+        assert await store.latest_runs(SPACE) == latest
+        found: list[RunRecord] = []
+        for _ in range(4):
+            place = RunCursor(found[-1].created_at, found[-1].key) if found else None
+            found += await store.latest_runs(SPACE, before=place, limit=2)
+        assert found == latest
+
+    async def test_the_runs_of_all_jobs_are_read_by_their_status(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job())
+        ended, open_one = an_end(a_run()), a_run(nominal_time=NOON + 1)
+        await written(store, ownership, ended, open_one)
+        assert await store.latest_runs(SPACE, status=RunStatus.SUCCESS) == [ended]
+        assert await store.latest_runs(SPACE, status=RunStatus.MISSED) == []
+
+    async def test_the_newest_runs_of_some_jobs_are_read_at_once(self, store: Store) -> None:
+        ownership, elsewhere = await store.acquire(SPACE, "a"), await store.acquire(ELSEWHERE, "a")
+        await stored(store, a_job("one"), a_job("two"), a_job("three"), a_job("idle"))
+        await stored(store, a_job("one"), namespace=ELSEWHERE)
+        made = [a_run(name, NOON + n) for n in range(4) for name in ("one", "two", "three")]
+        asked = _asked(NOON + 3, "wish")._replace(identity="two")
+        await written(store, ownership, *made, asked)
+        await written(store, elsewhere, a_run("one", NOON + 9))
+        wanted = ["two", "one", "idle", "nobody", "two"]
+        found = await store.newest_runs(SPACE, wanted, limit=3)
+        assert found == {name: await store.runs(SPACE, name, limit=3) for name in ("one", "two")}
+        assert [run.kind for run in found["two"]] == [RunKind.PERIOD, RunKind.MANUAL, RunKind.PERIOD]
+        assert await store.newest_runs(SPACE, [], limit=3) == {}
+
+    async def test_the_runs_of_some_users_jobs_are_read(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, *(a_job(user, launcher=json.dumps({"user_id": user})) for user in "uvw"), a_job())
+        await written(store, ownership, *(run := [a_run(name) for name in ("u", "v", "w")]), a_run())
+        theirs = sorted((run[0], run[2]), key=lambda run: (run.created_at, run.key), reverse=True)
+        assert await store.latest_runs(SPACE, users=["u", "w", "nobody"]) == theirs
+        assert await store.latest_runs(SPACE, users=["u"], status=RunStatus.MISSED) == []
+        assert await store.latest_runs(SPACE, users=[]) == []
+
+
+def _asked(nominal_time: int, request: str) -> RunRecord:
+    """Return a run that somebody asked for."""
+    key = request_key_of("backup", RunKind.MANUAL, request)
+    return a_run(nominal_time=nominal_time, kind=RunKind.MANUAL, key=key, reason=Reason.ASKED)
+
+
+ALL = JobFilter()
+
+
+async def names(store: Store, wanted: JobFilter = ALL, *, after: str = "") -> list[str]:
+    """Return the names of the matching jobs."""
+    return [found.job.identity for found in await store.find_jobs(SPACE, wanted, after=after)]
+
+
+def _pending(nominal_time: int, *, due_at: int | None) -> RunRecord:
+    return a_run(
+        nominal_time=nominal_time, status=RunStatus.PENDING, started_at=None, attempt=0, due_at=due_at
+    )
+
+
+class ListingContract:
+    """Jobs are listed by name, page by page, and filtered by name, state and owner."""
+
+    async def test_jobs_are_listed_by_name_page_by_page(self, store: Store) -> None:
+        await stored(store, *(a_job(name) for name in ("b", "ä", "B", "a", "a/1", "😀")))
+        await stored(store, a_job("elsewhere"), namespace=ELSEWHERE)
+        ordered = ["B", "a", "a/1", "b", "ä", "😀"]
+        assert await names(store) == ordered
+        pages: list[str] = []
+        for _ in range(3):
+            after = pages[-1] if pages else ""
+            found = await store.find_jobs(SPACE, JobFilter(), after=after, limit=2)
+            pages += [each.job.identity for each in found]
+        assert pages == ordered
+        assert await names(store, after="😀") == []
+
+    async def test_a_job_is_listed_with_all_its_fields_and_the_time_of_its_last_change(
+        self, store: Store
+    ) -> None:
+        (job,) = await stored(store, a_job())
+        assert await store.put(SPACE, created=[], changed=[a_change(job, failures=3)], now=NOW + 7) == CLEAN
+        ((found, changed_at),) = await store.find_jobs(SPACE, JobFilter(names=["backup", "unknown"]))
+        assert (plain(found), changed_at) == (plain(a_change(job, failures=3).job), NOW + 7)
+
+    async def test_jobs_are_filtered_by_part_of_the_name_state_and_owner(self, store: Store) -> None:
+        launchers = [
+            json.dumps({"workflow_id": flow, "user_id": user}) for flow, user in (("w", "u"), ("w", "v"))
+        ]
+        await stored(
+            store,
+            a_job("prod/Backup", launcher=launchers[0]),
+            a_job("prod/report_1", launcher=launchers[1], paused=1),
+            a_job("test/report%1", failures=2),
+        )
+        for wanted, expected in (
+            (JobFilter(search="BACK"), ["prod/Backup"]),
+            (JobFilter(search="report_"), ["prod/report_1"]),
+            (JobFilter(search="%"), ["test/report%1"]),
+            (JobFilter(search="prod", paused=False), ["prod/Backup"]),
+            (JobFilter(paused=True), ["prod/report_1"]),
+            (JobFilter(workflow_id="w"), ["prod/Backup", "prod/report_1"]),
+            (JobFilter(workflow_id="w", user_id="v"), ["prod/report_1"]),
+            (JobFilter(failing=True), ["test/report%1"]),
+            (JobFilter(failing=False, paused=True), ["prod/report_1"]),
+            (JobFilter(user_id="unknown"), []),
+            (JobFilter(users=["u", "unknown"]), ["prod/Backup"]),
+            (JobFilter(users=["u", "v"], paused=True), ["prod/report_1"]),
+            (JobFilter(users=[]), []),
+            (JobFilter(names=[]), []),
+        ):
+            assert await names(store, wanted) == expected, wanted
+            assert await store.count_jobs(SPACE, wanted) == len(expected), wanted
+
+    async def test_open_runs_are_counted_by_state_up_to_a_limit(self, store: Store) -> None:
+        assert await store.open_runs(SPACE, now=NOW, limit=10) == OpenRuns()
+        await stored(store, a_job())
+        await stored(store, a_job(), namespace=ELSEWHERE)
+        for space in (ELSEWHERE, SPACE):
+            ownership = await store.acquire(space, "a")
+            await written(store, ownership, a_run(nominal_time=NOON - 1))
+        await written(
+            store,
+            ownership,
+            _pending(NOON + 1, due_at=NOW + 1),
+            _pending(NOON + 2, due_at=NOW),
+            _pending(NOON + 3, due_at=NOW - 1),
+            _pending(NOON + 4, due_at=None),
+            a_run(nominal_time=NOON + 5, status=RunStatus.FAILED, due_at=NOW - 1),
+            a_run(nominal_time=NOON + 6, status=RunStatus.ENQUEUED, due_at=NOW + 9),
+            an_end(a_run(nominal_time=NOON + 7)),
+        )
+        expected = OpenRuns(planned=1, due=2, held=1, under_way=2, retrying=1)
+        assert await store.open_runs(SPACE, now=NOW, limit=10) == expected
+        assert sum(await store.open_runs(SPACE, now=NOW, limit=3)) == 3
+        assert await store.open_runs(ELSEWHERE, now=NOW, limit=10) == OpenRuns(under_way=1)
+
+    async def test_deleted_jobs_are_listed_on_request_only(self, store: Store) -> None:
+        await stored(store, a_job("here"), a_job("gone", deleted_at=NOW, plan_at=None))
+        assert await names(store) == ["here"]
+        assert await names(store, JobFilter(deleted=True)) == ["gone", "here"]
+
+
+ALL_AUDITS = AuditFilter()
+
+
+def an_entry(identity: str = "backup", **changes: object) -> AuditRecord:
+    """Return the audit record of a change."""
+    after = json.dumps({"paused": True})
+    record = AuditRecord(NOW, "ann", "request-1", "pause", identity, "ann", None, after)
+    return AuditRecord(**{**record._asdict(), **changes})
+
+
+async def listed(store: Store, wanted: AuditFilter = ALL_AUDITS) -> list[AuditRecord]:
+    """Return the matching audit records."""
+    return [audited.record for audited in await store.audits(SPACE, wanted)]
+
+
+class AuditContract:
+    """The audit log has an entry for each committed change, and for no other."""
+
+    async def test_a_change_and_its_audit_are_written_together(self, store: Store) -> None:
+        entry = an_entry(before=json.dumps({"paused": False}))
+        created = an_entry(action="create", request_id=None, user_id=None)
+        assert await store.put(SPACE, created=[a_job()], changed=[], audit=[created], now=NOW) == CLEAN
+        ((job, _),) = [(state.job, state.runs) for state in await store.cases(SPACE, ["backup"])]
+        change = a_change(job, paused=1)
+        assert await store.put(SPACE, created=[], changed=[change], audit=[entry], now=NOW) == CLEAN
+        assert await listed(store) == [entry, created]
+        assert await store.audits(ELSEWHERE, ALL_AUDITS) == []
+
+    async def test_a_refused_change_leaves_no_audit(self, store: Store) -> None:
+        (job,) = await stored(store, a_job())
+        again = await store.put(SPACE, created=[a_job()], changed=[], audit=[an_entry()], now=NOW)
+        assert again.stale_jobs == {"backup"}
+        stale = a_change(job._replace(revision=job.revision + 7), paused=1)
+        refused = await store.put(SPACE, created=[], changed=[stale], audit=[an_entry()], now=NOW)
+        assert refused.stale_jobs == {"backup"}
+        assert await listed(store) == []
+
+    async def test_audits_are_filtered_by_job_caller_and_owner(self, store: Store) -> None:
+        entries = [
+            an_entry("a", who="ann", user_id="ann"),
+            an_entry("b", who="bob", user_id="team"),
+            an_entry("a", who="bob", user_id=None),
+        ]
+        await store.put(SPACE, created=[], changed=[], audit=entries, now=NOW)
+        a, b, c = entries
+        for wanted, expected in (
+            (ALL_AUDITS, [c, b, a]),
+            (AuditFilter(identity="a"), [c, a]),
+            (AuditFilter(who="bob"), [c, b]),
+            (AuditFilter(users=["ann", "team"]), [b, a]),
+            (AuditFilter(users=[]), []),
+            (AuditFilter(identity="a", users=["ann"]), [a]),
+        ):
+            assert await listed(store, wanted) == expected, wanted
+
+    async def test_audits_are_listed_latest_first_page_by_page(self, store: Store) -> None:
+        entries = [an_entry(str(number)) for number in range(5)]
+        await store.put(SPACE, created=[], changed=[], audit=entries, now=NOW)
+        first = await store.audits(SPACE, ALL_AUDITS, limit=2)
+        rest = await store.audits(SPACE, ALL_AUDITS, before=first[-1].number, limit=10)
+        assert [audited.record for audited in (*first, *rest)] == entries[::-1]
+
+    async def test_an_audit_may_hold_any_characters(self, store: Store) -> None:
+        odd = an_entry(who='"a,b}{\\', after=json.dumps({"error": 'NUL \0 "quoted" {braces}'}))
+        await store.put(SPACE, created=[], changed=[], audit=[odd], now=NOW)
+        assert await listed(store) == [odd]
