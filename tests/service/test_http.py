@@ -353,3 +353,17 @@ def test_a_store_that_cannot_be_used_is_said_and_the_service_goes_on_when_it_can
         assert client.get("/schedules/stored").status_code == 200
         wait_for(lambda: client.get("/readyz").json() == {"status": "ok", "worker": "running", "error": None})
     database.close()
+
+
+def test_a_response_has_exactly_the_fields_that_are_described(client: httpx.Client) -> None:
+    upserted(client, "described", retry_delay="5m", window={"duration": "1h"}, remaining=3)
+    client.post("/schedules/described/run")
+    shapes = client.get("/openapi.json").json()["components"]["schemas"]
+    responses = {
+        "ScheduleWithPreview": client.get("/schedules/described").json(),
+        "Schedule": client.get("/schedules", params={"search": "described"}).json()["schedules"][0],
+        "Run": client.get("/schedules/described/runs").json()["runs"][0],
+    }
+    for name, document in responses.items():
+        assert set(shapes[name]["properties"]) == set(shapes[name]["required"]) == set(document), name
+        Draft202012Validator({**shapes[name], "components": {"schemas": shapes}}).validate(document)

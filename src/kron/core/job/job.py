@@ -50,7 +50,9 @@ _IDENTITY = rf"^{_ON_A_LINE}[^\s\x1c-\x1f\x85\x00]{_ON_A_LINE}$"
 IDENTITY = ValueType(schema={"type": "string", "pattern": _IDENTITY}, parse=check_identity)
 CRON = ValueType(schema={"type": "string", "examples": ["0 9 * * mon-fri"]}, parse=parse_text)
 ZONE = ValueType(
-    schema={"type": ["string", "null"], "examples": ["Europe/Berlin"]}, parse=optional(_parse_zone)
+    schema={"type": ["string", "null"], "examples": ["Europe/Berlin"]},
+    parse=optional(_parse_zone),
+    written={"type": "string"},
 )
 
 
@@ -95,7 +97,7 @@ JOB = FieldTable(
         _field("window", part(WINDOW, read_window), "the interval from which each start is chosen"),
         _field(
             "distribution",
-            ValueType(schema=distribution_schema(), parse=parse_distribution),
+            ValueType(schema=distribution_schema(), parse=parse_distribution, written={"type": "object"}),
             "how likely each part of the window is: a name, or an object with `name` and its parameters",
             {"name": "uniform"},
         ),

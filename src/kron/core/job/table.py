@@ -43,13 +43,15 @@ def unchanged(value: object) -> object:
 class ValueType:
     """A kind of value: `parse` reads plain data, `write` gives it back, and `schema` describes it.
 
-    `check` takes a value that is given in Python: it returns the value to keep, or refuses it.
+    `check` takes a value that is given in Python: it returns the value to keep, or refuses it. `written` is
+    the schema of values that are given back, which have one form where several are read.
     """
 
     schema: Schema
     parse: Callable[[object], object]
     check: Callable[[object], object] = unchanged
     write: Callable[[object], object] = unchanged
+    written: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,10 @@ class FieldSpec:
     def word(self) -> str:
         """Return the word the field is written under."""
         return self.words[0]
+
+    def written_schema(self) -> Schema:
+        """Return the JSON Schema of the field in a document that Kron writes."""
+        return {**(self.type.written or self.type.schema), "description": self.doc}
 
     def schema_of(self, word: str) -> Schema:
         """Return the JSON Schema of the field under one of its words."""
@@ -202,7 +208,10 @@ def part(table: FieldTable, read: Callable[[FieldReader], object]) -> ValueType:
         return result
 
     return ValueType(
-        schema=table.schema(), parse=parse, write=lambda value: None if value is None else table.write(value)
+        schema=table.schema(),
+        parse=parse,
+        write=lambda value: None if value is None else table.write(value),
+        written={"type": "object"},
     )
 
 
@@ -239,7 +248,14 @@ def choice(names: Mapping[str, StrEnum], *, written: Mapping[StrEnum, str] | Non
         assert isinstance(value, StrEnum)
         return shown.get(value, value.value)
 
-    return ValueType(schema={"enum": list(names)}, parse=choice_of(names), check=check, write=write)
+    given_back: list[object] = [write(value) for value in dict.fromkeys(names.values())]
+    return ValueType(
+        schema={"enum": list(names)},
+        parse=choice_of(names),
+        check=check,
+        write=write,
+        written={"type": "string", "enum": given_back},
+    )
 
 
 def names_of(kind: type[StrEnum]) -> dict[str, StrEnum]:
@@ -250,7 +266,11 @@ def names_of(kind: type[StrEnum]) -> dict[str, StrEnum]:
 def one_of(names: Iterable[str]) -> ValueType:
     """Return the type of a text that is one of a few."""
     choices = {name: name for name in names}
-    return ValueType(schema={"enum": list(choices)}, parse=choice_of(choices))
+    return ValueType(
+        schema={"enum": list(choices)},
+        parse=choice_of(choices),
+        written={"type": "string", "enum": list(choices)},
+    )
 
 
 def whole_number(low: int, high: int) -> ValueType:
@@ -283,6 +303,7 @@ def nullable(inner: ValueType) -> ValueType:
         parse=optional(inner.parse),
         check=check,
         write=lambda value: None if value is None else inner.write(value),
+        written={"anyOf": [inner.written or inner.schema, NULL]},
     )
 
 
@@ -330,6 +351,7 @@ DURATION = ValueType(
     parse=parse_duration,
     check=_check_duration,
     write=_write_duration,
+    written={"type": "string"},
 )
 # An instant is kept in whole seconds since 1970.
 INSTANT = ValueType(
@@ -337,4 +359,5 @@ INSTANT = ValueType(
     parse=parse_instant,
     check=_whole_check(FIRST_SECOND, LAST_SECOND),
     write=_write_instant,
+    written={"type": "string"},
 )

@@ -16,7 +16,7 @@ from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.auth.audit import audit_view
 from kron.fronts.service.auth.principal import ANONYMOUS, current_caller
 from kron.fronts.service.bulk import upsert_lines
-from kron.fronts.service.documents import MAX_LOOKED_AT, Document, coming, time_text
+from kron.fronts.service.documents import MAX_SEARCHED, Document, coming, time_text
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.runs import (
     Feedback,
@@ -192,7 +192,7 @@ class LocalClient:
 
     async def report(self, key: str, feedback: Feedback) -> Document:
         """Record an executor's report of a run."""
-        return await take_feedback(self._registrar, key, feedback)
+        return {**await take_feedback(self._registrar, key, feedback)}
 
     async def runs(self, schedule_id: str, page: PageRequest) -> Document:
         """Return the runs of a schedule, newest first, and the periods dropped among them."""
@@ -271,7 +271,7 @@ def _upcoming_view(spec: ScheduleSpec, *, now: int, count: int) -> Document:
     compiled = compiled_job(job.definition, job.identity)
     times = [
         {"run_at": rfc3339(time), "fire_at": time_text(compiled.fire_time(job.identity, time))}
-        for time in islice(coming(job, now), min(count, MAX_LOOKED_AT))
+        for time in islice(coming(job, now), min(count, MAX_SEARCHED))
     ]
     lines = preview(schedule, now // 1000 + 1, count)
     return {

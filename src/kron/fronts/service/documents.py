@@ -1,108 +1,201 @@
-"""Records as documents in the words of SPEC 3: what callers see of schedules and runs."""
+"""Documents: typed views of schedules and runs in SPEC 3's words, for the API, the pages and the CLI."""
 
 import json
 from collections.abc import Iterator
 from hashlib import sha256
+from typing import TypedDict
 
 from kron.app.launchers import redact_launcher
+from kron.core.job.job import Job
+from kron.core.job.table import NO_DEFAULT
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.plan.registration import is_period
 from kron.core.time.instant import EpochSeconds, rfc3339
-from kron.fronts.service.schedule_spec import FLAT_POLICY, SCHEDULE, WORKFLOW
+from kron.fronts.service.schedule_spec import DEFINITION_WORDS, FLAT_POLICY, SCHEDULE
 
 Document = dict[str, object]
-# How many coming times are shown, and how many periods are looked at for them.
-PREVIEW, MAX_LOOKED_AT = 5, 1_000
+# How many fire times a preview has, and how many periods are searched for them.
+PREVIEW, MAX_SEARCHED = 5, 1_000
 
 
-def time_text(milliseconds: int | None) -> str | None:
-    """Write an instant in UTC, with milliseconds where there are any."""
-    if milliseconds is None:
-        return None
+# --- views ---------------------------------------------------------------------------------------
+
+
+class ScheduleState(TypedDict):
+    """The part of a schedule that is not its definition: its owner, its launcher and its progress."""
+
+    schedule_id: str
+    workflow_id: str | None
+    version: int | None
+    user_id: str | None
+    next_run_at: str | None
+    paused: bool
+    paused_because: str | None
+    launcher: dict[str, object]
+    sentence: str
+    failures: int
+    last_start_at: str | None
+    last_success_at: str | None
+    last_failure_at: str | None
+    created_at: str
+    updated_at: str
+
+
+class RunView(TypedDict):
+    """A run with its status and the reason for it."""
+
+    idempotency_key: str
+    schedule_id: str
+    run_at: str
+    fire_at: str
+    status: str
+    outcome: str | None
+    reason: str
+    sentence: str
+    kind: str
+    attempt: int
+    run_id: str | None
+    started_at: str | None
+    ended_at: str | None
+    result: str | None
+    error: str | None
+    created_at: str
+
+
+class AttemptView(TypedDict):
+    """An earlier attempt of a run."""
+
+    attempt: int
+    run_id: str | None
+    started_at: str | None
+    ended_at: str | None
+    result: str | None
+    error: str | None
+
+
+class RangeView(TypedDict):
+    """Periods that were dropped together for one reason."""
+
+    first_run_at: str
+    last_run_at: str
+    periods: int
+    outcome: str
+    reason: str
+    sentence: str
+    created_at: str
+
+
+# --- schedules -----------------------------------------------------------------------------------
+
+
+def instant_text(milliseconds: int) -> str:
+    """Return an instant in UTC, with milliseconds where there are any."""
     text, rest = rfc3339(milliseconds // 1000), milliseconds % 1000
     return f"{text[:-1]}.{rest:03}Z" if rest else text
 
 
+def time_text(milliseconds: int | None) -> str | None:
+    """Return an instant in UTC, or None where there is none."""
+    return None if milliseconds is None else instant_text(milliseconds)
+
+
 def etag_of(job: JobRecord) -> str:
-    """Return the name of a schedule's present state: its definition, launcher and pause, not its progress."""
+    """Return the ETag of a schedule: its definition, launcher and pause, not its progress."""
     state = (job.epoch, job.definition, job.launcher, job.paused, job.deleted_at)
     return f'"{sha256(json.dumps(state).encode()).hexdigest()[:20]}"'
 
 
 def schedule_view(found: FoundJob, *, now: int) -> Document:
-    """Return a schedule with all its fields."""
+    """Return a schedule: its state, and the fields of its definition."""
     job = found.job
-    terms = compiled_job(job.definition, job.identity)
-    definition, policy = terms.for_job(job.identity).to_dict(), terms.policy
+    compiled = compiled_job(job.definition, job.identity)
+    return {**_state_of(found, compiled, now), **_definition_of(compiled.for_job(job.identity))}
+
+
+def _state_of(found: FoundJob, compiled: CompiledJob, now: int) -> ScheduleState:
+    job = found.job
     launcher = json.loads(job.launcher)
-    # An edit may have left periods before it to be judged; they do not come any more.
+    # Periods before an edit may still have to be judged; they are not upcoming.
     following = next(coming(job, now), None) if job.paused else job.next_time
     return {
         "schedule_id": job.identity,
-        **{name: launcher.get(name) for name in WORKFLOW},
-        "cron_expr": definition["schedule"],
-        "timezone": definition["timezone"],
+        "workflow_id": launcher.get("workflow_id"),
+        "version": launcher.get("version"),
+        "user_id": launcher.get("user_id"),
         "next_run_at": None if following is None else rfc3339(following),
         "paused": bool(job.paused),
         "paused_because": job.paused_because,
-        **{
-            word: SCHEDULE.words[word].type.write(getattr(policy, name)) for name, word in FLAT_POLICY.items()
-        },
-        **{name: definition[name] for name in _DEFINED},
         "launcher": redact_launcher(job.launcher),
-        "sentence": terms.job.schedule.expression.describe(),
+        "sentence": compiled.job.schedule.expression.describe(),
         "failures": job.failures,
         "last_start_at": time_text(job.last_start_at),
         "last_success_at": time_text(job.last_success_at),
         "last_failure_at": time_text(job.last_failure_at),
-        "created_at": time_text(job.born_at),
-        "updated_at": time_text(found.changed_at),
+        "created_at": instant_text(job.born_at),
+        "updated_at": instant_text(found.changed_at),
     }
 
 
-_DEFINED = ("dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed", "constraints")
+def _definition_of(job: Job) -> Document:
+    """Return the fields of a definition, by the words of a schedule document."""
+    definition = job.to_dict()
+    policy = {
+        word: SCHEDULE.words[word].type.write(getattr(job.policy, name)) for name, word in FLAT_POLICY.items()
+    }
+    return {**{word: definition[name] for name, word in DEFINITION_WORDS.items()}, **policy}
+
+
+def default_definition() -> Document:
+    """Return the fields of a definition that have a default, with their defaults."""
+    job = Job.from_dict({"identity": "*", "schedule": "* * * * *"})
+    own = (word for word, row in SCHEDULE.words.items() if row.default is not NO_DEFAULT)
+    fields = _definition_of(job)
+    return {word: fields[word] for word in own if word in fields and word != "cron_expr"}
 
 
 def coming(job: JobRecord, now: int) -> Iterator[EpochSeconds]:
-    """Yield the nominal times of a job's present definition from now on, as long as it has any."""
-    terms = compiled_job(job.definition, job.identity)
-    first = max(now // 1000 - terms.late - terms.jitter_ms // 1000 - 1, _before_start(terms))
-    found = terms.plan.next_after(first)
-    while found is not None and is_period(terms, found) and job.remaining != 0:
-        fire_time = terms.fire_time(job.identity, found)
-        if (1000 * found if fire_time is None else fire_time) > now:
-            yield found
-        found = terms.plan.next_after(found)
+    """Yield the nominal times of a job's current definition from now on."""
+    compiled = compiled_job(job.definition, job.identity)
+    first = max(now // 1000 - compiled.late - compiled.jitter_ms // 1000 - 1, _before_start(compiled))
+    time = compiled.plan.next_after(first)
+    while time is not None and is_period(compiled, time) and job.remaining != 0:
+        fire_time = compiled.fire_time(job.identity, time)
+        if (1000 * time if fire_time is None else fire_time) > now:
+            yield time
+        time = compiled.plan.next_after(time)
 
 
-def _before_start(terms: CompiledJob) -> EpochSeconds:
-    start_at = terms.policy.start_at
+def _before_start(compiled: CompiledJob) -> EpochSeconds:
+    start_at = compiled.policy.start_at
     return -(1 << 62) if start_at is None else start_at - 1
 
 
 def preview_of(job: JobRecord, now: int) -> list[str]:
-    """Return the next times at which a schedule fires, at most five."""
-    terms = compiled_job(job.definition, job.identity)
+    """Return the next fire times of a schedule, at most five."""
+    compiled = compiled_job(job.definition, job.identity)
     most = PREVIEW if job.remaining is None else min(PREVIEW, job.remaining)
     times: list[int] = []
-    for _, nominal_time in zip(range(MAX_LOOKED_AT), coming(job, now), strict=False):
+    for _, nominal_time in zip(range(MAX_SEARCHED), coming(job, now), strict=False):
         if len(times) >= most:
             break
-        fire_time = terms.fire_time(job.identity, nominal_time)
+        fire_time = compiled.fire_time(job.identity, nominal_time)
         if fire_time is not None:
             times.append(fire_time)
-    return [str(time_text(time)) for time in sorted(times)]
+    return list(map(instant_text, sorted(times)))
 
 
-def run_view(run: RunRecord) -> Document:
-    """Return a run with its status, and why it has it."""
+# --- runs ----------------------------------------------------------------------------------------
+
+
+def run_view(run: RunRecord) -> RunView:
+    """Return a run with its status and the reason for it."""
     return {
         "idempotency_key": run.key,
         "schedule_id": run.identity,
         "run_at": rfc3339(run.nominal_time),
-        "fire_at": time_text(run.fire_time),
+        "fire_at": instant_text(run.fire_time),
         "status": run.status.value,
         "outcome": None if run.outcome is None else run.outcome.value,
         "reason": run.reason.value,
@@ -114,11 +207,11 @@ def run_view(run: RunRecord) -> Document:
         "ended_at": time_text(run.ended_at),
         "result": None if run.result is None else run.result.value,
         "error": run.error,
-        "created_at": time_text(run.created_at),
+        "created_at": instant_text(run.created_at),
     }
 
 
-def attempt_view(attempt: AttemptRecord) -> Document:
+def attempt_view(attempt: AttemptRecord) -> AttemptView:
     """Return an earlier attempt of a run."""
     return {
         "attempt": attempt.attempt,
@@ -130,7 +223,7 @@ def attempt_view(attempt: AttemptRecord) -> Document:
     }
 
 
-def range_view(dropped: RangeRecord) -> Document:
+def range_view(dropped: RangeRecord) -> RangeView:
     """Return periods that were dropped together."""
     return {
         "first_run_at": rfc3339(dropped.first),
@@ -139,5 +232,5 @@ def range_view(dropped: RangeRecord) -> Document:
         "outcome": dropped.outcome.value,
         "reason": dropped.reason.value,
         "sentence": dropped.reason.sentence,
-        "created_at": time_text(dropped.created_at),
+        "created_at": instant_text(dropped.created_at),
     }

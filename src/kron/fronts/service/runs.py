@@ -13,7 +13,7 @@ from kron.core.plan.record import RunStatus
 from kron.core.plan.report import RunEvent
 from kron.core.redaction import hide_run_tokens
 from kron.core.time.instant import EpochSeconds, rfc3339
-from kron.fronts.service.documents import Document, attempt_view, range_view, run_view
+from kron.fronts.service.documents import Document, RangeView, RunView, attempt_view, range_view, run_view
 from kron.fronts.service.registrar import Registrar, new_name, unknown_as_schedule
 from kron.fronts.service.schedule_spec import check_request, check_text
 
@@ -46,8 +46,8 @@ class Feedback:
 class Page(NamedTuple):
     """Runs of a schedule, the periods dropped among them, and the start of the next page."""
 
-    runs: list[Document]
-    dropped: list[Document]
+    runs: list[RunView]
+    dropped: list[RangeView]
     following: PageStart | None
 
 
@@ -84,7 +84,7 @@ async def backfill_schedule(
     }
 
 
-async def take_feedback(registrar: Registrar, key: str, feedback: Feedback) -> Document:
+async def take_feedback(registrar: Registrar, key: str, feedback: Feedback) -> RunView:
     """Record an executor's report; a late, repeated or contradictory one changes nothing."""
     if not KEY.fullmatch(key):
         raise UnknownRunError(idempotency_key=key)
@@ -118,7 +118,7 @@ async def period_runs(registrar: Registrar, schedule_id: str, time: EpochSeconds
 
 async def latest_page(
     registrar: Registrar, *, limit: int, status: RunStatus | None = None, before: RunCursor | None = None
-) -> tuple[list[Document], RunCursor | None]:
+) -> tuple[list[RunView], RunCursor | None]:
     """Return the runs of all schedules, latest record first, and the cursor of the next page."""
     runs, following = await registrar.catalog.query.latest(limit=limit, status=status, before=before)
     return list(map(run_view, runs)), following

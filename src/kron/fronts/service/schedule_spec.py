@@ -72,6 +72,10 @@ def _row(name: str, type_: ValueType, doc: str) -> FieldSpec:
 SCHEDULE = FieldTable(tuple(_rows()), required=("cron_expr", "timezone"))
 # A job's fields by the words of a schedule document, and the policy fields that stand flat in it.
 JOB_WORDS = {row.name: row.service_word for row in JOB.rows if row.service_word is not None}
+# The fields that a stored definition gives back: calendars are resolved, and the policy fields stand flat.
+DEFINITION_WORDS = {
+    name: word for name, word in JOB_WORDS.items() if name not in ("identity", "calendars", "policy")
+}
 FLAT_POLICY = {row.name: row.service_word for row in POLICY.rows if row.service_word is not None}
 POLICY_WORDS = {row.name: row.words for row in POLICY.rows}
 KNOWN = frozenset(SCHEDULE.words)

@@ -1,13 +1,26 @@
-"""The shapes of what the API takes and gives, for OpenAPI, each with an example."""
+"""The API's requests and responses as OpenAPI describes them.
+
+A schedule document is described by its field table, and a response by the view it is rendered from. Values
+are checked where they are used, in this process as over HTTP.
+"""
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from types import GenericAlias
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema, create_model
 
 from kron.app.backfill import Only
+from kron.core.workflow import MAX_VERSION
+from kron.fronts.service.documents import AttemptView, RangeView, RunView, ScheduleState
 from kron.fronts.service.runs import EVENTS, MAX_ATTEMPT, MAX_ERROR, MAX_RUN_ID
-from kron.fronts.service.schedule_spec import MAX_REQUEST, schedule_schema
+from kron.fronts.service.schedule_spec import (
+    DEFINITION_WORDS,
+    FLAT_POLICY,
+    MAX_REQUEST,
+    SCHEDULE,
+    schedule_schema,
+)
 
 EXAMPLE = {
     "schedule_id": "daily-report",
@@ -20,7 +33,7 @@ EXAMPLE = {
     "catchup_policy": "none",
     "jitter_ms": 0,
 }
-RUN_EXAMPLE = {
+RUN_EXAMPLE: dict[str, JsonValue] = {
     "idempotency_key": "5b0d0a3c1f0f6f2c3a7f1b9f3d6c9c0f2a1e4d5b6c7d8e9f0a1b2c3d4e5f6071",
     "schedule_id": "daily-report",
     "run_at": "2026-06-01T06:30:00Z",
@@ -38,17 +51,25 @@ RUN_EXAMPLE = {
     "error": None,
     "created_at": "2026-06-01T06:30:00.001Z",
 }
+WORKFLOW_EXAMPLE = {
+    "user_id": "ann",
+    "triggers": [
+        {
+            "id": "nightly",
+            "type": "schedule_based",
+            "schedule": {"cron_expr": "30 2 * * *", "timezone": "Europe/Berlin"},
+        }
+    ],
+    "nodes": [
+        {"id": "fetch", "type": "http", "dependsOn": []},
+        {"id": "report", "type": "mail", "dependsOn": ["fetch"]},
+    ],
+}
+# The largest number that JSON keeps exactly.
+MAX_INTEGER = 2**53
 
 
-def _with_example(schema: dict[str, Any]) -> None:
-    schema["example"] = RUN_EXAMPLE
-
-
-# Checked against its field table where it is read, in this process as over HTTP; here it is described.
-ScheduleInput = Annotated[dict[str, object], WithJsonSchema(schedule_schema(EXAMPLE))]
-
-
-# Values are checked where they are used, in the program as over HTTP; here they are only described.
+# --- schemas -------------------------------------------------------------------------------------
 
 
 def _or_null(schema: dict[str, object]) -> WithJsonSchema:
@@ -68,35 +89,39 @@ def _whole(least: int, most: int) -> WithJsonSchema:
 
 
 def up_to(most: int) -> WithJsonSchema:
-    """Describe a number of entries."""
+    """Return the schema of a number of entries."""
     return WithJsonSchema({"type": "integer", "minimum": 1, "maximum": most})
 
 
+ScheduleInput = Annotated[dict[str, object], WithJsonSchema(schedule_schema(EXAMPLE))]
 Instant = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 RequestId = Annotated[str | None, _or_null({"type": "string", "minLength": 1, "maxLength": MAX_REQUEST})]
 
 
-class Asked(BaseModel):
-    """What a caller sends; a field nobody knows is an error."""
+# --- requests ------------------------------------------------------------------------------------
+
+
+class RequestBody(BaseModel):
+    """A request; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class PauseRequest(Asked):
-    """Which schedule is paused, or goes on."""
+class PauseRequest(RequestBody):
+    """A schedule, and whether it is paused or resumed."""
 
     schedule_id: str = Field(examples=["daily-report"])
     paused: bool
 
 
-class RunRequest(Asked):
-    """A name for the request, so that repeating it changes nothing."""
+class RunRequest(RequestBody):
+    """An id for the request, so that repeating it changes nothing."""
 
     request_id: RequestId = Field(default=None, examples=["deploy-17"])
 
 
-class BackfillRequest(Asked):
-    """Which past periods are run: nominal times from `from` up to, not including, `to`."""
+class BackfillRequest(RequestBody):
+    """The past periods to run: nominal times from `from` up to, not including, `to`."""
 
     start: Instant = Field(alias="from", examples=["2026-05-01T00:00:00Z"])
     end: Instant = Field(alias="to", examples=["2026-06-01T00:00:00Z"])
@@ -105,8 +130,8 @@ class BackfillRequest(Asked):
     request_id: RequestId = Field(default=None, examples=["backfill-may"])
 
 
-class StatusRequest(Asked):
-    """What the executor says of a run; without an attempt, of the latest."""
+class StatusRequest(RequestBody):
+    """An executor's report of a run; without an attempt, of the latest."""
 
     status: Annotated[str, _choice(EVENTS)]
     run_id: Annotated[str | None, _text(MAX_RUN_ID)] = Field(default=None, examples=["exec-4711"])
@@ -114,8 +139,95 @@ class StatusRequest(Asked):
     attempt: Annotated[int | None, _whole(1, MAX_ATTEMPT)] = None
 
 
+class StartRequest(RequestBody):
+    """The start of a run (SPEC 3: 4); a worker adds the schedule, the attempt and its fencing token."""
+
+    workflow_id: str = Field(examples=["report"])
+    version: int = Field(ge=0, le=MAX_VERSION, examples=[3])
+    user_id: str = Field(examples=["ann"])
+    scheduled_for: str = Field(examples=["2026-06-01T06:30:00Z"])
+    idempotency_key: str | None = Field(default=None, examples=["daily-2026-06-01"])
+    identity: str | None = Field(default=None, description="the schedule it is a run of")
+    attempt: int = Field(default=1, ge=1, le=MAX_INTEGER)
+    fencing_token: int = Field(default=0, ge=0, le=MAX_INTEGER)
+
+
+# --- responses -----------------------------------------------------------------------------------
+
+
+def _model(
+    name: str, view: type, doc: str | None = None, *, example: JsonValue = None, **further: Any
+) -> type[BaseModel]:
+    """Return the model of a view, with further fields if a route adds some."""
+    fields: dict[str, Any] = {field: (hint, ...) for field, hint in get_type_hints(view).items()}
+    fields |= {field: (hint, ...) for field, hint in further.items()}
+    config = None if example is None else ConfigDict(json_schema_extra={"example": example})
+    return create_model(name, __config__=config, __doc__=doc or view.__doc__, **fields)
+
+
+def _list_of(model: type[BaseModel]) -> Any:
+    return GenericAlias(list, (model,))
+
+
+# The fields of a schedule's definition, each with the schema of its row.
+_DEFINITION: dict[str, Any] = {
+    word: Annotated[Any, WithJsonSchema(SCHEDULE.words[word].written_schema())]
+    for word in (*DEFINITION_WORDS.values(), *FLAT_POLICY.values())
+}
+_WITH_PREVIEW: dict[str, Any] = {
+    "preview": Annotated[list[str], Field(description="the next fire times, at most five")],
+    "etag": str,
+}
+Schedule = _model("Schedule", ScheduleState, "A schedule with all its fields.", **_DEFINITION)
+ScheduleWithPreview = _model(
+    "ScheduleWithPreview",
+    ScheduleState,
+    "A schedule with all its fields, its next fire times and its ETag.",
+    **_DEFINITION,
+    **_WITH_PREVIEW,
+)
+Run = _model("Run", RunView, example=RUN_EXAMPLE)
+AskedRun = _model("AskedRun", RunView, "A run that was requested.", example=RUN_EXAMPLE, request_id=str)
+Attempt = _model("Attempt", AttemptView)
+Dropped = _model("Dropped", RangeView)
+RunWithAttempts = _model(
+    "RunWithAttempts",
+    RunView,
+    "A run with its earlier attempts.",
+    example=RUN_EXAMPLE,
+    attempts=_list_of(Attempt),
+)
+SchedulePage = create_model(
+    "SchedulePage",
+    __doc__="A page of schedules, and the cursor of the next one.",
+    schedules=(_list_of(Schedule), ...),
+    next_cursor=(str | None, ...),
+)
+RunPage = create_model(
+    "RunPage",
+    __doc__="A page of runs, the periods dropped among them, and the cursor of the next page.",
+    runs=(_list_of(Run), ...),
+    dropped=(_list_of(Dropped), []),
+    next_cursor=(str | None, ...),
+)
+PeriodRuns = create_model(
+    "PeriodRuns",
+    __doc__="All runs of one period: its own first, then requested ones.",
+    schedule_id=(str, ...),
+    period_id=(str, ...),
+    runs=(_list_of(RunWithAttempts), ...),
+)
+Health = create_model(
+    "Health",
+    __doc__="The state of the service.",
+    status=(str, Field(examples=["ok"])),
+    worker=(str | None, Field(default=None, examples=["running"])),
+    error=(str | None, None),
+)
+
+
 class Receipt(BaseModel):
-    """What an upsert comes to."""
+    """The result of an upsert."""
 
     schedule_id: str = Field(examples=["daily-report"])
     next_run_at: str | None = Field(examples=["2026-06-01T06:30:00Z"])
@@ -123,7 +235,7 @@ class Receipt(BaseModel):
 
 
 class Paused(Receipt):
-    """What a pause comes to; where a schedule goes on, also what starts of what passed meanwhile."""
+    """The result of a pause, or of a resume with the periods of the pause that start."""
 
     paused: bool
     would_start: int | None = None
@@ -133,7 +245,7 @@ class Paused(Receipt):
 
 
 class Foreseen(BaseModel):
-    """What a resume would do: by reason, how many periods it would drop."""
+    """What a resume would do, with the number of dropped periods by reason."""
 
     schedule_id: str
     would_start: int
@@ -142,118 +254,8 @@ class Foreseen(BaseModel):
     starts: list[str]
 
 
-class Schedule(BaseModel):
-    """A schedule with all its fields, the policy's and the definition's among them."""
-
-    model_config = ConfigDict(extra="allow")
-
-    schedule_id: str
-    workflow_id: str | None
-    version: int | None
-    user_id: str | None
-    cron_expr: str
-    timezone: str
-    start_at: str | None
-    end_at: str | None
-    next_run_at: str | None
-    paused: bool
-    jitter_ms: int
-    overlap_policy: str
-    catchup_policy: str
-    updated_at: str
-    sentence: str
-    launcher: dict[str, object]
-
-
-class ScheduleWithPreview(Schedule):
-    """A schedule, and when it fires next."""
-
-    preview: list[str] = Field(description="the next fire times, at most five")
-
-
-class Run(BaseModel):
-    """A run, its status, and why it has it."""
-
-    model_config = ConfigDict(json_schema_extra=_with_example)
-
-    idempotency_key: str
-    schedule_id: str
-    run_at: str
-    fire_at: str
-    status: str
-    outcome: str | None
-    reason: str
-    sentence: str
-    kind: str
-    attempt: int
-    run_id: str | None
-    started_at: str | None
-    ended_at: str | None
-    result: str | None
-    error: str | None
-    created_at: str
-
-
-class AskedRun(Run):
-    """A run that somebody asked for."""
-
-    request_id: str
-
-
-class Dropped(BaseModel):
-    """Periods that were dropped together for one reason."""
-
-    first_run_at: str
-    last_run_at: str
-    periods: int
-    outcome: str
-    reason: str
-    sentence: str
-    created_at: str
-
-
-class SchedulePage(BaseModel):
-    """Some schedules, and where the next page begins."""
-
-    schedules: list[Schedule]
-    next_cursor: str | None
-
-
-class RunPage(BaseModel):
-    """Some runs, what was dropped among them, and where the next page begins."""
-
-    runs: list[Run]
-    dropped: list[Dropped] = []
-    next_cursor: str | None
-
-
-class Attempt(BaseModel):
-    """An earlier attempt of a run that was started again."""
-
-    attempt: int
-    run_id: str | None
-    started_at: str | None
-    ended_at: str | None
-    result: str | None
-    error: str | None
-
-
-class RunWithAttempts(Run):
-    """A run, and its earlier attempts."""
-
-    attempts: list[Attempt]
-
-
-class PeriodRuns(BaseModel):
-    """All runs of one period: its own first, then those that somebody asked for."""
-
-    schedule_id: str
-    period_id: str
-    runs: list[RunWithAttempts]
-
-
 class Backfilled(BaseModel):
-    """What a backfill asks for, or would."""
+    """The runs a backfill requested, or would request."""
 
     request_id: str
     dry_run: bool
@@ -282,7 +284,7 @@ class Why(BaseModel):
 
 
 class Preview(BaseModel):
-    """When an unsaved schedule would run, and what changes of the clocks do to it."""
+    """When an unsaved schedule would run, and the effect of clock changes on it."""
 
     sentence: str
     timezone: str
@@ -290,9 +292,53 @@ class Preview(BaseModel):
     clock_changes: list[dict[str, str | None]]
 
 
-class Health(BaseModel):
-    """How the service is doing."""
+class DeployedSchedule(BaseModel):
+    """A schedule of a workflow, and when it runs next."""
 
-    status: str = Field(examples=["ok"])
-    worker: str | None = Field(default=None, examples=["running"])
-    error: str | None = None
+    schedule_id: str = Field(examples=["report/nightly"])
+    next_run_at: str | None
+
+
+class Deployed(BaseModel):
+    """The result of a deployment, or of its dry run."""
+
+    workflow_id: str
+    version: int
+    newest_version: int
+    new: bool
+    dry_run: bool
+    upserted: list[DeployedSchedule]
+    retired: list[str]
+
+
+class WorkflowView(BaseModel):
+    """A version of a workflow."""
+
+    workflow_id: str
+    version: int
+    user_id: str
+    created_at: str
+    dag: dict[str, Any]
+
+
+class WorkflowVersionView(BaseModel):
+    """A version of a workflow, its owner and when it was stored."""
+
+    version: int
+    user_id: str
+    created_at: str
+
+
+class WorkflowVersions(BaseModel):
+    """The versions of a workflow."""
+
+    workflow_id: str
+    versions: list[WorkflowVersionView]
+
+
+class Accepted(BaseModel):
+    """An accepted start; `repeated` if its key was accepted before."""
+
+    accepted: bool
+    run_id: str | None
+    repeated: bool

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Body, Header, Query, Response
 from kron.core.errors import ConflictError, Problem
 from kron.core.job.fields import parse_instant
 from kron.core.workflow import InvalidWorkflowError
-from kron.fronts.service.api.workflow_models import (
-    EXAMPLE,
+from kron.fronts.service.api.models import (
+    WORKFLOW_EXAMPLE,
     Accepted,
     Deployed,
     StartRequest,
@@ -24,7 +24,7 @@ from kron.fronts.service.settings import Settings
 from kron.fronts.service.url import name_of
 from kron.launchers.workflow import UnknownWorkflowError, find_workflow
 
-Dag = Annotated[dict[str, Any], Body(openapi_examples={"report": {"value": EXAMPLE}})]
+Dag = Annotated[dict[str, Any], Body(openapi_examples={"report": {"value": WORKFLOW_EXAMPLE}})]
 UserId = Annotated[str | None, Query(description="whose it is, unless `user_id` in the DAG says so")]
 DryRun = Annotated[bool, Query(description="only say what would be written")]
 Key = Annotated[str | None, Header(description="names the start, if the body does not")]

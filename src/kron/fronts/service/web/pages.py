@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kron.app.query import PageStart
 from kron.core.errors import StoreError
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.query import AuditFilter, FoundJob, JobFilter, RunCursor
@@ -28,7 +29,6 @@ from kron.fronts.service.auth.principal import (
 )
 from kron.fronts.service.documents import schedule_view
 from kron.fronts.service.registrar import Registrar, unknown_as_schedule
-from kron.fronts.service.runs import latest_page, runs_page
 from kron.fronts.service.url import cursor_of, place_of
 from kron.fronts.service.web.api_reference import sections_of
 from kron.fronts.service.web.render import asset, page, render
@@ -106,7 +106,8 @@ class Pages:
         listed = await self._find(name)
         state = await self._query.state(name, deleted=True)
         newest = await self._query.newest_runs([name], limit=STRIP)
-        runs = await runs_page(self._registrar, name, limit=RUNS, place=place)
+        start = None if place is None else PageStart(*place)
+        runs = await self._query.run_page(name, limit=RUNS, start=start)
         ranges = await self._query.ranges(name)
         paused_by = await self._pauser_of(listed.job)
         now = self.now()
@@ -141,7 +142,7 @@ class Pages:
         self, *, status: RunStatus | None = None, before: RunCursor | None = None
     ) -> tuple[list[HistoryRow], RunCursor | None]:
         """Return the latest runs of all schedules, and the cursor of the next page."""
-        runs, following = await latest_page(self._registrar, limit=RUNS, status=status, before=before)
+        runs, following = await self._query.latest(limit=RUNS, status=status, before=before)
         now = self.now()
         return [run_entry(run, UTC_ZONE, now) for run in runs], following
 

@@ -1,34 +1,26 @@
 """View models: the values that pages show, and how they are made from records."""
 
-from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
 from kron.core.cron.count import count_between
 from kron.core.cron.preview import changes_ahead, preview
-from kron.core.job.fields import parse_instant
 from kron.core.job.job import MAX_OPEN_WINDOWS
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.query import FoundJob
-from kron.core.plan.record import JobRecord, RunKind, RunRecord, RunStatus
+from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus
 from kron.core.plan.registration import BY_HAND, is_period
 from kron.core.plan.why import Explanation
-from kron.core.time.instant import DAY, EpochSeconds, milliseconds_of, rfc3339
+from kron.core.time.instant import DAY, EpochSeconds, rfc3339
 from kron.core.time.zone import Zone
-from kron.fronts.service.documents import Document, coming, run_view
+from kron.fronts.service.documents import Document, RunView, coming, default_definition, run_view
 from kron.fronts.service.web.time_text import PageTime, moment_of
 
 # How many fire times and clock changes are shown.
 COMING, NOTES = 5, 6
 # Defaults, which are not shown, and fields that have another place on the page.
-DEFAULTS: Document = {
-    "jitter_ms": 0, "dialect": "extended", "dst_gap": "skip", "dst_repeat": "both", "failures": 0,
-    "paused": False,
-    "window": {"mode": "after", "duration": "0s"}, "distribution": {"name": "uniform"},
-    "seed": {"strategy": "stable", "salt": ""}, "constraints": {"only": {}, "avoid": {}},
-    "replace_grace": "10s", "queue_max": 100, "max_catchup": 1000,
-}  # fmt: skip
+DEFAULTS: Document = {**default_definition(), "jitter_ms": 0, "failures": 0, "paused": False}
 IN_HEADING = ("schedule_id", "sentence", "next_run_at", "cron_expr", "timezone", "updated_at")
 # How far ahead clock changes are searched: a zone that has any has one in this time.
 AHEAD = 400 * DAY
@@ -129,7 +121,7 @@ class HistoryRow(NamedTuple):
     nominal: PageTime
     last: PageTime | None = None
     periods: int = 1
-    run: Document | None = None
+    run: RunView | None = None
     started: PageTime | None = None
     took_ms: int | None = None
 
@@ -169,7 +161,7 @@ class PeriodPage(NamedTuple):
     nominal: PageTime | None
     mark: OutcomeMark
     facts: list[FactRow]
-    run: Document | None
+    run: RunView | None
     before: str | None
     after: str | None
 
@@ -312,16 +304,15 @@ def _bars(parts: set[int]) -> list[Bar]:
 # --- runs ----------------------------------------------------------------------------------------
 
 
-def run_entry(run: Document, zone: Zone, now: int) -> HistoryRow:
+def run_entry(run: RunRecord, zone: Zone, now: int) -> HistoryRow:
     """Return a run as a row of a history."""
-    nominal = parse_instant(str(run["run_at"]))
-    started_at, ended_at = _instant(run["started_at"]), _instant(run["ended_at"])
-    shown = moment_of(1000 * nominal, zone, now)
+    started_at, ended_at = run.started_at, run.ended_at
+    shown = moment_of(1000 * run.nominal_time, zone, now)
     return HistoryRow(
-        str(run["run_at"]),
-        mark_of_document(run, shown),
+        rfc3339(run.nominal_time),
+        mark_of(run, shown),
         shown,
-        run=run,
+        run=run_view(run),
         started=None if started_at is None else moment_of(started_at, zone, now),
         took_ms=None if started_at is None or ended_at is None else ended_at - started_at,
     )
@@ -329,35 +320,28 @@ def run_entry(run: Document, zone: Zone, now: int) -> HistoryRow:
 
 def open_entry(run: RunRecord, zone: Zone, now: int) -> HistoryRow:
     """Return a run that has not ended, with its duration so far."""
-    entry = run_entry(run_view(run), zone, now)
+    entry = run_entry(run, zone, now)
     return entry if run.started_at is None else entry._replace(took_ms=max(0, now - run.started_at))
 
 
-def dropped_entry(dropped: Document, zone: Zone, now: int) -> HistoryRow:
+def dropped_entry(dropped: RangeRecord, zone: Zone, now: int) -> HistoryRow:
     """Return a range of dropped periods as one row of a history."""
-    first, last = (parse_instant(str(dropped[name])) for name in ("first_run_at", "last_run_at"))
-    shown = moment_of(1000 * first, zone, now)
+    (look, word), reason = OUTCOMES[dropped.outcome], dropped.reason.sentence
+    shown = moment_of(1000 * dropped.first, zone, now)
     return HistoryRow(
-        str(dropped["last_run_at"]),
-        mark_of_document({**dropped, "status": str(dropped["outcome"]).upper()}, shown),
+        rfc3339(dropped.last),
+        OutcomeMark(look, word, reason, f"{shown.local}: {_titled(word, reason)}", None),
         shown,
-        moment_of(1000 * last, zone, now),
-        int(str(dropped["periods"])),
+        moment_of(1000 * dropped.last, zone, now),
+        dropped.periods,
     )
 
 
 def mark_of(run: RunRecord, nominal: PageTime) -> OutcomeMark:
     """Return the outcome of a run."""
-    return mark_of_document(run_view(run), nominal)
-
-
-def mark_of_document(run: Document, nominal: PageTime) -> OutcomeMark:
-    """Return the outcome of a run, or of a range of dropped periods."""
-    look, word = LOOKS[RunStatus(str(run["status"]))]
-    reason = _reason(run)
-    has_period = run.get("kind") == RunKind.PERIOD.value
-    title = f"{nominal.local}: {_titled(word, reason)}"
-    return OutcomeMark(look, word, reason, title, str(run["run_at"]) if has_period else None)
+    (look, word), reason = LOOKS[run.status], _reason(run)
+    period_id = rfc3339(run.nominal_time) if run.kind is RunKind.PERIOD else None
+    return OutcomeMark(look, word, reason, f"{nominal.local}: {_titled(word, reason)}", period_id)
 
 
 def _titled(word: str, reason: str) -> str:
@@ -365,13 +349,13 @@ def _titled(word: str, reason: str) -> str:
     return reason if reason.startswith(f"{word}:") else f"{word}, {reason}"
 
 
-def _reason(run: Document) -> str:
+def _reason(run: RunRecord) -> str:
     """Return the reason of a run's status: the error of a failed one, the retry of a successful one."""
-    if run["status"] == RunStatus.FAILED and run.get("error"):
-        return str(run["error"])
-    if run["status"] == RunStatus.SUCCESS and run["reason"] == Reason.RETRY:
+    if run.status is RunStatus.FAILED and run.error:
+        return run.error
+    if run.status is RunStatus.SUCCESS and run.reason is Reason.RETRY:
         return "retried after a failed attempt"
-    return str(run["sentence"])
+    return run.reason.sentence
 
 
 # --- periods -------------------------------------------------------------------------------------
@@ -409,10 +393,3 @@ def _mark_without_run(explanation: Explanation) -> OutcomeMark:
         look, word = OUTCOMES[explanation.outcome]
     sentence = explanation.facts[-1].sentence
     return OutcomeMark(look, word, sentence, _titled(word, sentence), None)
-
-
-def _instant(text: object) -> int | None:
-    """Return the milliseconds of an instant in a document."""
-    if text is None:
-        return None
-    return milliseconds_of(datetime.fromisoformat(str(text)))
