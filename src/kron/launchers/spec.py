@@ -251,16 +251,14 @@ def launcher_table(
 Read = TypeVar("Read", bound=TableSettings)
 
 
-def parse_settings(kind: type[Read], text: str) -> Read:
-    """Return the settings stored with a job of a kind, or raise InvalidLauncherError."""
-    settings = _parsed(kind.read, text)
-    assert isinstance(settings, kind)
-    return settings
+def settings_parser(kind: type[Read]) -> Callable[[str], Read]:
+    """Return the parser of the texts stored with jobs of a kind; it is cached, for every start uses it."""
 
+    @lru_cache(maxsize=MAX_CACHED)
+    def parse(text: str) -> Read:
+        return kind.read(launcher_document(text))
 
-@lru_cache(maxsize=MAX_CACHED)
-def _parsed(read: Callable[[Mapping[str, object]], object], text: str) -> object:
-    return read(launcher_document(text))
+    return parse
 
 
 def launcher_document(text: str) -> Mapping[str, object]:

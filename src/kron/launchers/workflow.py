@@ -26,8 +26,8 @@ from kron.launchers.spec import (
     TableSettings,
     launcher_table,
     launcher_text_of,
-    parse_settings,
     parse_version,
+    settings_parser,
 )
 from kron.ports import Clock, Launch, Launcher, Payload, ReportSink, WorkflowStore
 
@@ -77,6 +77,8 @@ class WorkflowSettings(TableSettings):
 
 
 WorkflowSettings.table = launcher_table(WorkflowSettings, required=("workflow_id", "version", "user_id"))
+_settings_of = settings_parser(WorkflowSettings)
+_executor_of = settings_parser(CallbackSettings)
 
 
 async def find_workflow(workflows: WorkflowStore, workflow_id: str, version: int) -> WorkflowRecord:
@@ -153,7 +155,7 @@ class WorkflowLauncher:
 
     async def ready(self, launch: Launch) -> Launch:
         """Return a launch as the executor gets it; reads of a failing store are retried."""
-        settings = parse_settings(WorkflowSettings, launch.job.launcher)
+        settings = _settings_of(launch.job.launcher)
         if not self._has_executor:
             raise NoExecutorError
         failures = 0
@@ -244,7 +246,7 @@ def picker_of(
     """
 
     def pick(launch: Launch) -> Callback | None:
-        function = functions.get(parse_settings(CallbackSettings, launch.job.launcher).name or "")
+        function = functions.get(_executor_of(launch.job.launcher).name or "")
         return None if function is None else lambda launched: _call(function, launched, secret)
 
     return pick

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
@@ -253,7 +254,7 @@ async def test_settings_of_another_kind_are_refused() -> None:
 async def test_what_is_no_longer_allowed_is_not_published(files: FolderBroker) -> None:
     async with launching(files.broker()) as launcher:
         config = LauncherConfig((CeleryOptions(allowed_tasks=frozenset({"tasks.other"})),))
-        launcher.check = lambda settings: check_start(settings, config)
+        launcher.check = partial(check_start, config)
         report = await result_of(launcher, a_task())
     assert report.happened is RunEvent.LAUNCH_FAILED
     assert report.error == f'Invalid launcher: launcher.task "tasks.report": {NOT_ALLOWED}'

@@ -1,6 +1,7 @@
 """Requests over connections that are kept: used again, closed by the other side, and over TLS."""
 
 import asyncio
+import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine
@@ -17,7 +18,6 @@ from kron.launchers.http.egress import EgressPolicy, egress_policy_of
 from kron.launchers.http.launcher import HttpLauncher, StartSender, request_bytes, template_of
 from kron.launchers.http.response import Response
 from kron.launchers.http.spec import HttpSettings
-from kron.launchers.spec import parse_settings
 from tests.launchers.ear import Ear, a_launch
 from tests.launchers.http.test_launcher import QUICK, a_request
 from tests.service.auth.authority import Authority
@@ -83,7 +83,7 @@ async def sending(
 
 async def sent(sender: StartSender, url: str, **fields: object) -> DeliveryResult:
     launch = a_request(url, **fields)
-    return await sender.send(launch, parse_settings(HttpSettings, launch.job.launcher))
+    return await sender.send(launch, HttpSettings.read(json.loads(launch.job.launcher)))
 
 
 async def test_one_connection_carries_one_request_after_the_other() -> None:

@@ -15,9 +15,10 @@ from kron.launchers.celery.spec import CeleryOptions, CelerySettings, check_star
 from kron.launchers.delivery import DEFAULT_BACKOFF, DeliveryResult, RemoteLauncher, delivery_traits
 from kron.launchers.launch import plain_request_of, start_arguments, tidy
 from kron.launchers.run_token import run_token_of
-from kron.launchers.spec import LauncherContext, LauncherKind, parse_settings
+from kron.launchers.spec import LauncherContext, LauncherKind, settings_parser
 from kron.ports import Clock, Launch
 
+_settings_of = settings_parser(CelerySettings)
 # How long publishing a task may take in all, in seconds.
 PUBLISH_S = 15.0
 # How many tasks are published at once, each over its own connection; the others wait in order.
@@ -56,7 +57,7 @@ class CeleryLauncher(RemoteLauncher):
         self._threads = DaemonThreads(MAX_THREADS, name="kron-celery", leave=self._publisher.leave)
 
     async def _deliver(self, launch: Launch) -> DeliveryResult:
-        settings = parse_settings(CelerySettings, launch.job.launcher)
+        settings = _settings_of(launch.job.launcher)
         if self.check is not None:
             self.check(settings)
         if self._broker is None:
@@ -194,7 +195,7 @@ def _build(launcher_kind: str, context: LauncherContext) -> CeleryLauncher:
         reports=CELERY.traits[launcher_kind].reports,
         secret=context.secret,
     )
-    launcher.check = lambda settings: check_start(settings, context.config)
+    launcher.check = partial(check_start, context.config)
     return launcher
 
 

@@ -99,7 +99,7 @@ class CeleryOptions:
     allowed_tasks: frozenset[str] | None = None
 
 
-def check_start(settings: CelerySettings, config: LauncherConfig) -> None:
+def check_start(config: LauncherConfig, settings: CelerySettings) -> None:
     """Raise InvalidLauncherError unless the operator allows the task now, or has it as the default."""
     default = config.default
     if isinstance(default, CelerySettings) and default.task == settings.task:

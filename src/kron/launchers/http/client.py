@@ -36,7 +36,7 @@ class Origin(NamedTuple):
     trusted: bool = False
 
 
-class Target(NamedTuple):
+class HttpTarget(NamedTuple):
     """A parsed URL: its origin, the path with the query, and the Authorization header of its login."""
 
     url: str
@@ -65,7 +65,7 @@ class ConnectionLostError(OSError):
         self.untouched = untouched
 
 
-def target_of(url: str) -> Target:
+def target_of(url: str) -> HttpTarget:
     """Parse a URL of the schemes http and https, or raise ValueError."""
     parts = urlsplit(url)
     if parts.scheme not in PORTS or not parts.hostname:
@@ -79,12 +79,12 @@ def target_of(url: str) -> Target:
     query = quote(parts.query, safe=string.punctuation)
     path = (quote(parts.path, safe=_IN_PATH) or "/") + (f"?{query}" if query else "")
     if parts.username is None:
-        return Target(url, origin, path)
+        return HttpTarget(url, origin, path)
     login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return Target(url, origin, path, f"Basic {b64encode(login.encode()).decode()}")
+    return HttpTarget(url, origin, path, f"Basic {b64encode(login.encode()).decode()}")
 
 
-def request_head(method: str, target: Target, headers: Mapping[str, str]) -> str:
+def request_head(method: str, target: HttpTarget, headers: Mapping[str, str]) -> str:
     """Return the request line and the headers of a request, without the last line end."""
     origin = target.origin
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
@@ -95,7 +95,9 @@ def request_head(method: str, target: Target, headers: Mapping[str, str]) -> str
     return "\r\n".join([*lines, *(f"{name}: {value}" for name, value in headers.items())])
 
 
-def request_of(method: str, target: Target, headers: Mapping[str, str], body: bytes | None = None) -> bytes:
+def request_of(
+    method: str, target: HttpTarget, headers: Mapping[str, str], body: bytes | None = None
+) -> bytes:
     """Return a request as it is sent; without a body it has no length either."""
     login = {} if target.login is None else {"Authorization": target.login}
     length = {} if body is None else {"Content-Length": str(len(body))}
@@ -291,7 +293,7 @@ class HttpClient:
         self.pool = ConnectionPool()
 
     async def send(
-        self, data: bytes, target: Target, *, connect_s: float, max_body: int = MAX_BODY
+        self, data: bytes, target: HttpTarget, *, connect_s: float, max_body: int = MAX_BODY
     ) -> tuple[Connection, Response]:
         """Send a request over a kept connection or a new one; return when the response's head has arrived.
 
@@ -316,7 +318,7 @@ class HttpClient:
         else:
             connection.close()
 
-    async def fetch(self, data: bytes, target: Target, *, idle_s: float, max_body: int) -> Response:
+    async def fetch(self, data: bytes, target: HttpTarget, *, idle_s: float, max_body: int) -> Response:
         """Send a request over a new connection and return the complete response.
 
         It is given up when for `idle_s` seconds no byte was sent or received.
@@ -334,7 +336,7 @@ class HttpClient:
             exchange.cancel()
             connection.close()
 
-    def _origin_of(self, target: Target) -> Origin:
+    def _origin_of(self, target: HttpTarget) -> Origin:
         """Return the origin of a request, or raise EgressError as far as its URL alone is refused."""
         if self._egress is None:
             return target.origin

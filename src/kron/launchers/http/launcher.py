@@ -29,7 +29,7 @@ from kron.launchers.http.client import (
     ConnectTimeoutError,
     EgressError,
     HttpClient,
-    Target,
+    HttpTarget,
     request_head,
     target_of,
 )
@@ -38,13 +38,14 @@ from kron.launchers.http.response import Response
 from kron.launchers.http.spec import HttpSettings, egress_policy
 from kron.launchers.launch import plain_request_of, start_arguments, tidy
 from kron.launchers.run_token import run_token_of
-from kron.launchers.spec import LauncherContext, LauncherKind, parse_settings
+from kron.launchers.spec import LauncherContext, LauncherKind, settings_parser
 from kron.ports import Clock, Launch
 
 TIMESTAMP, SIGNATURE = "Kron-Timestamp", "Kron-Signature"
 VERSION = "v1="
 # The largest difference between the clocks of both sides, and the largest age of a request, in seconds.
 TOLERANCE_S = 300
+_settings_of = settings_parser(HttpSettings)
 
 
 def signed(secret: bytes, body: bytes, *, now: int) -> dict[str, str]:
@@ -91,7 +92,7 @@ class RequestTemplate(NamedTuple):
     `defaults` are headers that a run's own headers replace. `shown` is the URL for people.
     """
 
-    target: Target
+    target: HttpTarget
     head: str
     defaults: Mapping[str, str]
     shown: str
@@ -122,7 +123,7 @@ class HttpLauncher(RemoteLauncher):
         self._sender = StartSender(clock, egress=egress, secret=secret)
 
     async def _deliver(self, launch: Launch) -> DeliveryResult:
-        return await self._sender.send(launch, parse_settings(HttpSettings, launch.job.launcher))
+        return await self._sender.send(launch, _settings_of(launch.job.launcher))
 
     async def close(self, *, wait: bool = True) -> None:
         """Wait for the launches, or abandon them unreported: the next owner launches them again."""

@@ -66,7 +66,8 @@ def spawn(settings: ProcessSettings, env: Mapping[bytes, bytes], files: Files) -
     `Popen` uses vfork, which costs the same however large this process is, and closes all other files in the
     child; `posix_spawn` is not faster and supports neither that nor `cwd`.
     """
-    argv = settings.argv
+    command = settings.command
+    argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     if settings.survive:
         _check_command(argv[0], env, settings.cwd)
         argv = ["/bin/sh", "-c", WRAPPER, "kron", files.status, *argv]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -37,7 +37,7 @@ from kron.launchers.process.host import (
 )
 from kron.launchers.process.spec import RESERVED_PREFIX, ProcessOptions, ProcessSettings, check_start
 from kron.launchers.run_token import run_token_of
-from kron.launchers.spec import LauncherContext, LauncherKind, parse_settings
+from kron.launchers.spec import MAX_CACHED, LauncherContext, LauncherKind, settings_parser
 from kron.ports import Clock, Launch, ReportSink
 
 _log = logging.getLogger("kron.launchers")
@@ -46,6 +46,7 @@ Attempt: TypeAlias = tuple[str, int]
 OnOutput: TypeAlias = Callable[[RunRecord, bytes], None]
 GRACE = timedelta(seconds=10)
 DEFAULT_BACKOFF = Backoff()
+_settings_of = settings_parser(ProcessSettings)
 # How many processes start in one iteration of the event loop; each takes about half a millisecond.
 SPAWNS_PER_ITERATION = 4
 # How often outputs are trimmed, and how often an ending process group is polled, in seconds.
@@ -160,7 +161,7 @@ class ProcessLauncher:
     def _start(self, attempt: Attempt, waiting: Waiting) -> None:
         launch, sink, failures = waiting
         try:
-            settings = parse_settings(ProcessSettings, launch.job.launcher)
+            settings = _settings_of(launch.job.launcher)
             files = self._files_of(attempt)
             if self.check is not None:
                 self.check(settings)
@@ -385,7 +386,7 @@ class ProcessLauncher:
         if not os.path.exists(files.output):
             return False
         try:
-            settings = parse_settings(ProcessSettings, launch.job.launcher)
+            settings = _settings_of(launch.job.launcher)
         except InputError:
             # The job has another launcher by now; the process is still the one that was started.
             settings = ProcessSettings(command=("",))
@@ -446,7 +447,8 @@ def number_of(run: RunRecord, pid: int | None) -> tuple[int, int]:
 def _build(_: str, context: LauncherContext) -> ProcessLauncher:
     options = context.config.get(ProcessOptions)
     launcher = ProcessLauncher(context.clock, options.folder, secret=context.secret)
-    launcher.check = lambda settings: check_start(settings, context.config)
+    # The configuration of a worker does not change, so each launcher object is checked once.
+    launcher.check = lru_cache(maxsize=MAX_CACHED)(partial(check_start, context.config))
     return launcher
 
 

@@ -129,11 +129,6 @@ class ProcessSettings(TableSettings):
         """Return what the operator allows: the program, or the whole text for the shell."""
         return _program_of(self.command)
 
-    @property
-    def argv(self) -> list[str]:
-        """Return the arguments of the new process."""
-        return ["/bin/sh", "-c", self.command] if isinstance(self.command, str) else list(self.command)
-
     def redacted(self) -> dict[str, object]:
         """Return the launcher object without the values of its variables."""
         return {**self.to_dict(), "env": redact_values(dict(self.env))}
@@ -166,7 +161,7 @@ class ProcessOptions:
     allowed_commands: frozenset[str] | None = None
 
 
-def check_start(settings: ProcessSettings, config: LauncherConfig) -> None:
+def check_start(config: LauncherConfig, settings: ProcessSettings) -> None:
     """Raise InvalidLauncherError unless the operator allows the command now, or has it as the default."""
     default = config.default
     if isinstance(default, ProcessSettings) and default.command == settings.command:

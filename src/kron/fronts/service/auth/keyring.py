@@ -7,7 +7,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from kron.fronts.service.auth.key import InvalidKeysError, Key, keys_of
-from kron.launchers.http.client import HttpClient, Target, request_of, target_of
+from kron.launchers.http.client import HttpClient, HttpTarget, request_of, target_of
 from kron.ports import Clock
 
 _log = logging.getLogger("kron.service")
@@ -119,7 +119,7 @@ async def _read_file(path: str) -> bytes:
     return text
 
 
-async def _fetch(target: Target, timeout_s: float) -> bytes:
+async def _fetch(target: HttpTarget, timeout_s: float) -> bytes:
     """Return the body of a 200 response, within a timeout for the whole exchange; redirects are refused."""
     url, client = target.url, HttpClient()
     try:
