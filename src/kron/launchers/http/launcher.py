@@ -251,8 +251,8 @@ def _retry_after_s(text: str | None, now: datetime) -> float:
 def signed(secret: bytes, body: bytes, *, now: int) -> dict[str, str]:
     """Return the headers that sign a body at an instant in seconds since 1970.
 
-    `Kron-Timestamp` is the instant; `Kron-Signature` is `v1=` and the hexadecimal HMAC-SHA256 of the instant, a
-    full stop and the body.
+    `Kron-Timestamp` is the instant; `Kron-Signature` is `v1=` and the hexadecimal HMAC-SHA256 of the instant,
+    a full stop and the body.
     """
     return {TIMESTAMP: str(now), SIGNATURE: VERSION + _digest(secret, str(now), body)}
 
