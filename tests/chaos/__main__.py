@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: the drama for as long as one likes, on both stores and in both ways of sharing."""
+"""`python -m tests.chaos`: chaos experiments of any length, on both stores and in both sharing modes."""
 
 import argparse
 import sys
@@ -6,19 +6,19 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.chaos.drama import Plan, Report, play
+from tests.chaos.experiment import Plan, Report, play
 from tests.postgres import running
 
 SHARINGS = ("shared", "leader")
 
 
 def main() -> int:
-    """Play, say how it went, and end with 1 if anything was wrong."""
+    """Run the experiments, print their reports, and exit with 1 if there was a fault."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=3.0, help="how long each of the dramas is")
-    parser.add_argument("--seed", default=str(time.time_ns() % 1_000_000), help="what is struck, and when")
-    parser.add_argument("--only", choices=["sqlite", *SHARINGS], help="one of the dramas instead of all")
-    parser.add_argument("--quiet", action="store_true", help="do not tell the story while it goes on")
+    parser.add_argument("--minutes", type=float, default=3.0, help="length of each experiment")
+    parser.add_argument("--seed", default=str(time.time_ns() % 1_000_000), help="decides the faults")
+    parser.add_argument("--only", choices=["sqlite", *SHARINGS], help="one of the experiments instead of all")
+    parser.add_argument("--quiet", action="store_true", help="do not print every fault as it is injected")
     given = parser.parse_args()
     wanted = [given.only] if given.only else ["sqlite", *SHARINGS]
     with TemporaryDirectory(prefix="chaos-") as folder:
@@ -42,7 +42,7 @@ def _played(name: str, folder: Path, given: argparse.Namespace) -> Report:
             report = play(plan, say)
     for line in report.lines():
         _say(line)
-    _say(f"--- {name}: {f'{len(report.faults)} faults' if report.faults else 'all is well'}")
+    _say(f"--- {name}: {f'{len(report.faults)} faults' if report.faults else 'no faults'}")
     return report
 
 

@@ -1,4 +1,4 @@
-"""Audit: triggers that write down who took which shard over, and every start that is committed, in order."""
+"""Database triggers that record every take-over of a shard and every committed start, in order."""
 
 import sqlite3
 from contextlib import closing
@@ -46,7 +46,7 @@ STARTS = "SELECT shard, key, attempt, token FROM audit_starts ORDER BY number"
 
 
 class Lease(NamedTuple):
-    """Somebody took a shard over: one that was handed back, or, `forced`, one whose lease had ended."""
+    """A take-over of a shard that was released, or, `forced`, of one whose lease had expired."""
 
     shard: int
     token: int
@@ -55,7 +55,7 @@ class Lease(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A start was written."""
+    """A committed start."""
 
     shard: int
     key: str
@@ -64,14 +64,14 @@ class Start(NamedTuple):
 
 
 class Audit:
-    """The audit of one database; `path` is a file's, or a PostgreSQL URL."""
+    """The audit of one database; `path` is a file, or a PostgreSQL URL."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._is_file = not path.startswith("postgresql:")
 
-    def begin(self) -> None:
-        """Write everything down from now on."""
+    def install(self) -> None:
+        """Install the triggers."""
         if self._is_file:
             with closing(sqlite3.connect(self._path)) as connection:
                 connection.executescript(SQLITE)
@@ -80,7 +80,7 @@ class Audit:
                 connection.execute(POSTGRES.encode())
 
     def leases(self) -> list[Lease]:
-        """Return who took over what, in order."""
+        """Return the take-overs, in order."""
         return [Lease(*row) for row in self._rows(LEASES)]
 
     def starts(self) -> list[Start]:

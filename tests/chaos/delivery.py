@@ -1,4 +1,4 @@
-"""What an executor saw: every delivery of a start, in the order in which they came."""
+"""Every delivery of a start that an executor received, in the order of arrival."""
 
 import json
 from enum import StrEnum
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Answer(StrEnum):
-    """How a delivery was answered. ACCEPTED: with 202. REFUSED: not run. LOST: run, and nobody was told."""
+    """The response to a delivery. ACCEPTED: 202. REFUSED: not run. LOST: run, but the response was lost."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"

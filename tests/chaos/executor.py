@@ -1,7 +1,7 @@
-"""An executor as a process of its own: it honours keys, and refuses, dawdles and hangs up now and then.
+"""An executor in a separate process: it honours idempotency keys, and sometimes refuses, delays or hangs up.
 
 Run as `python -m tests.chaos.executor LEDGER SEED API`; it prints its port. Runs of schedules whose names
-begin with `reports` are reported to the API, as often as it takes.
+start with `reports` are reported to the API, with retries.
 """
 
 import json
@@ -21,16 +21,16 @@ import httpx
 from tests.chaos.delivery import Answer, Delivery
 
 REPORTS = "reports"
-# How long some answers take.
+# The delay of some responses.
 SLOW_S = 0.2
-# How long an executor waits before it reports again.
+# The pause before a report is retried.
 AGAIN_S = 0.2
-# What an API says to a report that is settled.
+# The statuses of a report that is settled.
 SETTLED = frozenset({200, 404, 409})
 
 
 class Manner(NamedTuple):
-    """How a delivery is met: whether it is run, after which wait it is answered, and with what."""
+    """The treatment of a delivery: whether it runs, the delay of the response, and its status."""
 
     runs: bool
     wait_s: float
@@ -62,7 +62,7 @@ class Executor:
         self._reports: deque[tuple[str, int]] = deque()
 
     def take(self, identity: str, key: str, attempt: int, token: int) -> Manner:
-        """Run what is delivered, unless it was run before or is refused."""
+        """Run a delivery, unless it is a duplicate or refused."""
         with self._turn:
             chance = Random(f"{self._seed} {next(self._numbers)}")
             (manner,) = chance.choices(list(MANNERS), list(MANNERS.values()))
@@ -76,7 +76,7 @@ class Executor:
         return manner
 
     def report(self) -> None:
-        """Report what was run, for ever."""
+        """Report runs until killed."""
         with httpx.Client(timeout=5, trust_env=False) as client:
             while True:
                 key, attempt = self._reports.popleft() if self._reports else ("", 0)
@@ -94,7 +94,7 @@ class Executor:
 
 
 def handler_of(executor: Executor) -> type[BaseHTTPRequestHandler]:
-    """Return what meets each request."""
+    """Return the request handler."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -125,7 +125,7 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 256
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing: callers are killed all the time."""
+        """Ignore errors: callers are killed all the time."""
 
 
 def main(path: str, seed: str, api: str) -> None:
@@ -133,7 +133,7 @@ def main(path: str, seed: str, api: str) -> None:
     executor = Executor(path, seed, api)
     threading.Thread(target=executor.report, daemon=True).start()
     server = Server(("127.0.0.1", 0), handler_of(executor))
-    print(server.server_port, flush=True)  # noqa: T201 - whoever started it waits for this
+    print(server.server_port, flush=True)  # noqa: T201 - the parent process reads it
     server.serve_forever()
 
 

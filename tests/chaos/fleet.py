@@ -8,18 +8,17 @@ from random import Random
 
 from tests.chaos.story import Story, now_ms
 from tests.service.server import Process
+from tests.waiting import wait_for
 
-# How long a lease lasts here, and for how long a worker is frozen: for a part of it, or well beyond it.
+# The lease TTL, and how long a worker is frozen: for a part of it, or well beyond it.
 LEASE_MS = 5_000
 LEAST_FREEZE_S, MOST_FREEZE_S = 0.3, 9.0
 LEAST_REST_S, MOST_REST_S = 0.0, 1.5
-# How long a process may take until it can be told to stop, and how often it is looked at.
-UP_S, LOOK_S = 60.0, 0.05
 API = "api"
 
 
-class Seat:
-    """A place for one process: who sits there now, and what is to be done with it next, and when."""
+class Slot:
+    """A slot for one process, with the time of its next action."""
 
     def __init__(self, name: str, words: list[str]) -> None:
         self.name = name
@@ -30,7 +29,7 @@ class Seat:
 
 
 class Fleet:
-    """Some seats for processes on one store."""
+    """The processes on one store."""
 
     def __init__(self, folder: Path, store: str, *, workers: int, sharing: str, story: Story) -> None:
         self._folder = folder
@@ -44,103 +43,103 @@ class Fleet:
             "KRON_LOG_LEVEL": "warning",
         }
         self.port = free_port()
-        self.seats = [Seat(f"worker {number}", ["worker"]) for number in range(1, workers + 1)]
-        self.seats.append(Seat(API, ["serve", "--port", str(self.port)]))
+        self.slots = [Slot(f"worker {number}", ["worker"]) for number in range(1, workers + 1)]
+        self.slots.append(Slot(API, ["serve", "--port", str(self.port)]))
         self.logs: list[tuple[str, list[str]]] = []
 
     @property
     def url(self) -> str:
-        """Return where the API is."""
+        """Return the URL of the API."""
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, seat: Seat) -> None:
-        """Seat a new process."""
-        seat.process = Process(*seat.words, folder=self._folder, **self._variables)
-        self.logs.append((f"{seat.name}, {seat.process.pid}", seat.process.log))
-        seat.due = time.monotonic()
+    def start(self, slot: Slot) -> None:
+        """Start a process in a slot."""
+        slot.process = Process(*slot.words, folder=self._folder, **self._variables)
+        self.logs.append((f"{slot.name}, {slot.process.pid}", slot.process.log))
+        slot.due = time.monotonic()
 
     def start_all(self) -> None:
-        """Seat a process everywhere where none is, and wake those that are frozen."""
-        for seat in self.seats:
-            if seat.is_frozen:
-                self._thaw(seat)
-            if seat.process is None:
-                self.start(seat)
+        """Start a process in every empty slot, and thaw those that are frozen."""
+        for slot in self.slots:
+            if slot.is_frozen:
+                self._thaw(slot)
+            if slot.process is None:
+                self.start(slot)
 
-    def strike(self, seat: Seat, how: str, chance: Random) -> None:
-        """Do something to a process; what follows from it is done when it is due."""
-        assert seat.process is not None
-        self._story.tell(how, f"{seat.name} ({seat.process.pid})")
+    def strike(self, slot: Slot, how: str, chance: Random) -> None:
+        """Kill, freeze or stop a process; it is restarted or thawed when due."""
+        assert slot.process is not None
+        self._story.tell(how, f"{slot.name} ({slot.process.pid})")
         if how == "freeze":
-            seat.process.signal(signal.SIGSTOP)
-            seat.is_frozen = True
-            seat.due = time.monotonic() + chance.uniform(LEAST_FREEZE_S, MOST_FREEZE_S)
+            slot.process.signal(signal.SIGSTOP)
+            slot.is_frozen = True
+            slot.due = time.monotonic() + chance.uniform(LEAST_FREEZE_S, MOST_FREEZE_S)
             return
-        seat.process.signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
-        seat.process.ended()
-        if "handing over" in "".join(seat.process.log):
+        slot.process.signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
+        slot.process.ended()
+        if "handing over" in "".join(slot.process.log):
             self._story.broken_off.append(now_ms())
-        self._clear(seat)
-        seat.due = time.monotonic() + chance.uniform(LEAST_REST_S, MOST_REST_S)
+        self._clear(slot)
+        slot.due = time.monotonic() + chance.uniform(LEAST_REST_S, MOST_REST_S)
 
     def go_on(self) -> None:
-        """Wake who was frozen long enough, and seat somebody where a seat was empty long enough."""
-        for seat in self.seats:
-            if time.monotonic() < seat.due:
+        """Thaw the processes that were frozen long enough, and restart those that were down long enough."""
+        for slot in self.slots:
+            if time.monotonic() < slot.due:
                 continue
-            if seat.is_frozen:
-                self._thaw(seat)
-            if seat.process is None:
-                self.start(seat)
+            if slot.is_frozen:
+                self._thaw(slot)
+            if slot.process is None:
+                self.start(slot)
 
-    def _thaw(self, seat: Seat) -> None:
-        assert seat.process is not None
+    def _thaw(self, slot: Slot) -> None:
+        assert slot.process is not None
         self._story.thawed.append(now_ms())
-        seat.process.signal(signal.SIGCONT)
-        self._story.tell("thaw", f"{seat.name} ({seat.process.pid})")
-        seat.is_frozen = False
+        slot.process.signal(signal.SIGCONT)
+        self._story.tell("thaw", f"{slot.name} ({slot.process.pid})")
+        slot.is_frozen = False
 
-    def idle(self) -> list[Seat]:
-        """Return the seats whose process is well."""
-        return [seat for seat in self.seats if seat.process is not None and not seat.is_frozen]
+    def idle(self) -> list[Slot]:
+        """Return the slots whose process runs."""
+        return [slot for slot in self.slots if slot.process is not None and not slot.is_frozen]
 
     def dead(self) -> list[str]:
-        """Return the processes that ended although nobody ended them."""
+        """Return the processes that exited on their own."""
         return [
-            f"{seat.name} ended by itself: {''.join(seat.process.log[-20:])}"
-            for seat in self.seats
-            if seat.process is not None and seat.process.is_over
+            f"{slot.name} exited on its own: {''.join(slot.process.log[-20:])}"
+            for slot in self.slots
+            if slot.process is not None and slot.process.is_over
         ]
 
     def stop_all(self) -> list[str]:
-        """Stop all in order; return what did not end well."""
+        """Stop all processes gracefully; return those that failed."""
         faults = []
-        for seat in self.seats:
-            if seat.process is not None:
-                _wait_for(seat.process)
-                seat.process.signal(signal.SIGTERM)
-        for seat in self.seats:
-            if seat.process is not None:
-                code = seat.process.ended()
+        for slot in self.slots:
+            if slot.process is not None:
+                _wait_for(slot.process)
+                slot.process.signal(signal.SIGTERM)
+        for slot in self.slots:
+            if slot.process is not None:
+                code = slot.process.ended()
                 if code != 0:
-                    faults.append(f"{seat.name} ended with {code}: {''.join(seat.process.log[-20:])}")
-                self._clear(seat)
+                    faults.append(f"{slot.name} ended with {code}: {''.join(slot.process.log[-20:])}")
+                self._clear(slot)
         return faults
 
-    def _clear(self, seat: Seat) -> None:
-        assert seat.process is not None
-        seat.process.close()
-        seat.process = None
+    def _clear(self, slot: Slot) -> None:
+        assert slot.process is not None
+        slot.process.close()
+        slot.process = None
 
     def close(self) -> None:
-        """End all, whatever they do."""
-        for seat in self.seats:
-            if seat.process is not None:
-                self._clear(seat)
+        """Kill all processes."""
+        for slot in self.slots:
+            if slot.process is not None:
+                self._clear(slot)
 
 
 def _listens(process: Process) -> bool:
-    """Say whether a process has come so far that it is told of SIGTERM, or has ended."""
+    """Return whether a process handles SIGTERM already, or has ended."""
     try:
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     except OSError:
@@ -150,13 +149,11 @@ def _listens(process: Process) -> bool:
 
 
 def _wait_for(process: Process) -> None:
-    """Wait until a process that was started a moment ago on a busy machine can be told to stop."""
-    until = time.monotonic() + UP_S
-    while not _listens(process) and time.monotonic() < until:
-        time.sleep(LOOK_S)
+    """Wait until a process that was just started on a busy machine handles SIGTERM."""
+    wait_for(lambda: _listens(process))
 
 
 def free_port() -> int:
-    """Return a port that nobody uses now; the API has the same in every life."""
+    """Return a free port; the API keeps it over restarts."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])

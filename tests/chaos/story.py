@@ -1,4 +1,4 @@
-"""The story of a run: what was done to whom, and when."""
+"""The history of an experiment: each fault, its target and its time."""
 
 import time
 from collections import Counter
@@ -11,24 +11,24 @@ def now_ms() -> int:
 
 
 class Story:
-    """Lines, in the order in which things happened."""
+    """The events of an experiment, in order."""
 
     def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
         self._began_at = now_ms()
         self._say = say
         self.lines: list[str] = []
-        # When a worker that was stopped no longer waited for what it had sent.
+        # The times at which a drain was cut short.
         self.broken_off: list[int] = []
-        # When a worker that was frozen went on.
+        # The times at which a frozen worker continued.
         self.thawed: list[int] = []
         self.counts: Counter[str] = Counter()
 
     def strikes(self, acts: Iterable[str]) -> int:
-        """Return how many of these were done."""
+        """Return the number of these events."""
         return sum(self.counts[act] for act in acts)
 
     def tell(self, what: str, more: str = "") -> None:
-        """Note what was done."""
+        """Record an event."""
         self.counts[what] += 1
         line = f"{(now_ms() - self._began_at) / 1000:8.2f} s  {what} {more}".rstrip()
         self.lines.append(line)

@@ -1,19 +1,19 @@
-"""The service struck at random, for a moment: `make chaos` does the same for as long as one likes."""
+"""Short chaos experiments with the service; `make chaos` runs longer ones."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.drama import ACTS, Plan, Report, play
-from tests.faults.nursery import seed_of
+from tests.chaos.experiment import ACTS, Plan, Report, play
+from tests.faults.fork_server import seed_of
 from tests.postgres import Server
 
-# How long processes are struck; setting up, coming to rest and judging take as long again.
+# How long faults are injected; setup, recovery and judging take as long again.
 SECONDS = 9.0
 
 
 def check(report: Report) -> None:
-    """See that nothing is wrong, and that enough happened for that to mean something."""
+    """Check that there is no fault, and that enough happened for that to count."""
     assert not report.faults, "\n".join(report.lines())
     assert report.story.strikes(ACTS) >= report.plan.least_strikes
     assert report.figures["periods"] > report.plan.least_deliveries

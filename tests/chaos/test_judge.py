@@ -1,4 +1,4 @@
-"""The judge sees what is wrong: one thing is spoilt at a time, and it must say so."""
+"""The judge detects every kind of fault: each case spoils one record or delivery."""
 
 import json
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from kron.core.plan.record import RangeRecord, Result, RunKind, RunRecord, RunSt
 from kron.core.plan.registration import create
 from kron.core.shard import shard_of
 from tests.chaos.audit import Lease, Start
+from tests.chaos.client import TEXTS
 from tests.chaos.delivery import Answer, Delivery
-from tests.chaos.desk import TEXTS
-from tests.chaos.judge import Evidence, History, faults_of, seconds_of
+from tests.chaos.judge import THAWING_MS, Evidence, History, faults_of, seconds_of
 from tests.engine_world import with_policy
 
 BORN_MS, NAME = 1_000_000_000_000, "steady-1"
@@ -111,11 +111,11 @@ SPOILT: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
     ),
     "repeated for no reason": (
         lambda e: replace(delivered_again(e), leases=[lease._replace(forced=False) for lease in e.leases]),
-        "nobody had died",
+        "no owner had died",
     ),
     "repeated though another shard was taken over": (
         lambda e: replace(delivered_again(e), leases=[lease._replace(shard=SHARD + 1) for lease in e.leases]),
-        "nobody had died",
+        "no owner had died",
     ),
     "repeated by the same owner": (lambda e: delivered_again(e, token=7), "with the token 7"),
     "sent by a former owner that had not frozen": (
@@ -123,10 +123,10 @@ SPOILT: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
         "with the token 7",
     ),
     "sent by a former owner long after it thawed": (
-        lambda e: delivered_late(e, thawed=[BORN_MS + 300]),
+        lambda e: delivered_late(e, thawed=[BORN_MS + 300 - THAWING_MS]),
         "with the token 7",
     ),
-    "sent by a former owner that nobody took anything over from": (
+    "sent by a former owner whose lease was not taken over": (
         lambda e: delivered_late(e, leases=[lease._replace(forced=False) for lease in e.leases]),
         "with the token 7",
     ),
@@ -135,7 +135,10 @@ SPOILT: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
         "has token 7 after 8",
     ),
     "a token given back": (lambda e: replace(e, leases=e.leases[::-1]), "was given after"),
-    "a request nobody ran": (lambda e: replace(e, asked={"one": True, "three": True}), "three was heard"),
+    "a request without a run": (
+        lambda e: replace(e, asked={"one": True, "three": True}),
+        "three was acknowledged",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""What is on record compared with what really happened, period by period.
+"""Compare the records with the ledger of executions, period by period.
 
 Nothing of the engine is used here: periods are listed by dividing, policies are judged by their text.
 """
@@ -13,7 +13,7 @@ from kron.core.job.policy import Policy
 from kron.core.plan.record import AttemptRecord, RangeRecord, RunRecord
 from tests.faults.ledger import Line
 
-# A take-over judges by the catch-up policy what is older than this; everything else is merely late.
+# A take-over applies the catch-up policy to periods older than this; later ones are only late.
 GRACE_MS = 60_000
 NOT_RUN = frozenset({"MISSED", "SKIPPED"})
 MISSED_BY = {"none": "catchup_none", "once": "superseded", "all": "catchup_limit"}
@@ -27,7 +27,7 @@ TRIED_AGAIN = frozenset({"failed", "launch_failed", "lost"})
 
 
 class Life(NamedTuple):
-    """One owner: its token, when it asked to take over and when it had, and when it was killed, if it was."""
+    """One owner: its token, when it requested and got the lease, and when it was killed, if it was."""
 
     token: int
     asked_at: int
@@ -37,10 +37,10 @@ class Life(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """A job with a period every so many seconds, and all that is known of it at the end.
+    """A job with a period every `every_s` seconds, with its records and its executions.
 
     `honours`: its executor runs one key and attempt once, however often it is delivered. `outlives`: its
-    executions do not die with their owner.
+    executions survive their owner.
     """
 
     identity: str
@@ -62,7 +62,7 @@ class Evidence:
         return range(first, self.until + 1, self.every_s)
 
     def tries_of(self, row: RunRecord) -> list[AttemptRecord]:
-        """Return every attempt of a row, the last one too."""
+        """Return every attempt of a row, including the last."""
         if not row.attempt:
             return []
         last = AttemptRecord(
@@ -88,7 +88,7 @@ class Evidence:
 
 
 class Entry(NamedTuple):
-    """What is on record of one period, in a row of its own or in one it shares."""
+    """The record of one period, in its row or in a range."""
 
     nominal_time: int
     status: str
@@ -97,7 +97,7 @@ class Entry(NamedTuple):
 
 
 def faults_of(evidence: Evidence) -> list[str]:
-    """Return everything that should not be, each as a sentence; nothing if all is well."""
+    """Return every fault as a sentence."""
     return [f"{evidence.identity}: {fault}" for check in CHECKS for fault in check(evidence)]
 
 
@@ -111,7 +111,7 @@ def entries_of(evidence: Evidence) -> list[Entry]:
 
 
 def each_period_has_one_record(evidence: Evidence) -> Iterator[str]:
-    """No silent period, none twice, none that the schedule does not have."""
+    """Every period has a record, no period has two, and no record lacks a period."""
     seen: dict[int, int] = {}
     for entry in entries_of(evidence):
         seen[entry.nominal_time] = seen.get(entry.nominal_time, 0) + 1
@@ -126,19 +126,19 @@ def each_period_has_one_record(evidence: Evidence) -> Iterator[str]:
 
 
 def each_period_has_an_outcome(evidence: Evidence) -> Iterator[str]:
-    """Nothing is open at the end."""
+    """No run is open at the end."""
     for row in evidence.rows:
         if row.is_open or row.outcome is None:
             yield f"{row.nominal_time} is still {row.status} ({row.reason})"
 
 
 def missed_as_the_policy_says(evidence: Evidence) -> Iterator[str]:
-    """Catch-up drops what it must and only what it may; what was merely late runs."""
+    """Catch-up drops exactly the periods its policy says; periods that are only late run."""
     judged: dict[Life, list[Entry]] = {}
     for entry in entries_of(evidence):
         life = evidence.life_at(entry.made_at)
         if life is None:
-            yield f"{entry.nominal_time} was recorded before anybody took over"
+            yield f"{entry.nominal_time} was recorded before the first take-over"
         else:
             judged.setdefault(life, []).append(entry)
     for life, entries in judged.items():
@@ -151,7 +151,7 @@ def _missed_in(evidence: Evidence, life: Life, entries: list[Entry]) -> Iterator
     certain = [entry for entry in entries if 1000 * entry.nominal_time < line[0]]
     perhaps = [entry for entry in entries if line[0] <= 1000 * entry.nominal_time < line[1]]
     kept = {"none": 0, "once": 1, "all": policy.max_catchup}[policy.catchup]
-    # What may or may not have been missed takes places of those that were.
+    # Periods that may have been missed take the places of those that were.
     sure = certain[len(certain) - max(0, kept - len(perhaps)) :] if kept > len(perhaps) else []
     dropped = certain[: len(certain) - kept] if kept < len(certain) else []
     for entry in entries:
@@ -166,7 +166,7 @@ def _missed_in(evidence: Evidence, life: Life, entries: list[Entry]) -> Iterator
 
 
 def _late_in(evidence: Evidence, entries: Iterable[Entry]) -> Iterator[str]:
-    """The deadline counts in whole seconds, from the instant the period was looked at."""
+    """The deadline counts in whole seconds, from the instant the period was recorded."""
     deadline = evidence.policy.deadline
     for entry in entries:
         late_s = entry.made_at // 1000 - entry.nominal_time
@@ -178,7 +178,7 @@ def _late_in(evidence: Evidence, entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def skipped_as_the_policy_says(evidence: Evidence) -> Iterator[str]:
-    """An overlap drops a period only for its own reason, and only while there was one."""
+    """An overlap policy drops a period only for its own reason, and only while a run was active."""
     allowed = SKIPPED_BY[evidence.policy.overlap]
     newest = max(evidence.periods(), default=0)
     for entry in entries_of(evidence):
@@ -209,7 +209,7 @@ def _waiting_at(evidence: Evidence, entry: Entry) -> int:
 
 
 def records_and_ledger_agree(evidence: Evidence) -> Iterator[str]:
-    """What is on record as executed was executed, once; what was executed is on record."""
+    """Every recorded attempt was executed once, and every execution has a record."""
     known: set[tuple[str, int]] = set()
     for row in evidence.rows:
         if row.attempt and row.status in NOT_RUN:
@@ -233,14 +233,14 @@ def _executed(evidence: Evidence, row: RunRecord, one: AttemptRecord) -> Iterato
         yield f"executed with the tokens {[line.token for line in begun]}, not {one.token}"
     needed = {"success": "end", "failed": "raise", None: "begin"}.get(one.result, "")
     if needed and not evidence.said(needed, one.key, one.attempt):
-        yield f"{one.result or row.status} on record, and no such end in the ledger"
+        yield f"{one.result or row.status} recorded, and no such end in the ledger"
     if one.result == "orphaned" and not _was_killed(evidence, one):
         yield "orphaned, and its owner was not killed"
     tokens = [line.token for line in evidence.said("delivered", one.key, one.attempt)]
     if any(earlier >= later for earlier, later in pairwise(tokens)):
         yield f"delivered again by the same owner: {tokens}"
     if any(not _is_killed(evidence, token) for token in tokens[:-1]):
-        yield f"delivered again although nobody was killed: {tokens}"
+        yield f"delivered again although no owner was killed: {tokens}"
 
 
 def _is_killed(evidence: Evidence, token: int) -> bool:
@@ -248,13 +248,13 @@ def _is_killed(evidence: Evidence, token: int) -> bool:
 
 
 def _was_killed(evidence: Evidence, one: AttemptRecord) -> bool:
-    """Say whether an attempt's owner, or one who had adopted it, was killed before it was found lost."""
+    """Return whether an attempt's owner, or one that had adopted it, was killed before it was found lost."""
     dead = [life for life in evidence.lives if life.killed_at is not None and life.token >= one.token]
     return any(life.killed_at is not None and life.killed_at <= (one.ended_at or 0) for life in dead)
 
 
 def tried_again_by_the_rules(evidence: Evidence) -> Iterator[str]:
-    """A new attempt follows from a failure that is retried or from an orphan that is restarted."""
+    """A new attempt follows a failure that is retried or an orphan that is restarted."""
     policy = evidence.policy
     for row in evidence.rows:
         tries = evidence.tries_of(row)
@@ -310,9 +310,9 @@ CHECKS: list[Callable[[Evidence], Iterator[str]]] = [
 
 
 def fenced(lines: Iterable[Line]) -> list[str]:
-    """Return the executions that began although somebody with a later token had begun one of the same job.
+    """Return the executions that started after one of the same job with a later token.
 
-    Of different jobs it says nothing: who took some shards over has a later token than who kept the others.
+    Different jobs are not compared: the owner of a shard just taken over has a later token than the others.
     """
     faults: list[str] = []
     highest: dict[str, int] = {}

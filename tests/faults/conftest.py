@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.nursery import Nursery
+from tests.faults.fork_server import ForkServer
 from tests.postgres import Server, running
 
 
@@ -18,7 +18,7 @@ def postgres_url(postgres: Server) -> str:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    made = Nursery()
+def fork_server() -> Iterator[ForkServer]:
+    made = ForkServer()
     yield made
     made.close()

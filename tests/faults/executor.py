@@ -1,4 +1,4 @@
-"""An executor that outlives all workers and honours keys: a web server that runs each attempt once."""
+"""An executor that outlives all workers and honours idempotency keys: an HTTP server."""
 
 import threading
 import time
@@ -10,17 +10,17 @@ from tests.faults.ledger import Ledger, Line
 
 
 class Executor:
-    """Notes every delivery, and an execution for the first of each key and attempt."""
+    """Records every delivery, and an execution for the first of each key and attempt."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._known: set[tuple[str, int]] = set()
         self._turn = threading.Lock()
-        # How far the workers' clocks are ahead of the machine's.
+        # The offset of the workers' clocks.
         self.ahead_ms = 0
 
     def take(self, identity: str, key: str, attempt: int, token: int) -> None:
-        """Run what is delivered, unless it was run before."""
+        """Run a delivery, unless it is a duplicate."""
         with self._turn:
             line = Line(
                 "delivered", identity, key, attempt, token, time.time_ns() // 1_000_000 + self.ahead_ms
@@ -33,7 +33,7 @@ class Executor:
 
 @contextmanager
 def serving(executor: Executor) -> Iterator[str]:
-    """Serve on the loopback; give the URL, to which a job's identity is added."""
+    """Serve on the loopback interface; yield the URL, to which a job's identity is added."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

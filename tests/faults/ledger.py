@@ -1,4 +1,4 @@
-"""The ledger: a line before and after the work of every real execution, whoever dies meanwhile."""
+"""The ledger: a line before and after every execution, which survives the death of its writer."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Line(NamedTuple):
-    """What was done: `asked`, `owned`, `delivered`, `begin`, `end` or `raise`; `at` is -1 if nobody knows."""
+    """An event: `asked`, `owned`, `delivered`, `begin`, `end` or `raise`; `at` is -1 if unknown."""
 
     what: str
     identity: str
@@ -27,23 +27,23 @@ class Ledger:
         self._read = 0
 
     def write(self, *lines: Line) -> None:
-        """Append lines: all of them, or none."""
+        """Append lines atomically."""
         os.write(self._handle, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
 
     def lines(self) -> list[Line]:
         """Return all lines, in the order in which they were written."""
         new = os.pread(self._handle, os.fstat(self._handle).st_size - self._read, self._read)
-        # The last line may just be being written.
+        # The last line may be incomplete.
         whole = new[: new.rfind(b"\n") + 1]
         self._read += len(whole)
         self._lines += [_line_of(text) for text in whole.splitlines()]
         return self._lines
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._handle)
 
 
 def _line_of(text: bytes) -> Line:
-    """Read a line; whoever was killed in the middle of a write left its beginning in front of the next."""
+    """Read a line; a writer killed in the middle of a write left a fragment in front of the next."""
     return Line._make(json.loads(text[text.rfind(b"[") :]))

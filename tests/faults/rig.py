@@ -1,4 +1,4 @@
-"""An engine in this process with everything around it: any store, any clock, calls that are noted."""
+"""An engine in this process, with any store and clock, whose calls are recorded."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ Callback = Callable[[Launch], Awaitable[object]]
 
 
 def job_of(name: str = "job", text: str = "* * * * *", **policy: Any) -> Job:
-    """Return a job that runs whenever it is due, unless told otherwise."""
+    """Return a job without a deadline that allows overlaps, unless the policy says otherwise."""
     job = Job(identity=name, schedule=Schedule(text))
     return with_policy(job, **{"deadline": None, "overlap": Overlap.ALLOW, **policy})
 
@@ -47,7 +47,7 @@ class Lines:
         pass
 
     def events(self) -> list[str]:
-        """Return what happened, without what belongs to every stop."""
+        """Return the names of the events."""
         return [event for event, _ in self.lines]
 
 
@@ -82,7 +82,7 @@ class Rig:
         self.serve(*(job.identity for job in jobs), callback=callback)
 
     def serve(self, *names: str, callback: Callback | None = None) -> None:
-        """Have jobs' calls noted, and done."""
+        """Record the calls of jobs, and run the callback."""
 
         async def call(launch: Launch) -> None:
             run = launch.run
@@ -101,7 +101,7 @@ class Rig:
             self.launcher.callbacks[name] = call
 
     async def run(self) -> None:
-        """Take over and begin."""
+        """Acquire the lease and run."""
         await self.engine.acquire()
         self.engine.run()
 
@@ -114,11 +114,11 @@ class Rig:
         return [f"{run.status} {run.reason}" for run in await self.runs(name)]
 
     def starts(self) -> list[int]:
-        """Return which periods were called, in seconds after noon, in the order of the calls."""
+        """Return the periods that were called, in seconds after noon, in the order of the calls."""
         return [nominal - NOON_S for _, nominal, _, _ in self.calls]
 
     def starts_of(self, name: str) -> list[int]:
-        """Return which periods of one job were called, in seconds after noon."""
+        """Return the periods of one job that were called, in seconds after noon."""
         return [nominal - NOON_S for who, nominal, _, _ in self.calls if who == name]
 
     async def end(self) -> None:
@@ -131,7 +131,7 @@ class Rig:
 
 @asynccontextmanager
 async def rig_of(store: Store, clock: Clock, **options: Any) -> AsyncIterator[Rig]:
-    """Give a rig, and end it."""
+    """Yield a rig, and close it."""
     rig = Rig(store, clock, **options)
     try:
         yield rig
@@ -142,7 +142,7 @@ async def rig_of(store: Store, clock: Clock, **options: Any) -> AsyncIterator[Ri
 async def evidence_of(
     store: Store, name: str, lines: Sequence[Line], *, lives: Sequence[Life] = (Life(0, 0, 0),)
 ) -> Evidence:
-    """Return what is on record of a job that has a period every second, as far as it claims to be planned."""
+    """Return the records of a job that has a period every second, up to its cursor."""
     (case,) = await store.cases(SPACE, [name])
     rows = await store.runs(SPACE, name, limit=100_000)
     return Evidence(

@@ -1,4 +1,4 @@
-"""A story: real workers on one store, one after the other or together, and what the ledger says of them."""
+"""Real workers on one store, one after the other or together, with a ledger of their executions."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from kron.ports import Store
 from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
 from tests.faults.comparison import Evidence, Life
+from tests.faults.fork_server import ForkServer
 from tests.faults.ledger import Ledger
-from tests.faults.nursery import Nursery
 from tests.faults.worker import Setting
 from tests.waiting import wait_for
 
@@ -28,7 +28,7 @@ SPACE = "runner:story"
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A job with a period every so many seconds, and how it is launched."""
+    """A job with a period every `every_s` seconds, and its launcher."""
 
     name: str
     every_s: int = 1
@@ -44,24 +44,24 @@ class Part:
 
 
 def policy_of(overlap: str, catchup: str, **more: Any) -> Policy:
-    """Return a policy without a deadline that catches up with few periods and lets few wait."""
-    usual = {"deadline": None, "max_catchup": 7, "queue_max": 3}
-    return Policy(**{"overlap": overlap, "catchup": catchup, **usual, **more})
+    """Return a policy without a deadline, with small limits for catch-up and queue."""
+    defaults = {"deadline": None, "max_catchup": 7, "queue_max": 3}
+    return Policy(**{"overlap": overlap, "catchup": catchup, **defaults, **more})
 
 
 def store_at(url: str) -> Store:
-    """Return a store for the test's own use."""
+    """Return a store for the test."""
     return PostgresStore(url) if url.startswith("postgresql:") else SqliteStore(url)
 
 
 class Story:
-    """Workers on one store. `lives` are those that took over; `ahead_ms` is how far their clocks go ahead."""
+    """Workers on one store. `lives` are those that took over; `ahead_ms` is the offset of their clocks."""
 
     def __init__(
-        self, nursery: Nursery, store_url: str, folder: Path, ttl_ms: int = 300, margin_ms: int = 100
+        self, fork_server: ForkServer, store_url: str, folder: Path, ttl_ms: int = 300, margin_ms: int = 100
     ) -> None:
         folder.mkdir(exist_ok=True)
-        self.nursery = nursery
+        self.fork_server = fork_server
         self.ledger = Ledger(folder / "ledger")
         self.ahead_ms = 0
         self.lives: list[Life] = []
@@ -91,7 +91,7 @@ class Story:
     def start(self, owner: str, *, last: bool = False) -> int:
         """Start a worker."""
         setting = replace(self._setting, owner=owner, ahead_ms=self.ahead_ms, last=last)
-        return self.nursery.start(setting)
+        return self.fork_server.start(setting)
 
     def wait_until_owner(self, pid: int) -> Life:
         """Wait until a worker has taken over."""
@@ -101,37 +101,37 @@ class Story:
         return life
 
     def life_of(self, pid: int) -> Life | None:
-        """Return what the ledger says of a worker's take-over."""
+        """Return a worker's take-over as recorded in the ledger."""
         mine = [line for line in self.ledger.lines() if not line.key and line.attempt == pid]
         asked = [line for line in mine if line.what == "asked"]
         owned = [line for line in mine if line.what == "owned"]
         return Life(owned[0].token, asked[0].at, owned[0].at) if owned else None
 
     def kill(self, pid: int) -> None:
-        """Kill a worker, and remember its life if it took over at all."""
-        self.nursery.kill(pid)
+        """Kill a worker, and keep its life if it took over."""
+        self.fork_server.kill(pid)
         life = self.life_of(pid)
         if life is not None:
             self.lives.append(life._replace(killed_at=self.now()))
 
     def freeze(self, pid: int) -> None:
-        """Stop a worker where it stands."""
+        """Freeze a worker."""
         os.kill(pid, signal.SIGSTOP)
 
     def thaw(self, pid: int) -> None:
-        """Let a worker go on."""
+        """Thaw a worker."""
         os.kill(pid, signal.SIGCONT)
 
     def finish(self) -> None:
-        """Let a last worker end the jobs, and wait until nothing is left to do."""
+        """Let a last worker end the jobs, and wait until it has finished."""
         pid = self.start("last", last=True)
-        self.nursery.wait(pid)
+        self.fork_server.wait(pid)
         life = self.life_of(pid)
         assert life is not None
         self.lives.append(life)
 
     async def evidence(self, part: Part) -> Evidence:
-        """Return all that is known of a job."""
+        """Return the records and executions of a job."""
         store = store_at(self._setting.store)
         (case,) = await store.cases(SPACE, [part.name])
         until = compiled_job(case.job.definition, part.name).policy.end_at

@@ -14,7 +14,7 @@ from kron.core.plan.step import Change
 from kron.ports import LoadResult, Ownership, WriteResult
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing.clock import SimulatedClock
-from tests.faults.nursery import seed_of
+from tests.faults.fork_server import seed_of
 from tests.faults.rig import MILLISECOND, MINUTE, NOON, SECOND, SPACE, Rig, job_of, rig_of
 from tests.tiers import mostly_slow
 
@@ -32,7 +32,7 @@ JOBS = [
 
 
 class CountingStore(SqliteStore):
-    """A store that counts how often it is asked."""
+    """A store that counts its calls."""
 
     asked = 0
 
@@ -69,7 +69,7 @@ async def advance(rig: Rig, by: timedelta) -> None:
 
 
 async def jump(rig: Rig, by: timedelta) -> tuple[int, int]:
-    """Set the clock and let five seconds pass; return how often the store was asked, and what was added."""
+    """Set the clock and let five seconds pass; return the store's calls and the rows added."""
     store = rig.store
     assert isinstance(store, CountingStore)
     before, rows = store.asked, await rows_of(rig)

@@ -1,4 +1,4 @@
-"""The comparison of records with the ledger finds what is planted: losses, doubles, wrong reasons."""
+"""The comparison of records with the ledger detects planted faults: losses, duplicates, wrong reasons."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,8 +13,8 @@ from kron.core.plan.record import AttemptRecord, RangeRecord, Result, RunRecord,
 from tests.faults.comparison import Evidence, Life, faults_of, fenced
 from tests.faults.ledger import Line
 
-# A job every ten seconds, born at 1,000 s. Its first owner is killed at 1,034 s; nobody looks after it
-# until 1,134 s; then everything older than a minute was missed. The last period is that of 1,150 s.
+# A job every ten seconds, born at 1,000 s. Its first owner is killed at 1,034 s; it has no
+# owner until 1,134 s; then everything older than a minute was missed. The last period is that of 1,150 s.
 NAME = "job"
 FIRST = Life(1, 1_000_000, 1_000_000, 1_034_000)
 SECOND = Life(2, 1_134_000, 1_134_000)
@@ -276,7 +276,7 @@ def unsaid(evidence: Evidence, what: str, time: int) -> Evidence:
         ),
         pytest.param(
             replace(a_second_delivery(), lives=[FIRST._replace(killed_at=None), SECOND]),
-            "delivered again although nobody was killed",
+            "delivered again although no owner was killed",
             id="delivered again without a reason",
         ),
         pytest.param(

@@ -23,7 +23,7 @@ MAX_LOADS = 60
 
 
 class CountingSqlite(SqliteStore):
-    """A store that counts how often it is asked."""
+    """A store that counts its calls."""
 
     loads = 0
 
@@ -41,7 +41,7 @@ class CountingSqlite(SqliteStore):
 
 
 class CountingPostgres(PostgresStore):
-    """A store that counts how often it is asked."""
+    """A store that counts its calls."""
 
     loads = 0
 
@@ -67,7 +67,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 
 @pytest.fixture
 def damage(tmp_path: Path) -> Damage:
-    """Run a statement as somebody with an editor would, beside the engine."""
+    """Run a statement beside the engine, as a database client would."""
 
     def run(statement: str) -> None:
         with closing(sqlite3.connect(tmp_path / "kron.db")) as connection, connection:
@@ -94,7 +94,7 @@ async def advance(rig: Rig, by: timedelta) -> None:
 
 
 async def is_set_aside(rig: Rig, store: CountingSqlite | CountingPostgres) -> None:
-    """Go on for some minutes and look."""
+    """Run for some minutes, then check."""
     store.loads = 0
     await advance(rig, 6 * MINUTE)
     assert rig.engine.health.state == "running"
@@ -233,7 +233,7 @@ DAMAGED = [
 async def test_a_damaged_run_of_the_past_is_left_out_of_lists_and_reported(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Pages stay full, so that nobody takes one for the last."""
+    """Pages stay full, so that no reader takes one for the last."""
 
     def hurt(number: int, change: str) -> None:
         where = f"nominal_time = {int(NOON.timestamp()) + 60 * number}"

@@ -11,8 +11,8 @@ import pytest
 from kron.core.errors import OwnedError
 from kron.stores.sqlite.store import SqliteStore
 from tests.faults.comparison import Life, faults_of, fenced
+from tests.faults.fork_server import ForkServer, seed_of
 from tests.faults.ledger import Line
-from tests.faults.nursery import Nursery, seed_of
 from tests.faults.story import SPACE, Part, Story, policy_of
 from tests.waiting import wait_for
 
@@ -26,17 +26,17 @@ PARTS = [
 
 
 def begun(story: Story, token: int) -> int:
-    """Return how much an owner has begun."""
+    """Return the number of calls an owner has started."""
     return sum(line.what == "begin" and line.token == token for line in story.ledger.lines())
 
 
 def begun_since(story: Story, token: int) -> int:
-    """Return how much was begun by owners with a later token."""
+    """Return the number of calls started by owners with a later token."""
     return sum(line.what == "begin" and line.token > token for line in story.ledger.lines())
 
 
 def freeze_and_thaw(story: Story, chance: Random, number: int) -> None:
-    """Freeze an owner until another has taken over, and see that it does nothing when it comes back.
+    """Freeze an owner until another has taken over, and check that it starts nothing once thawed.
 
     A frozen transaction can cost the second its lease too; then the first is owner again, by a new token.
     """
@@ -52,12 +52,12 @@ def freeze_and_thaw(story: Story, chance: Random, number: int) -> None:
     story.thaw(frozen)
     beyond = begun_since(story, first.token)
     wait_for(lambda: begun_since(story, first.token) > beyond)
-    # At most what was already begun when it was frozen, just before its first line.
+    # At most the calls that were frozen just before their first line.
     assert begun(story, first.token) - so_far <= len(PARTS)
-    story.nursery.kill(second)
+    story.fork_server.kill(second)
     before = begun_since(story, later.token)
     wait_for(lambda: begun_since(story, later.token) > before)
-    story.nursery.kill(frozen)
+    story.fork_server.kill(frozen)
 
 
 def lives_of(lines: list[Line]) -> list[Life]:
@@ -79,17 +79,17 @@ def lives_of(lines: list[Line]) -> list[Life]:
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 60 * ROUNDS)
 async def test_a_frozen_owner_starts_nothing_more_and_nothing_is_lost(
-    nursery: Nursery, postgres_url: str, tmp_path: Path
+    fork_server: ForkServer, postgres_url: str, tmp_path: Path
 ) -> None:
     chance = Random(seed_of("freeze"))
-    story = Story(nursery, postgres_url, tmp_path, ttl_ms=600, margin_ms=100)
+    story = Story(fork_server, postgres_url, tmp_path, ttl_ms=600, margin_ms=100)
     await story.create(PARTS)
     for number in range(ROUNDS):
         freeze_and_thaw(story, chance, number)
     story.finish()
     story.lives = lives_of(story.ledger.lines())
     found = [await story.evidence(part) for part in PARTS]
-    # What was begun and frozen before its first line is told apart by its token; its record says it is lost.
+    # A call frozen before its first line is recorded as orphaned.
     tries = [one for evidence in found for row in evidence.rows for one in evidence.tries_of(row)]
     lost = {(one.key, one.attempt) for one in tries if one.result == "orphaned"}
     kept = [line for line in story.ledger.lines() if (line.key, line.attempt) not in lost]
@@ -98,8 +98,8 @@ async def test_a_frozen_owner_starts_nothing_more_and_nothing_is_lost(
     story.ledger.close()
 
 
-async def test_a_frozen_owner_of_a_file_keeps_it(nursery: Nursery, tmp_path: Path) -> None:
-    story = Story(nursery, str(tmp_path / "kron.db"), tmp_path)
+async def test_a_frozen_owner_of_a_file_keeps_it(fork_server: ForkServer, tmp_path: Path) -> None:
+    story = Story(fork_server, str(tmp_path / "kron.db"), tmp_path)
     await story.create(PARTS)
     pid = story.start("frozen")
     life = story.wait_until_owner(pid)

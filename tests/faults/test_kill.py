@@ -11,16 +11,16 @@ import pytest
 
 from tests.faults.comparison import faults_of, fenced
 from tests.faults.executor import Executor, serving
-from tests.faults.nursery import Nursery, seed_of
+from tests.faults.fork_server import ForkServer, seed_of
 from tests.faults.story import Part, Story, policy_of
 
-# Kills of each store; more of them in a longer run.
+# The number of kills per store in the slow tier.
 KILLS = int(os.environ.get("KRON_FAULT_KILLS", "26"))
 # How long a worker lives once it owns the jobs, and how close after a full second it often dies.
 LEAST_LIFE_S, MOST_LIFE_S, CLOSE_S = 0.02, 0.25, 0.08
-# How often a worker dies close to a full second, or before it has even taken over.
+# The share of workers that die close to a full second, or before they have taken over.
 CLOSE, EARLY = 0.25, 0.1
-# How often the machine was off between two workers, and how long.
+# The share of downtimes between two workers, and their length.
 OFF, LEAST_OFF_MS, MOST_OFF_MS = 0.1, 61_000, 400_000
 HALF_SECOND = timedelta(milliseconds=500)
 
@@ -80,16 +80,18 @@ def kill_again_and_again(story: Story, executor: Executor, chance: Random, kills
     story.finish()
 
 
-async def faults_after(kills: int, nursery: Nursery, store_url: str, folder: Path, seed: str) -> list[str]:
+async def faults_after(
+    kills: int, fork_server: ForkServer, store_url: str, folder: Path, seed: str
+) -> list[str]:
     """Return every fault after all the kills."""
-    story = Story(nursery, store_url, folder)
+    story = Story(fork_server, store_url, folder)
     executor = Executor(story.ledger)
     with serving(executor) as url:
         parts = parts_of(url, story.ledger.path)
         await story.create(parts)
         await asyncio.to_thread(kill_again_and_again, story, executor, Random(seed), kills)
     assert sum(life.killed_at is not None for life in story.lives) > kills / 2
-    # What was sent by one worker may arrive after the next has begun; this executor does not look at tokens.
+    # A request of one worker may arrive after the next has started; this executor ignores tokens.
     own = [line for line in story.ledger.lines() if not line.identity.startswith("http")]
     faults = [fault for part in parts for fault in faults_of(await story.evidence(part))]
     story.ledger.close()
@@ -99,13 +101,13 @@ async def faults_after(kills: int, nursery: Nursery, store_url: str, folder: Pat
 @pytest.mark.timeout(300 + 5 * KILLS)
 @pytest.mark.parametrize("kills", [4, pytest.param(KILLS, marks=pytest.mark.slow)])
 async def test_killed_again_and_again_nothing_is_lost_and_nothing_is_doubled(
-    kills: int, nursery: Nursery, postgres_url: str, tmp_path: Path
+    kills: int, fork_server: ForkServer, postgres_url: str, tmp_path: Path
 ) -> None:
-    """Both stores at once, for a worker mostly waits."""
+    """Test both stores at once, because a worker mostly waits."""
     seed = seed_of("kill")
     in_file, in_database = await asyncio.gather(
-        faults_after(kills, nursery, str(tmp_path / "kron.db"), tmp_path / "sqlite", f"{seed} sqlite"),
-        faults_after(kills, nursery, postgres_url, tmp_path / "postgres", f"{seed} postgres"),
+        faults_after(kills, fork_server, str(tmp_path / "kron.db"), tmp_path / "sqlite", f"{seed} sqlite"),
+        faults_after(kills, fork_server, postgres_url, tmp_path / "postgres", f"{seed} postgres"),
     )
     assert in_file == []
     assert in_database == []

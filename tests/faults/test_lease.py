@@ -1,4 +1,4 @@
-"""Leases that end, come back and are shared: only the owner starts anything, and nothing is left lying."""
+"""Leases that end, come back and are shared: only the owner starts runs, and no run is left behind."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -122,7 +122,7 @@ async def test_a_start_that_was_withheld_is_not_made_up_for_under_somebody_elses
 async def test_whoever_was_taken_over_from_waits_and_goes_on_when_it_may(
     rig: Rig, other: PostgresStore
 ) -> None:
-    """Its next commit fails; the end of what it still runs is nobody's; later it takes over again."""
+    """Its next commit fails, the end of its run is discarded, and later it takes over again."""
     gate = asyncio.Event()
 
     async def waits(launch: Launch) -> None:
@@ -148,7 +148,7 @@ async def test_whoever_was_taken_over_from_waits_and_goes_on_when_it_may(
 async def test_a_take_over_that_follows_a_renewal_within_one_wake_is_survived_too(
     postgres_url: str, other: PostgresStore
 ) -> None:
-    """In real time: what a wake believes to own was renewed meanwhile, and then lost."""
+    """In real time: the lease of a wake is renewed while it runs, and then lost."""
     store = WatchedStore(postgres_url, ttl_ms=300, margin_ms=100)
     async with rig_of(store, SystemClock()) as rig:
 
@@ -218,7 +218,7 @@ async def test_a_shard_is_not_given_back_while_something_of_it_runs_here(postgre
 
 
 async def test_a_take_over_recovers_its_own_shards_and_no_others(postgres_url: str) -> None:
-    """What runs in the shards that were owned all the while is no orphan when more are taken over."""
+    """A run in a shard that was owned throughout is no orphan when more shards are taken over."""
     names = one_of_each_shard()
     clock = LateClock(NOON + MILLISECOND)
     async with (
@@ -252,7 +252,7 @@ async def free(store: object, owner: str) -> None:
 
 
 async def test_each_shard_is_judged_by_its_own_take_over(postgres_url: str) -> None:
-    """What passed before some shards were taken over was missed there; in the others it was merely late."""
+    """Periods before a take-over were missed in the shards taken over, and only late in the others."""
     names = one_of_each_shard()
     clock = LateClock(NOON + MILLISECOND)
     async with (
@@ -286,7 +286,7 @@ async def shards_of(store: object, owner: str) -> set[int]:
 
 
 async def test_a_token_never_goes_back_when_shards_come_and_go(postgres_url: str) -> None:
-    """Starts of a shard that was kept all the while are fenced by the newest token there ever was."""
+    """Starts in a shard that was kept throughout are fenced by the newest token."""
     names = one_of_each_shard()
     clock = LateClock(NOON + MILLISECOND)
     async with (
@@ -317,7 +317,7 @@ async def test_a_token_never_goes_back_when_shards_come_and_go(postgres_url: str
 
 
 class CrossedStore(PostgresStore):
-    """A store on which a wake begins while a take-over reads what was left behind, and ends after it."""
+    """A store on which a wake starts while a take-over reads the open runs, and ends after it."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, ttl_ms=TTL_MS)
@@ -359,7 +359,7 @@ async def test_a_wake_that_began_before_a_take_over_does_not_lose_what_was_left_
         await advance(rig, MINUTE)
         theirs = await other.acquire(SPACE, "other", now=FAR)
         await advance(rig, MINUTE + 15 * SECOND)
-        # It ends while somebody else looks after it: nobody takes note.
+        # It ends while another worker owns it, so its end is discarded.
         store.left.set()
         await advance(rig, MINUTE + 16 * SECOND)
         await other.release(theirs)
@@ -368,7 +368,7 @@ async def test_a_wake_that_began_before_a_take_over_does_not_lose_what_was_left_
         await advance(rig, MINUTE + 50 * SECOND)
         await watching
         assert await rig.seen("left") == ["FAILED due"]
-        # What ended meanwhile was heard early, and kept.
+        # The end reported during the take-over was kept.
         assert await rig.seen("crossed") == ["SUCCESS due"]
 
 

@@ -1,4 +1,4 @@
-"""Databases that go away, fill up or are locked under a running engine: degraded, then well by itself."""
+"""Databases that go away, fill up or are locked under a running engine: degraded, then recovered."""
 
 import asyncio
 import sqlite3
@@ -24,20 +24,27 @@ EVERY_SECOND = "* * * * * *"
 SHORT_TTL_MS = 600
 
 
-async def check_every_period(rig: Rig, *names: str) -> None:
-    """Each second since the jobs began has one outcome; what is on record was called once, and succeeded."""
+async def check_every_period(rig: Rig, back_at: int, *names: str) -> None:
+    """Each second since the jobs started has one outcome; each record was called once, and succeeded."""
     for name in names:
         assert faults_of(await evidence_of(rig.store, name, rig.lines)) == []
         (case,) = await rig.store.cases(SPACE, [name])
-        assert 1000 * case.job.cursor > rig.now() - 3_000
+        assert 1000 * case.job.cursor > back_at
         assert {run.status for run in await rig.runs(name)} <= {"SUCCESS", "SKIPPED"}
 
 
-async def goes_on(rig: Rig, periods: int = 2) -> None:
-    """Wait until the engine is well and some more periods have run."""
+async def recovered(rig: Rig, *names: str) -> None:
+    """Wait until each job runs a period that is due after now, stop, and check every period."""
+    back_at = rig.now()
+    await until(lambda: all(1000 * max(starts_of(rig, name)) > back_at for name in names))
     await until(lambda: rig.engine.health.state == "running")
-    so_far = len(rig.calls)
-    await until(lambda: len(rig.calls) >= so_far + periods)
+    await rig.engine.stop()
+    await check_every_period(rig, back_at, *names)
+
+
+def starts_of(rig: Rig, name: str) -> list[int]:
+    """Return the nominal times of a job's calls, in seconds."""
+    return [0, *(nominal for who, nominal, _, _ in rig.calls if who == name)]
 
 
 @asynccontextmanager
@@ -66,15 +73,13 @@ async def test_a_server_that_goes_away_and_comes_back_costs_no_period(
         await asyncio.to_thread(postgres.halt if how == "fast" else postgres.crash)
         try:
             await until(lambda: rig.engine.health.state == "degraded")
-            # Due work piles up meanwhile.
+            # Due work accumulates.
             await asyncio.sleep(away_s)
             assert rig.engine.health.state == "degraded"
             assert "store_failed" in rig.journal.events()
         finally:
             await asyncio.to_thread(postgres.start)
-        await goes_on(rig)
-        await rig.engine.stop()
-        await check_every_period(rig, "allow", "skip")
+        await recovered(rig, "allow", "skip")
 
 
 @pytest.mark.slow
@@ -90,19 +95,17 @@ async def test_connections_that_are_cut_again_and_again_cost_no_period(
         while time.monotonic() < ends_at:
             await asyncio.to_thread(postgres.execute, cut)
             await asyncio.sleep(0.05)
-        await goes_on(rig)
-        await rig.engine.stop()
-        await check_every_period(rig, "allow", "skip")
+        await recovered(rig, "allow", "skip")
 
 
 # --- SQLite ----------------------------------------------------------------------------------------
 
 
 class BoundedStore(SqliteStore):
-    """A store whose file may not grow beyond so many pages: a disk that is full."""
+    """A store whose file may not grow beyond a number of pages, as on a full disk."""
 
     async def allow(self, pages: int | None) -> None:
-        """Leave room for so many more pages; None for as many as there can be."""
+        """Allow this number of further pages; None for no limit."""
         await self._do(self._allow, pages)
 
     def _allow(self, pages: int | None) -> None:
@@ -128,9 +131,7 @@ async def test_a_full_disk_costs_no_period(tmp_path: Path) -> None:
         await asyncio.sleep(1.2)
         assert rig.engine.health.state == "degraded"
         await store.allow(None)
-        await goes_on(rig, len(names))
-        await rig.engine.stop()
-        await check_every_period(rig, *names)
+        await recovered(rig, *names)
 
 
 async def test_a_locked_file_costs_no_period(tmp_path: Path) -> None:
@@ -146,9 +147,7 @@ async def test_a_locked_file_costs_no_period(tmp_path: Path) -> None:
         await asyncio.sleep(1.2)
         other.execute("ROLLBACK")
         other.close()
-        await goes_on(rig)
-        await rig.engine.stop()
-        await check_every_period(rig, "allow", "skip")
+        await recovered(rig, "allow", "skip")
 
 
 @pytest.mark.slow

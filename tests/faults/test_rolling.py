@@ -1,4 +1,4 @@
-"""Workers that share a database are restarted one by one while jobs are changed under their hands."""
+"""Workers that share a database are restarted one by one while jobs are edited."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,9 +17,10 @@ from kron.core.plan.step import Change, JobState
 from kron.ports import Launch
 from kron.stores.postgres.store import PostgresStore
 from tests.faults.comparison import faults_of
+from tests.faults.fork_server import seed_of
 from tests.faults.ledger import Line
-from tests.faults.nursery import seed_of
 from tests.faults.rig import SPACE, Rig, evidence_of, job_of, rig_of
+from tests.waiting import PATIENCE_S
 
 EVERY_SECOND = "* * * * * *"
 STEADY = [f"steady-{number}" for number in range(24)]
@@ -34,7 +35,7 @@ async def takes_a_moment(launch: Launch) -> None:
 
 
 class Fleet:
-    """Two workers at most, each with its own store, and what they and those before them called."""
+    """Two workers at most, each with its own store, and the calls of all workers."""
 
     def __init__(self, url: str, stack: AsyncExitStack) -> None:
         self._url = url
@@ -43,13 +44,13 @@ class Fleet:
         self.workers: list[Rig] = []
 
     async def start(self) -> None:
-        """Start another worker; it gets its share as soon as the others make room."""
+        """Start another worker; it gets its share as soon as the others release shards."""
         store = PostgresStore(self._url, ttl_ms=TTL_MS, margin_ms=MARGIN_MS)
         owner = f"worker-{len(self.rigs)}"
         rig = await self._stack.enter_async_context(rig_of(store, SystemClock(), owner=owner, balance=True))
         rig.serve(*STEADY, *SHAKEN, callback=takes_a_moment)
         self.rigs.append(rig)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while rig.engine.health.state != "running":
                 with suppress(OwnedError):
                     await rig.run()
@@ -57,24 +58,24 @@ class Fleet:
         self.workers.append(rig)
 
     async def stop_oldest(self) -> None:
-        """Stop the worker that is there longest, in order."""
+        """Stop the oldest worker gracefully."""
         await self.workers.pop(0).engine.stop()
 
     def lines(self) -> list[Line]:
-        """Return what all workers did, in the order in which it happened."""
+        """Return the lines of all workers, in order of time."""
         return sorted((line for rig in self.rigs for line in rig.lines), key=lambda line: line.at)
 
 
-class Hands:
-    """Somebody who edits, pauses, resumes and deletes jobs while they are due."""
+class Editor:
+    """A client that edits, pauses, resumes and deletes jobs while they are due."""
 
     def __init__(self, rig: Rig, chance: Random) -> None:
         self._rig = rig
         self._chance = chance
         self.edits: dict[str, list[int]] = {name: [] for name in SHAKEN}
 
-    async def shake(self) -> None:
-        """Do something to some job, as often as somebody else is quicker."""
+    async def change(self) -> None:
+        """Change a random job, and retry on a conflict."""
         name = self._chance.choice(SHAKEN)
         change = self._chance.choice([self._edit, self._pause, self._resume, self._delete])
         for _ in range(20):
@@ -114,17 +115,17 @@ async def test_a_rolling_restart_with_changes_under_way_loses_and_doubles_nothin
     chance = Random(seed_of("rolling"))
     async with AsyncExitStack() as stack:
         fleet = Fleet(postgres_url, stack)
-        desk = await stack.enter_async_context(rig_of(PostgresStore(postgres_url), SystemClock()))
-        now = desk.now()
+        client = await stack.enter_async_context(rig_of(PostgresStore(postgres_url), SystemClock()))
+        now = client.now()
         jobs = [
             job_of(name, EVERY_SECOND, overlap=overlap)
             for name, overlap in zip(STEADY, cycle(OVERLAPS), strict=False)
         ]
         jobs += [job_of(name, EVERY_SECOND) for name in SHAKEN]
-        await desk.store.put(SPACE, created=[create(job, now=now) for job in jobs], changed=[], now=now)
+        await client.store.put(SPACE, created=[create(job, now=now) for job in jobs], changed=[], now=now)
         await fleet.start()
-        hands = Hands(desk, chance)
-        shaking = asyncio.create_task(again_and_again(hands.shake, 0.05))
+        editor = Editor(client, chance)
+        shaking = asyncio.create_task(again_and_again(editor.change, 0.05))
         for _ in range(RESTARTS):
             await fleet.start()
             await asyncio.sleep(chance.uniform(0.2, 0.9))
@@ -136,17 +137,17 @@ async def test_a_rolling_restart_with_changes_under_way_loses_and_doubles_nothin
         lines = fleet.lines()
         faults = []
         for name in STEADY:
-            evidence = await evidence_of(desk.store, name, lines)
-            # What waits in a queue has no outcome yet.
+            evidence = await evidence_of(client.store, name, lines)
+            # A queued run has no outcome yet.
             faults += [fault for fault in faults_of(evidence) if "is still PENDING (queued)" not in fault]
         assert faults == []
         for name in SHAKEN:
-            check_shaken(await desk.runs(name), lines, hands.edits[name])
+            check_shaken(await client.runs(name), lines, editor.edits[name])
         assert len({line.token for line in lines}) > 1
 
 
 def check_shaken(runs: list[RunRecord], lines: list[Line], edits: list[int]) -> None:
-    """Nothing ran twice, everything that ran is on record, and no edit started anything in its past."""
+    """No run was executed twice, every execution has a record, and no edit started a period of its past."""
     assert len({run.nominal_time for run in runs}) == len(runs)
     begun = [(line.key, line.attempt) for line in lines if line.what == "begin"]
     assert len(set(begun)) == len(begun)

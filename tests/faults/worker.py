@@ -1,7 +1,7 @@
-"""A worker: a real engine in a process of its own, whose callbacks write each execution into a ledger.
+"""A worker: a real engine in a separate process, whose callbacks write each execution into a ledger.
 
-Run as a program it is a nursery: everything is imported once, and each line of its input, a `Setting` as
-JSON, makes it fork a worker. It answers with the worker's number, so that a restart costs milliseconds.
+Run as a program it is a fork server: everything is imported once, and for each line of its input, a `Setting`
+as JSON, it forks a worker and prints its process id, so that a restart takes milliseconds.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ from tests.faults.ledger import Ledger, Line
 
 MILLISECOND = timedelta(milliseconds=1)
 ASK_AGAIN_S = 0.02
-# How long a call takes, in seconds: some end at once, some outlive their owner, some the next period.
+# The durations of calls in seconds: some end at once, some outlive their owner, some the next period.
 DURATIONS_S = (0.0, 0.0, 0.01, 0.05, 0.2, 0.5, 1.3)
-# How slowly the store answers, so that some owners die between a commit and the start that follows.
+# The latencies of the store, so that some owners die between a commit and the start that follows.
 ANSWERS_S = (0.0, 0.0, 0.002, 0.01, 0.03)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Everything a worker is told. `ahead_ms` is how far its clock is ahead of the machine's.
+    """A worker's settings. `ahead_ms` is the offset of its clock.
 
-    With `last`, the jobs end a moment later; the worker stops when nothing is left to do.
+    With `last`, the jobs end two seconds later, and the worker stops when no run is open.
     """
 
     store: str
@@ -60,7 +60,7 @@ class Setting:
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock, some time ahead: the machine was off that long."""
+    """The system clock with an offset, as after a downtime of the machine."""
 
     def __init__(self, ahead: timedelta) -> None:
         self._ahead = ahead
@@ -75,7 +75,7 @@ class ShiftedClock(SystemClock):
 
 
 class SlowSqlite(SqliteStore):
-    """A store in a file whose answers take a moment; it remembers its owner's token."""
+    """A SQLite store with latency; it keeps its owner's token."""
 
     token = 0
 
@@ -93,7 +93,7 @@ class SlowSqlite(SqliteStore):
 
 
 class SlowPostgres(PostgresStore):
-    """A store in a database whose answers take a moment; it remembers its owner's token."""
+    """A PostgreSQL store with latency; it keeps its owner's token."""
 
     token = 0
 
@@ -111,7 +111,7 @@ class SlowPostgres(PostgresStore):
 
 
 class KeyedLauncher(CallbackLauncher):
-    """Calls that may be delivered twice: whoever is called looks the key up in the ledger first."""
+    """Calls that may be delivered twice: the callback looks the key up in the ledger first."""
 
     traits = Traits(reports=True, idempotent=True)
 
@@ -124,7 +124,7 @@ def open_store(setting: Setting) -> SlowSqlite | SlowPostgres:
 
 
 def work_of(key: str, attempt: int) -> tuple[float, bool]:
-    """Return how long an attempt takes, and whether it fails: always the same for the same attempt."""
+    """Return the duration of an attempt, and whether it fails: a function of key and attempt."""
     number = int(key[:8], 16) + 7 * attempt
     return DURATIONS_S[number % len(DURATIONS_S)], number % 4 == 0 and attempt < 3
 
@@ -175,11 +175,11 @@ class Worker:
         self._write(launch, "delivered")
         known = {(line.key, line.attempt) for line in self._ledger.lines() if line.what == "begin"}
         if (launch.run.key, launch.run.attempt) not in known:
-            # At once: whoever takes a key on also ends it.
+            # In one write, so that a key that is begun is also ended.
             self._write(launch, "begin", "end")
 
     async def begin(self) -> None:
-        """Take over as soon as it is possible, and look after the jobs."""
+        """Take over as soon as possible, and run the jobs."""
         for case in await self.store.cases(self._setting.space):
             self._calls.callbacks[case.job.identity] = self._call
             self._keyed.callbacks[case.job.identity] = self._call_once
@@ -195,7 +195,7 @@ class Worker:
         self.engine.run()
 
     async def run(self) -> None:
-        """Live until killed; the last one ends the jobs and stops when nothing is left to do."""
+        """Run until killed; the last worker ends the jobs and stops when no run is open."""
         if self._setting.last:
             await self._end_jobs()
         await self.begin()
@@ -231,19 +231,19 @@ def text_of(setting: Setting) -> str:
 
 
 def _be_worker(text: str) -> None:
-    """Never returns: a fork must not go on as its parent would."""
+    """Run a worker and exit: a fork must not return to its parent's loop."""
     code = 1
     try:
         asyncio.run(Worker(Setting(**json.loads(text))).run())
         code = 0
-    except BaseException as error:  # noqa: BLE001 - whoever reads the standard error sees why
+    except BaseException as error:  # noqa: BLE001 - standard error says why
         print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)  # noqa: T201
     finally:
         os._exit(code)
 
 
 def main() -> None:
-    """Fork a worker for each line; those that died are no concern of anybody's here."""
+    """Fork a worker for each line of standard input."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         pid = os.fork()

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(kron.__file__).resolve().parents[1]
 
 
-class Nursery:
+class ForkServer:
     """A process that has imported everything and forks workers."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Nursery:
         self._alive.discard(pid)
 
     def close(self) -> None:
-        """End all workers, and the nursery."""
+        """End all workers, and the fork_server."""
         for pid in list(self._alive):
             self.kill(pid)
         self._process.kill()

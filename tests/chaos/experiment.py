@@ -1,4 +1,4 @@
-"""The drama: a fleet on one store, struck at random for a while; then everything is set right and judged."""
+"""A chaos experiment: random faults in a fleet on one store; then it recovers and is judged."""
 
 import asyncio
 import subprocess
@@ -16,8 +16,8 @@ from kron.fronts.service.registrar import NAMESPACE
 from kron.ports import Store
 from kron.stores.url import open_store
 from tests.chaos.audit import Audit
+from tests.chaos.client import ServiceClient
 from tests.chaos.delivery import read_deliveries
-from tests.chaos.desk import ServiceClient
 from tests.chaos.fleet import API, Fleet
 from tests.chaos.judge import Evidence, History, faults_of, periods_of, repeats_of
 from tests.chaos.story import Story
@@ -28,19 +28,19 @@ CUT = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE application_name = 'kron' AND pid <> pg_backend_pid()"
 )
-# What is done, and how often compared with all else; the API is struck less often than a worker.
+# The faults and their weights; the API is hit less often than a worker.
 ACTS = {"kill": 5, "freeze": 5, "stop": 3, "cut": 3, "database": 1}
 API_ODDS = 0.3
 LEAST_PAUSE_S, MOST_PAUSE_S, LOOK_S = 0.2, 1.2, 0.05
-# How long a database is away, mostly and at most; the workers' pools give up their waits after five seconds.
+# How long a database is down, usually and at most; the workers' pools give up waiting after five seconds.
 SHORT_S, LONG_S, LONG = 1.0, 12.0, 0.25
-# How long everything may take to come to rest at the end.
+# How long the fleet may take to finish all open runs at the end.
 PATIENCE_S = 240.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be played: for so long, and until so many strikes have told.
+    """The parameters: how long faults are injected, and the least number of faults and deliveries.
 
     Without a `database` the store is a file, with one worker beside the API.
     """
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """How it went."""
+    """The result of an experiment."""
 
     plan: Plan
     story: Story
@@ -69,39 +69,39 @@ class Report:
     figures: dict[str, int]
 
     def lines(self) -> list[str]:
-        """Return figures, and of a run that went wrong the story and how to have it again."""
+        """Return figures, and for a failed experiment its history and seed."""
         found = [f"{name:>12}: {count}" for name, count in self.figures.items()]
         found += [f"{name:>12}: {count}" for name, count in sorted(self.story.counts.items())]
         if self.faults:
-            found += ["", "the story:", *self.story.lines[-400:], "", f"seed {self.plan.seed}, wrong is:"]
+            found += ["", "history:", *self.story.lines[-400:], "", f"seed {self.plan.seed}, faults:"]
             found += self.faults[:50]
         return found
 
 
 def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Report:
-    """Play it, and judge."""
+    """Run the experiment, and judge it."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     story = Story(say)
     url, audit = _prepared(plan)
     workers = 3 if plan.database else 1
     fleet = Fleet(plan.folder, url, workers=workers, sharing=plan.sharing, story=story)
     with _executing(plan.ledger, plan.seed, fleet.url) as executor:
-        desk = ServiceClient(fleet.url, executor, Random(f"{plan.seed} desk"), story)
+        client = ServiceClient(fleet.url, executor, Random(f"{plan.seed} client"), story)
         try:
             fleet.start_all()
-            desk.fill()
-            faults = _strike(plan, fleet, desk, story)
-            faults += _settle(fleet, desk, url, story)
+            client.fill()
+            faults = _strike(plan, fleet, client, story)
+            faults += _settle(fleet, client, url, story)
             faults += fleet.stop_all()
         finally:
             fleet.close()
-            desk.close()
+            client.close()
     evidence = Evidence(
         histories=asyncio.run(_histories(url)),
         deliveries=read_deliveries(plan.ledger),
         leases=audit.leases(),
         starts=audit.starts(),
-        asked=desk.asked,
+        asked=client.asked,
         is_file=plan.database is None,
         broken_off=story.broken_off,
         thawed=story.thawed,
@@ -110,11 +110,11 @@ def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Report:
 
 
 def _prepared(plan: Plan) -> tuple[str, Audit]:
-    """Make an empty store with its audit."""
+    """Create an empty store with its audit."""
     url = f"sqlite:///{plan.folder}/kron.db" if plan.database is None else plan.database.fresh()
     asyncio.run(_histories(url))
     audit = Audit(url.removeprefix("sqlite:///"))
-    audit.begin()
+    audit.install()
     return url, audit
 
 
@@ -133,11 +133,11 @@ def _executing(ledger: Path, seed: str, api: str) -> Iterator[str]:
 # --- acts ------------------------------------------------------------------------------------------
 
 
-def _strike(plan: Plan, fleet: Fleet, desk: ServiceClient, story: Story) -> list[str]:
-    """Strike again and again while the desk works; return who ended without being told to."""
+def _strike(plan: Plan, fleet: Fleet, client: ServiceClient, story: Story) -> list[str]:
+    """Inject faults while the client works; return the processes that exited on their own."""
     chance = Random(plan.seed)
     acts = {act: odds for act, odds in ACTS.items() if plan.database or act not in ("cut", "database")}
-    working = threading.Thread(target=desk.work)
+    working = threading.Thread(target=client.work)
     working.start()
     faults: list[str] = []
     ends = time.monotonic() + plan.seconds
@@ -151,7 +151,7 @@ def _strike(plan: Plan, fleet: Fleet, desk: ServiceClient, story: Story) -> list
                 faults += fleet.dead()
                 time.sleep(LOOK_S)
     finally:
-        desk.leave()
+        client.leave()
         working.join()
     return faults
 
@@ -168,9 +168,9 @@ def _do(act: str, plan: Plan, fleet: Fleet, chance: Random, story: Story) -> Non
         _hurt(plan.database, act, chance, story)
         return
     strikes_api = act != "freeze" and chance.random() < API_ODDS
-    seats = [seat for seat in fleet.idle() if seat.name != API or strikes_api]
-    if seats:
-        fleet.strike(chance.choice(seats), act, chance)
+    slots = [slot for slot in fleet.idle() if slot.name != API or strikes_api]
+    if slots:
+        fleet.strike(chance.choice(slots), act, chance)
 
 
 def _hurt(database: Server, act: str, chance: Random, story: Story) -> None:
@@ -186,18 +186,18 @@ def _hurt(database: Server, act: str, chance: Random, story: Story) -> None:
         database.start()
 
 
-def _settle(fleet: Fleet, desk: ServiceClient, url: str, story: Story) -> list[str]:
-    """Set everything right, let nothing more be due, and wait until nothing is open."""
+def _settle(fleet: Fleet, client: ServiceClient, url: str, story: Story) -> list[str]:
+    """Restart the fleet, end all schedules, and wait until no run is open."""
     story.tell("settle")
     fleet.start_all()
     end_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
-    desk.settle(end_at.isoformat())
+    client.settle(end_at.isoformat())
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         if time.time() > end_at.timestamp() + 2 and asyncio.run(_is_at_rest(url)):
             return []
         time.sleep(0.25)
-    return ["it never came to rest", *(f"{name}: {''.join(log[-5:])}" for name, log in fleet.logs[-8:])]
+    return ["runs stayed open", *(f"{name}: {''.join(log[-5:])}" for name, log in fleet.logs[-8:])]
 
 
 async def _is_at_rest(url: str) -> bool:

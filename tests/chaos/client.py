@@ -1,4 +1,4 @@
-"""The desk: somebody who edits, pauses, resumes, deletes, creates and runs schedules while they are due."""
+"""A client that edits, pauses, resumes, deletes, creates and runs schedules while they are due."""
 
 import json
 import threading
@@ -11,14 +11,14 @@ from tests.chaos.executor import REPORTS
 from tests.chaos.story import Story
 
 STEADY, EDITED, MAYFLY = "steady", "edited", "mayfly"
-# When schedules run, as their first field says: a first second, and every so many from there.
+# The seconds field of the schedules: a first second and a step.
 TEXTS = ("*/1", "*/2", "1-59/2", "*/3", "2-59/5")
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.02, 0.2
-# No answer is lost because a machine is busy.
+# No response is lost because the machine is busy.
 TIMEOUT = "1h"
-# How long a request may take, and how long what has to be done is tried again.
-PATIENCE_S, INSIST_S = 5.0, 90.0
-# What stands in every schedule; no period is ever dropped by catch-up.
+# How long a request may take, and how long one that must succeed is retried.
+REQUEST_S, INSIST_S = 5.0, 240.0
+# Common to all schedules; catch-up never drops a period.
 COMMON: dict[str, object] = {
     "workflow_id": "wf",
     "version": 1,
@@ -29,10 +29,10 @@ COMMON: dict[str, object] = {
 
 
 class ServiceClient:
-    """Writes schedules by the API. `asked` are requests to run one, and whether they were heard."""
+    """Writes schedules over the API. `asked` are requests to run one, and whether they were acknowledged."""
 
     def __init__(self, api: str, executor: str, chance: Random, story: Story) -> None:
-        self._client = httpx.Client(base_url=api, timeout=PATIENCE_S, trust_env=False)
+        self._client = httpx.Client(base_url=api, timeout=REQUEST_S, trust_env=False)
         self._executor = executor
         self._chance = chance
         self._story = story
@@ -63,7 +63,7 @@ class ServiceClient:
         self.documents[name] = {**document, "cron_expr": f"{cron} * * * * *"}
 
     def work(self) -> None:
-        """Do one thing after the other until it is enough."""
+        """Perform random operations until `leave` is called."""
         acts = [
             self._edit,
             self._edit,
@@ -79,16 +79,16 @@ class ServiceClient:
             time.sleep(self._chance.uniform(LEAST_PAUSE_S, MOST_PAUSE_S))
 
     def leave(self) -> None:
-        """Have the work end."""
+        """Stop the work."""
         self._over.set()
 
     def settle(self, end_at: str) -> None:
-        """Let everything that is paused go on, and nothing be due after an instant."""
+        """Resume every paused schedule, and let none be due after an instant."""
         last = {"paused": False, "end_at": end_at}
         self._put_all([{**document, **last} for document in self.documents.values()])
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._client.close()
 
     # --- acts ------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class ServiceClient:
         return self._chance.choice([name for name in self.documents if name.startswith(kind)])
 
     def _try(self, what: str, method: str, path: str, document: object = None) -> bool:
-        """Ask once; say whether it was done. Nobody knows what became of it if not."""
+        """Send a request once; return whether it was acknowledged. Otherwise its effect is unknown."""
         try:
             answer = self._client.request(method, path, json=document)
         except httpx.ConnectError:
@@ -138,7 +138,7 @@ class ServiceClient:
         return answer.is_success
 
     def _put_all(self, documents: list[dict[str, object]]) -> None:
-        """Write schedules, all at once, until it is done."""
+        """Write schedules in one bulk request, and retry until it succeeds."""
         content = "".join(f"{json.dumps(document)}\n" for document in documents)
         until = time.monotonic() + INSIST_S
         while time.monotonic() < until:
