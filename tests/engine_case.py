@@ -1,4 +1,4 @@
-"""The job most tests of the plan begin with, every minute from noon on, and what is seen of it."""
+"""The job of most planning tests, every minute from noon on, and helpers that read its records."""
 
 from kron.core.cron.schedule import Schedule
 from kron.core.job.job import Job
@@ -20,5 +20,5 @@ def seen(world: World) -> list[str]:
 
 
 def started(world: World) -> list[int]:
-    """Return which periods were started, in the order of their starts."""
+    """Return the periods that were started, in order of their starts."""
     return [(nominal - NOON) // 60 for _, nominal, _ in world.starts]

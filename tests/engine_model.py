@@ -1,7 +1,7 @@
-"""What the policies say, period by period: slow, plain, and without the engine.
+"""A model of the policies, period by period: slow, plain, and independent of the engine.
 
 Of Kron it uses only `Schedule` and `decide`. It lists every period, never counts, and keeps everything
-in one dictionary, so that what the engine finds by arithmetic can be compared with what is seen here.
+in one dictionary, so that the engine's arithmetic can be compared with an enumeration.
 Times are milliseconds, nominal times seconds.
 """
 
@@ -35,7 +35,7 @@ def jitter_by_hand(identity: str, nominal_time: int, jitter_ms: int) -> int:
 
 @lru_cache(maxsize=10_000)
 def fire_time_of(job: Job, nominal_time: int) -> int | None:
-    """Return when a period is to start, or None where no time can be chosen."""
+    """Return the fire time of a period, or None if it has none."""
     chosen = decide(job, datetime.fromtimestamp(nominal_time, UTC)).chosen_time
     if chosen is None:
         return None
@@ -55,7 +55,7 @@ def periods_of(job: Job, after: int, until: int) -> Iterator[int]:
 
 @dataclass
 class Entry:
-    """One period, or one run asked for."""
+    """One period, or one manual run."""
 
     nominal: int
     fire: int
@@ -72,18 +72,18 @@ class Entry:
 
     @property
     def in_flight(self) -> bool:
-        """Say whether it runs."""
+        """Return whether it is running."""
         return self.status in IN_FLIGHT
 
     @property
     def key(self) -> tuple[int, bool]:
-        """Return what tells it from others."""
+        """Return its unique key."""
         return self.nominal, self.manual
 
 
 @dataclass
 class Edition:
-    """A definition, and the nominal times `(after, until]` it holds for."""
+    """A definition, and the nominal times `(after, until]` it applies to."""
 
     job: Job
     after: int
@@ -93,7 +93,7 @@ class Edition:
 
 @dataclass
 class Model:
-    """One job and all that became of its periods."""
+    """One job with the outcomes of its periods."""
 
     job: Job
     born_at: int
@@ -114,16 +114,16 @@ class Model:
         self.remaining = self.job.policy.remaining
         self.paused = self.job.policy.suspend
 
-    # --- what people do ---------------------------------------------------------------------------
+    # --- registrations ----------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Stop looking at periods; a grace that was running begins anew when the job is resumed."""
+        """Stop planning periods; the grace period restarts when the job is resumed."""
         self.paused = True
         for entry in self.entries.values():
             entry.grace_until = None
 
     def resume(self, now: int) -> None:
-        """Look at periods again; what passed meanwhile was missed."""
+        """Plan periods again; those of the pause were missed."""
         if self.paused:
             self.paused, self.resumed_at, self.failures = False, now, 0
 
@@ -162,7 +162,7 @@ class Model:
             entry.fire, entry.job = fire, self.job
 
     def delete(self) -> None:
-        """Nothing more starts; what waits is cancelled; what runs may end."""
+        """Start no more periods, cancel waiting ones, and let active runs end."""
         self.deleted = True
         for entry in self._all():
             entry.retry_at = None
@@ -170,13 +170,13 @@ class Model:
                 entry.status, entry.reason = "CANCELLED", "deleted"
 
     def ask(self, now: int) -> None:
-        """Somebody wants a run."""
+        """Request a manual run."""
         self.asked.append(Entry(now // 1000, now, self.job, reason="asked", manual=True))
 
-    # --- what happens to executions ---------------------------------------------------------------
+    # --- executions --------------------------------------------------------------------------------
 
     def end(self, entry: Entry, result: str, now: int) -> None:
-        """Note the end of an execution: success, failed, cancelled, orphaned or lost."""
+        """Record the end of an execution: success, failed, cancelled, orphaned or lost."""
         entry.timeout_at, entry.ended_at, entry.waits = None, now, False
         if result == "success":
             entry.status, self.failures = "SUCCESS", 0
@@ -203,7 +203,7 @@ class Model:
     # --- a wake -----------------------------------------------------------------------------------
 
     def wake(self, now: int, *, called: bool = False) -> None:
-        """Do all that is to do at an instant; what waits for an end is judged when something else happens."""
+        """Run one wake; periods that wait for an end are judged at the next event."""
         if not called and not self._has_work(now):
             return
         for entry in self._all():
@@ -223,11 +223,11 @@ class Model:
         self._start_retries(now)
 
     def _take(self, edition: Edition, now: int) -> bool:
-        """Judge the periods of one definition; say whether one more look at the same instant is needed."""
+        """Judge the periods of one definition; return whether another wake at the same instant is needed."""
         missed, due = self._listed(edition, now)
         self._judge_missed(missed, now)
         if missed and edition.job.policy.catchup in (Catchup.ALL, Catchup.SPREAD):
-            # What is replayed goes first; what is simply due follows in a wake of its own.
+            # Replayed periods go first; due ones follow in the next wake.
             more = self._judge(now)
             if self._is_over(edition, missed[-1].nominal):
                 return more
@@ -236,7 +236,7 @@ class Model:
         return self._judge(now)
 
     def _is_over(self, edition: Edition, last: int) -> bool:
-        """Say whether an earlier definition has nothing after a nominal time."""
+        """Return whether an earlier definition has no period after a nominal time."""
         if edition.until is None:
             return False
         return self.remaining == 0 or not any(periods_of(edition.job, last, edition.until))
@@ -265,7 +265,7 @@ class Model:
 
     @property
     def line(self) -> int:
-        """Return the fire time before which a period was missed while nothing looked after it."""
+        """Return the fire time before which a period was missed while the job had no owner."""
         return max(self.taken_over_at - MINUTE_MS, self.resumed_at)
 
     def _listed(self, edition: Edition, now: int, *, look: bool = False) -> tuple[list[Entry], list[Entry]]:
@@ -320,7 +320,7 @@ class Model:
                 entry.reason = "caught_up"
 
     def _judge(self, now: int) -> bool:
-        """Judge what is due; say whether one more look at the same instant is needed."""
+        """Judge the due periods; return whether another wake at the same instant is needed."""
         for entry in self.asked:
             if entry.status == "PENDING":
                 self._start(entry, now)
@@ -339,7 +339,7 @@ class Model:
                     self._start(entry, now)
 
     def _in_time(self, now: int) -> list[Entry]:
-        """Return the periods whose time has come, in order; those too late end here."""
+        """Return the due periods, in order; those past their deadline end here."""
         line = []
         waiting = [e for e in self.entries.values() if e.status == "PENDING" and e.fire <= now]
         for entry in sorted(waiting, key=lambda e: (e.fire, e.nominal)):
@@ -372,12 +372,12 @@ class Model:
                 entry.status, entry.reason = "SKIPPED", "queue_full"
             else:
                 waiting, entry.grace_until, entry.waits = waiting + 1, None, True
-                # What is spread stays exempt from the deadline while it waits.
+                # A period that is spread stays exempt from the deadline while it waits.
                 entry.reason = entry.reason if entry.reason == "spread" else "queued"
         return False
 
     def _replace(self, line: list[Entry], now: int) -> bool:
-        """Ask what runs to end, or start the first in line; say whether the next step is for now, too."""
+        """Cancel the active run, or start the first in the queue; return whether the next step is due now."""
         if not line:
             return False
         first, *rest = line

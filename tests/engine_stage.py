@@ -1,4 +1,4 @@
-"""A real engine in virtual time on any store, with a scripted launcher and people who change jobs."""
+"""A real engine in virtual time on any store, with a scripted launcher and changes to jobs."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -24,13 +24,13 @@ DAY = timedelta(days=1)
 
 
 def job_of(identity: str = "job", schedule: str = "* * * * *", **policy: object) -> Job:
-    """Return a job in UTC that runs whatever is due, unless its policy says otherwise."""
+    """Return a job in UTC without a deadline that allows overlaps, unless its policy says otherwise."""
     fields = {"deadline": None, "overlap": "allow", **policy}
     return Job.from_dict({"identity": identity, "schedule": schedule, "policy": fields})
 
 
 class Stage:
-    """One namespace of a store, the engine that looks after it, and the executions it starts."""
+    """One namespace of a store, its engine, and the executions it starts."""
 
     def __init__(
         self, store: Store, start: datetime = NOON, *, traits: Traits | None = None, survives: bool = False
@@ -54,12 +54,12 @@ class Stage:
         return (self.clock.now() - EPOCH) // timedelta(milliseconds=1)
 
     async def run(self) -> None:
-        """Take over and begin."""
+        """Acquire the lease and run."""
         await self.engine.acquire()
         self.engine.run()
 
     async def restart(self, *, after: timedelta = timedelta(0)) -> None:
-        """Stop in good order, be away for a while, and begin again with another engine."""
+        """Stop gracefully, stay down, and start again with another engine."""
         await self.engine.stop()
         await self.advance(after)
         self.engine = self.make_engine()
@@ -74,11 +74,11 @@ class Stage:
         await self.clock.advance_to(instant)
 
     async def suspend(self, by: timedelta) -> None:
-        """Let the machine sleep for a while."""
+        """Let the machine sleep."""
         self.clock.jump_to(self.clock.now() + by)
         await self.advance(SECOND)
 
-    # --- people ----------------------------------------------------------------------------------
+    # --- registrations---------------------------------------------------------------------------
 
     async def add(self, *jobs: Job, script: Sequence[Step] = ()) -> None:
         """Create jobs."""
@@ -90,7 +90,7 @@ class Stage:
         self.engine.call()
 
     async def change(self, identity: str, change_of: Callable[[JobRecord, list[RunRecord]], Change]) -> None:
-        """Write what a person's wish makes of a job."""
+        """Write a change of a job."""
         case = await self.case(identity)
         change = change_of(case.job, list(case.runs))
         settled = await self.store.put(SPACE, created=[], changed=[change], now=self.now)
@@ -116,7 +116,7 @@ class Stage:
         await self.change(identity, lambda record, runs: delete(record, runs, now=self.now))
 
     async def report(self, run: RunRecord, happened: RunEvent, error: str | None = None) -> None:
-        """Let whoever executes a run say what became of it."""
+        """Report the status of a run, as its executor does."""
         self.engine.report(RunReport(run.identity, run.key, run.attempt, happened, self.now, error))
         await self.advance(timedelta(0))
 
@@ -133,10 +133,10 @@ class Stage:
         )
         return await pruner.prune(self.now)
 
-    # --- what is seen ----------------------------------------------------------------------------
+    # --- records ----------------------------------------------------------------------------------
 
     async def case(self, identity: str = "job") -> JobState:
-        """Return a job as it is on record."""
+        """Return a job's record."""
         (case,) = await self.store.cases(SPACE, [identity])
         return case
 
@@ -149,7 +149,7 @@ class Stage:
         return [f"{run.status} {run.reason}" for run in await self.runs(identity)]
 
     def starts(self, identity: str = "job") -> list[int]:
-        """Return which minutes after noon were started, in the order of the starts."""
+        """Return the minutes after noon that were started, in order of the starts."""
         mine = [start for start in self.launcher.started if start.identity == identity]
         return [(start.nominal_time - NOON_S) // 60 for start in mine]
 
@@ -158,7 +158,7 @@ class Stage:
 async def stage_on(
     store: Store, start: datetime = NOON, *, traits: Traits | None = None, survives: bool = False
 ) -> AsyncIterator[Stage]:
-    """Make a stage on a store, and drop it at the end as a crash would."""
+    """Yield a stage on a store, and drop it at the end as a crash would."""
     stage = Stage(store, start, traits=traits, survives=survives)
     try:
         yield stage

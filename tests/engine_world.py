@@ -24,17 +24,17 @@ T = TypeVar("T")
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine that never waits comes to; the store in memory has only such."""
+    """Return the result of a coroutine that never waits, as those of the store in memory."""
     try:
         work.send(None)
     except StopIteration as stop:
         answer: T = stop.value
         return answer
-    raise AssertionError("it waits for something")
+    raise AssertionError("the coroutine waits")
 
 
 class World:
-    """A job, its store, its owner, and the executions that are really under way."""
+    """A job, its store, its owner, and the executions in progress."""
 
     def __init__(self, job: Job, now: int, *, traits: dict[str, Traits] | None = None) -> None:
         self.store = SqliteStore()
@@ -54,21 +54,21 @@ class World:
         created = create(job, now=now)
         at_once(self.store.put(SPACE, created=[created], changed=[], now=now))
 
-    # --- the world's side -------------------------------------------------------------------------
+    # --- time and executions ----------------------------------------------------------------------
 
     @property
     def case(self) -> JobState:
-        """Return the job and its open runs as they are on record."""
+        """Return the job's record and its open runs."""
         (case,) = at_once(self.store.cases(SPACE, [self.identity]))
         return case
 
     @property
     def job(self) -> JobRecord:
-        """Return the job as it is on record."""
+        """Return the job's record."""
         return self.case.job
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass, waking whenever something asked for it."""
+        """Let time pass, with every wake that is due."""
         until = self.now + milliseconds
         for _ in range(10_000):
             if self.wake_at is None or self.wake_at > until:
@@ -76,7 +76,7 @@ class World:
                 return
             self.now = max(self.now, self.wake_at)
             self.wake()
-        raise AssertionError("it wakes and wakes")
+        raise AssertionError("it wakes without end")
 
     def oversleep(self, milliseconds: int) -> None:
         """Let time pass without a wake, as a busy machine does, and wake then."""
@@ -84,7 +84,7 @@ class World:
         self.wake()
 
     def wake(self, *reports: RunReport, launch: bool = True) -> None:
-        """Load, plan, settle, start, again and again until nothing is left to do now."""
+        """Load, plan, settle and start until no more is due now."""
         for _ in range(MAX_WAKES):
             self.wakes += 1
             named = list({report.identity for report in reports})
@@ -103,11 +103,11 @@ class World:
             if self.wake_at is None or self.wake_at > self.now:
                 break
         else:
-            raise AssertionError("it never comes to rest")
+            raise AssertionError("it is never idle")
         self._check_rest()
 
     def carry_out(self, changes: list[Change], handled: frozenset[str]) -> None:
-        """Start and ask to end what the changes say."""
+        """Start and cancel the executions the changes name."""
         for change in changes:
             self.asked_to_end += [run.key for run in change.ends]
             for run in change.starts:
@@ -135,19 +135,19 @@ class World:
         self.store.drop_locks()
 
     def take_over(self) -> None:
-        """Become the owner; what was in flight cannot be found and is an orphan."""
+        """Become the owner; runs in flight are orphans."""
         self.ownership = at_once(self.store.acquire(SPACE, "world"))
         self.taken_over_at = self.now
         left = at_once(self.store.in_flight(self.ownership))
         self.wake(*(RunReport(r.identity, r.key, r.attempt, RunEvent.ORPHANED, self.now) for r in left))
 
     def outage(self, milliseconds: int) -> None:
-        """Crash, be away for a while, and take over."""
+        """Crash, stay down, and take over."""
         self.crash()
         self.now += milliseconds
         self.take_over()
 
-    # --- people's side ----------------------------------------------------------------------------
+    # --- registrations -----------------------------------------------------------------------------
 
     def _put(self, change: Change) -> None:
         settled = at_once(self.store.put(SPACE, created=[], changed=[change], now=self.now))
@@ -176,11 +176,11 @@ class World:
         self._put(delete(case.job, list(case.runs), now=self.now))
 
     def ask(self) -> None:
-        """Ask for a run."""
+        """Request a manual run."""
         self.requests += 1
         self._put(request_run(self.job, request=f"wish {self.requests}", now=self.now))
 
-    # --- what is on record ------------------------------------------------------------------------
+    # --- records ----------------------------------------------------------------------------------
 
     def rows(self, kind: RunKind = RunKind.PERIOD) -> dict[int, RunRecord]:
         """Return the rows by nominal time."""
@@ -196,7 +196,7 @@ class World:
         return at_once(self.store.attempts(SPACE, key_of(self.identity, nominal_time)))
 
     def records(self) -> dict[int, tuple[str, str]]:
-        """Return status and reason of every period, those that share a record one by one."""
+        """Return status and reason of every period, those of ranges one by one."""
         found = {nominal: (str(run.status), str(run.reason)) for nominal, run in self.rows().items()}
         epochs = {epoch.epoch: epoch.definition for epoch in at_once(self.store.epochs(SPACE, self.identity))}
         job = self.job
@@ -210,7 +210,7 @@ class World:
         return found
 
     def _check_rest(self) -> None:
-        """Nothing that could be done now is left, and the next wake comes in time for the next thing."""
+        """Check that no more is due now, and that the next wake is in time."""
         case = self.case
         times = [case.job.plan_at, *(run.due_at for run in case.runs)]
         pending = [at for at in times if at is not None]
@@ -227,7 +227,7 @@ class World:
 
 
 def check_change(case: JobState, change: Change) -> None:
-    """Statuses follow the table, attempts count up, and what starts is on record in the same change."""
+    """Check that statuses follow the table, attempts count up, and each start is recorded in its change."""
     before = {run.key: run for run in case.runs}
     for run in change.updates:
         old = before[run.key]
@@ -253,5 +253,5 @@ def reachable(status: RunStatus) -> set[RunStatus]:
 
 
 def with_policy(job: Job, **fields: Any) -> Job:
-    """Return a job with some of its policy changed."""
+    """Return a job with parts of its policy replaced."""
     return replace(job, policy=replace(job.policy, **fields))

@@ -1,4 +1,4 @@
-"""What Hypothesis draws jobs from: definitions as plain data, all of them valid."""
+"""Hypothesis strategies for jobs: definitions as plain data, all of them valid."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -15,7 +15,7 @@ Definition = dict[str, Any]
 SCHEDULES = ("0 0 * * *", "0 * * * *", "30 2 * * *", "15 3 * * 1-5", "0 12 1 * *", "@daily", "0 0 29 2 *")
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
-# What one may write for a name that must stay on its line.
+# The characters of a name, which stays on its line.
 LINE = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])
 
 
@@ -117,7 +117,7 @@ def nominal_times() -> SearchStrategy[datetime]:
 
 
 def allows(definition: Definition, instant: datetime) -> bool:
-    """Say whether a definition's constraints allow an instant; written without Kron, from its plain data."""
+    """Return whether a definition's constraints allow an instant, from its plain data and without Kron."""
     local = instant.astimezone(ZoneInfo(definition.get("timezone", "UTC")))
     sides = definition.get("constraints", {})
     only, avoid = (

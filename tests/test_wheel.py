@@ -1,4 +1,4 @@
-"""What is installed is whole: templates, styles, scripts and SQL are in the wheel beside the code."""
+"""The wheel is complete: templates, styles, scripts and SQL are packed with the code."""
 
 import subprocess
 import sys

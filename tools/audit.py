@@ -1,7 +1,7 @@
-"""Dependency audit: what is installed is what is pinned, and nothing of it is known to be vulnerable.
+"""Dependency audit: every installed version is pinned, and none has a known vulnerability.
 
-Vulnerabilities are looked up by pip-audit. Where its advisory service cannot be asked, that is said loudly
-and the rest still counts. A vulnerable version, or one that is not pinned, ends with 1.
+Vulnerabilities are looked up by pip-audit. Where its advisory service cannot be reached, a warning is printed
+and the other checks still count. A vulnerable or unpinned version exits with 1.
 """
 
 import json
@@ -12,36 +12,36 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 PINS = Path("constraints.txt")
-# Ours, and what an environment brings by itself.
+# This package, and those every environment has.
 OWN = frozenset({"kron-scheduler", "pip", "setuptools", "wheel", "uv"})
 PATIENCE_S = 120
 
 
 def main() -> int:
-    """Compare, look up, and say what came of it."""
+    """Compare versions, look up vulnerabilities, and print the result."""
     pinned = dict(line.split("==", 1) for line in PINS.read_text(encoding="utf-8").split())
-    installed = {plain(found.name): found.version for found in distributions()}
-    strange = [
+    installed = {plain(package.name): package.version for package in distributions()}
+    unpinned = [
         f"{name} {version}: pinned is {pinned.get(name, 'nothing')}"
         for name, version in sorted(installed.items())
         if name not in OWN and pinned.get(name) != version
     ]
     vulnerable, asked = look_up()
-    for line in (*strange, *vulnerable):
+    for line in (*unpinned, *vulnerable):
         print(f"[audit] {line}", file=sys.stderr)
     if not asked:
-        print("[audit] NOT LOOKED UP: no service could be asked about vulnerabilities", file=sys.stderr)
+        print("[audit] NOT LOOKED UP: the advisory service could not be reached", file=sys.stderr)
     print(f"[audit] {len(installed)} packages installed, {asked} of {len(pinned)} pins looked up")
-    return 1 if strange or vulnerable else 0
+    return 1 if unpinned or vulnerable else 0
 
 
 def plain(name: str) -> str:
-    """Return a package's name as it is pinned."""
+    """Return a package's normalized name."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def look_up() -> tuple[list[str], int]:
-    """Return the vulnerabilities of what is pinned, and how many packages could be asked about."""
+    """Return the vulnerabilities of the pins, and the number of packages that were looked up."""
     words = ["-m", "pip_audit", "--no-deps", "--disable-pip", "--progress-spinner", "off", "--format", "json"]
     try:
         done = subprocess.run(
@@ -51,16 +51,16 @@ def look_up() -> tuple[list[str], int]:
             timeout=PATIENCE_S,
             check=False,
         )
-        found = json.loads(done.stdout)["dependencies"]
+        packages = json.loads(done.stdout)["dependencies"]
     except (subprocess.TimeoutExpired, ValueError, KeyError):
         return [], 0
-    known = [package for package in found if "vulns" in package]
-    told = [
-        f"{package['name']} {package['version']}: {flaw['id']}; mended in {flaw['fix_versions'] or 'none'}"
+    known = [package for package in packages if "vulns" in package]
+    lines = [
+        f"{package['name']} {package['version']}: {flaw['id']}; fixed in {flaw['fix_versions'] or 'none'}"
         for package in known
         for flaw in package["vulns"]
     ]
-    return told, len(known)
+    return lines, len(known)
 
 
 if __name__ == "__main__":

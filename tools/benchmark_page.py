@@ -2,8 +2,8 @@
 
     make bench && python tools/benchmark_page.py [FILE]
 
-A run of some parts (`make bench ARGS="--only embed"`) replaces those alone; each part says what its figures
-were made with. The text around the figures is written by people; read it again when a verdict has changed.
+A run of some parts (`make bench ARGS="--only embed"`) replaces those alone; each part names the setup of its
+figures. The text around the figures is written by people; read it again when a verdict has changed.
 """
 
 import json
@@ -33,7 +33,7 @@ def goals(part: Mapping[str, Any], machine: Mapping[str, Any]) -> str:
 
 
 def figures(part: Mapping[str, Any], machine: Mapping[str, Any]) -> str:
-    """Return every comparison of a part as a table of its own, and what all were made with."""
+    """Return every comparison of a part as a table, and the setup of all."""
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     made = f"Made with {machine['cpus']} processors, {machine['system']} {machine['architecture']}, "
     lines = [made + f"{machine['python']}, a load of {machine['load']} at its end; {packages}."]

@@ -1,7 +1,7 @@
-"""Write tests/golden/decisions.json: decisions that stay what they are until the next major version.
+"""Write tests/golden/decisions.json: decisions that do not change until the next major version.
 
-    python tools/golden.py            add what is new; refuse if a decision that is kept would change
-    python tools/golden.py --major    write everything anew: only for a new major version
+    python tools/golden.py            add new cases; refuse if a recorded decision would change
+    python tools/golden.py --major    rewrite every case: only for a new major version
 
 Each entry has a name, the job, the nominal time and the certificate; `kron verify` reads the file too.
 The times lie in the past, where no new release of the time zone database is likely to change them.
@@ -210,7 +210,7 @@ def names() -> Iterator[tuple[str, Definition, str]]:
 
 
 def entries() -> list[dict[str, object]]:
-    """Return every case with what is decided for it."""
+    """Return every case with its decision."""
     return [
         {
             "name": name,

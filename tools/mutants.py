@@ -1,7 +1,7 @@
-"""Put faults into Kron on purpose, one at a time, and see whether the simulator finds each: `make mutants`.
+"""Inject bugs into copies of Kron, one at a time, and check that the simulator detects each: `make mutants`.
 
-A fault is a few words replaced in a copy of the source. The table it writes goes into the documentation.
-What no story can show is hunted by a test of its own.
+A bug is a few words replaced in a copy of the source. The table it writes goes into the documentation.
+A bug that no story can show is detected by a named test.
 """
 # ruff: noqa: E501 - the words of the source stand as they are there
 
@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "explanation" / "mutants.md"
 BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
 MAX_SEEDS = 600
-# A story that does not end, though the simulator breaks off most of that kind, is found by that; so many
-# seconds are far more than one takes. A hunt that does not end has found nothing.
+# A story that takes longer than this never ends, and that is a detection; the simulator itself stops most of
+# them. A hunt that takes longer has detected nothing.
 MAX_STORY_S, MAX_HUNT_S = 400, 900
 ENDLESS = "it never ends"
 WORKERS = 2
@@ -48,7 +48,7 @@ for seed in range({seeds}):
 
 
 class Mutant(NamedTuple):
-    """One fault: what it means, the file, and which words are replaced by which; maybe the test that finds it."""
+    """One bug: its meaning, the file, the words and their replacement; for some the test that detects it."""
 
     name: str
     path: str
@@ -58,7 +58,7 @@ class Mutant(NamedTuple):
 
 
 class Caught(NamedTuple):
-    """What found a fault, and with which seed if it was a story; or why nothing did."""
+    """What detected a bug, with the seed of the story; or why it was not detected."""
 
     mutant: Mutant
     found: bool
@@ -164,7 +164,7 @@ MUTANTS = (
 
 
 def hunt(mutant: Mutant) -> Caught:
-    """Put a fault in, and look for what finds it."""
+    """Inject a bug, and run the stories or its test."""
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -173,7 +173,7 @@ def hunt(mutant: Mutant) -> Caught:
 
 
 def put_in(mutant: Mutant, source: Path) -> None:
-    """Replace the words of a fault in some source, where they stand exactly once."""
+    """Replace the words of a bug in the source, where they occur exactly once."""
     file = source / "kron" / mutant.path
     text = file.read_text()
     if text.count(mutant.old) != 1:
@@ -199,7 +199,7 @@ def _by_story(mutant: Mutant, source: Path) -> Caught:
 
 def _by_test(mutant: Mutant, source: Path) -> Caught:
     done = _run(["-m", "pytest", "-q", "-o", f"cache_dir={source.parent}", mutant.test], source)
-    # A test failed; whatever else went wrong says something else.
+    # Exit code 1 means that a test failed; other codes are other problems.
     return Caught(mutant, done.returncode == 1, f"`{mutant.test.rpartition('::')[2]}`")
 
 
@@ -221,7 +221,7 @@ def table(found: list[Caught]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Hunt every fault, say what found it, and write the table."""
+    """Run every mutant, print its result, and write the table."""
     wanted = [mutant for mutant in MUTANTS if not sys.argv[1:] or any(w in mutant.name for w in sys.argv[1:])]
     found: list[Caught] = []
     with ThreadPoolExecutor(WORKERS) as pool:

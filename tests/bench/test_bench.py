@@ -1,4 +1,4 @@
-"""The benchmark's own code, run in the smallest size: what it says of speed is nobody's business here."""
+"""The benchmark's code, run in the smallest size; its figures are not checked here."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ from bench.row import Findings, Kind, Row, shown
 from bench.timing import ALL, Series, joined, round_robin, rows_of
 from kron.core.time.zone import zone_of
 
-# New processes are started and measured; a machine that is busy takes its time.
+# New processes are started and measured, which takes long on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
 TINY = cron.Size(rounds=1, most=2, turn=0.0, batches=1, batch=10, schedules=600)
@@ -28,7 +28,7 @@ NAMES = {"kron", *(kind.name for kind in PEERS)}
 
 
 def is_of_missing_peer(row: Row) -> bool:
-    """Say whether a row is of a peer that is not installed; a cold start names the module it imports."""
+    """Return whether a row is of a peer that is not installed; a cold start names the module it imports."""
     modules = [module for kind, module in MODULES.items() if kind.name in MISSING]
     return row.contender in MISSING or any(row.contender.startswith(f"import {name}") for name in modules)
 

@@ -60,7 +60,7 @@ def row_of(found: Findings, title: str, contender: str) -> Row:
 
 
 def is_missing(row: Row) -> bool:
-    """Say whether a row is of a peer that is not installed; on SQLite peers need SQLAlchemy as well."""
+    """Return whether a row is of a peer that is not installed; on SQLite peers need SQLAlchemy as well."""
     durable = "SQLite" in row.title and find_spec("sqlalchemy") is None
     return row.contender in INSTALLED and (not INSTALLED[row.contender] or durable)
 

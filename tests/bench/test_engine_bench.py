@@ -43,13 +43,13 @@ TITLES = (
     LATE,
     engine_gap.TITLE,
 )
-# What the peers need; `make bench` installs all of it.
+# The packages of the peers; `make bench` installs them.
 NEEDS = {APSCHEDULER: {"apscheduler"}, PROCRASTINATE: {"procrastinate"}}
 DURABLE = {title for title in TITLES if "SQL" in title}
 
 
 def is_missing(row: Row) -> bool:
-    """Say whether a row is of a peer that is not installed."""
+    """Return whether a row is of a peer that is not installed."""
     peer = next((peer for peer in NEEDS if row.contender.startswith(peer)), None)
     if peer is None:
         return False

@@ -1,4 +1,4 @@
-"""The page of figures: a run of some parts renews those, and what it says of others stays."""
+"""The page of figures: a run of some parts replaces those, and the others stay."""
 
 import bench.__main__
 from tools.benchmark_page import PARTS, figures, goals, parts_of, renewed

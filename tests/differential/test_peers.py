@@ -35,7 +35,7 @@ Seconds: TypeAlias = list[int]
 Ask: TypeAlias = Callable[[str, datetime, int], Seconds]
 
 
-# --- the three, asked the same way -----------------------------------------------------------------
+# --- the three, queried the same way ---------------------------------------------------------------
 
 
 def ask_kron(text: str, since: datetime, count: int, **options: str) -> Seconds:
@@ -49,7 +49,7 @@ def ask_cronsim(text: str, since: datetime, count: int) -> Seconds:
 
 
 def ask_croniter(text: str, since: datetime, count: int, **options: object) -> Seconds:
-    """Ask croniter, which is told to read seconds first and to have Vixie's day rule."""
+    """Query croniter, set to read seconds first and to follow Vixie's day rule."""
     chosen = {"second_at_beginning": True, "implement_cron_bug": True, **options}
     times = croniter(text, since, **chosen)
     return [round(times.get_next(float)) for _ in range(count)]
@@ -60,7 +60,7 @@ def zone_name(zone: tzinfo | None) -> str:
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return a zone as the peers like it: both have a way of their own for Python's UTC."""
+    """Return a zone in the form the peers accept: both treat Python's UTC differently."""
     return UTC if name == "UTC" else ZoneInfo(name)
 
 
@@ -76,7 +76,7 @@ FIELDS = tuple(BOUNDS)
 
 
 class Writer:
-    """Writes expressions both dialects define; what only one of the peers reads alike is for its child."""
+    """Writes expressions both dialects define; subclasses add the syntax that one peer reads alike."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -194,7 +194,7 @@ def answer(ask: Ask, text: str, since: datetime) -> Seconds | str:
 
 
 def compare(writer: Writer, ask: Ask, count: int, zone: str, spans: list[Span], **options: str) -> int:
-    """Compare so many texts, each from a random instant of a random span on, and say how many have times."""
+    """Compare `count` texts, each from a random instant of a random span; return how many have times."""
 
     def kron(text: str, since: datetime, count: int) -> Seconds:
         return ask_kron(text, since, count, **options)
@@ -206,7 +206,7 @@ def compare(writer: Writer, ask: Ask, count: int, zone: str, spans: list[Span], 
         since = (start + timedelta(seconds=place)).astimezone(zone_of(zone))
         wanted, found = answer(ask, text, since), answer(kron, text, since)
         if wanted == "none" or found == "refused":
-            # Kron says at once what a peer finds out by searching: no day of any year matches.
+            # Kron refuses at once what a peer finds by searching: no day of any year matches.
             assert (wanted in ("none", "refused"), found) == (True, "refused"), (text, since, wanted, found)
             continue
         assert not isinstance(wanted, str), f"{text}: the writer wrote what the peer does not read"
@@ -275,7 +275,7 @@ class TimedWriter(CronsimWriter):
 
 
 class HourlyWriter(CroniterWriter):
-    """Writes jobs of every hour, through which croniter simply goes on."""
+    """Writes jobs of every hour, which croniter runs through a clock change."""
 
     def text(self) -> str:
         *first, _hour, day, month, weekday = super().text().split()
@@ -404,7 +404,7 @@ def shown(ask: Callable[[], Seconds], zone: str) -> str:
 
 
 def asked(difference: Difference) -> dict[str, str]:
-    """Ask Kron and both peers for the first three times of an example, in their own ways."""
+    """Query Kron and both peers for the first three times of an example."""
     zone = difference.zone or "UTC"
     since = datetime.fromisoformat(difference.since)
     since = since.astimezone(zone_of(zone)) if since.tzinfo else since.replace(tzinfo=zone_of(zone))
@@ -428,7 +428,7 @@ def asked(difference: Difference) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_a_known_difference_is_one(name: str) -> None:
-    """Both answers are what the table says; who is not named there answers as Kron does."""
+    """Both results are those of the table; a peer without an entry agrees with Kron."""
     difference = DIFFERENCES[name]
     found = asked(difference)
     assert found == {

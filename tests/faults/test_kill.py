@@ -90,7 +90,7 @@ async def faults_after(
         parts = parts_of(url, story.ledger.path)
         await story.create(parts)
         await asyncio.to_thread(kill_again_and_again, story, executor, Random(seed), kills)
-    assert sum(life.killed_at is not None for life in story.lives) > kills / 2
+    assert sum(life.killed_at is not None for life in story.lives) >= kills / 2
     # A request of one worker may arrive after the next has started; this executor ignores tokens.
     own = [line for line in story.ledger.lines() if not line.identity.startswith("http")]
     faults = [fault for part in parts for fault in faults_of(await story.evidence(part))]

@@ -120,7 +120,7 @@ def test_liveness_holds_where_the_world_always_thaws(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS[:1])
 def test_liveness_holds_where_compute_has_a_least_density(seed: int) -> None:
-    """Every stretch of so many points has a step, so that any T of them have at least T / (U + 1) - 1."""
+    """Every stretch of U points has a step, so that any T of them have at least T / (U + 1) - 1."""
     verdict = simulate(seed, environment="lower-bounded")
     assert verdict.lawful, str(verdict)
     report = check(steps_of(verdict.history), WITNESSES)

@@ -60,7 +60,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 
 def test_a_story_in_memory_needs_no_other_thread() -> None:
-    """Whoever waits for a thread waits for as many turns of the event loop as it takes, never the same."""
+    """Waiting for a thread takes a varying number of turns of the event loop, which would break replays."""
     before, begun = threading.gettrace(), list[str]()
     threading.settrace(lambda *_: begun.append(threading.current_thread().name))
     try:
@@ -195,7 +195,7 @@ def test_an_edit_that_nobody_made_is_found_out(story: History) -> None:
 
 @pytest.mark.parametrize("wrong", ["MISSED", "SKIPPED"])
 def test_missed_and_skipped_are_told_apart(wrong: str) -> None:
-    """A period that came while nobody was there was missed; one that gave way to a newer one was skipped."""
+    """A period while the scheduler was down was missed; one that gave way to a newer one was skipped."""
     tasks = (ScenarioTask("a", "* * * * *", 20, ("200s",)),)
     away = (ScenarioStep(Act.STOP), wait(1_200), ScenarioStep(Act.INIT, tasks=tasks), wait(60))
     told = asyncio.run(
@@ -214,7 +214,7 @@ def test_missed_and_skipped_are_told_apart(wrong: str) -> None:
 
 @pytest.mark.parametrize("event", ["RunStart", "RunSuccess", "RunFailure"])
 def test_what_was_seen_and_not_told_is_found_out(story: History, event: str) -> None:
-    """A trace cannot tell a call that goes on from one whose end was lost; whoever saw it end can."""
+    """A trace cannot distinguish an open call from one whose end was lost; the recorded calls can."""
     lives = [seen.copy() for seen in story.uptimes]
     lives[-1]["a", event] += 1
     assert judge(replace(story, uptimes=lives)).signature == "calls"
@@ -263,7 +263,7 @@ def test_a_scenario_is_made_as_small_as_can_be() -> None:
 
 @pytest.mark.parametrize("late_ms", [0, 60_000], ids=["one is due", "another came since"])
 def test_an_owner_that_is_stopping_starts_no_plain_period_either(late_ms: int) -> None:
-    """A stop may be called while what is due is being read; what the wake finds then is left for the next."""
+    """A stop may be called while a wake reads due periods; those are left for the next owner."""
     job = create(job_of(TaskConfig("a", "* * * * *", timedelta(0)), "UTC"), now=1000 * NOON)
     due = 1000 * NOON + late_ms
     snapshot = Snapshot([JobState(job)], 1000 * NOON, 1, {"callback": Traits()})

@@ -121,7 +121,7 @@ def test_a_larger_b_needs_a_smaller_a() -> None:
 
 
 def test_before_time_zero_a_promise_grows_stricter() -> None:
-    """|t| shrinks towards zero: what is owed since t = -255 is owed again at t = 0, and sooner."""
+    """|t| shrinks towards zero: an obligation since t = -255 is due again at t = 0, and sooner."""
     task = Task("a", "* * * * *", 0)
     events: list[dict[str, object]] = [
         {"i": 0, "t": -255, "event": "Compute"},

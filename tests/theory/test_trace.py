@@ -1,4 +1,4 @@
-"""The format of traces: what is read, what is refused and with which line, and what is written."""
+"""The format of traces: lines that are read, lines that are refused and why, and lines that are written."""
 
 import json
 from collections.abc import Iterator
