@@ -77,10 +77,14 @@ class World:
         self._calls: list[asyncio.Task[None]] = []
         self._busy: set[str] = set()
         self._crashed = False
+        self._processes = 0
         self.scheduler = self._make()
 
     def _make(self) -> Scheduler:
         scheduler = Scheduler(self.store, clock=self.clock, timezone=self._zone)
+        # The identifier decides when an owner prunes; a random one would make every history differ.
+        self._processes += 1
+        scheduler._wiring.identifier = f"process {self._processes}"
         trace(scheduler, self._lines)
         self._process = object()
         return scheduler
