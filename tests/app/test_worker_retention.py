@@ -75,11 +75,11 @@ def a_worker(
 
 
 @asynccontextmanager
-async def running(worker: Worker, *schedules: str) -> AsyncIterator[None]:
+async def running(store: Store, worker: Worker, *schedules: str) -> AsyncIterator[None]:
     """Register a job for each schedule, and run the worker."""
     now = milliseconds_of(worker.clock.now())
     jobs = [create(job_of(f"job {n}", schedule), now=now) for n, schedule in enumerate(schedules)]
-    await worker.store.put(SPACE, created=jobs, changed=[], now=now)
+    await store.put(SPACE, created=jobs, changed=[], now=now)
     await worker.take_over()
     worker.start()
     try:
@@ -91,7 +91,7 @@ async def running(worker: Worker, *schedules: str) -> AsyncIterator[None]:
 async def test_the_history_of_a_busy_schedule_does_not_grow_for_ever() -> None:
     store, clock = SqliteStore(), SimulatedClock(NOON + SECOND)
     kept = []
-    async with running(a_worker(store, clock), "* * * * *", "0 0 * * *"):
+    async with running(store, a_worker(store, clock), "* * * * *", "0 0 * * *"):
         for day in range(1, 6):
             await clock.advance_to(NOON + day * DAY)
             kept.append(len(await store.runs(SPACE, "job 0", limit=ALL_RUNS)))
@@ -107,7 +107,7 @@ async def test_the_history_of_a_busy_schedule_does_not_grow_for_ever() -> None:
 async def test_pruning_comes_soon_after_the_start_and_then_once_a_day() -> None:
     clock = SimulatedClock(NOON)
     store = Watched(SqliteStore(), clock)
-    async with running(a_worker(store, clock)):
+    async with running(store, a_worker(store, clock)):
         await clock.advance_to(NOON + 2 * DAY + HOUR)
     assert store.times == [NOON + FIRST + day * DAY for day in range(3)]
     assert FIRST_AFTER <= FIRST <= FIRST_AFTER + SPREAD
@@ -119,7 +119,7 @@ async def test_workers_that_start_together_do_not_prune_together() -> None:
     for number in range(5):
         clock = SimulatedClock(NOON)
         store = Watched(SqliteStore(), clock)
-        async with running(a_worker(store, clock, owner=f"worker {number}")):
+        async with running(store, a_worker(store, clock, owner=f"worker {number}")):
             await clock.advance_to(NOON + HOUR)
         times |= set(store.times)
         await store.close()
@@ -131,7 +131,7 @@ async def test_no_batch_is_pruned_just_before_a_job_is_due() -> None:
     clock = SimulatedClock(NOON - FIRST - timedelta(milliseconds=50))
     store = Watched(SqliteStore(), clock)
     worker = a_worker(store, clock)
-    async with running(worker, "* * * * * *"):
+    async with running(store, worker, "* * * * * *"):
         await clock.advance_to(NOON + 3 * SECOND)
     assert store.times
     for at in store.times:
@@ -168,7 +168,7 @@ async def test_a_worker_that_stands_by_prunes_nothing() -> None:
     inner = SqliteStore()
     mine, other = Watched(inner, clock), Watched(inner, clock)
     standing_by = a_worker(other, clock, owner="other")
-    async with running(a_worker(mine, clock)):
+    async with running(mine, a_worker(mine, clock)):
         waiting = asyncio.create_task(standing_by.run())
         await clock.advance_to(NOON + HOUR)
         assert standing_by.state == "waiting"
@@ -199,7 +199,7 @@ async def test_a_store_that_fails_is_pruned_again_soon(caplog: pytest.LogCapture
     clock = SimulatedClock(NOON)
     store = Watched(SqliteStore(), clock)
     store.then("prune", Fault.BEFORE)
-    async with running(a_worker(store, clock)):
+    async with running(store, a_worker(store, clock)):
         await clock.advance_to(NOON + HOUR)
     assert store.times == [NOON + FIRST, NOON + FIRST + RETRY_AFTER]
     assert "pruning failed, next attempt in 0:10:00" in caplog.text
@@ -209,7 +209,7 @@ async def test_a_store_that_fails_is_pruned_again_soon(caplog: pytest.LogCapture
 async def test_kept_for_ever_nothing_is_pruned() -> None:
     clock = SimulatedClock(NOON)
     store = Watched(SqliteStore(), clock)
-    async with running(a_worker(store, clock, policy=RetentionPolicy(keep=None, audit_keep=None))):
+    async with running(store, a_worker(store, clock, policy=RetentionPolicy(keep=None, audit_keep=None))):
         await clock.advance_to(NOON + 2 * DAY)
     assert not store.pruned
     await store.close()
@@ -219,7 +219,7 @@ async def test_a_log_line_says_how_much_was_pruned(caplog: pytest.LogCaptureFixt
     caplog.set_level(logging.INFO, "kron.engine")
     store, clock = SqliteStore(), SimulatedClock(NOON + 30 * SECOND - FIRST)
     policy = RetentionPolicy(keep=HOUR, keep_runs=10)
-    async with running(a_worker(store, clock, policy=policy), "* * * * *"):
+    async with running(store, a_worker(store, clock, policy=policy), "* * * * *"):
         await clock.advance_to(NOON + DAY + 40 * SECOND)
     lines = [record.getMessage() for record in caplog.records if "pruned" in record.getMessage()]
     # It starts and ends at once in virtual time, between two minutes.

@@ -14,7 +14,7 @@ from kron.app.retention import DEFAULT_POLICY, Retention, RetentionPolicy
 from kron.core.errors import KronError, OwnedError, StoreError
 from kron.core.plan.step import DEFAULT_LIMITS, MILLISECOND, Limits
 from kron.core.time.instant import EPOCH
-from kron.ports import Clock, Journal, Launcher, News, Store, Watch
+from kron.ports import Clock, EngineStore, Journal, Launcher, News, Watch
 from kron.runtime.engine import Engine
 from kron.runtime.health import Health
 from kron.runtime.journal import LogJournal
@@ -63,7 +63,7 @@ class Worker:
 
     def __init__(
         self,
-        store: Store,
+        store: EngineStore,
         clock: Clock,
         launchers: Mapping[str, Launcher],
         *,

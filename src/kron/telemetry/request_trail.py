@@ -7,7 +7,7 @@ from kron.core.errors import StoreError
 from kron.core.job.outcome import Reason
 from kron.core.plan.query import Audited, AuditFilter
 from kron.core.plan.record import RunRecord
-from kron.ports import Launch, Store
+from kron.ports import Launch, ReadStore
 
 # How many of the latest audit entries are searched, and for how many runs the request is remembered.
 MAX_SEARCHED, MAX_KNOWN = 1_000, 10_000
@@ -23,7 +23,9 @@ def no_request() -> str | None:
 class RequestTrail:
     """Maps manual runs to the requests that created them; a scheduled period has no request."""
 
-    def __init__(self, store: Store, namespace: str, current_request: CurrentRequest = no_request) -> None:
+    def __init__(
+        self, store: ReadStore, namespace: str, current_request: CurrentRequest = no_request
+    ) -> None:
         self._store = store
         self._namespace = namespace
         self._current_request = current_request

@@ -265,8 +265,8 @@ class OwnershipContract:
         await store.forget(SPACE, ["backup"])
         assert await store.cases(SPACE) == []
         assert (await store.load(here, until=NOW, limit=10)).cases == []
-        (case,) = (await store.load(there, until=NOW, limit=10)).cases
-        assert (case.job.failures, len(case.runs)) == (2, 1)
+        (state,) = (await store.load(there, until=NOW, limit=10)).cases
+        assert (state.job.failures, len(state.runs)) == (2, 1)
         assert len(await store.runs(ELSEWHERE, "backup")) == 2
         assert len(await store.attempts(ELSEWHERE, key)) == 1
         assert await store.attempts(SPACE, key) == []
@@ -278,7 +278,7 @@ class OwnershipContract:
         await refused(store.acquire(SPACE, "b"))
         assert set((await store.acquire(ELSEWHERE, "b")).shards) == set(range(SHARDS))
 
-    async def test_what_is_released_can_be_taken_at_once_with_a_higher_token(self, store: Store) -> None:
+    async def test_released_shards_can_be_leased_at_once_with_a_higher_token(self, store: Store) -> None:
         tokens = []
         for owner in "abab":
             ownership = await store.acquire(SPACE, owner)
@@ -293,7 +293,7 @@ class OwnershipContract:
         assert sum(isinstance(answer, Ownership) for answer in answers) == 1
         assert sum(isinstance(answer, OwnedError) for answer in answers) == 7
 
-    async def test_what_is_renewed_is_still_owned(self, store: Store) -> None:
+    async def test_a_renewed_lease_still_fences_writes(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         (job,) = await stored(store, a_job())
         renewed = await store.renew(ownership)

@@ -204,8 +204,8 @@ class PruningContract:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
         await _edited(store, epoch=2, edited_at=NOW - 5)
-        (case,) = await store.cases(SPACE, ["backup"])
-        change = a_change(case.job)
+        (state,) = await store.cases(SPACE, ["backup"])
+        change = a_change(state.job)
         change.ranges.append(a_range("backup", OLD - 20, OLD - 10))
         runs = [_ended(n)._replace(attempt=2) for n in range(3)]
         change.inserts += runs
@@ -228,7 +228,7 @@ class PruningContract:
         for name in ("open", "late"):
             await _edited(store, name, deleted_at=NOW - 5, plan_at=None)
         assert await _pruned(store) == PrunedBatch(runs=1)
-        assert {case.job.identity for case in await store.cases(SPACE)} == {"open", "late"}
+        assert {state.job.identity for state in await store.cases(SPACE)} == {"open", "late"}
 
     async def test_a_job_that_was_pruned_can_be_created_again(self, store: Store) -> None:
         await stored(store, a_job())
@@ -253,13 +253,13 @@ class PruningContract:
         assert len(await store.audits(ELSEWHERE, AuditFilter())) == 6
         assert sum([batch.audit for batch in await _batches(store, bounds, limit=2)]) == 0
 
-    async def test_a_dry_run_counts_exactly_what_would_go(self, store: Store) -> None:
+    async def test_a_dry_run_counts_exactly_the_records_that_would_go(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, *(a_job(name) for name in ("one", "two", "three")))
         for name in ("one", "two"):
             await _edited(store, name, epoch=2, edited_at=NOW - 5)
-            (case,) = await store.cases(SPACE, [name])
-            change = a_change(case.job)
+            (state,) = await store.cases(SPACE, [name])
+            change = a_change(state.job)
             change.ranges.append(a_range(name, OLD - 20, OLD - 10))
             change.inserts += [_ended(n, name)._replace(attempt=1 + n % 2) for n in range(9)]
             change.attempts += [run._replace(attempt=1) for run in change.inserts if run.attempt > 1]
@@ -288,8 +288,8 @@ def _manual(nominal_time: int) -> RunRecord:
 
 async def _edited(store: Store, identity: str = "backup", **fields: object) -> None:
     """Change a job's record."""
-    (case,) = await store.cases(SPACE, [identity])
-    assert await store.put(SPACE, created=[], changed=[a_change(case.job, **fields)], now=NOW - 5) == CLEAN
+    (state,) = await store.cases(SPACE, [identity])
+    assert await store.put(SPACE, created=[], changed=[a_change(state.job, **fields)], now=NOW - 5) == CLEAN
 
 
 async def _audited(store: Store, namespace: str, offsets: Sequence[int]) -> None:

@@ -40,7 +40,7 @@ class HistoryContract:
             (3, "no 3"),
         ]
 
-    async def test_counted_records_are_found_newest_first_and_by_a_time_they_cover(
+    async def test_aggregated_periods_are_listed_newest_first_and_by_a_time_they_cover(
         self, store: Store
     ) -> None:
         ownership = await store.acquire(SPACE, "a")
@@ -63,16 +63,16 @@ class HistoryContract:
         assert await store.runs(SPACE, "backup", before=NOON + 3, limit=2) == [runs[2], runs[1]]
         assert await store.runs(SPACE, "backup", before=NOON) == []
 
-    async def test_a_period_comes_before_what_was_asked_for_at_its_time(self, store: Store) -> None:
+    async def test_a_period_precedes_the_manual_runs_of_its_nominal_time(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
         keys = [request_key_of("backup", RunKind.MANUAL, str(number)) for number in range(5)]
-        asked = [a_run(key=key, kind=RunKind.MANUAL) for key in keys]
-        await written(store, ownership, *asked[:3], a_run(), *asked[3:])
+        manual = [a_run(key=key, kind=RunKind.MANUAL) for key in keys]
+        await written(store, ownership, *manual[:3], a_run(), *manual[3:])
         assert await store.runs(SPACE, "backup", limit=1) == [a_run()]
-        assert sorted(await store.runs(SPACE, "backup")) == sorted([a_run(), *asked])
+        assert sorted(await store.runs(SPACE, "backup")) == sorted([a_run(), *manual])
 
-    async def test_what_was_enqueued_is_found_by_its_key_open_or_over(self, store: Store) -> None:
+    async def test_an_enqueued_run_is_found_by_its_key_open_or_closed(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
         await stored(store, a_job("other"), namespace=ELSEWHERE)
@@ -85,17 +85,17 @@ class HistoryContract:
         elsewhere = await store.acquire(ELSEWHERE, "a")
         await written(store, elsewhere, a_run("other", status=RunStatus.ENQUEUED))
         wanted = [run.key for run in (runs[0], runs[1], runs[1], runs[2], a_run("other"))]
-        found = await store.find_runs(SPACE, [*wanted, "nobody's"])
+        found = await store.find_runs(SPACE, [*wanted, "unknown"])
         assert sorted(found) == sorted([runs[0], an_end(runs[1]), runs[2]])
         assert await store.find_runs(SPACE, []) == []
 
-    async def test_what_somebody_asked_for_is_found_by_its_key(self, store: Store) -> None:
+    async def test_a_manual_run_is_found_by_its_key(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
-        asked = _asked(NOON, "wish")
-        await written(store, ownership, a_run(), asked)
-        assert await store.find_runs(SPACE, [asked.key]) == [asked]
-        assert await store.find_runs(ELSEWHERE, [asked.key]) == []
+        manual = _manual(NOON, "request")
+        await written(store, ownership, a_run(), manual)
+        assert await store.find_runs(SPACE, [manual.key]) == [manual]
+        assert await store.find_runs(ELSEWHERE, [manual.key]) == []
 
     async def test_the_runs_of_all_jobs_are_read_latest_first_and_page_by_page(self, store: Store) -> None:
         ownership, elsewhere = await store.acquire(SPACE, "a"), await store.acquire(ELSEWHERE, "a")
@@ -125,10 +125,10 @@ class HistoryContract:
         await stored(store, a_job("one"), a_job("two"), a_job("three"), a_job("idle"))
         await stored(store, a_job("one"), namespace=ELSEWHERE)
         made = [a_run(name, NOON + n) for n in range(4) for name in ("one", "two", "three")]
-        asked = _asked(NOON + 3, "wish")._replace(identity="two")
-        await written(store, ownership, *made, asked)
+        manual = _manual(NOON + 3, "request")._replace(identity="two")
+        await written(store, ownership, *made, manual)
         await written(store, elsewhere, a_run("one", NOON + 9))
-        wanted = ["two", "one", "idle", "nobody", "two"]
+        wanted = ["two", "one", "idle", "unknown", "two"]
         found = await store.newest_runs(SPACE, wanted, limit=3)
         assert found == {name: await store.runs(SPACE, name, limit=3) for name in ("one", "two")}
         assert [run.kind for run in found["two"]] == [RunKind.PERIOD, RunKind.MANUAL, RunKind.PERIOD]
@@ -139,13 +139,13 @@ class HistoryContract:
         await stored(store, *(a_job(user, launcher=json.dumps({"user_id": user})) for user in "uvw"), a_job())
         await written(store, ownership, *(run := [a_run(name) for name in ("u", "v", "w")]), a_run())
         theirs = sorted((run[0], run[2]), key=lambda run: (run.created_at, run.key), reverse=True)
-        assert await store.latest_runs(SPACE, users=["u", "w", "nobody"]) == theirs
+        assert await store.latest_runs(SPACE, users=["u", "w", "unknown"]) == theirs
         assert await store.latest_runs(SPACE, users=["u"], status=RunStatus.MISSED) == []
         assert await store.latest_runs(SPACE, users=[]) == []
 
 
-def _asked(nominal_time: int, request: str) -> RunRecord:
-    """Return a run that somebody asked for."""
+def _manual(nominal_time: int, request: str) -> RunRecord:
+    """Return a manual run."""
     key = request_key_of("backup", RunKind.MANUAL, request)
     return a_run(nominal_time=nominal_time, kind=RunKind.MANUAL, key=key, reason=Reason.ASKED)
 
@@ -309,6 +309,6 @@ class AuditContract:
         assert [audited.record for audited in (*first, *rest)] == entries[::-1]
 
     async def test_an_audit_may_hold_any_characters(self, store: Store) -> None:
-        odd = an_entry(who='"a,b}{\\', after=json.dumps({"error": 'NUL \0 "quoted" {braces}'}))
-        await store.put(SPACE, created=[], changed=[], audit=[odd], now=NOW)
-        assert await listed(store) == [odd]
+        entry = an_entry(who='"a,b}{\\', after=json.dumps({"error": 'NUL \0 "quoted" {braces}'}))
+        await store.put(SPACE, created=[], changed=[], audit=[entry], now=NOW)
+        assert await listed(store) == [entry]

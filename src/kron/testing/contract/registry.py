@@ -273,14 +273,14 @@ class RecordContract:
         loaded = await store.load(ownership, until=NOW, limit=10)
         assert (list(loaded.cases), loaded.next_at) == ([], None)
         assert await store.cases(SPACE) == []
-        assert await store.cases(SPACE, ["nobody"]) == []
-        assert await store.runs(SPACE, "nobody") == []
-        assert await store.ranges(SPACE, "nobody") == []
-        assert await store.epochs(SPACE, "nobody") == []
+        assert await store.cases(SPACE, ["unknown"]) == []
+        assert await store.runs(SPACE, "unknown") == []
+        assert await store.ranges(SPACE, "unknown") == []
+        assert await store.epochs(SPACE, "unknown") == []
         assert await store.attempts(SPACE, "no key") == []
         assert await store.in_flight(ownership) == []
         assert await store.prune(SPACE, PruneBounds(before=NOW), limit=10) == PrunedBatch()
-        await store.forget(SPACE, ["nobody"])
+        await store.forget(SPACE, ["unknown"])
 
     async def test_every_field_of_a_job_is_kept(self, store: Store) -> None:
         (found,) = await stored(store, FULL_JOB)
@@ -294,7 +294,7 @@ class RecordContract:
         ((found, *_),) = await store.cases(SPACE)
         assert plain(found) == FULL_JOB
 
-    async def test_what_is_absent_stays_absent(self, store: Store) -> None:
+    async def test_null_fields_stay_null(self, store: Store) -> None:
         job = a_job(plan_at=None, next_time=None)
         (found,) = await stored(store, job)
         assert plain(found) == job
@@ -306,8 +306,8 @@ class RecordContract:
         await written(store, ownership, *map(a_run, STRANGE))
         for name in STRANGE:
             assert [run.identity for run in await store.runs(SPACE, name)] == [name]
-            (case,) = await store.cases(SPACE, [name])
-            assert [run.identity for run in case.runs] == [name]
+            (state,) = await store.cases(SPACE, [name])
+            assert [run.identity for run in state.runs] == [name]
         assert set(await names_due(store, ownership)) == set(STRANGE)
 
     async def test_a_definition_may_be_long(self, store: Store) -> None:
@@ -373,7 +373,7 @@ class RecordContract:
         await written(store, ownership, *runs)
         assert sorted(await store.runs(SPACE, "backup", limit=1_000)) == sorted(runs)
 
-    async def test_errors_may_hold_what_no_text_should(self, store: Store) -> None:
+    async def test_errors_may_hold_characters_that_no_database_stores(self, store: Store) -> None:
         """A failing program says what it likes; that it failed must be written all the same."""
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job())
@@ -383,6 +383,6 @@ class RecordContract:
         assert found.error.startswith("zero ")
         assert found.error.endswith(" a sign")
 
-    async def test_the_reason_of_a_pause_may_hold_what_no_text_should(self, store: Store) -> None:
+    async def test_the_reason_of_a_pause_may_hold_any_characters(self, store: Store) -> None:
         (found,) = await stored(store, a_job(paused=1, paused_because="zero \0 and half \ud800 a sign"))
         assert found.paused_because == "zero \ufffd and half ? a sign"
