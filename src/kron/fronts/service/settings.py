@@ -63,10 +63,10 @@ class Settings:
     allowed_commands: frozenset[str] = frozenset()
     allowed_tasks: frozenset[str] = frozenset()
     allowed_hosts: frozenset[str] | None = None
-    celery_broker: str | None = None
+    celery_broker: str | None = field(default=None, repr=False)
     celery_broker_file: str | None = None
     celery_queue: str = QUEUE
-    celery_options: Mapping[str, object] = field(default_factory=dict)
+    celery_options: Mapping[str, object] = field(default_factory=dict, repr=False)
     drain_ms: int = 30_000
     workers: str = "leader"
     lease_ms: int = 30_000

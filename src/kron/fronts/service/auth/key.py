@@ -28,7 +28,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from jwt.exceptions import PyJWTError
 
 from kron.core.errors import InputError, InvalidOptionError
-from kron.core.redaction import NO_SECRETS
+from kron.core.redaction import redact_passwords
 
 # The shortest secret, in bytes: the size of an HS256 digest (RFC 7518: 3.2).
 MIN_SECRET = 32
@@ -58,7 +58,7 @@ class InvalidKeysError(InputError):
     code = "invalid_keys"
 
     def __init__(self, *, source: str, reason: str) -> None:
-        place = NO_SECRETS.hide(source)
+        place = redact_passwords(source)
         super().__init__(f'Invalid keys in "{place}": {reason}', source=place, reason=reason)
 
 
