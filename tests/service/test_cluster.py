@@ -35,6 +35,7 @@ CUT = (
     " WHERE application_name = 'kron' AND pid <> pg_backend_pid()"
 )
 MINUTE = timedelta(minutes=1)
+NO_PRUNING = {"KRON_KEEP_DAYS": "forever", "KRON_AUDIT_KEEP_DAYS": "forever"}
 RENEWAL = "UPDATE leases SET expires_at ="
 
 
@@ -181,7 +182,7 @@ def test_the_database_hears_nothing_of_an_idle_worker_but_its_renewals(
     url = postgres_url + "%20-clog_statement%3Dall"
     log = postgres.log
     with process(
-        "worker", "--store", url, folder=tmp_path, KRON_TICK_MS="10", KRON_LEASE_MS="1500"
+        "worker", "--store", url, folder=tmp_path, KRON_TICK_MS="10", KRON_LEASE_MS="1500", **NO_PRUNING
     ) as worker:
         worker.logged("lease acquired")
         wait_for(lambda: statements_of(log).count(RENEWAL) >= 2)

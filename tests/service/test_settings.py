@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from kron.app.settings import InvalidSettingsError
 from kron.cli.main import BAD, GOOD, run
 from kron.core.errors import InputError, UnreadableFileError
 from kron.fronts.service.auth.principal import Caller, TokenScope
-from kron.fronts.service.settings import BARE, SETTINGS, InvalidSettingsError, Settings, read_settings
-from kron.fronts.service.settings_view import shown
+from kron.fronts.service.settings import SETTINGS, Settings, read_settings
 
+# The names of SPEC 3, which work without the prefix too.
+BARE = [name for name, entry in SETTINGS.items() if entry.bare]
 # Another value than the default, as the environment writes it, and what it is read as.
 SECRET = "a secret that is long enough to be one"
 OTHERS: dict[str, tuple[str, object]] = {
@@ -59,6 +61,9 @@ OTHERS: dict[str, tuple[str, object]] = {
     "drain_ms": ("0", 0),
     "workers": ("shared", "shared"),
     "lease_ms": ("5000", 5_000),
+    "keep_days": ("forever", 0),
+    "keep_runs": ("7", 7),
+    "audit_keep_days": ("0", 0),
     "max_body": ("2048", 2_048),
     "max_page": ("10", 10),
     "process_folder": ("run", "run"),
@@ -89,7 +94,7 @@ def test_every_setting_can_stand_in_the_environment(name: str) -> None:
     for variable in [f"KRON_{name.upper()}", *([name.upper()] if name in BARE else [])]:
         effective = read_settings({variable: text}, {})
         assert getattr(effective.settings, name) == value
-        assert effective.found[name].name == variable
+        assert effective.given[name].name == variable
 
 
 def test_the_later_source_counts(tmp_path: Path) -> None:
@@ -100,7 +105,7 @@ def test_the_later_source_counts(tmp_path: Path) -> None:
     settings = effective.settings
     assert (settings.tick_ms, settings.port, settings.store) == (300, 3, "memory://")
     assert settings.allowed_hosts == frozenset({"a", "b"})
-    sources = {line["name"]: line["source"] for line in shown(effective)}
+    sources = {line["name"]: line["source"] for line in effective.rows()}
     assert [sources[name] for name in ("tick_ms", "port", "store", "host")] == [
         "environment",
         "option",

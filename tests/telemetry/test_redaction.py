@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from kron.core.redaction import Redactor
 from kron.fronts.service.auth.principal import PROGRAM, acting_as, current_request_id
-from kron.fronts.service.settings import Settings
-from kron.fronts.service.settings_view import secrets_of
+from kron.fronts.service.settings import Settings, secrets_of
 from kron.telemetry.decision_log import STARTED, DecisionLines, EngineEvent, LogEntry
 from kron.telemetry.log_format import ConsoleFormatter, JsonFormatter
 from kron.testing.contract.sample import a_job, a_run

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.query import PrunedBatch
 from kron.core.plan.record import Result, RunKind, RunRecord
 from kron.core.plan.step import Change, Cohort, WriteScope
 from kron.ports import WriteResult
@@ -16,6 +17,8 @@ from kron.runtime.journal import WARNINGS
 
 # Reasons for which an overlap policy drops a period.
 OVERLAP_REASONS = frozenset({Reason.ACTIVE, Reason.COALESCED, Reason.QUEUE_FULL})
+# Kinds of records that pruning removes.
+PRUNED_KINDS = PrunedBatch._fields[:-1]
 # Upper bounds in seconds: calls that take milliseconds, and starts that may be hours late.
 CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 LAUNCH_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -71,16 +74,23 @@ class Counters:
         self.results: Counter[Result] = Counter(dict.fromkeys(Result, 0))
         self.warnings: Counter[str] = Counter(dict.fromkeys(WARNINGS, 0))
         self.drift = Histogram(DRIFT_BOUNDS)
+        self.pruned: Counter[str] = Counter(dict.fromkeys(PRUNED_KINDS, 0))
+        # When pruning last ended, in seconds; 0 before the first time.
+        self.pruned_at = 0.0
 
     @property
     def skipped_by_overlap(self) -> int:
         """Return how many periods the overlap policy skipped."""
         return sum(count for (_, reason), count in self.outcomes.items() if reason in OVERLAP_REASONS)
 
-    def note(self, event: str, _fields: Mapping[str, object]) -> None:
-        """Count an event of the engine, if operators should see it."""
+    def note(self, event: str, fields: Mapping[str, object], at: int) -> None:
+        """Count a warning of the engine, or the records that were pruned; `at` is the present instant."""
         if event in WARNINGS:
             self.warnings[event] += 1
+        elif event == "pruned":
+            counts = {kind: fields.get(kind, 0) for kind in PRUNED_KINDS}
+            self.pruned.update({kind: count for kind, count in counts.items() if isinstance(count, int)})
+            self.pruned_at = at / 1000
 
     def settled(self, changes: Sequence[Change], settled: WriteResult, at: int) -> None:
         """Count a commit; `at` is the present instant, just before its runs start."""

@@ -92,7 +92,7 @@ class Metrics:
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Count and log an event of the engine."""
-        self.counters.note(event, fields)
+        self.counters.note(event, fields, milliseconds_of(self.clock.now()))
         self._log.note(event, fields)
 
     def _found(self, due: int) -> None:
@@ -214,6 +214,10 @@ def _engine_families(counters: Counters) -> Iterator[Metric]:
     yield _counter("kron_results", "Executions by result.", ("result",), results.items())
     warnings = {(event,): count for event, count in sorted(counters.warnings.items())}
     yield _counter("kron_warnings", "Warnings of the engine.", ("event",), warnings.items())
+    pruned = {(kind,): count for kind, count in counters.pruned.items()}
+    yield _counter("kron_pruned", "Old records removed by retention.", ("kind",), pruned.items())
+    means = "When retention last pruned, in seconds since 1970; 0: not yet."
+    yield _gauge("kron_last_prune_timestamp_seconds", means, counters.pruned_at)
     jumps = counters.warnings["clock_jumped"]
     means = "Times the wall clock was set, or the machine slept."
     yield CounterMetricFamily("kron_clock_jumps", means, value=jumps)

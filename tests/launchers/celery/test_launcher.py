@@ -24,8 +24,7 @@ from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.redaction import Redactor
-from kron.fronts.service.settings import Settings
-from kron.fronts.service.settings_view import secrets_of
+from kron.fronts.service.settings import Settings, secrets_of
 from kron.launchers.backoff import Backoff
 from kron.launchers.celery.broker import Broker, parse_broker, parse_options
 from kron.launchers.celery.launcher import INSTALL, NO_BROKER, CeleryLauncher, DaemonThreads

@@ -6,7 +6,6 @@ import os
 from kron.cli.main import GOOD, one_line
 from kron.cli.support.option import AsJson, Config
 from kron.fronts.service.settings import read_settings
-from kron.fronts.service.settings_view import shown
 
 
 def config_command(config: Config = None, as_json: AsJson = False) -> int:
@@ -21,7 +20,7 @@ def config_command(config: Config = None, as_json: AsJson = False) -> int:
       KRON_TICK_MS=500 kron config --json
       kron config --config kron.toml
     """  # noqa: D301
-    lines = shown(read_settings(os.environ, {}, file=config))
+    lines = read_settings(os.environ, {}, file=config).rows()
     if as_json:
         print(json.dumps(lines, indent=2))
         return GOOD

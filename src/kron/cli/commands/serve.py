@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from kron.app.settings import Effective
 from kron.app.signals import exiting_at_once
 from kron.cli.commands.worker import INSTALL
 from kron.cli.main import GOOD
 from kron.cli.support.option import Config, StoreUrl
 from kron.core.errors import InvalidOptionError
-from kron.fronts.service.settings import Effective, Settings, read_settings
+from kron.fronts.service.settings import Settings, read_settings
 from kron.launchers.callback import Callback
 from kron.ports import Clock, Store
 
@@ -66,12 +67,12 @@ def serve_command(
     return GOOD
 
 
-def _for_demo(effective: Effective) -> Settings:
+def _for_demo(effective: Effective[Settings]) -> Settings:
     """Return the settings of a demo, where nobody said otherwise: it is small, harmless, and gone at once."""
     from kron.fronts.service.demo import COMMANDS, STORE
 
     usual = {"store": STORE, "allowed_commands": COMMANDS, "drain_ms": 500, "log_level": "warning"}
-    unsaid = {name: value for name, value in usual.items() if name not in effective.found}
+    unsaid = {name: value for name, value in usual.items() if name not in effective.given}
     return replace(effective.settings, **unsaid)  # type: ignore[arg-type]
 
 

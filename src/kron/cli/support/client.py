@@ -9,12 +9,13 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
+from kron.app.settings import PREFIX
 from kron.cli.main import one_line
 from kron.cli.support.option import StoreUrl, whole_number
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.client import LocalClient, ServiceClient
 from kron.fronts.service.documents import Document
-from kron.fronts.service.settings import PREFIX, read_settings
+from kron.fronts.service.settings import read_settings
 
 T = TypeVar("T")
 Server = Annotated[

@@ -34,8 +34,7 @@ from kron.fronts.service.security import (
     requires_authentication,
     server_options,
 )
-from kron.fronts.service.settings import SHARED, Settings
-from kron.fronts.service.settings_view import secrets_of
+from kron.fronts.service.settings import SHARED, Settings, secrets_of
 from kron.launchers.callback import Callback, CallbackLauncher
 from kron.launchers.workflow import Function
 from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
@@ -85,6 +84,7 @@ class ServiceWorker(Worker):
             balance=settings.workers == SHARED,
             drain_ms=settings.drain_ms,
             limits=Limits(settings.lookahead_ms, settings.max_catchup_per_tick),
+            retention=settings.retention,
         )
         super().__init__(store, clock, wrapped, namespace=NAMESPACE, options=options, journal=journal)
 
