@@ -12,7 +12,7 @@ from kron.core.cron.schedule import Plan, Schedule
 from kron.core.job.constraint import Constraints
 from kron.core.job.decision import decide_at
 from kron.core.job.distribution import Distribution
-from kron.core.job.job import Job
+from kron.core.job.job import UNCONSTRAINED, Job
 from kron.core.job.policy import Policy
 from kron.core.job.seed import SeedStrategy, jitter_of
 from kron.core.job.window import Window
@@ -77,13 +77,18 @@ def definition_of(job: Job) -> str:
 
 @lru_cache(maxsize=MAX_COMPILED)
 def _text_of(when: tuple[str, str, str, str, str], how: How, distribution: Distribution) -> str:
-    text, timezone, dialect, dst_gap, dst_repeat = when
+    names = ("schedule", "timezone", "dialect", "dst_gap", "dst_repeat")
+    fields = {**_not_default(dict(zip(names, when, strict=True))), **_options_of(how, distribution)}
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+@lru_cache(maxsize=MAX_COMPILED)
+def _options_of(how: How, distribution: Distribution) -> dict[str, object]:
+    """Return the fields of a definition beside its schedule, without defaults; many jobs share them."""
     window, strategy, salt, constraints, policy = how
     job = Job(
         identity=SHARED_IDENTITY,
-        schedule=Schedule(
-            text, timezone, dialect=dialect, identity=SHARED_IDENTITY, dst_gap=dst_gap, dst_repeat=dst_repeat
-        ),
+        schedule=Schedule("* * * * *"),
         window=window,
         distribution=distribution,
         seed_strategy=strategy,
@@ -92,10 +97,13 @@ def _text_of(when: tuple[str, str, str, str, str], how: How, distribution: Distr
         policy=replace(policy, suspend=False) if policy.suspend else policy,
     )
     fields = job.to_dict()
-    del fields["identity"]
+    del fields["identity"], fields["schedule"]
+    return _not_default(fields)
+
+
+def _not_default(fields: dict[str, object]) -> dict[str, object]:
     defaults = _defaults()
-    fields = {name: value for name, value in fields.items() if value != defaults.get(name)}
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return {name: value for name, value in fields.items() if value != defaults.get(name)}
 
 
 @lru_cache(maxsize=1)
@@ -120,9 +128,9 @@ def _individual(definition: str, identity: str) -> CompiledJob:
 
 def _compile(definition: str, identity: str) -> CompiledJob:
     job = Job.from_dict({"identity": identity, **json.loads(definition)})
-    early, late = job.window.bounds(0)
+    early, late = job.window.bounds(0) if job.window.duration else (0, 0)
     jitter = job.policy.jitter_ms
-    plain = early == late == jitter == 0 and not job.constraints.applied
+    plain = early == late == jitter == 0 and job.constraints == UNCONSTRAINED
     deadline = job.policy.deadline
     return CompiledJob(
         job,
