@@ -291,7 +291,7 @@ def test_the_worked_example_of_the_page_is_true_to_the_last_digit() -> None:
     decision = decide(job, datetime.fromisoformat(example["nominal_time"]))
     shown = {row[0]: row[1:] for row in rows_of("| | first draw | second draw |")}
     state = state_of(decision.seed_hash)
-    assert f"The state begins as `{state:016x}`" in PAGE
+    assert f"The initial state is `{state:016x}`" in PAGE
     assert f"{job.identity}\n{decision.period_key}\n{job.salt}".encode().hex(" ") in PAGE
     attempts = list(attempts_of(job, decision.nominal_time, decision.bounds, decision.seed_hash))
     for column, attempt in enumerate(attempts):
