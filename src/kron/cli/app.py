@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": "kron.cli.commands.explain:explain_command",
     "lint": "kron.cli.commands.lint:lint_command",
     "migrate": "kron.cli.commands.migrate:migrate_command",
+    "prune": "kron.cli.commands.prune:prune_command",
     "schema": "kron.cli.commands.schema:schema_command",
     "verify": "kron.cli.commands.verify:verify_command",
     "simulate": "kron.cli.commands.simulate:simulate_command",
