@@ -1,16 +1,16 @@
 """A process that forks real workers quickly, and kills them by their process ids."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
 import kron
 from tests.faults.worker import Setting, text_of
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(kron.__file__).resolve().parents[1]
@@ -29,7 +29,8 @@ class ForkServer:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._alive: set[int] = set()
+        # File descriptors of the workers that may live. Their parent never reaps them, so no id is reused.
+        self._workers: dict[int, int] = {}
         # Threads that start workers at the same time must not read each other's answers.
         self._starting = Lock()
 
@@ -41,35 +42,26 @@ class ForkServer:
             self._process.stdin.write(text_of(setting) + "\n")
             self._process.stdin.flush()
             pid = int(self._process.stdout.readline())
-        self._alive.add(pid)
+        self._workers[pid] = os.pidfd_open(pid)
         return pid
 
     def kill(self, pid: int) -> None:
         """Kill a worker, and wait until it is gone."""
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         self.wait(pid)
 
     def wait(self, pid: int) -> None:
         """Wait until a worker is gone."""
-        wait_for(lambda: not is_there(pid))
-        self._alive.discard(pid)
+        ended, _, _ = select.select([self._workers[pid]], [], [], PATIENCE_S)
+        assert ended, f"worker {pid} has not ended"
+        os.close(self._workers.pop(pid))
 
     def close(self) -> None:
-        """End all workers, and the fork_server."""
-        for pid in list(self._alive):
+        """Kill all workers and their parent."""
+        for pid in list(self._workers):
             self.kill(pid)
         self._process.kill()
         self._process.communicate()
-
-
-def is_there(pid: int) -> bool:
-    """Return whether a process exists."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def seed_of(name: str) -> str:

@@ -7,7 +7,6 @@ as JSON, it forks a worker and prints its process id, so that a restart takes mi
 import asyncio
 import json
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -244,11 +243,9 @@ def _be_worker(text: str) -> None:
 
 def main() -> None:
     """Fork a worker for each line of standard input."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _be_worker(line)
         print(pid, flush=True)  # noqa: T201
 
