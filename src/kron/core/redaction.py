@@ -72,7 +72,7 @@ def replace_secrets(text: str, secrets: Iterable[str]) -> str:
 
 
 def contains_secret(word: str) -> bool:
-    """Say whether a word of a command line holds a password or a token."""
+    """Return whether a word of a command line contains a password or a token."""
     if _LOGIN_IN_WORD.search(word) or _TOKEN_IN_WORD.search(word):
         return True
     return _PARAMETER_IN_WORD.search(percent_decoded(word)) is not None
