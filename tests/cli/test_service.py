@@ -6,6 +6,9 @@ import pty
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -236,15 +239,26 @@ def test_a_terminal_sees_how_far_a_bulk_load_is(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     words = [*KRON, "schedules", "bulk", "many.jsonl", "--store", "sqlite:///kron.db"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    done = subprocess.run(
-        words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=slave, text=True, check=False
-    )
-    os.close(slave)
-    drawn = os.read(master, 1 << 16).decode()
-    os.close(master)
+    # A terminal holds 4 KiB: it is read while the command runs, which would wait for room otherwise.
+    with ThreadPoolExecutor() as pool, os.fdopen(master, "rb", buffering=0) as terminal:
+        reading = pool.submit(_read_to_end, terminal)
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=slave, text=True, check=False
+        )
+        os.close(slave)
+        drawn = reading.result()
     assert (done.returncode, done.stdout) == (GOOD, "stored 3000 schedules\n")
     assert "schedules" in drawn
     assert "/s" in drawn
+
+
+def _read_to_end(terminal: RawIOBase) -> str:
+    parts: list[bytes] = []
+    # The end of a terminal is an error once its other side is closed.
+    with suppress(OSError):
+        while part := terminal.read(1 << 16):
+            parts.append(part)
+    return b"".join(parts).decode()
 
 
 SERVICE = ("status", "why", "pause", "resume", "run", "schedules", "runs")
