@@ -65,7 +65,7 @@ def test_options_that_do_not_go_together_are_refused(
 
 
 @pytest.mark.slow
-def test_a_violation_ends_with_one_and_says_its_seed(jobs: str, tmp_path: Path) -> None:
+def test_a_violation_exits_with_one_and_prints_its_seed(jobs: str, tmp_path: Path) -> None:
     """Run a copy of the source with a fault put in: periods go by without a record."""
     copy = tmp_path / "src"
     shutil.copytree(Path(kron.__file__).parent, copy / "kron", ignore=shutil.ignore_patterns("__pycache__"))

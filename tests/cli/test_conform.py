@@ -1,4 +1,4 @@
-"""`kron conform`: verdict, blame, picture, JSON, and what cannot be read."""
+"""`kron conform`: verdict, blame, timeline, JSON, and unreadable traces."""
 
 import json
 import subprocess
@@ -77,7 +77,7 @@ def test_json_has_verdict_blame_and_axioms(file: Path, capsys: pytest.CaptureFix
     assert (found["verdict"], found["blame"]) == ("conforms", None)
 
 
-def test_the_letter_can_be_asked_for(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_literal_reading_can_be_chosen(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(file, "IS IEs IS IEs")
     assert run(["conform", str(file)]) == NO
     assert run(["conform", str(file), "--reading", "literal"]) == GOOD
@@ -86,7 +86,7 @@ def test_the_letter_can_be_asked_for(file: Path, capsys: pytest.CaptureFixture[s
     assert '"reading": "literal"' in capsys.readouterr().out
 
 
-def test_the_happy_set_says_what_must_be_coped_with(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_happy_names_the_events_that_must_be_handled(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(file, "IS IEs Sup:clock Sup:store RS")
     assert run(["conform", str(file)]) == GOOD
     assert "out of scope from position 2 on" in capsys.readouterr().out
@@ -148,7 +148,7 @@ def test_a_span_of_time_is_no_bound_where_there_is_compute(
         ),
     ],
 )
-def test_what_cannot_be_read_is_named(
+def test_an_unreadable_file_is_named(
     content: bytes, reason: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_bytes(content)

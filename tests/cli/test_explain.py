@@ -1,4 +1,4 @@
-"""`kron explain` on expressions, crontabs and job files: what people see and what machines read."""
+"""`kron explain` on expressions, crontabs and job files: text and JSON."""
 
 import json
 from pathlib import Path
@@ -111,7 +111,7 @@ def test_an_expression_is_explained(
         ("0 0 1 * */2", "day and weekday: both must match, because one starts with *"),
     ],
 )
-def test_the_day_rule_is_said(text: str, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_day_rule_is_described(text: str, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(["explain", text, "--json"])
     assert json.loads(capsys.readouterr().out)["day_rule"] == rule
 
@@ -238,7 +238,7 @@ def test_a_job_is_explained_from_nominal_time_to_verdict(capsys: pytest.CaptureF
         pytest.param("concurrency: forbid", "skipped: an earlier run was still active", id="skipped"),
     ],
 )
-def test_the_verdict_while_a_run_is_active_is_said_in_words(
+def test_the_verdict_with_an_active_run_is_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str, words: str
 ) -> None:
     file = tmp_path / "jobs.yaml"
@@ -268,7 +268,7 @@ def test_the_jobs_of_a_file_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["0 9 * * *", "--at", "2026-01-01"], 'Invalid --at "2026-01-01": only for job files'),
         (["0 9 * * *", "--now", "2026-01-01"], 'Invalid --now "2026-01-01": only for job files'),
@@ -311,7 +311,7 @@ def test_the_jobs_of_a_file_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_bad_usage_gets_one_line_and_exit_code_2(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["explain", *arguments]) == BAD
-    assert capsys.readouterr() == ("", f"kron: {complaint}\n")
+    assert capsys.readouterr() == ("", f"kron: {message}\n")

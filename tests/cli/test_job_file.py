@@ -1,4 +1,4 @@
-"""Job files from disk: YAML and JSON, one job or many, and whatever may be wrong with a file."""
+"""Job files: YAML and JSON, one job or many, and every kind of invalid file."""
 
 import json
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def lines_of(file: str) -> list[str]:
     return [line.removeprefix(f"{file}:") for line in caught.value.lines()]
 
 
-# --- good files ------------------------------------------------------------------------------------
+# --- valid files -----------------------------------------------------------------------------------
 
 SAME = {
     "one.yaml": "identity: a\nschedule: '0 0 * * *'\nwindow: {mode: after, duration: 1h}\n",
@@ -60,7 +60,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("name", list(SAME))
-def test_the_same_job_may_stand_in_any_kind_of_file(name: str, write: Write) -> None:
+def test_a_job_is_the_same_in_every_kind_of_file(name: str, write: Write) -> None:
     expected = Job.from_dict({"identity": "a", "schedule": "0 0 * * *", "window": {"duration": "1h"}})
     file = write(name, SAME[name])
     assert load_jobs(file) == [expected]
@@ -95,7 +95,7 @@ CALENDARS = {
 
 
 @pytest.mark.parametrize("kind", list(CALENDARS))
-def test_a_calendar_stands_in_the_file_or_in_one_of_its_own(kind: str, write: Write) -> None:
+def test_a_calendar_is_part_of_the_file_or_a_file_that_it_names(kind: str, write: Write) -> None:
     write("days.txt", "# days off\n2025-01-01   # new year\n\n2025-02-01..2025-02-03\n")
     rule = "constraints: {avoid: {calendars: closed}}"
     shared = f"{CALENDARS[kind]}jobs:\n- {{identity: a, schedule: 0 0 * * *, {rule}}}\n"
@@ -112,7 +112,7 @@ def test_a_calendar_file_is_looked_for_beside_the_job_file(write: Write, tmp_pat
     assert load_jobs(write("jobs.yaml", text))[0].constraints.applied == ["avoid.calendars"]
 
 
-# --- what is wrong inside --------------------------------------------------------------------------
+# --- invalid content -------------------------------------------------------------------------------
 
 
 def test_every_problem_has_its_file_its_line_and_its_path(write: Write) -> None:
@@ -256,7 +256,7 @@ def test_a_file_without_jobs_is_refused_by_every_command(
 
 
 @pytest.mark.parametrize("content", ["[]", "jobs: []"])
-def test_a_plan_may_begin_or_end_with_nothing(
+def test_either_side_of_a_plan_may_be_empty(
     content: str, write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     some, none = write("some.yaml", ONE), write("none.yaml", content)
@@ -304,7 +304,7 @@ def test_a_time_of_day_is_a_text_in_yaml_and_no_number_of_base_60(write: Write) 
     assert load_jobs(write("c.yaml", ONE + "window: {duration: 90.5}\n"))[0].window.duration.seconds == 90
 
 
-# --- what cannot be read ---------------------------------------------------------------------------
+# --- unreadable files ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def bomb(levels: int) -> str:
 
 
 @pytest.mark.parametrize("levels", [8, 10, 40])
-def test_an_alias_bomb_is_refused_before_it_goes_off(levels: int, write: Write) -> None:
+def test_an_alias_bomb_is_rejected_before_it_expands(levels: int, write: Write) -> None:
     assert "aliases expand to too many values" in str(refusal(write("jobs.yaml", bomb(levels))))
 
 

@@ -87,7 +87,7 @@ def test_every_path_of_any_value_has_a_line_and_nothing_else_has(value: Any, ind
         pytest.param("", 1, "it is not JSON: Expecting value at column 1", id="empty"),
     ],
 )
-def test_what_is_refused_is_refused_with_its_line(text: str, line: int, reason: str) -> None:
+def test_an_invalid_line_is_named(text: str, line: int, reason: str) -> None:
     with pytest.raises(TextError) as caught:
         parse_json(text)
     assert (caught.value.line, str(caught.value)) == (line, reason)

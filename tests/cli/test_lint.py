@@ -1,4 +1,4 @@
-"""`kron lint`: the examples of its page, what people and machines read, and what bad input gets."""
+"""`kron lint`: the examples of its page, text, JSON, and errors."""
 
 import json
 import re
@@ -141,7 +141,7 @@ def test_the_session_on_the_page_is_real(
     assert capsys.readouterr().out == session[2]
 
 
-# --- what people read ------------------------------------------------------------------------------
+# --- text ------------------------------------------------------------------------------------------
 
 
 def test_a_crontab_is_checked_line_by_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +175,7 @@ def test_files_and_expressions_may_be_mixed(tmp_path: Path, capsys: pytest.Captu
     assert places == [f"{crontab}:1:", f"{jobs}:4:", "0", "1"]
 
 
-def test_what_is_well_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_findings_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lint", "0 9 * * *"]) == GOOD
     assert capsys.readouterr().out == "no findings in 1 schedule\n"
 
@@ -217,7 +217,7 @@ def test_standard_input_is_a_crontab() -> None:
     assert done.stdout.endswith("in 5 schedules\n")
 
 
-# --- what machines read ----------------------------------------------------------------------------
+# --- JSON ------------------------------------------------------------------------------------------
 
 
 def test_json_has_every_finding_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,7 +350,7 @@ def test_the_lint_of_a_job_file_fails_exactly_where_its_jobs_cannot_be_loaded(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         pytest.param([], "Nothing to check: give a FILE or an EXPR (see kron lint --help)", id="nothing"),
         pytest.param(
@@ -406,13 +406,13 @@ def test_the_lint_of_a_job_file_fails_exactly_where_its_jobs_cannot_be_loaded(
     ],
 )  # fmt: skip
 def test_bad_usage_gets_one_line_and_exit_code_2(
-    arguments: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "latin").write_bytes(b"# a\n0 9 * * * caf\xe9\n")
     (tmp_path / "deep.json").write_text("[[}")
     (tmp_path / "ok.yaml").write_text("identity: a\nschedule: '@daily'\n")
     assert run(["lint", *(word.format(tmp=tmp_path) for word in arguments)]) == BAD
-    assert capsys.readouterr() == ("", f"kron: {complaint.format(tmp=tmp_path)}\n")
+    assert capsys.readouterr() == ("", f"kron: {message.format(tmp=tmp_path)}\n")
 
 
 def test_an_empty_argument_is_an_expression(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`kron next`: what people see, what machines read, and what bad input gets."""
+"""`kron next`: text, JSON, and errors."""
 
 import json
 import os
@@ -15,7 +15,7 @@ KRON = Path(sys.executable).with_name("kron")
 COUNT_CUT = f'Invalid -n "{"1" * 132}...{"1" * 39}": use 1 to 10000'
 
 
-def test_the_coming_times_stand_in_the_zone_and_in_utc(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_next_times_are_shown_in_the_zone_and_in_utc(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["next", "0 9 * * 1-5", "--tz", "Europe/Berlin", "--from", "2026-06-05", "-n", "2"]) == GOOD
     assert capsys.readouterr().out.splitlines() == [
         "0 9 * * 1-5   Europe/Berlin",
@@ -39,7 +39,7 @@ def test_a_repeated_time_is_marked_twice(capsys: pytest.CaptureFixture[str]) -> 
     assert second.startswith("2 Sun 2026-10-25 02:30  CET    2026-10-25T01:30:00Z  second of two")
 
 
-def test_a_moved_time_says_where_it_came_from(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_moved_time_names_its_origin(capsys: pytest.CaptureFixture[str]) -> None:
     common = ["--tz", "Europe/Berlin", "--from", "2026-03-29", "-n", "1", "--dst-gap", "next"]
     run(["next", "*/15 2 * * *", *common])
     moved = capsys.readouterr().out.splitlines()[1]
@@ -48,7 +48,9 @@ def test_a_moved_time_says_where_it_came_from(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(("choice", "showing"), [("first", "second"), ("last", "first")])
-def test_a_showing_left_out_is_said(choice: str, showing: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_repetition_that_is_left_out_is_marked(
+    choice: str, showing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     common = ["--tz", "Europe/Berlin", "--from", "2026-10-25", "-n", "2", "--dst-repeat", choice]
     run(["next", "30 2 * * *", *common])
     lines = capsys.readouterr().out.splitlines()[1:]
@@ -74,13 +76,13 @@ def test_a_start_without_an_offset_is_read_in_the_schedules_zone(capsys: pytest.
     assert "2026-01-01T00:01:00Z" in capsys.readouterr().out
 
 
-def test_the_end_of_the_calendar_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_of_the_calendar_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["next", "0 0 1 1 *", "--from", "9999-06-01"]) == GOOD
     assert "the calendar ends" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         pytest.param(
             ["*/15 * * *"],
@@ -129,12 +131,12 @@ def test_the_end_of_the_calendar_is_said(capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_bad_input_gets_one_line_and_exit_code_2(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["next", *arguments]) == BAD
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == f"kron: {complaint}\n"
+    assert captured.err == f"kron: {message}\n"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_errors_of_the_process_show_no_traceback() -> None:
 
 
 def in_bash(command: str, unbuffered: str) -> subprocess.CompletedProcess[str]:
-    """Run a line of bash; what is buffered is written later, and fails later."""
+    """Run a line of bash; buffered output is written later, and fails later."""
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     return subprocess.run(
         ["bash", "-c", command], env=environment, capture_output=True, text=True, check=False
@@ -201,7 +203,7 @@ def test_a_reader_that_stops_early_is_no_error(arguments: str, reader: str, unbu
 
 
 @pytest.mark.parametrize(
-    ("arguments", "redirection", "complaint"),
+    ("arguments", "redirection", "message"),
     [
         pytest.param("next '* * * * *'", ">&-", "it is closed", id="closed"),
         pytest.param("next '* * * * *'", "> /dev/full", "No space left on device", id="full"),
@@ -219,11 +221,11 @@ def test_a_reader_that_stops_early_is_no_error(arguments: str, reader: str, unbu
 )
 @pytest.mark.parametrize("unbuffered", mostly_slow(["", "1"]), ids=["buffered", "unbuffered"])
 def test_an_output_that_cannot_be_written_gets_one_line(
-    arguments: str, redirection: str, complaint: str, unbuffered: str
+    arguments: str, redirection: str, message: str, unbuffered: str
 ) -> None:
     done = in_bash(f"'{KRON}' {arguments} {redirection}", unbuffered)
     assert (done.returncode, done.stdout) == (BAD, "")
-    assert done.stderr == f"kron: Cannot write to standard output: {complaint}\n"
+    assert done.stderr == f"kron: Cannot write to standard output: {message}\n"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
@@ -252,7 +254,7 @@ LONG = "x" * 5000
         pytest.param([LONG], id="command"),
     ],
 )
-def test_what_is_long_is_cut_in_a_complaint(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_value_is_cut_in_an_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == BAD
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("kron: ")
@@ -260,13 +262,13 @@ def test_what_is_long_is_cut_in_a_complaint(arguments: list[str], capsys: pytest
     assert len(line) <= 1010
 
 
-def test_what_is_not_too_long_is_shown_whole() -> None:
+def test_a_short_value_is_not_cut() -> None:
     prose = " ".join(["word"] * 60)
     for text in (f'"a" {prose} "b" {prose}', f'"{"a" * 198}" {"b" * 200}', prose):
         assert brief(text) == text
 
 
-def test_what_is_long_is_cut_in_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_value_is_cut_in_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lint", LONG]) == NO
     assert len(capsys.readouterr().out.splitlines()[0]) <= 1010
 
@@ -280,7 +282,7 @@ def test_what_is_long_is_cut_in_a_finding(capsys: pytest.CaptureFixture[str]) ->
         (["plan", "a", "b", "c"], False),
     ],
 )
-def test_only_who_takes_an_expression_is_told_to_quote_it(
+def test_only_commands_that_take_an_expression_suggest_quotes(
     arguments: list[str], advised: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == BAD

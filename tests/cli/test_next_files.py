@@ -1,4 +1,4 @@
-"""`kron next` on crontabs and job files: what people see, what machines read, and what bad files get."""
+"""`kron next` on crontabs and job files: text, JSON, and errors."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ jobs:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in a folder with one file of each kind, so that outputs have short names."""
+    """Change to a directory with one file of each kind, so that outputs have short names."""
     (tmp_path / "work.cron").write_text(CRONTAB)
     (tmp_path / "jobs.yaml").write_text(JOBS)
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def test_the_entries_of_a_crontab_come_in_the_order_of_time(capsys: pytest.Captu
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_crontab_says_what_the_clocks_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_crontab_shows_the_effects_of_clock_changes(capsys: pytest.CaptureFixture[str]) -> None:
     story = "clocks go back 03:00 to 02:00"
     assert run(["next", "work.cron", "--from", "2026-10-25T00:30Z", "-n", "4"]) == GOOD
     assert capsys.readouterr().out.splitlines()[1:] == [
@@ -172,7 +172,7 @@ def test_a_file_may_be_a_pipe() -> None:
 
 @pytest.mark.parametrize("command", ["next", "explain"])
 @pytest.mark.parametrize(
-    ("name", "content", "complaints"),
+    ("name", "content", "messages"),
     [
         pytest.param(
             "bad.cron",
@@ -217,7 +217,7 @@ def test_a_bad_file_gets_one_line_for_each_thing_that_is_wrong(
     command: str,
     name: str,
     content: str | bytes,
-    complaints: list[str],
+    messages: list[str],
     folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -225,13 +225,13 @@ def test_a_bad_file_gets_one_line_for_each_thing_that_is_wrong(
     assert run([command, name]) == BAD
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.splitlines() == [f"kron: {complaint}" for complaint in complaints]
+    assert captured.err.splitlines() == [f"kron: {message}" for message in messages]
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("command", ["next", "explain"])
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         pytest.param(
             ["none.yaml"],
@@ -258,7 +258,7 @@ def test_a_bad_file_gets_one_line_for_each_thing_that_is_wrong(
     ],
 )
 def test_bad_usage_gets_one_line(
-    command: str, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    command: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([command, *arguments]) == BAD
-    assert capsys.readouterr() == ("", f"kron: {complaint}\n")
+    assert capsys.readouterr() == ("", f"kron: {message}\n")

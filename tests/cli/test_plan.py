@@ -1,4 +1,4 @@
-"""`kron plan`: what people see, what machines read, and what the exit code says."""
+"""`kron plan`: text, JSON, and exit codes."""
 
 import json
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_every_changed_job_has_its_fields_and_a_sentence(
     ]
 
 
-def test_starts_stand_in_order_from_where_to_where_and_by_how_much(
+def test_moved_starts_are_listed_in_order_with_both_times_and_the_shift(
     files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = shown(capsys, *files, *WEEK)
@@ -107,7 +107,7 @@ def test_new_collisions_name_the_jobs_that_meet(files: list[str], capsys: pytest
     )
 
 
-def test_newcomers_stand_before_those_they_meet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_newcomers_are_listed_before_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stay = '{identity: a, schedule: "0 2 * * 1"}'
     pair = [
         written(tmp_path, "old.yaml", f'[{stay}, {{identity: z, schedule: "0 3 * * 1"}}]'),
@@ -116,7 +116,7 @@ def test_newcomers_stand_before_those_they_meet(tmp_path: Path, capsys: pytest.C
     assert shown(capsys, *pair, *WEEK).endswith("  2026-03-02 02:00  2 starts, 1 before: +z, a\n")
 
 
-def test_many_jobs_in_a_minute_are_cut_to_the_line_unless_all_are_asked_for(
+def test_many_jobs_in_a_minute_are_cut_to_the_line_without_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = [{"identity": f"fleet/job-{number:02}", "schedule": "0 2 * * 1"} for number in range(30)]
@@ -134,7 +134,7 @@ def test_more_jobs_than_fit_are_counted(tmp_path: Path, capsys: pytest.CaptureFi
     assert text.endswith("  + job-09\n      no start in this interval\n  ... 2 more (--all lists them)\n")
 
 
-def test_the_same_jobs_change_nothing_whatever_they_look_like(
+def test_equal_jobs_in_another_notation_have_no_changes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = written(tmp_path, "one.yaml", '{identity: a, schedule: "0 2 * * *", window: {duration: 90m}}')
@@ -232,7 +232,7 @@ def test_json_has_everything(files: list[str], capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "message"),
     [
         pytest.param("", "must be a job, or a list of jobs", id="empty file"),
         pytest.param("[{identity: a, schedule: 0 2 * *}]", "bad.yaml", id="bad schedule"),
@@ -245,27 +245,27 @@ def test_json_has_everything(files: list[str], capsys: pytest.CaptureFixture[str
 )
 @pytest.mark.parametrize("place", [0, 1], ids=["old", "new"])
 def test_a_bad_file_on_either_side_is_bad_input(
-    content: str, complaint: str, place: int, files: list[str], capsys: pytest.CaptureFixture[str]
+    content: str, message: str, place: int, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     files[place] = written(Path(files[0]).parent, "bad.yaml", content)
     assert run(["plan", *files, *WEEK]) == BAD
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert complaint in captured.err
+    assert message in captured.err
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "message"),
     [
         pytest.param(["--from", "2026-03-09", "--to", "2026-03-02"], "must be later", id="reversed"),
         pytest.param(["--from", "2026-03-02", "--days", "500"], "use 1 to 366", id="too long"),
     ],
 )
 def test_a_bad_interval_is_bad_input(
-    options: list[str], complaint: str, files: list[str], capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["plan", *files, *options]) == BAD
-    assert complaint in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_one_file_is_not_enough(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""No command takes a secret from the command line, where everybody on the machine can read it."""
+"""No command accepts a secret on the command line, which other users of the machine can read."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ def _commands(command: object, words: tuple[str, ...] = ()) -> Iterator[tuple[tu
 
 
 def _places() -> Iterator[tuple[str, ...]]:
-    """Yield the words that stand before a value, for each option that has one and for an argument."""
+    """Yield the words before a value, for each option that has one and for an argument."""
     for words, parameters in _commands(get_command(build())):
         yield words
         for parameter in parameters:
@@ -53,7 +53,7 @@ def test_the_tree_was_walked() -> None:
 
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
 @pytest.mark.parametrize("words", PLACES, ids=" ".join)
-def test_a_secret_is_refused_wherever_it_stands_and_never_repeated(
+def test_a_secret_is_rejected_in_every_place_and_never_repeated(
     words: tuple[str, ...], secret: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ways = [[*words, secret]]
@@ -84,7 +84,7 @@ def test_a_secret_is_refused_wherever_it_stands_and_never_repeated(
         pytest.param(["nonsense", SECRETS["a login"]], "an argument", "KRON_STORE", id="no command at all"),
     ],
 )
-def test_what_to_do_instead_is_said(words: list[str], named: str, remedy: str) -> None:
+def test_the_error_suggests_an_alternative(words: list[str], named: str, remedy: str) -> None:
     with pytest.raises(SecretOnCommandLineError) as refused:
         check_words(words)
     assert refused.value.details["place"] == named

@@ -31,7 +31,7 @@ def kron(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> Iterator[Kron]:
-    """Give what runs a command, in a folder of its own, asking a server or a store."""
+    """Return a function that runs a command in a new directory, with a server or a store."""
     monkeypatch.chdir(tmp_path)
 
     def call(*words: str) -> tuple[int, str, str]:
@@ -51,7 +51,7 @@ def kron(
 
 
 def in_json(kron: Kron, *words: str) -> Any:
-    """Return what a command answers to machines."""
+    """Return the JSON output of a command."""
     code, output, errors = kron(*words, "--json")
     assert (code, errors) == (GOOD, ""), errors
     return json.loads(output)
@@ -140,7 +140,7 @@ REFUSED: list[tuple[list[str], int, str]] = [
 ]
 
 
-def test_what_cannot_be_is_said_in_one_line_with_its_exit_code(kron: Kron) -> None:
+def test_an_error_is_one_line_with_its_exit_code(kron: Kron) -> None:
     in_json(kron, "schedules", "upsert", "--id", "x", "--cron", "0 0 1 1 *", *WORK)
     for words, code, said in REFUSED:
         found, output, errors = kron(*words)
@@ -162,14 +162,14 @@ def test_many_are_stored_batch_by_batch_and_a_wrong_line_is_named(kron: Kron) ->
     assert errors.splitlines()[1:] == [
         "kron: 1000 schedules before these lines are stored; doing it again is safe"
     ]
-    # The batch before it is stored, and nothing of its own.
+    # The batch before it is stored, and nothing of its batch.
     found = [in_json(kron, "schedules", "show", name)["cron_expr"] for name in ("s999", "s1000")]
     assert found == ["0 9 1 1 *", "0 0 1 1 *"]
     Path("empty.jsonl").write_text("\n \n")
     assert in_json(kron, "schedules", "bulk", "empty.jsonl") == {"upserted": 0, "batches": 0}
 
 
-def test_a_resume_that_would_start_something_is_not_done_unasked(kron: Kron) -> None:
+def test_a_resume_that_would_start_runs_needs_confirmation(kron: Kron) -> None:
     fields = [
         "--set",
         "paused=true",
@@ -232,7 +232,7 @@ def test_a_store_that_is_not_there_is_not_made_by_looking_at_it(
 
 
 def test_a_terminal_sees_how_far_a_bulk_load_is(tmp_path: Path) -> None:
-    """The real command on a real terminal: the bar is drawn there, the answer goes to standard output."""
+    """On a real terminal the progress bar is drawn there, and the result goes to standard output."""
     line = {"cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": {"kind": "callback"}}
     text = "".join(json.dumps({**line, "schedule_id": f"s{n}"}) + "\n" for n in range(3_000))
     (tmp_path / "many.jsonl").write_text(text)

@@ -1,4 +1,4 @@
-"""`kron simulate`: what people see, what machines read, and what bad input gets."""
+"""`kron simulate`: text, JSON, and errors."""
 
 import fcntl
 import json
@@ -46,12 +46,12 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def row(text: str, name: str) -> list[str]:
-    """Return the figures of the line that begins with a name."""
+    """Return the figures of the line that starts with a name."""
     line = next(line for line in text.splitlines() if line.strip().startswith(name))
     return line.strip().removeprefix(name).split()
 
 
-def test_figures_stand_with_and_without_windows(spread: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_are_shown_with_and_without_windows(spread: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, spread, *DAY)
     assert text.splitlines()[:2] == [
         f"{spread}   5 jobs, 1 of them suspended",
@@ -98,9 +98,7 @@ def test_each_hour_has_a_bar_with_windows_and_its_extension_without(
     assert (three.count("█"), three.count("░"), three.split()[-2:]) == (0, 17, ["0", "1"])
 
 
-def test_hours_of_less_than_a_day_stand_in_their_order(
-    spread: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hours_of_less_than_a_day_are_in_order(spread: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, spread, "--from", "2026-03-02T22:30", "--to", "2026-03-03T03:10")
     assert "2026-03-02T22:30:00Z to 2026-03-03T03:10:00Z, 4 h 40 min" in text
     hours = [line[2:7] for line in text.splitlines() if line[4:9] == ":00  " and line[2:4].isdigit()]
@@ -163,7 +161,7 @@ def test_nothing_to_start_is_a_fleet_too(tmp_path: Path, capsys: pytest.CaptureF
     assert "worst" not in text
 
 
-def test_what_no_constraint_allows_has_a_load_without_windows_only(
+def test_unschedulable_periods_have_a_load_without_windows_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "jobs.yaml"
@@ -189,7 +187,7 @@ def test_json_has_every_minute_and_every_figure(spread: str, capsys: pytest.Capt
         assert figures["peak_by_hour"]["02"] == figures["peak"]
 
 
-def test_the_worst_minute_lists_only_what_the_interval_holds(
+def test_the_worst_minute_lists_only_starts_in_the_interval(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "jobs.yaml"
@@ -215,7 +213,7 @@ def test_times_without_an_offset_are_read_in_utc_and_others_as_they_say(
     assert "2026-03-02T00:00:00Z to 2026-03-03T00:00:00Z" in text
 
 
-def test_seven_days_from_the_next_minute_on_are_simulated_unless_told(
+def test_seven_days_from_the_next_minute_on_are_the_default(
     spread: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = datetime.now(UTC)
@@ -226,7 +224,7 @@ def test_seven_days_from_the_next_minute_on_are_simulated_unless_told(
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "message"),
     [
         pytest.param(
             ["--from", "2026-03-02", "--to", "2026-03-01"],
@@ -251,17 +249,17 @@ def test_seven_days_from_the_next_minute_on_are_simulated_unless_told(
     ],
 )
 def test_bad_intervals_get_one_line(
-    options: list[str], complaint: str, spread: str, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, spread: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["simulate", spread, *options]) == BAD
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
-    assert complaint in captured.err
+    assert message in captured.err
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "message"),
     [
         pytest.param("", "must be a job, or a list of jobs", id="empty file"),
         pytest.param("[]", "it has no jobs", id="empty list"),
@@ -269,16 +267,16 @@ def test_bad_intervals_get_one_line(
         pytest.param("{identity: a, schedule: 61 * * * *}", "schedule", id="bad schedule"),
     ],
 )
-def test_a_file_without_good_jobs_is_refused(
-    content: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_file_without_valid_jobs_is_an_error(
+    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text(content, encoding="utf-8")
     assert run(["simulate", str(file)]) == BAD
-    assert complaint in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_an_identity_that_stands_in_two_files_is_refused_with_both(
+def test_an_identity_in_two_files_is_an_error_that_names_both(
     spread: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other.yaml"
@@ -304,7 +302,7 @@ def test_a_name_with_control_characters_cannot_change_the_terminal(
 
 
 def on_terminal(columns: int, *arguments: str) -> bytes:
-    """Return what a terminal of so many columns receives."""
+    """Return the output to a terminal of a width."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
@@ -341,7 +339,7 @@ def test_progress_is_shown_on_a_terminal_and_wiped() -> None:
     assert f"\r{'':30}\r{FLEET}" in received
 
 
-def test_what_is_piped_is_as_wide_as_a_narrow_terminal_whatever_the_terminal_is() -> None:
+def test_piped_output_has_a_fixed_width() -> None:
     environment = {**os.environ, "COLUMNS": "200", "PYTHONUTF8": "1"}
     done = subprocess.run(
         [KRON, "simulate", FLEET, *WEEK], env=environment, capture_output=True, encoding="utf-8", check=True

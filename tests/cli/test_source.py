@@ -1,4 +1,4 @@
-"""What commands are asked about: files, pipes and standard input, read once and never without a bound."""
+"""Subjects of commands: files, pipes and standard input, read once and up to a limit."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ CRONTAB = "# ours\n\n0 9 * * * /opt/a\n"
         pytest.param("", False, id="nothing"),
     ],
 )
-def test_the_kind_of_a_text_is_told_by_its_first_line(text: str, has_jobs: bool) -> None:
+def test_the_kind_of_a_text_follows_from_its_first_line(text: str, has_jobs: bool) -> None:
     assert looks_like_jobs(text) is has_jobs
 
 
@@ -47,7 +47,7 @@ def test_the_kind_of_a_text_is_told_by_its_first_line(text: str, has_jobs: bool)
     ("name", "has_jobs"),
     [("a.yaml", True), ("a.yml", True), ("a.JSON", True), ("a.txt", False), ("crontab", False)],
 )
-def test_the_kind_of_a_file_is_told_by_its_ending(name: str, has_jobs: bool, tmp_path: Path) -> None:
+def test_the_kind_of_a_file_follows_from_its_suffix(name: str, has_jobs: bool, tmp_path: Path) -> None:
     (tmp_path / name).write_text(YAML, encoding="utf-8")
     source = read_source(str(tmp_path / name))
     assert source is not None
@@ -146,7 +146,7 @@ def test_the_bound_of_a_crontab_is_exact(size: int, is_read: bool, tmp_path: Pat
         read_source(str(file))
 
 
-# --- what must not reach a terminal ----------------------------------------------------------------
+# --- control characters ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["next", "explain"])
@@ -190,7 +190,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("lint", "no findings in 1 schedule\n"),
     ],
 )
-def test_what_runs_at_boot_is_passed_over_with_a_note(
+def test_reboot_entries_are_ignored_with_a_note(
     command: str, shown: str, system: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([command, system, "--system"]) == GOOD
@@ -200,7 +200,7 @@ def test_what_runs_at_boot_is_passed_over_with_a_note(
 
 
 @pytest.mark.parametrize(("command", "code"), [("next", BAD), ("explain", BAD), ("lint", GOOD)])
-def test_a_crontab_of_what_runs_at_boot_alone_names_no_times(
+def test_a_crontab_with_reboot_entries_only_has_no_times(
     command: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "crontab"

@@ -1,4 +1,4 @@
-"""`kron token`: keys and tokens are made, and shown for what they are worth."""
+"""`kron token`: keys and tokens are created and inspected."""
 
 import io
 import json
@@ -55,7 +55,7 @@ def test_the_private_key_is_for_its_owner_alone_and_never_written_over(
     assert '"d"' not in (folder / "jwks.json").read_text()
 
 
-def test_a_secret_from_a_file_signs_and_checks(
+def test_a_secret_from_a_file_signs_and_verifies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "secret"
@@ -66,7 +66,7 @@ def test_a_secret_from_a_file_signs_and_checks(
     assert capsys.readouterr().out.startswith("accepted\n")
 
 
-def test_a_token_that_would_be_refused_says_why(
+def test_a_rejected_token_is_shown_with_the_reason(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = folder / "token"
@@ -79,7 +79,7 @@ def test_a_token_that_would_be_refused_says_why(
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "message"),
     [
         (["make", "--user", "ann", "--scope", "reed"], '"reed": use read, write, run, admin'),
         (["make", "--user", "ann", "--scope", "read"], "No signing key"),
@@ -98,17 +98,17 @@ def test_a_token_that_would_be_refused_says_why(
         (["show", __file__], "malformed"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(
-    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["token", *words]) == BAD
     said = capsys.readouterr()
     assert said.out == ""
-    assert complaint in said.err
+    assert message in said.err
     assert said.err.count("\n") == 1
 
 
-def test_no_secret_is_ever_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_ever_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KRON_JWT_SECRET", "hunter2")
     assert run(["token", "make", "--user", "ann", "--scope", "read"]) == BAD
     assert "hunter2" not in capsys.readouterr().err

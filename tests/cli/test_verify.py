@@ -43,7 +43,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def shown(capsys: pytest.CaptureFixture[str], file: Path) -> list[str]:
-    """Return what was said, without the name of the file."""
+    """Return the output without the name of the file."""
     return [line.removeprefix(f"{file}:") for line in capsys.readouterr().out.splitlines()]
 
 
@@ -69,7 +69,7 @@ GOOD_FILES = {
 
 
 @pytest.mark.parametrize("kind", list(GOOD_FILES))
-def test_decisions_may_stand_in_any_kind_of_file(
+def test_decisions_are_read_from_every_kind_of_file(
     kind: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, lines = GOOD_FILES[kind]
@@ -87,7 +87,7 @@ def test_all_kept_decisions_follow(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.endswith(" ok, 0 does not follow, 0 not a decision\n")
 
 
-def test_the_example_says_the_same_of_the_kept_decisions() -> None:
+def test_the_example_program_agrees_on_the_golden_decisions() -> None:
     example = ROOT / "examples" / "verify_decision.py"
     assert len(example.read_text(encoding="utf-8").splitlines()) < 80
     assert "kron" not in [
@@ -104,7 +104,7 @@ def test_the_example_says_the_same_of_the_kept_decisions() -> None:
     assert set(done.stdout.splitlines()) == {"ok"}
 
 
-def test_the_example_says_the_same_of_a_decision_that_was_changed() -> None:
+def test_the_example_program_agrees_on_an_altered_decision() -> None:
     example = ROOT / "examples" / "verify_decision.py"
     text = json.dumps([ONE, {"decision": {**TWO, "attempts": 64, "chosen_time": None}}])
     done = subprocess.run(
@@ -114,10 +114,10 @@ def test_the_example_says_the_same_of_a_decision_that_was_changed() -> None:
     assert done.stdout == "ok\ndoes not follow: chosen_time, attempts\n"
 
 
-# --- what does not follow --------------------------------------------------------------------------
+# --- decisions that differ -------------------------------------------------------------------------
 
 
-def test_a_decision_that_does_not_follow_is_said_with_both_values(
+def test_a_decision_that_differs_is_reported_with_both_values(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = {**TWO, "chosen_time": "2026-03-02T00:00:00Z", "attempts": 3}
@@ -133,7 +133,7 @@ def test_a_decision_that_does_not_follow_is_said_with_both_values(
     assert summary == "2 verified: 1 ok, 1 does not follow, 0 not a decision"
 
 
-def test_quiet_shows_only_what_does_not_follow(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_shows_only_decisions_that_differ(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed = {**TWO, "attempts": 0}
     file.write_text("\n".join(map(json.dumps, [ONE, changed, THREE])), encoding="utf-8")
     assert run(["verify", "--quiet", str(file)]) == NO
@@ -159,7 +159,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("text", "reason"), OTHERS)
-def test_a_line_that_is_no_decision_is_said_with_its_reason(
+def test_a_line_that_is_not_a_decision_is_reported_with_its_reason(
     text: str, reason: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text(f"{json.dumps(ONE)}\n{text}\n{json.dumps(TWO)}\n", encoding="utf-8")
@@ -224,7 +224,7 @@ def test_another_release_of_the_zone_database_is_a_note(
     assert run(["verify", str(file)]) == GOOD
 
 
-# --- what cannot be read ---------------------------------------------------------------------------
+# --- unreadable files ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_file_that_is_not_there_does_not_stop_the_others(
     ]
 
 
-def test_what_is_too_long_to_hold_is_refused(
+def test_a_document_that_is_too_long_is_an_error(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(verify, "MAX_DOCUMENT", 2 << 20)
@@ -289,7 +289,7 @@ def test_without_a_file_the_usage_is_bad(capsys: pytest.CaptureFixture[str]) -> 
 # --- for machines, and from other commands ---------------------------------------------------------
 
 
-def test_json_says_it_all_and_is_json_whatever_happens(
+def test_json_has_every_result_and_is_valid_after_errors(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = {**TWO, "attempts": 0}
@@ -319,7 +319,7 @@ def test_json_of_nothing_is_json_too(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("command", ["next", "explain"])
-def test_what_other_commands_print_can_be_piped_in(command: str, tmp_path: Path) -> None:
+def test_the_output_of_other_commands_can_be_piped_in(command: str, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.yaml"
     jobs.write_text(
         "- {identity: a, schedule: 0 2 * * *, timezone: Europe/Berlin, window: {duration: 1h}}\n"
@@ -351,7 +351,7 @@ def test_a_long_log_is_read_line_by_line_and_no_more_than_a_line_is_held(file: P
     assert peak < 500_000
 
 
-def test_progress_is_not_shown_where_nobody_looks(file: Path) -> None:
+def test_progress_is_not_shown_without_a_terminal(file: Path) -> None:
     file.write_text("".join(json.dumps(one) + "\n" for one in certificates(60)) * 100, encoding="utf-8")
     done = subprocess.run([KRON, "verify", "-q", file], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (GOOD, "")

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and what it signs."""
+"""Certificates for tests, signed by an authority."""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address

@@ -1,4 +1,4 @@
-"""Keys and tokens for tests: good ones, and every way a token can be wrong."""
+"""Keys and tokens for tests, valid and invalid."""
 
 import base64
 import hashlib
@@ -71,7 +71,7 @@ def jwks(*keys: Mapping[str, object]) -> str:
 
 
 def claims(**further: object) -> dict[str, object]:
-    """Return what a good token says; what is None is left out."""
+    """Return the claims of a valid token; those that are None are left out."""
     at = int(NOW.timestamp())
     said: dict[str, object] = {
         "sub": "ann", "scope": "read write run", "aud": AUDIENCE, "iss": ISSUER, "iat": at, "exp": at + 600,

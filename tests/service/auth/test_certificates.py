@@ -1,4 +1,4 @@
-"""Client certificates: a real server over TLS, and who is let in."""
+"""Client certificates: a real server over TLS, and the callers it accepts."""
 
 import json
 import ssl
@@ -89,7 +89,7 @@ def test_an_unknown_subject_is_not_authenticated(name: str, url: str, authority:
 
 
 @pytest.mark.parametrize("fault", ["none", "other authority", "expired"])
-def test_without_a_good_certificate_there_is_no_connection(
+def test_without_a_valid_certificate_the_connection_is_refused(
     fault: str, url: str, authority: Authority, tmp_path: Path
 ) -> None:
     files = None
@@ -132,7 +132,7 @@ def test_tokens_and_certificates_can_be_used_side_by_side(
 
 
 @pytest.mark.parametrize(
-    ("settings", "complaint"),
+    ("settings", "message"),
     [
         ({"KRON_TLS_KEY": "key.pem"}, "needs tls_certificate too"),
         ({"KRON_TLS_CERTIFICATE": "cert.pem"}, "needs tls_key too"),
@@ -142,8 +142,8 @@ def test_tokens_and_certificates_can_be_used_side_by_side(
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(
-    settings: dict[str, str], complaint: str, tmp_path: Path
+    settings: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     with process("serve", "--port", "0", folder=tmp_path, **settings) as server:
         assert server.ended() == 2
-        assert complaint in "".join(server.log)
+        assert message in "".join(server.log)

@@ -21,7 +21,7 @@ from tests.service.auth import forge
 from tests.service.server import Process, serving
 
 MIB = 1 << 20
-# What a server may grow by under attack: less than what is sent to it.
+# The most that a server may grow under attack: less than the bytes that are sent.
 MOST_GROWTH = 64 * MIB
 JSON = {"content-type": "application/json"}
 SCHEDULE = (
@@ -41,7 +41,7 @@ def raw(client: httpx.Client) -> socket.socket:
 
 
 def everything(connection: socket.socket) -> bytes:
-    """Return what comes until the other side hangs up."""
+    """Read until the other side closes the connection."""
     heard = b""
     try:
         while part := connection.recv(65_536):
@@ -52,7 +52,7 @@ def everything(connection: socket.socket) -> bytes:
 
 
 def memory_of(process: Process) -> int:
-    """Return what a process keeps in memory, in bytes."""
+    """Return the resident memory of a process, in bytes."""
     pages = Path(f"/proc/{process.pid}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -68,7 +68,7 @@ def test_a_head_that_comes_drop_by_drop_is_given_up(server: tuple[httpx.Client, 
         assert everything(connection).startswith(b"HTTP/1.1 408")
 
 
-def test_silent_and_slow_connections_keep_nobody_waiting(server: tuple[httpx.Client, Process]) -> None:
+def test_silent_and_slow_connections_do_not_block_others(server: tuple[httpx.Client, Process]) -> None:
     client, _ = server
     connections = [raw(client) for _ in range(100)]
     try:
@@ -103,7 +103,7 @@ def test_the_next_request_of_a_connection_is_waited_for_as_briefly(
         (b"", b""),
     ],
 )
-def test_a_caller_who_closes_their_side_hears_the_answer_to_a_whole_request(
+def test_a_client_that_half_closes_gets_the_response_to_a_whole_request(
     request_text: bytes, heard: bytes, server: tuple[httpx.Client, Process]
 ) -> None:
     with raw(server[0]) as connection:
@@ -169,7 +169,7 @@ def test_a_body_too_large_is_refused_without_being_kept(server: tuple[httpx.Clie
         for _ in range(256):
             yield b"x" * MIB
 
-    # Whoever goes on sending may be cut off before the answer is heard.
+    # A client that keeps sending may be disconnected before it reads the response.
     with suppress(httpx.TransportError):
         assert client.post("/schedules/upsert", content=endless(), headers=JSON).status_code == 413
     with suppress(httpx.TransportError):
@@ -206,7 +206,7 @@ def test_a_body_that_is_no_schedule_is_refused(body: bytes, server: tuple[httpx.
     assert client.get("/schedules").json()["schedules"] == []
 
 
-def test_a_caller_who_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
+def test_a_caller_above_the_rate_limit_gets_a_retry_time(tmp_path: Path) -> None:
     with serving(tmp_path, KRON_JWT_SECRET=forge.SECRET, KRON_REQUESTS_PER_S="5") as (client, _):
         now = int(time.time())
         ann, bob = (

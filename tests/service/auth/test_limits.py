@@ -52,7 +52,7 @@ def a_schedule(name: str, cron_expr: str = "0 9 * * *") -> dict[str, object]:
     return {"schedule_id": name, "cron_expr": cron_expr, "timezone": "UTC", "launcher": launcher}
 
 
-async def test_a_user_has_at_most_so_many_schedules(registrar: Registrar) -> None:
+async def test_a_user_has_a_quota_of_schedules(registrar: Registrar) -> None:
     with acting_as(ANN):
         for number in range(3):
             await registrar.upsert_schedule(registrar.read_spec(a_schedule(f"ann/{number}")))
@@ -67,7 +67,7 @@ async def test_a_user_has_at_most_so_many_schedules(registrar: Registrar) -> Non
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 4
 
 
-async def test_neither_what_was_deleted_nor_what_changes_hands_makes_room_for_more(
+async def test_restored_and_transferred_schedules_count_against_the_quota(
     registrar: Registrar,
 ) -> None:
     with acting_as(Caller("ann", RIGHTS, ("ann", "team"))):
@@ -119,7 +119,7 @@ async def test_times_too_close_are_refused(cron_expr: str, gap: int, registrar: 
     await registrar.upsert_schedule(registrar.read_spec(a_schedule("x", "*/5 * * * *")))
 
 
-async def test_a_tenants_workflows_begin_with_their_name_and_are_theirs_alone(registrar: Registrar) -> None:
+async def test_a_tenants_workflows_start_with_their_name_and_are_theirs_only(registrar: Registrar) -> None:
     with acting_as(ANN):
         with pytest.raises(InvalidWorkflowError, match=r'must start with "ann\."'):
             await registrar.deploy_workflow("report", 1, DAG, user_id="ann")
@@ -139,7 +139,7 @@ async def test_a_tenants_workflows_begin_with_their_name_and_are_theirs_alone(re
         assert [one["schedule_id"] for one in mine] == ["bob@example.com/bob_40_example_2e_com.x/daily"]
 
 
-async def test_a_deployment_is_on_record_with_who_and_by_which_request(registrar: Registrar) -> None:
+async def test_a_deployment_is_audited_with_its_caller_and_its_request(registrar: Registrar) -> None:
     with acting_as(ANN, "request-9"):
         await registrar.deploy_workflow("ann.report", 1, DAG, user_id="ann")
         audits = await registrar.store.audits(NAMESPACE, AuditFilter(identity="ann.report"))
@@ -148,7 +148,7 @@ async def test_a_deployment_is_on_record_with_who_and_by_which_request(registrar
     assert json.loads(str(record.after)) == {"workflow_id": "ann.report", "version": 1}
 
 
-async def test_deploying_a_newer_version_retires_what_it_no_longer_has(registrar: Registrar) -> None:
+async def test_deploying_a_newer_version_retires_removed_triggers(registrar: Registrar) -> None:
     with acting_as(ANN, "request-1"):
         await registrar.deploy_workflow("ann.report", 1, DAG, user_id="ann")
         answer = await registrar.deploy_workflow("ann.report", 2, {**NODES, "triggers": []}, user_id="ann")
@@ -175,7 +175,7 @@ def test_the_limits_are_settings() -> None:
     assert (rules.max_schedules, rules.min_interval_s) == (7, 60)
 
 
-async def test_a_name_that_was_given_away_is_said_to_be_so(registrar: Registrar) -> None:
+async def test_a_name_that_another_tenant_owns_is_a_conflict(registrar: Registrar) -> None:
     with acting_as(BOB):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob@example.com/0")))
     await registrar.upsert_schedule(
@@ -192,7 +192,7 @@ def a_use(workflow_id: str, owner: str = "ann") -> dict[str, object]:
     }  # fmt: skip
 
 
-async def test_nobody_schedules_a_workflow_of_others_nor_learns_that_there_is_one(
+async def test_a_schedule_of_another_tenants_workflow_is_rejected_whether_it_exists_or_not(
     registrar: Registrar,
 ) -> None:
     with acting_as(Caller("bob", RIGHTS, ("bob", "team"))):
@@ -210,7 +210,7 @@ async def test_nobody_schedules_a_workflow_of_others_nor_learns_that_there_is_on
     await registrar.upsert_schedule(registrar.read_spec(a_use("bob.report")))
 
 
-async def test_where_callers_say_who_they_are_no_schedule_starts_a_workflow_of_others(
+async def test_with_authentication_no_schedule_starts_a_workflow_of_another_tenant(
     registrar: Registrar,
 ) -> None:
     await registrar.deploy_workflow("bob.report", 1, NODES, user_id="bob")
@@ -231,7 +231,7 @@ def launch_for(document: dict[str, object]) -> Launch:
     return launch_of(wanted, 0)
 
 
-async def test_no_run_can_use_up_what_the_executors_of_others_may_ask(registrar: Registrar) -> None:
+async def test_no_run_can_use_up_the_rate_limit_of_another(registrar: Registrar) -> None:
     secret = b"s" * 32
     authenticator, rate = Authenticator(None, run_secret=secret), RateLimit(1, registrar.clock)
 

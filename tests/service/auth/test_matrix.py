@@ -32,7 +32,7 @@ from tests.service.server import serving
 HOUR = 3600
 ROUTES = sorted(NEEDS.items())
 GUARDED = [(route, need) for route, need in ROUTES if need.scope is not None]
-# What stands in a path for each of its parameters: what is Ann's, and what does not exist.
+# The parameters of paths: of Ann's schedule, and of one that does not exist.
 OWN = {
     "schedule_id": "ann%2Fdaily",
     "period_id": "2026-06-01T09:00:00Z",
@@ -45,7 +45,7 @@ ABSENT = OWN | {"schedule_id": "ann%2Fno-such", "idempotency_key": "f" * 64, "wo
 SCHEDULE: dict[str, object] = {"cron_expr": "0 9 * * *", "timezone": "UTC", "launcher": {"kind": "callback"}}
 
 DAG: dict[str, object] = {"nodes": [{"id": "one", "type": "task", "dependsOn": []}], "triggers": []}
-# What is sent; where nothing is said, an empty object.
+# Request bodies; the default is an empty object.
 BODIES: dict[tuple[str, str], dict[str, object]] = {
     ("POST", "/schedules/upsert"): {**SCHEDULE, "schedule_id": ""},
     ("POST", "/schedules/bulk"): {**SCHEDULE, "schedule_id": ""},
@@ -69,7 +69,7 @@ class Server(NamedTuple):
 
 
 def token(**further: object) -> str:
-    """Return a token that is good now."""
+    """Return a token that is valid now."""
     now = int(time.time())
     return forge.token("EdDSA", 0, **{"iat": now, "exp": now + HOUR, **further})
 
@@ -131,7 +131,7 @@ FAULTS: dict[str, Callable[[], str | None]] = {
 
 
 def is_turned_away(answer: httpx.Response, need: Need) -> bool:
-    """Say whether a caller is told to say who they are: a browser where to, a program how."""
+    """Return whether a request was not authenticated: a redirect for a browser, a challenge for a program."""
     if need.page:
         return (answer.status_code, answer.headers["location"]) == (303, "/login")
     kind = answer.headers["content-type"].startswith("application/problem+json")
@@ -160,7 +160,7 @@ def test_no_guarded_route_lets_a_faulty_token_in(fault: str, server: Server) -> 
         pytest.param(lambda: ["Bearer"], id="no token at all"),
     ],
 )
-def test_there_is_one_proof_of_who_calls(proofs: Callable[[], list[str]], server: Server) -> None:
+def test_a_request_has_one_authorization_header(proofs: Callable[[], list[str]], server: Server) -> None:
     headers = [("Authorization", proof) for proof in proofs()]
     answer = server.client.get("/schedules", headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
@@ -188,9 +188,7 @@ def test_a_scope_opens_its_own_routes_and_no_others(scope: str, server: Server) 
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_what_is_wrong_with_the_store_is_told_to_nobody_who_need_not_say_who_they_are(
-    guarded: bool, tmp_path: Path
-) -> None:
+def test_the_error_of_the_store_is_hidden_from_anonymous_callers(guarded: bool, tmp_path: Path) -> None:
     keys = {"KRON_JWT_SECRET": forge.SECRET} if guarded else {}
     url = "postgresql://kron@127.0.0.1:9/kron?connect_timeout=1"
     with serving(tmp_path, KRON_STORE=url, **keys) as (client, _):
@@ -229,7 +227,7 @@ def _same(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, text
 
 
-def test_a_route_that_does_not_exist_says_so_only_to_those_who_may_look(server: Server) -> None:
+def test_an_unknown_route_is_404_for_authenticated_callers_only(server: Server) -> None:
     assert server.client.get("/nowhere").status_code == 401
     headers = {"Authorization": f"Bearer {token()}"}
     assert server.client.get("/nowhere", headers=headers).status_code == 404
@@ -264,5 +262,5 @@ def test_a_route_that_is_not_in_the_table_is_refused_at_the_start() -> None:
         ("GET", "/schedules/a/b", None),
     ],
 )
-def test_what_a_request_needs(method: str, path: str, need: Need | None) -> None:
+def test_the_scope_of_a_request(method: str, path: str, need: Need | None) -> None:
     assert find(method, path).need == need

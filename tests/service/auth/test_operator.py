@@ -1,4 +1,4 @@
-"""Mistakes of whoever runs the service: each is said before it serves, with the setting and what to do."""
+"""Wrong settings: each is an error at startup that names the setting and the remedy."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def tls(certificate: str = "server.crt", key: str = "server.key", **further: str
 
 
 @pytest.mark.parametrize(
-    ("settings", "complaint"),
+    ("settings", "message"),
     [
         ({"KRON_JWT_KEYS": "none.json"}, 'Invalid keys in "none.json": No such file'),
         ({"KRON_JWT_KEYS": "junk"}, 'Invalid keys in "junk": not JSON'),
@@ -66,17 +66,17 @@ def tls(certificate: str = "server.crt", key: str = "server.key", **further: str
             tls(KRON_TLS_CLIENT_AUTHORITIES="junk", KRON_CLIENT_SUBJECTS=SUBJECTS),
             'Invalid tls_client_authorities "junk": must be certificates as PEM',
         ),
-        # Otherwise whoever has a certificate could do everything.
+        # Without subjects, every certificate would be admin.
         (tls(KRON_TLS_CLIENT_AUTHORITIES="authority.pem"), "needs client_subjects too"),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_is_served(
-    settings: dict[str, str], complaint: str, folder: Path
+def test_settings_that_cannot_work_are_an_error_at_startup(
+    settings: dict[str, str], message: str, folder: Path
 ) -> None:
     with process("serve", "--port", "0", folder=folder, **settings) as server:
         assert server.ended() == 2
         said = "".join(server.log)
-    assert complaint in said
+    assert message in said
     assert "Traceback" not in said
     assert "serving on" not in said
 
@@ -108,7 +108,7 @@ def test_a_shared_secret_beside_certificates_lets_those_with_a_token_in(folder: 
 
 
 @pytest.mark.parametrize(
-    ("keys", "text", "complaint"),
+    ("keys", "text", "message"),
     [
         ("none.json", forge.token("EdDSA"), 'Invalid keys in "none.json": No such file'),
         ("jwks.json", "", "it contains no token"),
@@ -116,7 +116,7 @@ def test_a_shared_secret_beside_certificates_lets_those_with_a_token_in(folder: 
     ],
 )
 def test_a_token_that_cannot_be_judged_is_not_blamed(
-    keys: str, text: str, complaint: str, folder: Path
+    keys: str, text: str, message: str, folder: Path
 ) -> None:
     environment = {**os.environ, "KRON_JWT_KEYS": keys}
     done = subprocess.run(
@@ -124,10 +124,10 @@ def test_a_token_that_cannot_be_judged_is_not_blamed(
         input=text, cwd=folder, env=environment, text=True, capture_output=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
-    assert complaint in done.stderr
+    assert message in done.stderr
 
 
-def test_a_command_without_a_token_is_told_where_it_comes_from(folder: Path) -> None:
+def test_a_command_without_a_token_names_the_variable_to_set(folder: Path) -> None:
     with process("serve", "--port", "0", folder=folder, KRON_JWT_KEYS="jwks.json") as server:
         url = server.logged(r"serving on (http://\S+)")[1]
         done = subprocess.run(
@@ -142,7 +142,7 @@ def test_a_command_without_a_token_is_told_where_it_comes_from(folder: Path) -> 
     "address",
     ["https://me:hunter2@[::/keys", "http://me:hunter2@example.test/", "https://me:hunter2@127.0.0.1:9/"],
 )
-def test_a_password_in_the_address_of_the_keys_is_never_shown(address: str, folder: Path) -> None:
+def test_a_password_in_the_url_of_the_keys_is_never_printed(address: str, folder: Path) -> None:
     environment = {
         **os.environ, "KRON_JWT_KEYS": address, "KRON_STORE": "postgresql://db/kron?user=me&password=hunter2",
     }  # fmt: skip
@@ -161,7 +161,9 @@ def test_a_password_in_the_address_of_the_keys_is_never_shown(address: str, fold
 
 
 @pytest.mark.parametrize(("words", "warns"), [(["--host", "0.0.0.0", "--insecure"], True), ([], False)])
-def test_whoever_opens_it_to_everybody_is_warned(words: list[str], warns: bool, tmp_path: Path) -> None:
+def test_a_public_address_without_authentication_is_warned_about(
+    words: list[str], warns: bool, tmp_path: Path
+) -> None:
     with process("serve", "--port", "0", *words, folder=tmp_path) as server:
         server.logged("lease acquired")
         assert ("every caller is admin" in "".join(server.log)) is warns

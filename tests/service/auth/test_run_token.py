@@ -1,4 +1,4 @@
-"""An executor's token is good for the run it came with, whatever kind it is, and is kept nowhere."""
+"""Run tokens: valid for one run, for every kind of executor, and never recorded."""
 
 import json
 import time
@@ -26,7 +26,7 @@ YEARLY = {"cron_expr": "0 0 1 1 *", "timezone": "UTC", "user_id": "ann", "workfl
 
 @contextmanager
 def guarded(folder: Path, **variables: str) -> Iterator[tuple[httpx.Client, Process]]:
-    """Serve where callers say who they are; the client is an admin."""
+    """Serve with authentication; the client is an admin."""
     keys = {"KRON_JWT_SECRET": forge.SECRET, "KRON_SIGNING_SECRET": SECRET, "KRON_LOG_LEVEL": "debug"}
     now = int(time.time())
     with serving(folder, **keys, KRON_LOG_FORMAT="json", **variables) as (client, server):
@@ -51,7 +51,7 @@ def reported(client: httpx.Client, key: str, token: str, **further: str) -> http
     return client.post(f"/runs/{key}/status", json=document, headers={"Authorization": f"Bearer {token}"})
 
 
-def test_a_process_has_a_token_that_is_good_for_its_run_only_and_is_on_no_record(tmp_path: Path) -> None:
+def test_a_process_gets_a_token_for_its_run_only_that_is_never_recorded(tmp_path: Path) -> None:
     command = ["/bin/sh", "-c", "printf %s $KRON_RUN_TOKEN > $KRON_IDEMPOTENCY_KEY; env; exit 1"]
     launcher = {"kind": "process", "command": command, "cwd": str(tmp_path)}
     with guarded(tmp_path, KRON_ALLOWED_COMMANDS="/bin/sh") as (client, server):
@@ -76,7 +76,7 @@ def test_a_process_has_a_token_that_is_good_for_its_run_only_and_is_on_no_record
 
 
 def test_a_process_behind_the_run_launcher_reports_with_its_token(tmp_path: Path) -> None:
-    """A worker sends the start to the run launcher, whose executor is a process that speaks for itself."""
+    """A worker sends the start to the run launcher, whose executor is a process that reports itself."""
     command = ["/bin/sh", "-c", "printf %s $KRON_RUN_TOKEN > token.new; mv token.new token; sleep 60"]
     executor = {"kind": "process", "command": command, "cwd": str(tmp_path)}
     variables = {"KRON_EXECUTOR": json.dumps(executor), "KRON_DRAIN_MS": "0"}
@@ -106,7 +106,7 @@ def test_a_token_that_an_executor_repeats_is_not_recorded(tmp_path: Path) -> Non
         token = executor.sent[0].headers["kron-run-token"]
         assert reported(client, key, token, status="FAILED", error=f"sent {token}, no").status_code == 200
         assert runs_of(client, "s")[0]["error"] == "sent ***, no"
-        # The next one is refused, by an executor that quotes what it was sent.
+        # The next one is rejected by an executor that quotes the request.
         key = request_key_of("s", RunKind.MANUAL, "again")
         executor.status, executor.answer = 400, f"you sent {run_token_of(SECRET.encode(), key)}"
         client.post("/schedules/s/run", json={"request_id": "again"}).raise_for_status()
@@ -117,7 +117,7 @@ def test_a_token_that_an_executor_repeats_is_not_recorded(tmp_path: Path) -> Non
         assert token not in "".join(server.log)
 
 
-def test_who_has_a_runs_token_may_do_nothing_but_report() -> None:
+def test_a_run_token_allows_reports_only() -> None:
     assert EXECUTOR.scopes == {TokenScope.RUN}
     routes = [route for route, need in NEEDS.items() if need.run_token]
     assert routes == [("POST", "/runs/{idempotency_key}/status")]

@@ -40,7 +40,7 @@ def test_a_browser_signs_in_and_out(client: httpx.Client) -> None:
         for page in ("/", "/ui/runs"):
             assert browser.get(page).status_code == 200
         page = html.unescape(browser.get("/").text)
-        # A cookie is for looking only: what changes something needs the header, so no other site can do it.
+        # A cookie is valid for pages only: changes need the header, so that no other site can send them.
         assert browser.get("/schedules").status_code == 401
         assert browser.post("/schedules/pause", json={"schedule_id": "x", "paused": True}).status_code == 401
         assert '<form class="caller" method="post" action="/logout"><bdi title="ann">ann</bdi>' in page
@@ -87,7 +87,7 @@ def test_the_page_of_a_paused_schedule_names_the_caller_who_paused_it(client: ht
         ({"groups": ["g" * 190 + str(number) for number in range(20)]}, 401, "browsers do not store"),
     ],
 )
-def test_a_token_that_is_not_good_enough_is_not_kept(
+def test_an_insufficient_token_is_not_stored_in_a_cookie(
     claims: dict[str, object], status: int, said: str, client: httpx.Client
 ) -> None:
     # Made here, not in the table: one made when the tests were collected may have expired by now.
@@ -97,7 +97,7 @@ def test_a_token_that_is_not_good_enough_is_not_kept(
 
 
 @pytest.mark.parametrize("text", ["", "<script>alert(1)</script>"])
-def test_a_text_that_is_no_token_is_not_kept(text: str, client: httpx.Client) -> None:
+def test_a_text_that_is_not_a_token_is_not_stored_in_a_cookie(text: str, client: httpx.Client) -> None:
     answer = client.post("/login", data={"token": text})
     assert (answer.status_code, "set-cookie" in answer.headers) == (401, False)
     assert "malformed" in answer.text
@@ -105,7 +105,7 @@ def test_a_text_that_is_no_token_is_not_kept(text: str, client: httpx.Client) ->
 
 
 @pytest.mark.parametrize(("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 303)])
-def test_no_other_site_signs_anybody_in_or_out(site: str, status: int, client: httpx.Client) -> None:
+def test_no_other_site_can_sign_a_user_in_or_out(site: str, status: int, client: httpx.Client) -> None:
     headers = {"Sec-Fetch-Site": site}
     for path, form in (("/login", {"token": token()}), ("/logout", {})):
         answer = client.post(path, data=form, headers=headers)

@@ -1,4 +1,4 @@
-"""Tenants: what is somebody else's is as if it did not exist, and every change is on record."""
+"""Tenancy: schedules of other tenants look as if they did not exist, and every change is audited."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sized
@@ -95,7 +95,7 @@ async def test_names_of_others_and_names_that_do_not_exist_answer_alike(
     assert refusals == [f'There is no schedule "{name}"'] * 7
 
 
-async def test_nothing_can_be_made_somebody_elses(registrar: Registrar) -> None:
+async def test_a_schedule_cannot_be_given_to_another_tenant(registrar: Registrar) -> None:
     with acting_as(ANN):
         with pytest.raises(InvalidScheduleError, match="user_id"):
             await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/gift", user_id="bob")))
@@ -105,7 +105,7 @@ async def test_nothing_can_be_made_somebody_elses(registrar: Registrar) -> None:
     assert await names(registrar, BOB) == []
 
 
-async def test_what_an_admin_made_for_a_user_is_theirs(registrar: Registrar) -> None:
+async def test_a_schedule_that_an_admin_creates_for_a_user_is_theirs(registrar: Registrar) -> None:
     await registrar.upsert_schedule(registrar.read_spec(a_schedule("old-name", user_id="ann")))
     with acting_as(ANN):
         await registrar.pause_schedule("old-name", True)
@@ -113,7 +113,9 @@ async def test_what_an_admin_made_for_a_user_is_theirs(registrar: Registrar) -> 
         assert (await registrar.get_schedule("old-name"))["cron_expr"] == "0 10 * * *"
 
 
-async def test_every_change_is_on_record_with_who_before_and_after(registrar: Registrar) -> None:
+async def test_every_change_is_audited_with_its_caller_and_the_state_before_and_after(
+    registrar: Registrar,
+) -> None:
     secret = {"kind": "http", "url": "http://localhost:1/x", "headers": {"X-Key": "hunter2hunter2"}}
     with acting_as(ANN, "request-7"):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule(launcher=secret)))
@@ -153,7 +155,7 @@ async def test_a_schedule_that_is_made_again_is_on_record_as_new(registrar: Regi
     assert gone.record.before == again.record.after
 
 
-async def test_attempts_and_newest_runs_are_shown_to_whom_they_belong(registrar: Registrar) -> None:
+async def test_attempts_and_newest_runs_are_shown_to_their_tenant_only(registrar: Registrar) -> None:
     with acting_as(BOB):
         await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/weekly")))
         key = str((await run_now(registrar, "bob/weekly"))["idempotency_key"])
@@ -172,11 +174,11 @@ async def test_attempts_and_newest_runs_are_shown_to_whom_they_belong(registrar:
             assert len(await registrar.store.attempts(NAMESPACE, key)) == attempts, caller
             assert list(await registrar.store.newest_runs(NAMESPACE, ["bob/weekly"], limit=1)) == newest
     with acting_as(BOB):
-        # A key can be computed; only who was shown the run is told more of it.
+        # A key can be computed; only a request that listed the run sees its attempts.
         assert await registrar.store.attempts(NAMESPACE, key) == []
 
 
-# Every verb that reads, asked about one schedule and one of its runs; what has no name is asked about all.
+# Every verb that reads, with one schedule and one of its runs; verbs without a name read all.
 Ask = Callable[[TenantStore, str, str], Awaitable[Sized | int]]
 READS: dict[str, Ask] = {
     "cases": lambda store, name, _: store.cases(NAMESPACE, [name]),
@@ -219,7 +221,7 @@ def test_every_verb_that_reads_is_tried() -> None:
 
 
 @pytest.mark.parametrize("verb", READS)
-async def test_no_verb_tells_a_tenant_of_what_is_somebody_elses(verb: str, registrar: Registrar) -> None:
+async def test_no_verb_reveals_schedules_of_other_tenants(verb: str, registrar: Registrar) -> None:
     key = await rich_schedule(registrar)
 
     async def told(caller: Caller, name: str, key: str) -> object:

@@ -1,4 +1,4 @@
-"""Tokens: what is let in, and everything that is not."""
+"""Tokens: valid ones, and every kind of invalid one."""
 
 import asyncio
 import json
@@ -36,14 +36,14 @@ def reader_of(clock: SimulatedClock, keyring: Keyring | None = None) -> TokenRea
 
 
 @pytest.mark.parametrize("algorithm", ["HS256", *ALGORITHMS])
-async def test_a_good_token_says_who_calls(algorithm: str) -> None:
+async def test_a_valid_token_identifies_the_caller(algorithm: str) -> None:
     caller = await reader_of(SimulatedClock(forge.NOW)).caller_of(forge.token(algorithm, groups=["team"]))
     assert caller == Caller(
         "ann", frozenset({TokenScope.READ, TokenScope.WRITE, TokenScope.RUN}), ("ann", "team")
     )
 
 
-async def test_an_admin_sees_everybodys() -> None:
+async def test_an_admin_sees_the_schedules_of_every_tenant() -> None:
     caller = await reader_of(SimulatedClock(forge.NOW)).caller_of(forge.token(scope="admin"))
     assert caller.users is None
     assert all(caller.may(right) for right in TokenScope)
@@ -110,7 +110,7 @@ async def test_a_token_that_is_wrong_is_refused(text: str, reason: str) -> None:
         {"scope": None},
     ],
 )
-async def test_a_token_within_the_skew_is_good(further: dict[str, object]) -> None:
+async def test_a_token_within_the_skew_is_valid(further: dict[str, object]) -> None:
     caller = await reader_of(SimulatedClock(forge.NOW)).caller_of(forge.token(**further))
     assert caller.name == "ann"
 
@@ -209,7 +209,7 @@ def withdraw(path: Path) -> None:
     path.unlink()
 
 
-def test_a_password_in_the_address_of_keys_is_not_said() -> None:
+def test_a_password_in_the_url_of_keys_is_not_in_errors() -> None:
     password = "hunter2x"
     with pytest.raises(InvalidKeysError) as refusal:
         Keyring(SimulatedClock(forge.NOW), source=f"http://kron:{password}@issuer.test/keys")
@@ -269,7 +269,7 @@ class TestRotation:
             assert await keyring.find("unknown", "EdDSA") == []
         assert await keyring.find("EdDSA-0", "EdDSA") != []
 
-    async def test_keys_that_are_missing_at_the_start_are_said(self, clock: SimulatedClock) -> None:
+    async def test_keys_that_are_missing_at_startup_are_an_error(self, clock: SimulatedClock) -> None:
         with pytest.raises(InvalidKeysError, match="No such file"):
             await Keyring(clock, source="nowhere.json").load()
 
@@ -278,7 +278,7 @@ class TestRotation:
             Keyring(clock, source="http://issuer.test/keys")
 
 
-def test_a_runs_token_is_good_for_that_run_only() -> None:
+def test_a_run_token_is_valid_for_its_run_only() -> None:
     secret = b"s" * 32
     token = run_token_of(secret, "a" * 64)
     assert is_run_token_of(token, secret, "a" * 64)
@@ -288,13 +288,13 @@ def test_a_runs_token_is_good_for_that_run_only() -> None:
 
 
 @given(one=st.text(min_size=1), other=st.text(min_size=1))
-def test_no_users_names_begin_like_another_users(one: str, other: str) -> None:
+def test_no_users_prefix_is_the_start_of_another_users(one: str, other: str) -> None:
     if one != other:
         assert not schedule_prefix(one).startswith(schedule_prefix(other))
 
 
 class Issuer:
-    """Answers with keys, or with whatever else it is told."""
+    """Answers with keys, or with any other response."""
 
     def __init__(self) -> None:
         self.answer, self.status, self.asked = b"", 200, 0

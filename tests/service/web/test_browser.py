@@ -1,4 +1,4 @@
-"""The pages in a real browser: no complaint on its console, any width, and both schemes."""
+"""The pages in a real browser: no message on its console, every width, and both colour schemes."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.service.browser import CHROMIUM, DARK, MISSING, look, picture, size_o
 from tests.service.server import serving
 from tests.service.web.test_pages import HOSTILE, YEARLY
 
-# Frames of several widths; the title says how wide the page inside each of them is.
+# Frames of several widths; the title has the width of the page in each of them.
 WIDTHS = (360, 700, 970, 1200)
 FRAMES = "".join(f'<iframe src="page.html" width="{width}" height="800"></iframe>' for width in WIDTHS)
 FRAME = f"""<!doctype html><title></title>{FRAMES}
@@ -23,7 +23,7 @@ FRAME = f"""<!doctype html><title></title>{FRAMES}
 const widthOf = (frame) => frame.contentDocument.documentElement.scrollWidth;
 addEventListener("load", () => {{ document.title = [...document.querySelectorAll("iframe")].map(widthOf); }});
 </script>"""
-# What a strict policy forbids.
+# Forbidden by a strict policy.
 FORBIDDEN = """<!doctype html>
 <meta http-equiv="content-security-policy" content="default-src 'none'">
 <style>p { color: red }</style>"""
@@ -68,7 +68,7 @@ def address(client: httpx.Client, path: str) -> str:
         pytest.param("/nowhere", "Not Found", id="no page", marks=pytest.mark.slow),
     ],
 )
-def test_a_page_is_shown_without_a_complaint(
+def test_a_page_leaves_no_message_on_the_console(
     demo: httpx.Client, tmp_path: Path, path: str, shown: str
 ) -> None:
     seen = look(address(demo, path), tmp_path)
@@ -77,7 +77,7 @@ def test_a_page_is_shown_without_a_complaint(
     assert [line for line in seen.console if "404 (Not Found)" not in line] == []
 
 
-def test_a_complaint_would_be_heard(tmp_path: Path) -> None:
+def test_a_message_on_the_console_would_be_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(FORBIDDEN)
     assert any("Content Security Policy" in line for line in look(page.as_uri(), tmp_path).console)

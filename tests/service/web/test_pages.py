@@ -51,7 +51,7 @@ def added(client: httpx.Client, name: str, **fields: object) -> None:
 
 
 def page_of(client: httpx.Client, path: str, status: int = 200, /, **parameters: str) -> Webpage:
-    """Ask for a page, and check what holds for every page."""
+    """Request a page, and check the rules of every page."""
     answer = client.get(path, params=parameters or None)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8"), path
     policy = dict(rule.split(" ", 1) for rule in answer.headers["content-security-policy"].split("; "))
@@ -69,10 +69,10 @@ def page_of(client: httpx.Client, path: str, status: int = 200, /, **parameters:
     return page
 
 
-# --- the first look --------------------------------------------------------------------------------
+# --- the overview ----------------------------------------------------------------------------------
 
 
-def test_an_empty_service_says_how_to_add_the_first_schedule(tmp_path: Path) -> None:
+def test_an_empty_service_shows_how_to_create_the_first_schedule(tmp_path: Path) -> None:
     with serving(tmp_path) as (client, _):
         page = page_of(client, "/")
         assert "No schedules yet" in page.text
@@ -80,7 +80,7 @@ def test_an_empty_service_says_how_to_add_the_first_schedule(tmp_path: Path) -> 
         assert "No schedule has run yet" in page_of(client, "/ui/runs").text
 
 
-def test_the_overview_says_when_a_schedule_runs_and_in_which_state_it_is(client: httpx.Client) -> None:
+def test_the_overview_shows_the_next_run_and_the_state_of_a_schedule(client: httpx.Client) -> None:
     added(client, "look", cron_expr="30 2 * * *", timezone="Europe/Berlin")
     added(client, "look-paused", cron_expr="0 9 * * mon-fri", timezone="Asia/Tokyo", paused=True)
     added(client, "look-utc", cron_expr="0 12 * * *")
@@ -142,7 +142,7 @@ def test_a_hostile_name_is_shown_as_it_is_and_can_be_followed(client: httpx.Clie
 
 
 @pytest.mark.slow
-def test_what_a_process_said_is_only_text(tmp_path: Path) -> None:
+def test_the_output_of_a_process_is_escaped(tmp_path: Path) -> None:
     command = ["sh", "-c", "echo '<script>alert(1)</script>' >&2; exit 3"]
     with serving(tmp_path, KRON_ALLOWED_COMMANDS="sh") as (client, _):
         launcher = {"kind": "process", "command": command}
@@ -172,16 +172,14 @@ def test_what_a_process_said_is_only_text(tmp_path: Path) -> None:
         pytest.param("/static/..%2Fpages.py", 404, "Not Found", id="not a file of ours"),
     ],
 )
-def test_what_goes_wrong_is_a_page_for_browsers(
-    client: httpx.Client, path: str, status: int, words: str
-) -> None:
+def test_an_error_is_a_page_for_browsers(client: httpx.Client, path: str, status: int, words: str) -> None:
     added(client, "errors")
     page = page_of(client, path, status)
     assert words in page.text
     assert "/" in page.links
 
 
-def test_the_api_answers_browsers_as_everybody_else(client: httpx.Client) -> None:
+def test_the_api_answers_browsers_like_other_clients(client: httpx.Client) -> None:
     for path in ("/schedules/nobody", "/runs?limit=0", "/schedules/nobody/runs"):
         answer = client.get(path, headers=HTML)
         assert answer.headers["content-type"] == "application/problem+json", path
@@ -338,7 +336,7 @@ def test_the_runs_of_one_status_are_shown_page_by_page(demo: httpx.Client) -> No
     assert "failed" not in first.text.replace("retried after a failed attempt", "")
 
 
-def test_people_can_add_what_really_runs_and_nothing_harmful(demo: httpx.Client) -> None:
+def test_the_demo_runs_harmless_commands_only(demo: httpx.Client) -> None:
     fields = {"cron_expr": "* * * * * *", "timezone": "UTC"}
     for name, command, status in (("hello", ["echo", "hello"], 200), ("evil", ["rm", "-rf", "x"], 400)):
         document = {"schedule_id": name, **fields, "launcher": {"kind": "process", "command": command}}
@@ -364,7 +362,7 @@ def test_the_page_of_the_api_has_every_operation(client: httpx.Client) -> None:
             assert operation["operationId"] in page.ids
 
 
-def test_a_page_can_be_asked_for_without_its_text(client: httpx.Client) -> None:
+def test_a_page_answers_head_requests(client: httpx.Client) -> None:
     for path in ("/", "/docs", "/ui/runs"):
         answer = client.head(path)
         assert (answer.status_code, answer.text) == (200, "")

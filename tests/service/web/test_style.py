@@ -1,4 +1,4 @@
-"""The style sheet: whatever carries words can be read, in the light and in the dark (WCAG 2.2 AA)."""
+"""The style sheet: texts and symbols have enough contrast in both colour schemes (WCAG 2.2 AA)."""
 
 import re
 
@@ -13,7 +13,7 @@ TONES = ("ok", "bad", "skip", "miss", "run", "wait")
 GROUNDS = ("ground", "paper")
 TEXTS = [(text, ground) for text in ("text", "muted", "accent", *TONES) for ground in GROUNDS]
 TEXTS += [(tone, f"{tone}-paper") for tone in TONES] + [("accent", "accent-paper"), ("paper", "accent")]
-# What is no text but has to be told apart from what surrounds it.
+# Symbols that must be distinct from their background.
 SIGNS = [("line-strong", ground) for ground in GROUNDS] + [(tone, "paper") for tone in TONES]
 
 
@@ -36,7 +36,7 @@ def test_contrast_is_measured_as_the_guidelines_say() -> None:
 
 
 @pytest.mark.parametrize("tokens", [LIGHT, DARK], ids=["light", "dark"])
-def test_words_and_signs_stand_out(tokens: dict[str, str]) -> None:
+def test_texts_and_symbols_have_enough_contrast(tokens: dict[str, str]) -> None:
     weak = {pair: contrast(*(tokens[name] for name in pair)) for pair in TEXTS}
     assert {pair: found for pair, found in weak.items() if found < 4.5} == {}
     faint = {pair: contrast(*(tokens[name] for name in pair)) for pair in SIGNS}
@@ -47,7 +47,7 @@ def test_the_dark_set_names_every_colour_again() -> None:
     assert TOKENS[0].keys() == TOKENS[1].keys()
 
 
-def test_nothing_is_loaded_from_elsewhere() -> None:
+def test_no_resource_is_loaded_from_another_host() -> None:
     for name, asset in assets().items():
         text = asset.body.decode().replace("http://www.w3.org/2000/svg", "")
         assert "//" not in re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE), name
