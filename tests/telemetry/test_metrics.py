@@ -192,3 +192,12 @@ async def test_launches_are_timed_from_their_start_to_the_first_word() -> None:
         assert (meter.latency.count, meter.waiting) == (3, 0)
         kinds = {"process", "http", "http:reports", "celery", "celery:reports", "workflow"}
         assert set(rig.panel.launchers) == kinds
+
+
+def test_pruned_records_are_counted_by_kind_with_the_time_of_the_last_pruning() -> None:
+    counters = Counters()
+    assert set(counters.pruned) == {"runs", "attempts", "ranges", "definitions", "schedules", "audit"}
+    counters.note("pruned", {"namespace": "service", "duration_ms": 3, "runs": 7}, 5_000)
+    counters.note("pruned", {"namespace": "service", "runs": 1, "audit": 2}, 9_000)
+    assert (counters.pruned["runs"], counters.pruned["audit"], counters.pruned["ranges"]) == (8, 2, 0)
+    assert counters.pruned_at == 9.0

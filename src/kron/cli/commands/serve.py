@@ -42,7 +42,7 @@ def serve_command(
     insecure: Insecure = False,
     demo: Demo = False,
 ) -> int:
-    """Serve the API over the schedules of a store and look after them, until SIGTERM or Ctrl-C.
+    """Serve the API over the schedules of a store and run them, until SIGTERM or Ctrl-C.
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def serve_command(
 
 
 def _for_demo(effective: Effective[Settings]) -> Settings:
-    """Return the settings of a demo, where nobody said otherwise: it is small, harmless, and gone at once."""
+    """Return the settings with the defaults of a demo: a small store, harmless commands, a short drain."""
     from kron.fronts.service.demo import COMMANDS, STORE
 
     usual = {"store": STORE, "allowed_commands": COMMANDS, "drain_ms": 500, "log_level": "warning"}
@@ -77,7 +77,7 @@ def _for_demo(effective: Effective[Settings]) -> Settings:
 
 
 class _Guide:
-    """Prepares the demo, and tells whoever started it where to look."""
+    """Prepares the demo, and prints its URLs."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""`kron worker`: looks after the schedules of a store, without the API."""
+"""`kron worker`: runs the schedules of a store, without the API."""
 
 import os
 
@@ -11,7 +11,7 @@ INSTALL = "the service needs a few packages more: pip install 'kron-scheduler[se
 
 
 def worker_command(store: StoreUrl = None, config: Config = None) -> int:
-    """Look after the schedules of a store until SIGTERM or Ctrl-C.
+    """Run the schedules of a store until SIGTERM or Ctrl-C.
 
     Of several workers on one store one works; the others wait and take over when it stops or dies.
     With KRON_WORKERS=shared, on PostgreSQL, all of them work.

@@ -1,8 +1,7 @@
-"""The demo: a handful of schedules with a past that the engine itself lived through, in virtual time.
+"""The demo: a few schedules whose history the engine itself produced, in virtual time.
 
-Nothing of the history is made up: the schedules are registered days ago by a simulated clock, the same
-engine that serves them later runs them up to now, and once it is away for a while, so that there is
-something to ask about.
+The schedules are registered days ago by a simulated clock, and the engine that serves them later runs them
+up to now, with one outage, so that there are missed periods to explain.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,18 +20,18 @@ from kron.runtime.engine import Engine
 from kron.runtime.journal import LogJournal
 
 STORE = "sqlite:///.kron/demo/kron.db"
-# What people may start who try out the API; nothing of it can do harm.
+# Commands that schedules added over the API may run; all are harmless.
 COMMANDS = frozenset({"echo", "false", "sleep", "true"})
-# The engine was away for so long, that long ago.
+# When the outage began, before now, and how long it lasted.
 AWAY_AT, AWAY = timedelta(hours=20), timedelta(minutes=100)
-# The past ends at a moment at which nothing runs. There is one, because no execution takes longer.
+# The history ends when no execution runs; none takes longer than this.
 SLACK, LOOK = timedelta(seconds=30), timedelta(milliseconds=500)
 # In this time the clocks of most zones are changed once at least.
 LONG_AGO = timedelta(days=220)
 
 
 class VirtualClock(Clock, Protocol):
-    """A clock whose time passes when told to."""
+    """A clock that is advanced by hand."""
 
     async def advance_to(self, instant: datetime) -> None:
         """Let time pass."""
@@ -40,7 +39,7 @@ class VirtualClock(Clock, Protocol):
 
 
 class NotDemoError(InputError):
-    """A demo is asked for in a store that holds somebody's own schedules."""
+    """A demo was requested in a store that holds other schedules."""
 
     code = "not_a_demo"
 
@@ -52,7 +51,7 @@ class NotDemoError(InputError):
 
 
 class FailedOnPurposeError(Exception):
-    """A demo's execution fails, so that there is a failure to look at."""
+    """An execution of the demo fails on purpose."""
 
 
 class Part(NamedTuple):
@@ -65,7 +64,7 @@ class Part(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what the schedule is called."""
+        """Return the name of the schedule."""
         return str(self.document["schedule_id"])
 
 
@@ -141,17 +140,17 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """Gives a store the demo's schedules and their past, by a clock that `virtual` makes for an instant."""
+    """Fills a store with the demo's schedules and their history, with a clock that `virtual` makes."""
 
     virtual: Callable[[datetime], VirtualClock]
 
     async def prepare(self, store: Store, clock: Clock) -> bool:
-        """Fill an empty store; say whether it was empty. One that is not the demo's is refused."""
+        """Fill an empty store, and return whether it was empty; a store with other schedules is refused."""
         everything = JobFilter(deleted=True)
         names = [part.name for part in PARTS]
         known = await store.find_jobs(NAMESPACE, everything._replace(names=names), limit=len(names))
         if known:
-            # A past that was cut off by Ctrl-C goes on from where it was.
+            # A history that Ctrl-C interrupted continues; missing schedules are added.
             there = {found.job.identity for found in known}
             registrar = Registrar(store, clock, rules=Rules())
             for part in PARTS:
@@ -167,15 +166,15 @@ class Demo:
         clock = self.virtual(now - PARTS[0].age)
         left = now - AWAY_AT
         before, after = ([part for part in PARTS if (part.age > AWAY_AT) is old] for old in (True, False))
-        await _tenure(store, clock, before, now, until=left)
+        await _run_engine(store, clock, before, now, until=left)
         await clock.advance_to(left + AWAY)
-        await _tenure(store, clock, after, now, until=now - SLACK)
+        await _run_engine(store, clock, after, now, until=now - SLACK)
 
 
-async def _tenure(
+async def _run_engine(
     store: Store, clock: VirtualClock, parts: Sequence[Part], now: datetime, *, until: datetime
 ) -> None:
-    """Look after the schedules until an instant, and create some on the way."""
+    """Run the engine until an instant, and create schedules on the way."""
     calls = CallbackLauncher(clock)
     calls.callbacks.update(callbacks(clock))
     engine = Engine(
@@ -195,7 +194,7 @@ async def _tenure(
 
 
 def callbacks(clock: Clock) -> Mapping[str, Callback]:
-    """Return what the demo's schedules do, by a clock that may be a virtual one."""
+    """Return the callbacks of the demo's schedules, by a clock that may be virtual."""
     return {part.name: _callback(part, clock) for part in PARTS}
 
 
