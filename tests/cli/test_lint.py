@@ -28,9 +28,9 @@ CRON_TZ=Europe/Berlin
 0 9 * * mon-fri /opt/report
 """
 CRONTAB_FINDINGS = """\
-{file}:4: KRON009 warning: runs are lost in Europe/Berlin where the clocks go forward: 2026-03-29 02:30, \
+{file}:4: KRON009 warning: runs are skipped in Europe/Berlin when the clocks go forward: 2026-03-29 02:30, \
 2027-03-28 02:30; set dst_gap to "next", or choose a time that is not skipped
-{file}:4: KRON010 warning: runs twice in Europe/Berlin where the clocks go back: 2026-10-25 02:30, \
+{file}:4: KRON010 warning: runs twice in Europe/Berlin when the clocks go back: 2026-10-25 02:30, \
 2027-10-31 02:30; set dst_repeat to "first", or choose a time that is not repeated
 {file}:6: KRON005 warning: either day field is enough: it runs on day 13 of the month and also on weekday 5; \
 leave one of them *, or test the other in the command
@@ -57,10 +57,10 @@ jobs:
     schedule: "0 3 * * *"
 """
 JOBS_FINDINGS = """\
-{file}:3: KRON009 warning: runs are lost in Europe/Berlin where the clocks go forward: 2026-03-29 02:30, \
+{file}:3: KRON009 warning: runs are skipped in Europe/Berlin when the clocks go forward: 2026-03-29 02:30, \
 2027-03-28 02:30; set dst_gap to "next", or choose a time that is not skipped
 {file}:7: KRON004 error: Invalid cron expression "0 9 * * mon-fri": weekday field uses the name "mon", \
-which POSIX cron does not have; write 1; the strict equivalent is 0 9 * * 1-5
+which POSIX cron does not have; write 1; the equivalent in the posix dialect is 0 9 * * 1-5
 {file}:11: KRON016 error: jobs[2].wndow "{{mode: after}}": unknown field; did you mean window?; \
 kron schema prints the fields of a job
 {file}:13: KRON003 error: unknown time zone "Europe/Berln"; write Europe/Berlin or Europe/Dublin
@@ -161,7 +161,7 @@ def test_expressions_are_checked_each_by_itself(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == (
         "0 0 13 * 5: KRON005 warning: either day field is enough: it runs on day 13 of the month and also on "
         "weekday 5; leave one of them *, or test the other in the command\n"
-        "*/90 * * * *: KRON008 warning: the step in minute */90 does nothing: only 0 matches; "
+        "*/90 * * * *: KRON008 warning: the step in minute */90 has no effect: only 0 matches; "
         "write 0, or a smaller step\n"
         "2 warnings in 3 schedules\n"
     )
@@ -239,7 +239,7 @@ def test_json_has_every_finding_with_its_place(tmp_path: Path, capsys: pytest.Ca
             "code": "KRON008",
             "severity": "warning",
             "expression": "*/90 * * * *",
-            "message": "the step in minute */90 does nothing: only 0 matches",
+            "message": "the step in minute */90 has no effect: only 0 matches",
             "remedy": "write 0, or a smaller step",
         },
     ]

@@ -160,7 +160,7 @@ def test_many_are_stored_batch_by_batch_and_a_wrong_line_is_named(kron: Kron) ->
     assert (code, output) == (BAD, "")
     assert errors.startswith("kron: line 1201: ")
     assert errors.splitlines()[1:] == [
-        "kron: 1000 schedules before these lines are stored; doing it again is safe"
+        "kron: the 1000 schedules before these lines are stored; the request may be repeated"
     ]
     # The batch before it is stored, and nothing of its batch.
     found = [in_json(kron, "schedules", "show", name)["cron_expr"] for name in ("s999", "s1000")]

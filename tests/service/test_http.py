@@ -176,13 +176,13 @@ def test_schedules_are_listed_searched_and_paged(client: httpx.Client) -> None:
     ("body", "content_type", "said"),
     [
         (b"", "application/json", "body: is missing; send a JSON object"),
-        (b"{", "application/json", "body: is not JSON at sign 1: Expecting property name"),
+        (b"{", "application/json", "body: is not JSON at character 1: Expecting property name"),
         (b"null", "application/json", "body: must be a JSON object"),
         (b"[]", "application/json", "body: must be a JSON object"),
         (b"{}", "text/plain", "sent with the header content-type: application/json"),
-        (b"[" * 20_000, "application/json", "body: cannot be read: it must be JSON"),
-        (b"9" * 10_000, "application/json", "body: cannot be read: it must be JSON"),
-        (gzip.compress(b"{}", mtime=0), "application/json", "body: cannot be read: it must be JSON in UTF-8"),
+        (b"[" * 20_000, "application/json", "body: cannot be parsed: send JSON"),
+        (b"9" * 10_000, "application/json", "body: cannot be parsed: send JSON"),
+        (gzip.compress(b"{}", mtime=0), "application/json", "body: cannot be parsed: send JSON in UTF-8"),
         (b'{"schedule_id":"x","start_at":"2026-01-01"}', "application/json", "write 2026-01-01T00:00:00Z"),
     ],
 )

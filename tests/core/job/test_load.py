@@ -151,7 +151,7 @@ def test_an_empty_fleet_has_no_load() -> None:
 def test_the_one_who_waits_is_told_of_every_job_up_to_the_last() -> None:
     told: list[float] = []
     windowed = [job(name, window={"mode": "after", "duration": "5m"}) for name in "abcd"]
-    load_of(windowed, MONDAY, MONDAY + DAY, tell=told.append)
+    load_of(windowed, MONDAY, MONDAY + DAY, progress=told.append)
     assert told == [0.25, 0.5, 0.75, 1.0]
 
 

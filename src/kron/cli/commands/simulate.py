@@ -73,7 +73,7 @@ def simulate_command(
     _check_unused({"--seed": seed, "--years": years}, "only for --chaos")
     interval = parse_interval(start, end, days)
     jobs = load_fleet(files)
-    load = load_of(jobs, *interval, tell=_progress())
+    load = load_of(jobs, *interval, progress=_progress())
     worst = _starts_at(load.decided.worst_at, jobs, interval, starts_in)
     nominal_worst = _starts_at(load.nominal.worst_at, jobs, interval, nominal_starts_in)
     if as_json:

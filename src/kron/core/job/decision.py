@@ -1,4 +1,4 @@
-"""Decisions: when exactly a period runs, and why then. Pure, stable, reproducible (SPEC 4)."""
+"""Decisions: the exact time at which a period runs. Pure, stable, reproducible (SPEC 4)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from kron.core.job.window import Bounds
 from kron.core.time.instant import FIRST_SECOND, LAST_SECOND, EpochSeconds, datetime_of, rfc3339, seconds_of
 from kron.core.time.zone import FIRST_PROBE, LAST_PROBE, Zone, tzdata_version
 
-# The version of the certificate's format; a change of the algorithm is a change of this number.
+# The version of the certificate's format; it changes with the algorithm.
 FORMAT = 1
-# How often a candidate may be rejected before the period is unschedulable (SPEC 4: Sampling budget).
+# Candidates drawn before a period is unschedulable (SPEC 4: Sampling budget).
 BUDGET = 64
 ALMOST_ONE = 1 - 2**-53
 # Periods in a row without a candidate before `upcoming` gives up: 70 days of a job that runs every minute.
@@ -24,7 +24,7 @@ MAX_UNSCHEDULABLE = 100_000
 
 
 class Sample(NamedTuple):
-    """One candidate: the number drawn, the second it stands for, and the constraint that rejected it."""
+    """One candidate: the number drawn, its second, and the constraint that rejected it."""
 
     u: float
     candidate: EpochSeconds
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided for one period of one job; `chosen_time` is None where no time could be chosen."""
+    """The decision for one period of one job; `chosen_time` is None where no time could be chosen."""
 
     job: Job
     nominal_time: EpochSeconds
@@ -50,12 +50,12 @@ class Decision:
 
     @property
     def unschedulable(self) -> bool:
-        """Say whether no time in the window satisfies the constraints."""
+        """Return whether no time in the window satisfies the constraints."""
         return self.chosen_time is None
 
     @property
     def fire_time(self) -> int | None:
-        """Return when it is to start, in milliseconds."""
+        """Return the fire time in milliseconds."""
         return None if self.chosen_time is None else 1000 * self.chosen_time
 
     def to_dict(self) -> dict[str, object]:
@@ -115,7 +115,7 @@ def decide_at(job: Job, nominal_time: EpochSeconds) -> Decision:
 
 
 def _in_calendar(bounds: Bounds, zone: Zone) -> bool:
-    """Say whether a window can be named from end to end, in UTC and in the job's zone."""
+    """Return whether a whole window lies within the calendar, in UTC and in the job's zone."""
     if bounds.start >= FIRST_PROBE and bounds.end <= LAST_PROBE:
         return True
     return all(
@@ -141,7 +141,7 @@ def attempts_of(job: Job, nominal_time: EpochSeconds, bounds: Bounds, seed: str)
 def _draw(
     job: Job, nominal_time: EpochSeconds, bounds: Bounds, state: int
 ) -> tuple[int, float, EpochSeconds, str | None]:
-    """Return the generator's next state, and one attempt; a plain tuple, because every decision makes one."""
+    """Return the generator's next state and one candidate, as a plain tuple for speed."""
     start, end = bounds
     width = end - start
     state, number = splitmix64(state)
@@ -163,12 +163,12 @@ def upcoming(job: Job, now: datetime, *, unschedulable: bool = False) -> Iterato
 
 
 def upcoming_from(job: Job, now: EpochSeconds, *, unschedulable: bool = False) -> Iterator[Decision]:
-    """Yield what `upcoming` does, from an instant in whole seconds on."""
+    """Yield the same as `upcoming`, from an instant in whole seconds on."""
     early, late = job.window.bounds(0)
     waiting: list[tuple[EpochSeconds, EpochSeconds, Decision]] = []
     barren = 0
     for nominal_time in seconds_between(job.schedule.plan, max(now - late, FIRST_SECOND), None):
-        # Nothing still to come can be chosen before the window of the next period begins.
+        # No later period can be chosen before the window of the next period starts.
         while waiting and waiting[0][0] < nominal_time + early:
             yield heappop(waiting)[2]
         if not _in_calendar(Bounds(nominal_time + early, nominal_time + late), job.schedule.plan.zone):
@@ -187,7 +187,7 @@ def upcoming_from(job: Job, now: EpochSeconds, *, unschedulable: bool = False) -
 def starts_between(
     job: Job, start: EpochSeconds, end: EpochSeconds
 ) -> Iterator[tuple[EpochSeconds, EpochSeconds | None]]:
-    """Yield the nominal and the chosen time of every period that is to start in `[start, end)`.
+    """Yield the nominal and the chosen time of every period that starts in `[start, end)`.
 
     The order is that of the nominal times. A period without a chosen time counts where its window ends.
     """
@@ -206,5 +206,5 @@ def starts_between(
 
 
 def is_plain(job: Job) -> bool:
-    """Say whether every period of a job starts at its nominal time: there is nothing to decide."""
+    """Return whether every period of a job starts at its nominal time, without a decision."""
     return job.window.bounds(0) == (0, 0) and not job.constraints.applied

@@ -1,4 +1,4 @@
-"""A difference: which starts move, appear, vanish or newly share a minute between two versions of a fleet."""
+"""Differences: which starts move, appear, vanish or collide between two versions of a fleet."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ SAME_DAY = 3 * DAY
 
 
 class ChangeKind(StrEnum):
-    """What became of a job."""
+    """How a job differs."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -25,7 +25,7 @@ class ChangeKind(StrEnum):
 
 
 class ShiftKind(StrEnum):
-    """What becomes of a start."""
+    """How a start differs."""
 
     MOVES = "moves"
     APPEARS = "appears"
@@ -42,7 +42,7 @@ class FieldChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """One start that is not where it was: from `old_at` to `new_at`, either None where there is none."""
+    """One start that changes from `old_at` to `new_at`, either None where there is none."""
 
     identity: str
     old_at: EpochSeconds | None
@@ -50,7 +50,7 @@ class Shift:
 
     @property
     def kind(self) -> ShiftKind:
-        """Say whether the start moves, appears or vanishes."""
+        """Return whether the start moves, appears or vanishes."""
         if self.old_at is None:
             return ShiftKind.APPEARS
         return ShiftKind.VANISHES if self.new_at is None else ShiftKind.MOVES
@@ -70,9 +70,9 @@ class Shift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobChange:
-    """What became of one job and of its starts; `stay` counts those that are where they were.
+    """The changes of one job and its starts; `stay` counts the unchanged starts.
 
-    `unschedulable` counts the vanished starts whose period is still there, with no time left to choose.
+    `unschedulable` counts the vanished starts whose period remains without a time to choose.
     """
 
     kind: ChangeKind
@@ -102,7 +102,7 @@ class Collision(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """All that distinguishes two versions of a fleet in an interval."""
+    """The difference between two versions of a fleet in an interval."""
 
     changes: tuple[JobChange, ...]
     unchanged: int
@@ -111,18 +111,18 @@ class Difference:
     @property
     def shifts(self) -> list[Shift]:
         """Return the shifts of all jobs, in order of time."""
-        found = [shift for change in self.changes for shift in change.shifts]
-        return sorted(found, key=lambda shift: (shift.at, shift.identity))
+        shifts = [shift for change in self.changes for shift in change.shifts]
+        return sorted(shifts, key=lambda shift: (shift.at, shift.identity))
 
 
 def difference_of(
     old: Sequence[Job], new: Sequence[Job], start: EpochSeconds, end: EpochSeconds
 ) -> Difference:
-    """Return what changes in `[start, end)`, as if each version had always been in force.
+    """Return the difference in `[start, end)`, as if each version had always been in force.
 
-    A job is the same job if it has the same identity or, that failing, the same everything else. Of such a
-    job, periods with the same nominal time are compared; what remains is paired day by day, in order, on days
-    that have as many left on both sides, so that a job set from 02:00 to 03:00 moves.
+    Jobs are paired by identity or, if that changed, by equal definitions. Of a pair, periods with the same
+    nominal time are compared; the rest is paired day by day, in order, on days with as many on both sides, so
+    that a job set from 02:00 to 03:00 moves.
     """
     pairs = list(_pairs(old, new))
     changes = [_change_of(one, other, start, end) for one, other in pairs if _differ(one, other)]
@@ -152,7 +152,7 @@ def _pairs(old: Sequence[Job], new: Sequence[Job]) -> Iterator[tuple[Job | None,
 
 
 def _renamed(removed: Sequence[Job], added: Sequence[Job]) -> dict[str, Job]:
-    """Return by new identity the removed job it is; alike jobs count only if as many came as went."""
+    """Return the removed job of each new identity; equal jobs are paired only if their numbers match."""
     went, came = _alike(removed), _alike(added)
     return {
         other.identity: one
@@ -215,7 +215,7 @@ def _leaves(value: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
 def _shifts(
     old: Job | None, new: Job | None, start: EpochSeconds, end: EpochSeconds
 ) -> tuple[list[Shift], int, int]:
-    """Return what shifts, how many starts stay, and how many vanish for want of a time."""
+    """Return the shifts, how many starts stay, and how many vanish as unschedulable."""
     margin = SAME_DAY + _width(old) + _width(new)
     before = _starts(old, start - margin, end + margin)
     after = _starts(new, start - margin, end + margin)
@@ -240,7 +240,7 @@ def _shift_of(
     start: EpochSeconds,
     end: EpochSeconds,
 ) -> Shift | None:
-    """Return the shift, or None where the interval sees nothing of it; what lies before it is past."""
+    """Return the shift, or None outside the interval; earlier starts are past."""
     old_at = None if old_at is None or old_at < start else old_at
     new_at = None if new_at is None or new_at < start else new_at
     seen = [at for at in (old_at, new_at) if at is not None and at < end]
@@ -311,14 +311,14 @@ def _collisions(
         for chosen_time in _starts(job, start, end).values():
             if chosen_time is not None and chosen_time // MINUTE in inside:
                 inside[chosen_time // MINUTE].append(job.identity)
-    found = [
+    collisions = [
         Collision(
             minute * MINUTE, len(names) - gain[minute], tuple(sorted(names)), tuple(sorted(came[minute]))
         )
         for minute, names in inside.items()
         if len(names) > 1
     ]
-    return sorted(found, key=lambda collision: (-len(collision.identities), collision.minute_at))
+    return sorted(collisions, key=lambda collision: (-len(collision.identities), collision.minute_at))
 
 
 def _minutes(at: EpochSeconds | None, start: EpochSeconds, end: EpochSeconds) -> list[int]:

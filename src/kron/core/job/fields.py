@@ -1,4 +1,4 @@
-"""Reading plain data: field by field, everything that is wrong said at once."""
+"""Readers of plain data: field by field, with every problem collected."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
@@ -45,19 +45,19 @@ class FieldReader:
         return self._renamed.get(path, path)
 
     def problem(self, name: str, value: object, reason: str) -> None:
-        """Note something that is wrong."""
+        """Add a problem."""
         self.problems.append(Problem(self.path_of(name), value, reason))
 
     def has(self, name: str) -> bool:
-        """Say whether a field is present."""
+        """Return whether a field is present."""
         return name in self.values
 
     def get(self, name: str, default: object = None) -> object:
-        """Return a field as it stands."""
+        """Return a field unparsed."""
         return self.values.get(name, default)
 
     def read(self, name: str, parse: Callable[[object], Value], default: Value) -> Value:
-        """Return a field parsed, or the default where it is absent or wrong."""
+        """Return a field parsed, or the default where it is absent or invalid."""
         if name not in self.values:
             return default
         value = self.values[name]
@@ -74,12 +74,12 @@ class FieldReader:
 
 
 def refuse(value: object, reason: str) -> InvalidOptionError:
-    """Return the error for a value, for the reader to place."""
+    """Return the error for a value; the reader adds the path."""
     return InvalidOptionError(option="value", value=value, reason=reason)
 
 
 def suggestion(name: object, names: Iterable[str]) -> str:
-    """Return the name that was probably meant, or all of them."""
+    """Return the closest name, or all of them."""
     from difflib import get_close_matches
 
     known = tuple(names)
@@ -88,14 +88,14 @@ def suggestion(name: object, names: Iterable[str]) -> str:
 
 
 def parse_text(value: object) -> str:
-    """Return a text, or refuse what is none."""
+    """Return a text, or refuse another type."""
     if not isinstance(value, str):
         raise refuse(value, f"must be a text, got {type(value).__name__}")
     return value
 
 
 def parse_bool(value: object) -> bool:
-    """Return true or false, or refuse what is neither."""
+    """Return true or false, or refuse another value."""
     if not isinstance(value, bool):
         raise refuse(value, "must be true or false")
     return value
@@ -115,7 +115,7 @@ def parse_positive(value: object) -> float:
 
 
 def choice_of(choices: Mapping[str, Value]) -> Callable[[object], Value]:
-    """Return a parser that takes one of a few names."""
+    """Return a parser of one of some names."""
 
     def parse(value: object) -> Value:
         if not isinstance(value, str) or value not in choices:
@@ -126,7 +126,7 @@ def choice_of(choices: Mapping[str, Value]) -> Callable[[object], Value]:
 
 
 def parse_utf8(value: object) -> str:
-    """Return a text that can be hashed, which a lone surrogate cannot."""
+    """Return a text without lone surrogates, so that it can be hashed."""
     text = parse_text(value)
     try:
         text.encode()
@@ -136,12 +136,12 @@ def parse_utf8(value: object) -> str:
 
 
 def optional(parse: Callable[[object], Value]) -> Callable[[object], Value | None]:
-    """Return a reader that also takes nothing."""
+    """Return a parser that also accepts null."""
     return lambda value: None if value is None else parse(value)
 
 
 def count_in(low: int, high: int) -> Callable[[object], int]:
-    """Return a reader of whole numbers within bounds."""
+    """Return a parser of whole numbers within bounds."""
 
     def parse(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -158,9 +158,9 @@ def parse_instant(value: object) -> EpochSeconds:
     try:
         instant = value if isinstance(value, datetime) else datetime.fromisoformat(parse_text(value))
     except ValueError as cause:
-        raise refuse(value, "write an instant such as 2026-03-29T01:00:00Z") from cause
+        raise refuse(value, "use an instant such as 2026-03-29T01:00:00Z") from cause
     if isinstance(value, str) and instant.tzinfo is None:
-        raise refuse(value, f"it has no time zone; write {instant.isoformat()}Z, or an offset such as +02:00")
+        raise refuse(value, f"has no time zone; use {instant.isoformat()}Z, or an offset such as +02:00")
     try:
         return seconds_of(instant)
     except InputError as cause:

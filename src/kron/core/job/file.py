@@ -1,4 +1,4 @@
-"""Job files: the content of a file in, its jobs out, every problem of every job said at once."""
+"""Job files: the jobs of a parsed file, with every problem of every job reported at once."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""Load: how many starts of a whole fleet fall into each minute, with its windows and as if without."""
+"""Load: how many starts of a fleet fall into each minute, with and without its windows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +17,7 @@ HOURS_OF_DAY = 24
 
 
 class PlannedStart(NamedTuple):
-    """One start of one job; `on_the_hour` says whether its nominal time has minute :00 in the job's zone."""
+    """One start of one job; `on_the_hour` if its nominal time has minute :00 in the job's zone."""
 
     start_at: EpochSeconds
     identity: str
@@ -26,7 +26,7 @@ class PlannedStart(NamedTuple):
 
 
 class LoadCount(NamedTuple):
-    """What became of one job's periods: so many start, so many cannot."""
+    """How many periods of one job start, and how many are unschedulable."""
 
     starts: int
     unschedulable: int
@@ -34,7 +34,7 @@ class LoadCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The starts in each minute, from the minute that begins at `first_at` on."""
+    """The starts in each minute, from the minute at `first_at` on."""
 
     first_at: EpochSeconds
     minutes: tuple[int, ...]
@@ -56,12 +56,12 @@ class Load:
 
     @property
     def p99(self) -> int:
-        """Return what 99 minutes in a hundred do not exceed (nearest rank, so a load that occurred)."""
+        """Return the 99th percentile of the minutes (nearest rank, so a load that occurred)."""
         return sorted(self.minutes)[-(-len(self.minutes) * 99 // 100) - 1]
 
     @property
     def worst_at(self) -> EpochSeconds | None:
-        """Return when the fullest minute begins, the first of equals; None if nothing starts at all."""
+        """Return the start of the fullest minute, the first of equals; None if nothing starts."""
         peak = self.peak
         return self.first_at + MINUTE * self.minutes.index(peak) if peak else None
 
@@ -93,7 +93,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetLoad:
-    """What a fleet does to a machine: its load as decided, and as it would be at the nominal times."""
+    """The load of a fleet as decided, and as it would be at the nominal times."""
 
     decided: Load
     nominal: Load
@@ -102,7 +102,7 @@ class FleetLoad:
 
     @property
     def unschedulable(self) -> int:
-        """Return how many periods have no time at all."""
+        """Return how many periods are unschedulable."""
         return sum(tally.unschedulable for tally in self.tallies.values())
 
 
@@ -111,11 +111,11 @@ def load_of(
     start: EpochSeconds,
     end: EpochSeconds,
     *,
-    tell: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> FleetLoad:
-    """Return the load of a fleet in `[start, end)`; suspended jobs take no part.
+    """Return the load of a fleet in `[start, end)`, without suspended jobs.
 
-    `tell` hears which share of the work is done.
+    `progress` is called with the share of the work that is done.
     """
     fleet = list(jobs)
     awake = [job for job in fleet if not job.policy.suspend]
@@ -127,8 +127,8 @@ def load_of(
     tallies = {job.identity: LoadCount(counts[job.schedule.plan], 0) for job in plain}
     for number, job in enumerate(others, 1):
         tallies[job.identity] = _add_decided(job, start, end, plain_load)
-        if tell is not None:
-            tell(number / len(others))
+        if progress is not None:
+            progress(number / len(others))
     first_at = start // MINUTE * MINUTE
     return FleetLoad(
         decided=Load(first_at=first_at, minutes=tuple(plain_load)),
@@ -141,7 +141,7 @@ def load_of(
 def _at_nominal_times(
     jobs: Sequence[Job], start: EpochSeconds, end: EpochSeconds
 ) -> tuple[list[int], dict[Plan, int]]:
-    """Return the load at the nominal times, and how many each plan has; jobs share the walk of their plan."""
+    """Return the load at the nominal times, and the count of each plan; jobs share the walk of their plan."""
     first = start // MINUTE
     minutes, counts = [0] * (-(-end // MINUTE) - first), {}
     for plan, users in Counter(job.schedule.plan for job in jobs).items():
@@ -166,7 +166,7 @@ def _add_decided(job: Job, start: EpochSeconds, end: EpochSeconds, minutes: list
 
 
 def starts_in(jobs: Iterable[Job], start: EpochSeconds, end: EpochSeconds) -> list[PlannedStart]:
-    """Return every start in `[start, end)`, in order of time; meant for a minute, not for a month."""
+    """Return every start in `[start, end)`, in order of time, for short intervals."""
     return sorted(
         _start_of(job, chosen_time, nominal_time)
         for job in jobs
@@ -177,7 +177,7 @@ def starts_in(jobs: Iterable[Job], start: EpochSeconds, end: EpochSeconds) -> li
 
 
 def nominal_starts_in(jobs: Iterable[Job], start: EpochSeconds, end: EpochSeconds) -> list[PlannedStart]:
-    """Return what `starts_in` would if every period started at its nominal time."""
+    """Return the same as `starts_in`, as if every period started at its nominal time."""
     return sorted(
         _start_of(job, nominal_time, nominal_time)
         for job in jobs

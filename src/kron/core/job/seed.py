@@ -1,4 +1,4 @@
-"""Seeds: from a job and a period to a stream of numbers, the same for ever (SPEC 4: Seed Semantics)."""
+"""Seeds: from a job and a period to a reproducible stream of numbers (SPEC 4: Seed Semantics)."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,7 +16,7 @@ UNIT = 1 / (1 << 53)
 
 
 class SeedStrategy(StrEnum):
-    """What a period shares its seed with: nothing, its day, or its ISO week."""
+    """Which periods share a seed: none, those of a day, or those of an ISO week."""
 
     STABLE = "stable"
     DAILY = "daily"

@@ -1,4 +1,4 @@
-"""Verifying: a decision's certificate in, whether it follows from its own inputs out."""
+"""Verification: whether a decision's certificate follows from its inputs."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from kron.core.job.job import Job, check_identity
 from kron.core.job.seed import SeedStrategy
 from kron.core.job.window import WINDOW, read_window
 
-# What a decision is computed from, apart from its nominal time; the rest of a certificate follows.
+# The inputs of a decision besides its nominal time; the rest of a certificate follows from them.
 JOB_FIELDS = (
     "identity", "salt", "window", "timezone", "distribution", "seed_strategy", "constraints",
 )  # fmt: skip
@@ -27,17 +27,17 @@ FOLLOWING = (
 )  # fmt: skip
 FIELDS = ("kron_decision", *JOB_FIELDS, *FOLLOWING, "tzdata_version")
 
-# A certificate does not say its schedule, and a decision does not ask. Of all schedules this one allows
-# the longest windows, so whatever a job was allowed is allowed here.
+# A certificate has no schedule, and a decision does not depend on it. Of all schedules this one allows the
+# longest windows, so every valid job is valid with it.
 ANY_SCHEDULE = "0 0 * * *"
-# Logs repeat the same jobs; this many are kept read.
+# Logs repeat the same jobs; this many are cached.
 MAX_KEPT = 4096
-# What is shown of a value; a seed's hash is shown in full.
+# Characters shown of a value; a seed's hash is shown in full.
 MAX_SHOWN = 80
 
 
 class VerifyResult(StrEnum):
-    """What can be said of a certificate."""
+    """The result of a verification."""
 
     OK = "ok"
     DIFFERS = "does_not_follow"
@@ -61,7 +61,7 @@ class FieldDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What became of one certificate: recomputed and compared, or refused for the problems it has."""
+    """One certificate recomputed and compared, or rejected with its problems."""
 
     recomputed: Mapping[str, object] | None = None
     differences: tuple[FieldDifference, ...] = ()
@@ -70,7 +70,7 @@ class Verification:
 
     @property
     def finding(self) -> VerifyResult:
-        """Return the whole in a word."""
+        """Return the result as one value."""
         if self.problems:
             return VerifyResult.NO_DECISION
         return VerifyResult.DIFFERS if self.differences else VerifyResult.OK
@@ -106,17 +106,13 @@ def verify(certificate: object) -> Verification:
 
 
 def _form_problems(certificate: Mapping[object, object]) -> list[Problem]:
-    """Return why something is no certificate of this format, if it is none."""
+    """Return why a document is not a certificate of this format, if it is not."""
     if "kron_decision" not in certificate:
-        return [Problem("kron_decision", None, "is missing; every decision says its format with it")]
+        return [Problem("kron_decision", None, "is missing; every decision has its format version")]
     version = certificate["kron_decision"]
     if not _same(version, FORMAT):
         return [Problem("kron_decision", version, f"unknown format; this Kron knows {FORMAT}")]
-    unknown = [
-        Problem(str(name), None, "unknown field; it says nothing about a decision")
-        for name in certificate
-        if name not in FIELDS
-    ]
+    unknown = [Problem(str(name), None, "unknown field") for name in certificate if name not in FIELDS]
     missing = [Problem(name, None, "is missing") for name in FIELDS if name not in certificate]
     version = certificate.get("tzdata_version")
     if not isinstance(version, str | None):
@@ -126,7 +122,7 @@ def _form_problems(certificate: Mapping[object, object]) -> list[Problem]:
 
 @lru_cache(maxsize=MAX_KEPT)
 def _job_of(text: str) -> Job:
-    """Return a job that decides as the certificate's did, or raise InvalidJobError with every problem."""
+    """Return a job with the certificate's inputs, or raise InvalidJobError with every problem."""
     values = dict(zip(JOB_FIELDS, json.loads(text), strict=True))
     problems: list[Problem] = []
     fields = FieldReader(values, "", problems, known=JOB_FIELDS)
@@ -162,7 +158,7 @@ def _parse_instant(value: object) -> datetime:
 
 
 def _same(recorded: object, recomputed: object) -> bool:
-    """Say whether two JSON values are the same; true is not 1, and 1.0 is not 1."""
+    """Return whether two JSON values are the same; true is not 1, and 1.0 is not 1."""
     return type(recorded) is type(recomputed) and recorded == recomputed
 
 
@@ -170,8 +166,8 @@ def _tzdata_note(recorded: object, here: object, *, differs: bool) -> str | None
     if recorded == here:
         return None
     was, is_ = (version or "an unknown one" for version in (recorded, here))
-    told = f"decided with time zone database {was}, verified with {is_}"
-    return f"{told}, which may be why they differ" if differs else told
+    note = f"decided with time zone database {was}, verified with {is_}"
+    return f"{note}, which may be why they differ" if differs else note
 
 
 def _shown(value: object) -> str:

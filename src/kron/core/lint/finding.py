@@ -1,4 +1,4 @@
-"""Findings: what lint says, in stable codes.
+"""Findings of lint, with stable codes.
 
 `RULES` is the table of codes. A code never changes its meaning; one that no longer applies stays unused.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """How bad it is: nothing runs, something else than meant may run, or good to know."""
+    """How severe a finding is: nothing runs, a surprising schedule, or information."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
 
 class Code(StrEnum):
-    """What a finding is about; the values are stable."""
+    """The rule of a finding; the values are stable."""
 
     INVALID = "KRON001"
     NEVER = "KRON002"
@@ -39,7 +39,7 @@ class Code(StrEnum):
 
 
 class LintRule(NamedTuple):
-    """How bad a code is, and what it means."""
+    """The severity and the meaning of a code."""
 
     severity: Severity
     meaning: str
@@ -51,25 +51,27 @@ RULES = {
     Code.ZONE: LintRule(Severity.ERROR, "the time zone is unknown, or two are given"),
     Code.NOT_STRICT: LintRule(Severity.ERROR, "the expression is valid, but not in the posix dialect"),
     Code.EITHER_DAY: LintRule(Severity.WARNING, "both day fields are restricted, so either one is enough"),
-    Code.BOTH_DAYS: LintRule(Severity.WARNING, "a day field begins with *, so both day fields must match"),
-    Code.UNEVEN: LintRule(Severity.WARNING, "a step does not divide its range, so one pause differs"),
-    Code.IDLE_STEP: LintRule(Severity.WARNING, "a step is so large that it does nothing"),
-    Code.LOST: LintRule(Severity.WARNING, "runs are lost where the clocks go forward"),
-    Code.DOUBLED: LintRule(Severity.WARNING, "runs are doubled where the clocks go back"),
+    Code.BOTH_DAYS: LintRule(Severity.WARNING, "a day field starts with *, so both day fields must match"),
+    Code.UNEVEN: LintRule(Severity.WARNING, "a step does not divide its range, so one interval differs"),
+    Code.IDLE_STEP: LintRule(Severity.WARNING, "a step is larger than its range and has no effect"),
+    Code.LOST: LintRule(Severity.WARNING, "runs are skipped when the clocks go forward"),
+    Code.DOUBLED: LintRule(Severity.WARNING, "runs are repeated when the clocks go back"),
     Code.SILENT: LintRule(Severity.WARNING, "dst_repeat silences a job that runs more often than hourly"),
     Code.FLOOD: LintRule(
-        Severity.WARNING, "* stands before a single value, so it runs every minute (or second) of it"
+        Severity.WARNING, "* precedes a single value, so it runs every minute (or second) of it"
     ),
     Code.SUB_MINUTE: LintRule(Severity.INFO, "the schedule runs more often than once a minute"),
     Code.DUPLICATE: LintRule(Severity.WARNING, "the line repeats an earlier one"),
-    Code.EXTRA_FIELD: LintRule(Severity.WARNING, "the command begins with what looks like a sixth field"),
-    Code.DEFINITION: LintRule(Severity.ERROR, "a job file defines no valid job here"),
+    Code.EXTRA_FIELD: LintRule(
+        Severity.WARNING, "the command starts with a word that looks like a sixth field"
+    ),
+    Code.DEFINITION: LintRule(Severity.ERROR, "a job in a file is invalid"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintFinding:
-    """One thing found: the text it was found in, what is wrong, and what to do about it."""
+    """One finding: the expression, the problem and the remedy."""
 
     code: Code
     severity: Severity
@@ -80,7 +82,7 @@ class LintFinding:
 
 
 class Remark(NamedTuple):
-    """A finding before it has a place."""
+    """A finding without its location."""
 
     code: Code
     message: str

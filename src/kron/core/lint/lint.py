@@ -1,6 +1,6 @@
-"""Lint: what is wrong with a schedule, and what will surprise the one who wrote it.
+"""Lint: errors of a schedule, and behaviour that surprises its author.
 
-Every check looks at one schedule and yields remarks; `kron.core.lint.finding` has the table of their codes.
+Every check takes one schedule and yields remarks; `kron.core.lint.finding` has the table of their codes.
 """
 
 import re
@@ -23,12 +23,12 @@ from kron.core.time.instant import DAY as DAY_SECONDS
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.core.time.zone import Transition, zone_of
 
-# How far ahead a change of the clocks is worth a word: two years, whatever their length.
+# How far ahead clock changes are reported: two years.
 HORIZON = 2 * 366 * DAY_SECONDS
-# Runs no further apart than this are a rate, not appointments: a change of the clocks does not hurt them.
+# Runs no further apart than this are a rate, which a clock change does not affect.
 RATE = 3600
 
-# What `H` is read with when only the form of an expression matters.
+# The identity for `H` when only the form of an expression matters.
 _ANY_IDENTITY = "any"
 _ZONED = re.compile(r"[ \t]*(?:CRON_TZ|TZ)=([^ \t]+)[ \t]+(.*)", re.IGNORECASE | re.DOTALL)
 _FIELD_LIKE = re.compile(r"[0-9*][0-9*,/-]*")
@@ -36,7 +36,7 @@ _FIELD_LIKE = re.compile(r"[0-9*][0-9*,/-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What schedules are judged under: the options of `Schedule`, and whence to look ahead."""
+    """The context of lint: the options of `Schedule`, and the instant to look ahead from."""
 
     now: EpochSeconds
     timezone: str | None = None
@@ -46,7 +46,7 @@ class Setting:
     dst_repeat: str = BOTH
 
     def __post_init__(self) -> None:
-        """Check the choices; a zone that is unknown is a finding."""
+        """Check the choices; an unknown zone is a finding instead."""
         check_choice("dialect", self.dialect, DIALECTS)
         check_choice("dst_gap", self.dst_gap, GAP_CHOICES)
         check_choice("dst_repeat", self.dst_repeat, REPEAT_CHOICES)
@@ -56,14 +56,14 @@ Remarks: TypeAlias = Iterator[Remark]
 
 
 def lint_schedule(text: str, setting: Setting) -> list[LintFinding]:
-    """Return everything there is to say about one expression."""
+    """Return the findings of one expression."""
     _, remarks = _examine(text, setting)
     return in_order(finding_of(remark, text) for remark in remarks)
 
 
 def lint_entries(entries: Iterable[CrontabEntry], setting: Setting) -> list[LintFinding]:
-    """Return everything there is to say about a crontab, by line; its zones come before the setting's."""
-    found: list[LintFinding] = []
+    """Return the findings of a crontab, by line; its zones override the setting's."""
+    findings: list[LintFinding] = []
     lines: dict[tuple[object, ...], int] = {}
     for entry in entries:
         own = setting if entry.timezone is None else replace(setting, timezone=entry.timezone)
@@ -73,18 +73,18 @@ def lint_entries(entries: Iterable[CrontabEntry], setting: Setting) -> list[Lint
             same = (schedule.expression, own.timezone or UTC, entry.user, entry.command)
             if lines.setdefault(same, entry.line) != entry.line:
                 remarks.append(_repeated(lines[same]))
-        found += [_placed(remark, entry) for remark in remarks]
-    return in_order(found)
+        findings += [_placed(remark, entry) for remark in remarks]
+    return in_order(findings)
 
 
 def lint_job(entry: CrontabEntry, setting: Setting) -> list[LintFinding]:
-    """Return everything there is to say about the schedule of one job, whose options the setting has."""
+    """Return the findings of one job's schedule, whose options are in the setting."""
     _, remarks = _examine(entry.expression, setting)
     return in_order(_placed(remark, entry) for remark in remarks)
 
 
 def _placed(remark: Remark, entry: CrontabEntry) -> LintFinding:
-    """Return a remark at its line; what is wrong with an assigned zone stands where it is assigned."""
+    """Return a remark with its line; that of an assigned zone is the line of the assignment."""
     if remark.code is Code.ZONE and entry.zone_line is not None:
         return finding_of(remark, entry.timezone or "", entry.zone_line)
     return finding_of(remark, entry.expression, entry.line)
@@ -95,7 +95,7 @@ def _examine(text: str, setting: Setting) -> tuple[Schedule | None, list[Remark]
     zoned = _ZONED.fullmatch(text) if setting.dialect == EXTENDED else None
     prefix, fields = (zoned[1], zoned[2]) if zoned else (None, text)
     remarks = list(_zone_faults(prefix, setting.timezone))
-    # Where the zone is wrong, everything else can still be said.
+    # With an invalid zone, the other checks still run.
     zone = UTC if remarks else prefix or setting.timezone or UTC
     try:
         schedule = Schedule(
@@ -124,12 +124,12 @@ def _zone_faults(prefix: str | None, timezone: str | None) -> Remarks:
                 remedy = f"write {' or '.join(close)}"
             yield Remark(Code.ZONE, f'unknown time zone "{key}"', remedy)
     if prefix is not None and timezone is not None and prefix != timezone:
-        message = f"the expression says CRON_TZ={prefix}, but the time zone is to be {timezone}"
+        message = f"the expression has CRON_TZ={prefix}, but the time zone option is {timezone}"
         yield Remark(Code.ZONE, message, "remove one of the two")
 
 
 def _refusal(error: InvalidCronExpressionError, setting: Setting) -> Remark:
-    """Say why an expression is refused, and what would be accepted."""
+    """Return why an expression is invalid, and a valid alternative."""
     try:
         meant = parse(error.expression, EXTENDED, identity=setting.identity or _ANY_IDENTITY)
     except NeverMatchesError as never:
@@ -142,10 +142,10 @@ def _refusal(error: InvalidCronExpressionError, setting: Setting) -> Remark:
     hashed = setting.identity is None and needs_identity(error.expression)
     strict = None if hashed else strict_text(meant)
     if strict is None:
-        remedy = "the whole has no strict equivalent, so use the extended dialect"
+        remedy = "it has no equivalent in the posix dialect; use the extended dialect"
         return Remark(Code.NOT_STRICT, str(error), remedy)
     zone = f" with the time zone {meant.timezone}" if meant.timezone else ""
-    return Remark(Code.NOT_STRICT, str(error), f"the strict equivalent is {strict}{zone}")
+    return Remark(Code.NOT_STRICT, str(error), f"the equivalent in the posix dialect is {strict}{zone}")
 
 
 def strict_text(expression: Expression) -> str | None:
@@ -187,7 +187,7 @@ def _either_day(schedule: Schedule, now: EpochSeconds) -> Remarks:
     nth = next((n for n in range(1, 5) if day.values == tuple(range(7 * n - 6, 7 * n + 1))), None)
     if nth and schedule.dialect == EXTENDED and not (day.marks or weekday.marks):
         only = ",".join(f"{value}#{nth}" for value in weekday.values)
-        remedy = f"to have both match, write * for the day and {only} for the weekday"
+        remedy = f"for both fields to match, write * for the day and {only} for the weekday"
     yield Remark(Code.EITHER_DAY, message, remedy)
 
 
@@ -199,9 +199,9 @@ def _both_days(schedule: Schedule, now: EpochSeconds) -> Remarks:
         return
     name = starred[0].unit.name
     message = (
-        f"the {name} field begins with *, so both day fields must match: day {day} and weekday {weekday}"
+        f"the {name} field starts with *, so both day fields must match: day {day} and weekday {weekday}"
     )
-    remedy = f"if either is to be enough, write {','.join(runs_of(starred[0].values))} for the {name}"
+    remedy = f"for either field to be enough, write {','.join(runs_of(starred[0].values))} for the {name}"
     yield Remark(Code.BOTH_DAYS, message, remedy)
 
 
@@ -218,19 +218,19 @@ def _steps(schedule: Schedule, now: EpochSeconds) -> Remarks:
                 continue
             values = parse_field(item, unit.name, identity=schedule.identity).values
             if len(values) == 1:
-                message = f"the step in {unit.name} {item} does nothing: only {values[0]} matches"
+                message = f"the step in {unit.name} {item} has no effect: only {values[0]} matches"
                 yield Remark(Code.IDLE_STEP, message, f"write {values[0]}, or a smaller step")
             elif len(items) == 1 and _goes_round(bounds, unit) and _goes_on(unit, schedule.expression, now):
                 yield from _uneven(item, unit, values, number_of(step))
 
 
 def _goes_round(bounds: str, unit: Unit) -> bool:
-    """Say whether a step starts anew when its unit does, because nothing ends it before."""
+    """Return whether a step restarts with its unit, because its range does not end before."""
     return "-" not in bounds or parse_field(bounds, unit.name, identity=_ANY_IDENTITY).mask == unit.full
 
 
 def _goes_on(unit: Unit, expression: Expression, now: EpochSeconds) -> bool:
-    """Say whether the unit's last value is ever followed by its first one, so that their distance matters."""
+    """Return whether the unit's last value can be followed by its first, so that their distance matters."""
     if unit is SECOND:
         return _has_neighbours(expression.minute)
     if unit is MINUTE:
@@ -250,7 +250,7 @@ def _has_neighbours(field: Field) -> bool:
 
 def _uneven(item: str, unit: Unit, values: tuple[int, ...], step: int) -> Remarks:
     if unit is DAY:
-        message = f"day {item} starts anew each month, so the pause before day {values[0]} differs"
+        message = f"day {item} restarts each month, so the interval before day {values[0]} differs"
         yield Remark(Code.UNEVEN, message, "list the days; cron does not count across months")
         return
     for before, after in pairwise((*values, values[0])):
@@ -264,7 +264,7 @@ def _uneven(item: str, unit: Unit, values: tuple[int, ...], step: int) -> Remark
 def _even_remedy(unit: Unit, step: int) -> str:
     steps = [n for n in range(2, unit.size // 2 + 1) if unit.size % n == 0]
     if step in steps:
-        return f"begin before {unit.low + step}, or write the end of the range"
+        return f"start before {unit.low + step}, or write the end of the range"
     near = [n for n in steps if n < step][-1:] + [n for n in steps if n > step][:1]
     divisor = (
         f"use a step that divides {unit.size}, such as {' or '.join(map(str, near))}, or " if near else ""
@@ -276,15 +276,15 @@ def _even_remedy(unit: Unit, step: int) -> str:
 
 
 def _clocks(schedule: Schedule, now: EpochSeconds) -> Remarks:
-    """Name what the coming changes take away or double; a rate simply runs on through them."""
+    """Report runs that coming clock changes skip or repeat; a rate is not affected."""
     ahead = effects(schedule, now, now + HORIZON)
     hits = [effect for effect in ahead if not _runs_on(schedule, effect.change)]
     lost, doubled = [hit for hit in hits if hit.is_gap], [hit for hit in hits if not hit.is_gap]
     if lost and schedule.dst_gap == SKIP:
-        message = f"runs are lost in {schedule.timezone} where the clocks go forward: {_dates(lost)}"
+        message = f"runs are skipped in {schedule.timezone} when the clocks go forward: {_dates(lost)}"
         yield Remark(Code.LOST, message, 'set dst_gap to "next", or choose a time that is not skipped')
     if doubled and schedule.dst_repeat == BOTH:
-        message = f"runs twice in {schedule.timezone} where the clocks go back: {_dates(doubled)}"
+        message = f"runs twice in {schedule.timezone} when the clocks go back: {_dates(doubled)}"
         yield Remark(
             Code.DOUBLED, message, 'set dst_repeat to "first", or choose a time that is not repeated'
         )
@@ -296,12 +296,12 @@ def _silent(schedule: Schedule, now: EpochSeconds) -> Remarks:
         return
     hits = [effect for effect in effects(schedule, now, now + HORIZON) if not effect.is_gap]
     dates = f" in {schedule.timezone}: {_dates(hits)}" if hits else ""
-    message = f"runs more often than hourly, but pauses where the clocks go back{dates}"
+    message = f"runs more often than hourly, but pauses when the clocks go back{dates}"
     yield Remark(Code.SILENT, message, 'set dst_repeat to "both"')
 
 
 def _runs_on(schedule: Schedule, change: Transition) -> bool:
-    """Say whether runs stay no further apart than RATE from before a change until after it."""
+    """Return whether runs stay no further apart than RATE from before a change until after it."""
     reach = max(-change.size, 0)
     last = schedule.plan.prev_at_or_before(change.at - reach - 1)
     for instant in seconds_between(schedule.plan, change.at - reach, None):
@@ -340,7 +340,7 @@ def _sub_minute(schedule: Schedule, now: EpochSeconds) -> Remarks:
     count = len(schedule.expression.second.values)
     if count > 1:
         message = f"runs {count} times in each minute that matches"
-        yield Remark(Code.SUB_MINUTE, message, "make sure that the job and its target bear it")
+        yield Remark(Code.SUB_MINUTE, message, "make sure that the job and its target can handle it")
 
 
 def _extra_field(entry: CrontabEntry) -> Remarks:

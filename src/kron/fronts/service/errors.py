@@ -1,15 +1,15 @@
-"""What the service refuses: errors in the words of SPEC 3, each with a stable code."""
+"""Errors of the service in SPEC 3's words, each with a stable code."""
 
 from collections.abc import Sequence
 
 from kron.core.errors import ConflictError, InputError, Problem
 
-# How many wrong lines are written out.
+# How many wrong lines a message lists.
 MAX_LINES = 100
 
 
 class InvalidScheduleError(InputError):
-    """A schedule is wrong in one or more fields, each with its path."""
+    """A schedule is invalid in one or more fields, each with its path."""
 
     code = "invalid_schedule"
 
@@ -28,9 +28,9 @@ class InvalidScheduleError(InputError):
 
 
 class InvalidLinesError(InputError):
-    """Some lines of a batch are wrong, each with its number; nothing of the batch was written.
+    """Some lines of a batch are invalid, each with its number; the batch was not stored.
 
-    `count` says how many are wrong, where not all of them are given.
+    `count` is how many are invalid, if `errors` has only some of them.
     """
 
     code = "invalid_lines"
@@ -44,17 +44,19 @@ class InvalidLinesError(InputError):
         super().__init__("; ".join(self.lines()), lines=[line for line, _ in errors], stored=stored)
 
     def lines(self) -> list[str]:
-        """Return one line of text for each wrong line, as many as somebody may want to read."""
-        said = [f"line {line}: {error}" for line, error in self.errors[:MAX_LINES]]
-        more = self.count - len(said)
-        further = [f"and {more} wrong lines more"] if more else []
+        """Return one line of text for each invalid line, at most MAX_LINES."""
+        listed = [f"line {line}: {error}" for line, error in self.errors[:MAX_LINES]]
+        more = self.count - len(listed)
+        further = [f"and {more} more invalid lines"] if more else []
         if self.stored:
-            further.append(f"{self.stored} schedules before these lines are stored; doing it again is safe")
-        return [*said, *further]
+            further.append(
+                f"the {self.stored} schedules before these lines are stored; the request may be repeated"
+            )
+        return [*listed, *further]
 
 
 class UnknownScheduleError(InputError):
-    """A schedule is asked for that does not exist, or no longer."""
+    """A schedule does not exist, or was deleted."""
 
     code = "unknown_schedule"
 
@@ -63,37 +65,37 @@ class UnknownScheduleError(InputError):
 
 
 class ChangedVersionError(ConflictError):
-    """A version of a workflow is to be kept that is there already, and different."""
+    """A version of a workflow exists with another content."""
 
     code = "version_exists"
 
     def __init__(self, *, workflow_id: str, version: int) -> None:
         super().__init__(
-            f'Version {version} of "{workflow_id}" is there already and never changes: deploy a new version',
+            f'Version {version} of "{workflow_id}" exists and is immutable: deploy a new version',
             workflow_id=workflow_id,
             version=version,
         )
 
 
 class LaunchFailedError(ConflictError):
-    """The executor did not take a run."""
+    """The executor did not accept a run."""
 
     code = "launch_failed"
 
 
 class NoRunnerError(LaunchFailedError):
-    """Workflows are to be started where nobody runs them."""
+    """A workflow cannot be started because no executor is configured."""
 
     code = "no_executor"
 
 
 class ChangedError(ConflictError):
-    """A schedule is not, or no longer, what the caller takes it for."""
+    """A schedule is not in the state that the caller expects."""
 
     code = "schedule_changed"
 
     def __init__(self, *, schedule_id: str, etag: str | None) -> None:
-        state = "does not exist yet" if etag is None else "is not what you have seen"
+        state = "does not exist" if etag is None else "has changed"
         super().__init__(
             f'The schedule "{schedule_id}" {state}: read it again', schedule_id=schedule_id, etag=etag
         )

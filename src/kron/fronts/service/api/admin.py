@@ -16,7 +16,7 @@ from kron.telemetry.metrics import Metrics
 
 
 class LogLevel(BaseModel):
-    """How much is logged."""
+    """The log level."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,12 +29,12 @@ def admin_routes(metrics: Metrics) -> APIRouter:
 
     @router.get("/admin/log-level", response_model=LogLevel)
     async def log_level() -> dict[str, str]:
-        """Say how much is logged."""
+        """Return the log level."""
         return {"level": present_level()}
 
     @router.put("/admin/log-level", response_model=LogLevel)
     async def change_log_level(document: LogLevel) -> dict[str, str]:
-        """Log more or less from now on, until the process ends."""
+        """Change the log level until the process ends."""
         set_log_level(document.level)
         return {"level": present_level()}
 
@@ -47,7 +47,7 @@ def metrics_routes(source: Metrics) -> APIRouter:
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
-        """Show everything that is counted, as Prometheus reads it."""
+        """Return the metrics in the Prometheus format."""
         return Response(await source.scrape(), media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -1,4 +1,4 @@
-"""What the API shows of the audit: to each caller what is theirs."""
+"""The route of the audit log, which shows callers the entries of their tenant."""
 
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from kron.fronts.service.documents import Document
 
 
 class AuditEntry(BaseModel):
-    """One change: when, who, by which request, what they did, to what, and what was before and after."""
+    """One change: its time, caller, request, action and target, with the state before and after."""
 
     at: str
     who: str
@@ -25,24 +25,24 @@ class AuditEntry(BaseModel):
 
 
 class AuditPage(BaseModel):
-    """Some changes, the latest first."""
+    """A page of changes, latest first."""
 
     entries: list[AuditEntry]
     next_cursor: str | None
 
 
-def audit_routes(desk: LocalClient, most: int) -> APIRouter:
-    """Return the route of the audit; a page has at most so many entries."""
+def audit_routes(client: LocalClient, most: int) -> APIRouter:
+    """Return the route of the audit log; `most` is the longest page."""
     router = APIRouter(tags=["audit"])
 
     @router.get("/audit", response_model=AuditPage)
     async def audit(
-        name: Annotated[str | None, Query(description="what was changed")] = None,
-        who: Annotated[str | None, Query(description="who changed it")] = None,
+        name: Annotated[str | None, Query(description="the name of a schedule or workflow")] = None,
+        who: Annotated[str | None, Query(description="the caller")] = None,
         limit: Annotated[int, up_to(most)] = min(DEFAULT_PAGE, most),
         cursor: str | None = None,
     ) -> Document:
-        """List the changes that somebody made, the latest first."""
-        return await desk.audit(AuditFilter(identity=name, who=who), PageRequest(limit, cursor))
+        """List the audit log, latest entry first."""
+        return await client.audit(AuditFilter(identity=name, who=who), PageRequest(limit, cursor))
 
     return router

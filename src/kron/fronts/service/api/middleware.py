@@ -1,4 +1,4 @@
-"""The edge of the API: every request gets an id and a bound, and names in its path stay as they were sent."""
+"""Middleware: request ids, size limits, timeouts, raw names in paths, and request metrics."""
 
 import asyncio
 import logging
@@ -19,12 +19,12 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 OTHER = "other"
 REQUEST_ID = b"x-request-id"
 MAX_REQUEST_ID = 128
-# What is read line by line has a bound for each line instead.
+# Read line by line, with a limit for each line.
 STREAMED = "/schedules/bulk"
 
 
 class RequestMiddleware:
-    """Wraps the API."""
+    """Middleware that gives each request an id, a size limit and a timeout."""
 
     def __init__(self, app: ASGIApp, *, max_body: int, patience_s: float) -> None:
         self._app = app
@@ -32,28 +32,28 @@ class RequestMiddleware:
         self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, with an id that the answer repeats."""
+        """Handle a request; the response repeats its id."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request_id = _request_id(scope)
         scope["request_id"] = request_id
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
-        # A name may hold a slash: as %2F it is part of the name.
+        # A name may contain a slash: as %2F it is part of the name.
         scope["path"] = raw.decode("latin-1")
 
-        async def answer(message: Message) -> None:
+        async def respond(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (REQUEST_ID, request_id.encode())]
             await send(message)
 
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD:
-            error = HTTPException(431, f"the headers of a request have {MAX_HEAD} bytes at most")
-            await problem.of_http(Request(scope), error)(scope, receive, answer)
+            error = HTTPException(431, f"the request headers are larger than {MAX_HEAD} bytes")
+            await problem.of_http(Request(scope), error)(scope, receive, respond)
             return
-        prompt = self._prompt(receive)
-        bounded = prompt if scope["path"] == STREAMED else self._bounded(prompt)
-        await self._app(scope, bounded, answer)
+        timed = self._timed(receive)
+        bounded = timed if scope["path"] == STREAMED else self._bounded(timed)
+        await self._app(scope, bounded, respond)
 
     def _bounded(self, receive: Receive) -> Receive:
         seen = 0
@@ -63,27 +63,25 @@ class RequestMiddleware:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > self._max_body:
-                raise HTTPException(413, f"a request has {self._max_body} bytes at most")
+                raise HTTPException(413, f"the request body is larger than {self._max_body} bytes")
             return message
 
         return take
 
-    def _prompt(self, receive: Receive) -> Receive:
-        """Return what receives a request's body and does not wait for ever for its next part."""
+    def _timed(self, receive: Receive) -> Receive:
+        """Return a receiver with a timeout for each part of the body."""
         is_whole = False
 
         async def take() -> Message:
             nonlocal is_whole
             if is_whole:
-                # All that can come is that the caller goes away, which may take as long as it likes.
+                # Only a disconnect can follow, which has no timeout.
                 return await receive()
             try:
                 async with asyncio.timeout(self._patience_s):
                     message = await receive()
             except TimeoutError as cause:
-                raise HTTPException(
-                    408, f"no more of the request came for {self._patience_s:g} seconds"
-                ) from cause
+                raise HTTPException(408, f"no data received for {self._patience_s:g} seconds") from cause
             is_whole = not message.get("more_body", False)
             return message
 
@@ -91,7 +89,7 @@ class RequestMiddleware:
 
 
 def _request_id(scope: Scope) -> str:
-    """Return the id a caller gave, if it can be one, or a new one."""
+    """Return the caller's request id if it is valid, or a new one."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     for name, value in headers:
         if name == REQUEST_ID:
@@ -122,12 +120,12 @@ class HttpMeter:
                 status = message["status"]
             await send(message)
 
-        began = self._clock.monotonic()
+        started = self._clock.monotonic()
         with acting_as(current_caller(), scope.get("request_id")):
             try:
                 await self._app(scope, receive, respond)
             finally:
-                self._note(scope, status, self._clock.monotonic() - began)
+                self._note(scope, status, self._clock.monotonic() - started)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route, method = route_of(scope), scope["method"]

@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457): a status, the error's code, and everything that is wrong."""
+"""Errors as problem documents (RFC 9457): a status, the error's code, and every problem."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -22,7 +22,7 @@ from kron.fronts.service.errors import (
 from kron.launchers.workflow import UnknownWorkflowError
 
 MEDIA_TYPE = "application/problem+json"
-# The first kind that fits an error says its status (STYLE 2).
+# The first class that matches an error determines the status (STYLE 2).
 STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
     (UnauthenticatedError, HTTPStatus.UNAUTHORIZED),
     (ForbiddenError, HTTPStatus.FORBIDDEN),
@@ -36,10 +36,10 @@ STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
     (InputError, HTTPStatus.BAD_REQUEST),
     (ConflictError, HTTPStatus.CONFLICT),
 )
-# What the framework says of a body that it cannot read at all, and what we say.
+# FastAPI's message for a body it cannot parse, and the one that replaces it.
 UNPARSED = "There was an error parsing the body"
-UNREADABLE = "cannot be read: it must be JSON in UTF-8, not compressed, neither deep nor with endless numbers"
-# How many of the things that are wrong are written out.
+UNREADABLE = "cannot be parsed: send JSON in UTF-8, uncompressed, without deep nesting or huge numbers"
+# How many problems a document lists.
 MAX_PROBLEMS = 100
 EXAMPLE: Document = {
     "type": "urn:kron:error:invalid_schedule",
@@ -54,7 +54,7 @@ EXAMPLE: Document = {
 
 
 def of_error(request: Request, error: Exception) -> JSONResponse:
-    """Return what is answered to a request that failed with one of Kron's own errors."""
+    """Return the response for one of Kron's errors."""
     assert isinstance(error, KronError)
     status = next(
         (status for kind, status in STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR
@@ -78,7 +78,7 @@ def of_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def _headers_of(error: KronError) -> Mapping[str, str] | None:
-    """Return what tells a program how to do better."""
+    """Return the headers that say how to retry or authenticate."""
     if isinstance(error, UnauthenticatedError):
         return {"WWW-Authenticate": 'Bearer realm="kron"'}
     if isinstance(error, LimitExceededError) and error.wait_s is not None:
@@ -87,7 +87,7 @@ def _headers_of(error: KronError) -> Mapping[str, str] | None:
 
 
 def of_validation(request: Request, error: Exception) -> JSONResponse:
-    """Return what is answered to a request whose body or parameters have the wrong shape."""
+    """Return the response for a body or parameters of the wrong shape."""
     assert isinstance(error, RequestValidationError)
     problems = [_problem_of(fault) for fault in error.errors()[:MAX_PROBLEMS]]
     detail = "; ".join(map(str, problems))
@@ -96,12 +96,12 @@ def of_validation(request: Request, error: Exception) -> JSONResponse:
 
 
 def _problem_of(fault: Mapping[str, object]) -> Problem:
-    """Return what the framework found, in words that say what to do."""
+    """Return a validation error of the framework as a problem."""
     place = fault["loc"]
     path = ".".join(map(str, place)) if isinstance(place, Sequence) else str(place)
     match fault["type"], fault.get("ctx"):
         case "json_invalid", {"error": reason}:
-            return Problem("body", None, f"is not JSON at sign {path.removeprefix('body.')}: {reason}")
+            return Problem("body", None, f"is not JSON at character {path.removeprefix('body.')}: {reason}")
         case "dict_type" | "model_attributes_type", _ if path == "body":
             reason = "must be a JSON object, sent with the header content-type: application/json"
             return Problem(path, None, reason)
@@ -112,7 +112,7 @@ def _problem_of(fault: Mapping[str, object]) -> Problem:
 
 
 def of_http(request: Request, error: Exception) -> JSONResponse:
-    """Return what is answered where the framework itself refuses."""
+    """Return the response for an error of the framework."""
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     if error.detail == UNPARSED:
@@ -124,13 +124,13 @@ def of_http(request: Request, error: Exception) -> JSONResponse:
 
 
 def of_refusal(request: Request, error: Exception) -> JSONResponse:
-    """Return what is answered to a request that is not let through to the API."""
+    """Return the response for a request that the middleware rejects."""
     return of_error(request, error) if isinstance(error, KronError) else of_http(request, error)
 
 
 def of_mistake(request: Request, _error: Exception) -> JSONResponse:
-    """Return what is answered when Kron made a mistake; the log has the rest."""
-    detail = "Kron made a mistake; its log says which"
+    """Return the response for a bug in Kron; the log has the traceback."""
+    detail = "internal error; the log has the traceback"
     return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, code="internal", detail=detail)
 
 
@@ -171,5 +171,5 @@ def _shown(problem: Problem) -> Document:
 
 
 def _written(text: str) -> str:
-    """Return a text that can be sent, whatever somebody sent us."""
+    """Return a text that UTF-8 can encode, whatever the request contained."""
     return text.encode("utf-8", "replace").decode("utf-8")

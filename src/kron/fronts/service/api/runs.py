@@ -1,4 +1,4 @@
-"""What the API does with runs; each handler translates, and the desk does the work."""
+"""Routes of runs; each handler translates a request for the client."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -23,26 +23,26 @@ from kron.fronts.service.documents import Document
 from kron.fronts.service.runs import Feedback
 from kron.fronts.service.url import name_of
 
-IdempotencyKey = Annotated[str | None, Header(description="names the request, if the body does not")]
+IdempotencyKey = Annotated[str | None, Header(description="the request id, if the body has none")]
 
 
-def run_routes(desk: LocalClient, most: int) -> APIRouter:
-    """Return the routes of runs; a page has at most so many."""
+def run_routes(client: LocalClient, most: int) -> APIRouter:
+    """Return the routes of runs; `most` is the longest page."""
     router = APIRouter(tags=["runs"])
-    _add_writes(router, desk)
-    _add_reads(router, desk, most)
+    _add_writes(router, client)
+    _add_reads(router, client, most)
     return router
 
 
-def _add_writes(router: APIRouter, desk: LocalClient) -> None:
+def _add_writes(router: APIRouter, client: LocalClient) -> None:
     @router.post("/schedules/{schedule_id}/run", status_code=HTTPStatus.ACCEPTED, response_model=AskedRun)
     async def run(
         schedule_id: str, document: RunRequest | None = None, idempotency_key: IdempotencyKey = None
     ) -> Document:
-        """Run a schedule now, beside its periods; the same request is run once, however often it comes."""
+        """Run a schedule now, in addition to its periods; a repeated request runs once."""
         named = None if document is None else document.request_id
         request = idempotency_key if named is None else named
-        return await desk.run(name_of(schedule_id), request)
+        return await client.run(name_of(schedule_id), request)
 
     @router.post(
         "/schedules/{schedule_id}/backfill", status_code=HTTPStatus.ACCEPTED, response_model=Backfilled
@@ -52,17 +52,17 @@ def _add_writes(router: APIRouter, desk: LocalClient) -> None:
     ) -> Document:
         """Run past periods: those that never ran, those that failed, or all; a dry run only counts them."""
         request = idempotency_key if document.request_id is None else document.request_id
-        span = BackfillRange(document.start, document.end, document.only, document.dry_run, request)
-        return await desk.backfill(name_of(schedule_id), span)
+        periods = BackfillRange(document.start, document.end, document.only, document.dry_run, request)
+        return await client.backfill(name_of(schedule_id), periods)
 
     @router.post("/runs/{idempotency_key}/status", response_model=Run)
     async def status(idempotency_key: str, document: StatusRequest) -> Document:
-        """Note what the executor says of a run; what is late, repeated or contradictory changes nothing."""
+        """Record an executor's report; a late, repeated or contradictory one changes nothing."""
         feedback = Feedback(document.status, document.run_id, document.error, document.attempt)
-        return await desk.report(name_of(idempotency_key), feedback)
+        return await client.report(name_of(idempotency_key), feedback)
 
 
-def _add_reads(router: APIRouter, desk: LocalClient, most: int) -> None:
+def _add_reads(router: APIRouter, client: LocalClient, most: int) -> None:
     @router.get("/schedules/{schedule_id}/runs", response_model=RunPage)
     async def runs(
         schedule_id: str,
@@ -70,7 +70,7 @@ def _add_reads(router: APIRouter, desk: LocalClient, most: int) -> None:
         cursor: str | None = None,
     ) -> Document:
         """List the runs of a schedule, newest first."""
-        return await desk.runs(name_of(schedule_id), PageRequest(limit, cursor))
+        return await client.runs(name_of(schedule_id), PageRequest(limit, cursor))
 
     @router.get("/runs", response_model=RunPage)
     async def all_runs(
@@ -79,14 +79,14 @@ def _add_reads(router: APIRouter, desk: LocalClient, most: int) -> None:
         cursor: str | None = None,
     ) -> Document:
         """List the runs of all schedules, the latest first."""
-        return await desk.latest(status, PageRequest(limit, cursor))
+        return await client.latest(status, PageRequest(limit, cursor))
 
     @router.get("/schedules/{schedule_id}/periods/{period_id}/runs", response_model=PeriodRuns)
     async def of_period(schedule_id: str, period_id: str) -> Document:
-        """List the runs of one period, its own and those asked for, with their earlier attempts."""
-        return await desk.period(name_of(schedule_id), name_of(period_id))
+        """List the runs of one period, its own and requested ones, with their earlier attempts."""
+        return await client.period(name_of(schedule_id), name_of(period_id))
 
     @router.get("/schedules/{schedule_id}/periods/{period_id}/why", response_model=Why)
     async def explain(schedule_id: str, period_id: str) -> Document:
-        """Say why a period ended as it did, or where it stands."""
-        return await desk.why(name_of(schedule_id), name_of(period_id))
+        """Explain the outcome of a period, or its current state."""
+        return await client.why(name_of(schedule_id), name_of(period_id))

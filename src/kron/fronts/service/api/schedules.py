@@ -1,4 +1,4 @@
-"""What the API does with schedules; each handler translates, and the desk does the work."""
+"""Routes of schedules; each handler translates a request for the client."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -23,8 +23,8 @@ from kron.fronts.service.client import DEFAULT_PAGE, LocalClient, PageRequest
 from kron.fronts.service.documents import Document
 from kron.fronts.service.url import name_of
 
-IfMatch = Annotated[str | None, Header(description="the ETag of the state that may be changed")]
-IfNoneMatch = Annotated[str | None, Header(description="`*`: only create, change nothing")]
+IfMatch = Annotated[str | None, Header(description="the ETag of the state to change")]
+IfNoneMatch = Annotated[str | None, Header(description="`*`: only create")]
 UPSERT_BODY = Body(openapi_examples={"report": {"value": EXAMPLE}})
 LINES = {
     "requestBody": {
@@ -36,15 +36,15 @@ LINES = {
 }
 
 
-def schedule_routes(desk: LocalClient, most: int) -> APIRouter:
-    """Return the routes of schedules; a page has at most so many."""
+def schedule_routes(client: LocalClient, most: int) -> APIRouter:
+    """Return the routes of schedules; `most` is the longest page."""
     router = APIRouter(tags=["schedules"])
-    _add_writes(router, desk)
-    _add_reads(router, desk, most)
+    _add_writes(router, client)
+    _add_reads(router, client, most)
     return router
 
 
-def _add_writes(router: APIRouter, desk: LocalClient) -> None:
+def _add_writes(router: APIRouter, client: LocalClient) -> None:
     @router.post("/schedules/upsert", response_model=Receipt)
     async def upsert(
         document: Annotated[ScheduleInput, UPSERT_BODY],
@@ -52,32 +52,32 @@ def _add_writes(router: APIRouter, desk: LocalClient) -> None:
         if_match: IfMatch = None,
         if_none_match: IfNoneMatch = None,
     ) -> Document:
-        """Create a schedule, or change the one with this `schedule_id`, which keeps its pause and history."""
+        """Create a schedule, or change the one with this `schedule_id`; it keeps its pause and history."""
         state = "" if if_none_match == "*" else if_match
-        receipt = await desk.upsert(document, if_match=state)
+        receipt = await client.upsert(document, if_match=state)
         response.headers["ETag"] = str(receipt["etag"])
         return receipt
 
     @router.post("/schedules/bulk", response_model=Stored, openapi_extra=LINES)
     async def bulk(request: Request) -> Document:
-        """Create or change a schedule for each JSON line, 1,000 at a time; a batch is stored whole or not."""
-        return await desk.stream(request.stream())
+        """Create or change a schedule for each JSON line, in batches of 1,000, each in one transaction."""
+        return await client.stream(request.stream())
 
     @router.post("/schedules/pause", response_model=Paused, response_model_exclude_none=True)
     async def pause(document: PauseRequest, if_match: IfMatch = None) -> Document:
-        """Pause a schedule, or let it go on; then the answer says what starts of what passed meanwhile."""
-        return await desk.pause(document.schedule_id, document.paused, if_match=if_match)
+        """Pause a schedule, or resume it and report which periods of the pause start."""
+        return await client.pause(document.schedule_id, document.paused, if_match=if_match)
 
     @router.delete("/schedules/{schedule_id}", status_code=HTTPStatus.NO_CONTENT)
     async def delete(schedule_id: str, if_match: IfMatch = None) -> None:
-        """Delete a schedule; what is on record of its runs stays."""
-        await desk.delete(name_of(schedule_id), if_match=if_match)
+        """Delete a schedule; its history stays."""
+        await client.delete(name_of(schedule_id), if_match=if_match)
 
 
-def _add_reads(router: APIRouter, desk: LocalClient, most: int) -> None:
+def _add_reads(router: APIRouter, client: LocalClient, most: int) -> None:
     @router.get("/schedules", response_model=SchedulePage)
     async def list_all(
-        search: Annotated[str | None, Query(description="any part of the name")] = None,
+        search: Annotated[str | None, Query(description="a part of the name")] = None,
         paused: bool | None = None,
         workflow_id: str | None = None,
         user_id: str | None = None,
@@ -86,24 +86,24 @@ def _add_reads(router: APIRouter, desk: LocalClient, most: int) -> None:
     ) -> Document:
         """List schedules in the order of their names."""
         wanted = JobFilter(search=search, paused=paused, workflow_id=workflow_id, user_id=user_id)
-        return await desk.schedules(wanted, PageRequest(limit, cursor))
+        return await client.schedules(wanted, PageRequest(limit, cursor))
 
     @router.get("/schedules/{schedule_id}", response_model=ScheduleWithPreview)
     async def get(schedule_id: str, response: Response) -> Document:
         """Get a schedule with all its fields and its next five fire times."""
-        document = await desk.schedule(name_of(schedule_id))
+        document = await client.schedule(name_of(schedule_id))
         response.headers["ETag"] = str(document["etag"])
         return document
 
     @router.post("/schedules/{schedule_id}/resume-preview", response_model=Foreseen)
     async def resume_preview(schedule_id: str) -> Document:
-        """Say what would start if a schedule went on now; nothing is changed."""
-        return await desk.preview_resume(name_of(schedule_id))
+        """Preview which periods a resume would start now, without resuming."""
+        return await client.preview_resume(name_of(schedule_id))
 
     @router.post("/preview", response_model=Preview)
     async def preview(
         document: Annotated[ScheduleInput, UPSERT_BODY],
         count: Annotated[int, up_to(most)] = 5,
     ) -> Document:
-        """Say when a schedule would run without storing it, and what changes of the clocks do to it."""
-        return await desk.preview(document, count)
+        """Preview when an unsaved schedule would run, and the effect of clock changes on it."""
+        return await client.preview(document, count)

@@ -1,4 +1,4 @@
-"""What the API does with workflows: deploy a version, look at it, start it."""
+"""Routes of workflows: deploy a version, read it, start it."""
 
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -25,9 +25,9 @@ from kron.fronts.service.url import name_of
 from kron.launchers.workflow import UnknownWorkflowError, find_workflow
 
 Dag = Annotated[dict[str, Any], Body(openapi_examples={"report": {"value": WORKFLOW_EXAMPLE}})]
-UserId = Annotated[str | None, Query(description="whose it is, unless `user_id` in the DAG says so")]
-DryRun = Annotated[bool, Query(description="only say what would be written")]
-Key = Annotated[str | None, Header(description="names the start, if the body does not")]
+UserId = Annotated[str | None, Query(description="the owner, unless the DAG has a `user_id`")]
+DryRun = Annotated[bool, Query(description="report what would be written, without writing")]
+Key = Annotated[str | None, Header(description="the key of the start, if the body has none")]
 VERSION = "/workflows/{workflow_id}/versions/{version}"
 
 
@@ -50,21 +50,21 @@ def _add_deployment(router: APIRouter, registrar: Registrar) -> None:
         user_id: UserId = None,
         dry_run: DryRun = False,
     ) -> Document:
-        """Keep a version of a workflow, which never changes, and have its triggers' schedules follow it."""
+        """Store an immutable version of a workflow, and upsert the schedules of its triggers."""
         name = name_of(workflow_id)
         owner = _owner_of(name, dag, user_id) or default_owner()
-        answer = await registrar.deploy_workflow(name, version, dag, user_id=owner, dry_run=dry_run)
-        if answer["new"] and not dry_run:
+        deployed = await registrar.deploy_workflow(name, version, dag, user_id=owner, dry_run=dry_run)
+        if deployed["new"] and not dry_run:
             response.status_code = HTTPStatus.CREATED
-        return answer
+        return deployed
 
 
 def _owner_of(name: str, dag: dict[str, Any], user_id: str | None) -> object:
-    said: object = dag.get("user_id")
-    if said is not None and user_id not in (None, said):
-        problem = Problem("user_id", said, "is not the parameter of the request; use one of the two")
+    owner: object = dag.get("user_id")
+    if owner is not None and user_id not in (None, owner):
+        problem = Problem("user_id", owner, "differs from the query parameter user_id")
         raise InvalidWorkflowError(workflow_id=name, problems=[problem])
-    return user_id if said is None else said
+    return user_id if owner is None else owner
 
 
 def _add_reads(router: APIRouter, registrar: Registrar, most: int) -> None:
@@ -80,19 +80,19 @@ def _add_reads(router: APIRouter, registrar: Registrar, most: int) -> None:
     ) -> Document:
         """List the versions of a workflow, newest first."""
         name = name_of(workflow_id)
-        found = await registrar.workflow_versions(name, limit=limit)
-        if not found:
+        stored = await registrar.workflow_versions(name, limit=limit)
+        if not stored:
             raise UnknownWorkflowError(workflow_id=name)
-        listed = [{**each._asdict(), "created_at": time_text(each.created_at)} for each in found]
+        listed = [{**each._asdict(), "created_at": time_text(each.created_at)} for each in stored]
         return {"workflow_id": name, "versions": listed}
 
 
 def _add_start(router: APIRouter, launcher: RunLauncher | None) -> None:
     @router.post("/run-launcher/start", status_code=HTTPStatus.ACCEPTED, response_model=Accepted)
     async def start(document: StartRequest, idempotency_key: Key = None) -> Document:
-        """Hand a version's DAG to the executor, once for each key; any answer but 2xx started nothing."""
+        """Hand a version's DAG to the executor, once for each key; only a 2xx response is a start."""
         if launcher is None:
-            raise ConflictError("Nothing here starts workflows")
+            raise ConflictError("This service has no run launcher")
         wanted = WorkflowStart(
             document.workflow_id,
             document.version,
