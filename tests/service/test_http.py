@@ -183,7 +183,7 @@ def test_schedules_are_listed_searched_and_paged(client: httpx.Client) -> None:
         (b"[" * 20_000, "application/json", "body: cannot be parsed: send JSON"),
         (b"9" * 10_000, "application/json", "body: cannot be parsed: send JSON"),
         (gzip.compress(b"{}", mtime=0), "application/json", "body: cannot be parsed: send JSON in UTF-8"),
-        (b'{"schedule_id":"x","start_at":"2026-01-01"}', "application/json", "write 2026-01-01T00:00:00Z"),
+        (b'{"schedule_id":"x","start_at":"2026-01-01"}', "application/json", "use 2026-01-01T00:00:00Z"),
     ],
 )
 def test_a_body_that_cannot_be_read_is_told_what_it_should_be(

@@ -148,8 +148,8 @@ def _check_required(reader: FieldReader, given: Mapping[str, object]) -> None:
     required = ["timezone"] if "launcher" in given else [*WORKFLOW, "timezone"]
     for name in required:
         if name not in given:
-            nothing = ", and so is a launcher: nothing says what is to be run" if name == WORKFLOW[0] else ""
-            reader.problem(name, None, f"is missing{nothing}")
+            hint = "; without a launcher a workflow is required" if name == WORKFLOW[0] else ""
+            reader.problem(name, None, f"is missing{hint}")
     identity = given["schedule_id"]
     if isinstance(identity, str) and len(identity.encode(errors="replace")) > MAX_NAME:
         reader.problem("schedule_id", identity, f"is longer than {MAX_NAME} bytes")
