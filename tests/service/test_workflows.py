@@ -82,7 +82,7 @@ def test_a_version_is_deployed_and_given_back(client: httpx.Client) -> None:
 def test_a_version_is_never_changed(client: httpx.Client) -> None:
     put(client, name="fixed")
     problem = problem_of(put(client, 1, dag("5 5 * * *"), name="fixed"), 409, "version_exists")
-    assert "never changes" in str(problem["detail"])
+    assert "is immutable" in str(problem["detail"])
     assert client.get("/schedules/fixed%2Ft").json()["cron_expr"] == "0 0 1 1 *"
 
 
@@ -305,7 +305,7 @@ def test_a_run_of_a_version_that_is_missing_fails_once_and_says_why(
 def test_a_schedule_that_says_nothing_of_what_to_run_is_refused(client: httpx.Client) -> None:
     answer = client.post("/schedules/upsert", json={"cron_expr": "0 0 1 1 *", "timezone": "UTC"})
     problem = problem_of(answer, 400, "invalid_schedule")
-    assert "nothing says what is to be run" in str(problem["detail"])
+    assert "without a launcher a workflow is required" in str(problem["detail"])
 
 
 # --- other executors, other processes --------------------------------------------------------------
