@@ -161,9 +161,12 @@ class Pruner:
         return pruned
 
 
-def first_wait(owner: str) -> timedelta:
-    """Return how long after its start an owner prunes for the first time."""
-    return FIRST_AFTER + crc32(owner.encode()) % (SPREAD // MILLISECOND) * MILLISECOND
+def first_wait(namespace: str) -> timedelta:
+    """Return how long after the start of its owner a namespace is pruned for the first time.
+
+    It is the same for every owner: some have random names, and a simulation must repeat to the step.
+    """
+    return FIRST_AFTER + crc32(namespace.encode()) % (SPREAD // MILLISECOND) * MILLISECOND
 
 
 class Retention:
@@ -190,7 +193,7 @@ class Retention:
         policy = self._pruner.policy
         if policy.keep is None and policy.audit_keep is None:
             return
-        wait = first_wait(self._engine.owner)
+        wait = first_wait(self._pruner.namespace)
         while await self._slept(wait):
             try:
                 await self._prune()
