@@ -15,13 +15,15 @@ from hypothesis import given
 from kron.cli.main import GOOD, NO, run
 from kron.core.job.decision import decide_at
 from kron.core.job.job import Job
+from kron.core.job.outcome import Reason
 from kron.core.plan.compiled import definition_of
-from kron.core.plan.record import RunRecord
+from kron.core.plan.record import RunRecord, RunStatus
 from kron.core.redaction import Redactor
-from kron.core.time.instant import seconds_of
+from kron.core.time.instant import rfc3339, seconds_of
 from kron.stores.sqlite.store import SqliteStore
-from kron.telemetry.decision_log import certificate_of
+from kron.telemetry.decision_log import LogEntry, certificate_of
 from kron.telemetry.log_format import ConsoleFormatter, JsonFormatter
+from kron.testing.store_contract import a_job, a_run
 from tests.job_strategies import Definition, definitions, nominal_times
 from tests.strategies import law
 from tests.telemetry.rig import EVERY_MINUTE, SCHEDULES, rig_on
@@ -144,3 +146,22 @@ def test_a_certificate_as_text_says_what_the_decision_says(
     job, second = Job.from_dict(definition), seconds_of(nominal_time)
     expected = decide_at(job, second).to_dict()
     assert json.loads(certificate_of(definition_of(job), job.identity, second)) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "said"),
+    [
+        pytest.param(RunStatus.STARTED, Reason.DUE, "STARTED, started on schedule", id="a start"),
+        pytest.param(
+            RunStatus.SKIPPED,
+            Reason.ACTIVE,
+            "SKIPPED: an earlier run was still active",
+            id="skipped",
+        ),
+        pytest.param(RunStatus.MISSED, Reason.DEADLINE, "MISSED: the deadline had passed", id="missed"),
+    ],
+)
+def test_a_line_for_people_names_a_status_once(status: RunStatus, reason: Reason, said: str) -> None:
+    run = a_run(status=status, reason=reason)
+    line = LogEntry("run_recorded", a_job(), run).text(Redactor())
+    assert line == f"run_recorded backup {rfc3339(run.nominal_time)}: {said} [{run.key[:12]}]"

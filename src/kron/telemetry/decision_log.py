@@ -12,7 +12,7 @@ from json.encoder import encode_basestring_ascii
 from typing import NamedTuple
 
 from kron.core.job.decision import FORMAT, decide_at, is_plain
-from kron.core.job.outcome import Outcome
+from kron.core.job.outcome import Outcome, Reason
 from kron.core.job.seed import period_key, seed_hash
 from kron.core.plan.compiled import compiled_job, definitions_of
 from kron.core.plan.record import JobRecord, RangeRecord, Result, RunKind, RunRecord, RunStatus
@@ -60,11 +60,11 @@ class LogEntry(NamedTuple):
         if isinstance(run, RangeRecord):
             return (
                 f"{self.event} {run.identity}: {run.periods} periods from {rfc3339(run.first)} to "
-                f"{rfc3339(run.last)}: {run.outcome}, {run.reason.sentence}"
+                f"{rfc3339(run.last)}: {_verdict(run.outcome, run.reason)}"
             )
         text = f"{self.event} {run.identity} {rfc3339(run.nominal_time)}: "
         if self.event != ENDED:
-            return text + f"{run.status}, {run.reason.sentence} [{run.key[:12]}]"
+            return text + f"{_verdict(run.status, run.reason)} [{run.key[:12]}]"
         error = f", {' '.join(redactor.hide(run.error).split())}" if run.error else ""
         return text + f"{run.status}, {run.result}{error} [{run.key[:12]}, attempt {run.attempt}]"
 
@@ -119,6 +119,12 @@ class LogEntry(NamedTuple):
 def milliseconds_text(instant: int) -> str:
     """Write an instant in milliseconds; cached, because runs that start together share it."""
     return f"{rfc3339(instant // 1000)[:-1]}.{instant % 1000:03}Z"
+
+
+def _verdict(status: Outcome | RunStatus, reason: Reason) -> str:
+    """Return a status and its reason in words; a sentence that begins with the status replaces it."""
+    detail = reason.sentence.removeprefix(f"{status.lower()}: ")
+    return f"{status}{', ' if detail == reason.sentence else ': '}{detail}"
 
 
 class DecisionLines:
