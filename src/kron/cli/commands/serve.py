@@ -94,7 +94,7 @@ class _Guide:
         if is_new:
             print("The demo's schedules have lived through their past, in virtual time.")
         else:
-            print("The demo goes on where it stopped.")
+            print("The demo continues where it stopped.")
 
     def callbacks(self, clock: Clock) -> Mapping[str, Callback]:
         from kron.fronts.service.demo import callbacks
@@ -106,5 +106,5 @@ class _Guide:
         print(f"\n  Kron is running:  {url}\n")
         print(f"    the API         {url}/docs")
         if scheme == "sqlite":
-            print(f"    the data        {place} (remove it to begin anew)")
-        print("    Ctrl-C          stops it; started again, it goes on from there\n", flush=True)
+            print(f"    the data        {place} (remove it to start over)")
+        print("    Ctrl-C          stops it; the next start continues\n", flush=True)
