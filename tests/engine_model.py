@@ -302,22 +302,29 @@ class Model:
     def _judge_missed(self, missed: list[Entry], now: int) -> None:
         """Let each definition judge its own periods."""
         missed.sort(key=lambda entry: entry.nominal)
+        own: dict[int, list[Entry]] = {}
         for entry in missed:
             self.entries[entry.nominal] = entry
-            policy, own = entry.job.policy, [e for e in missed if e.job is entry.job]
-            later = len([e for e in own if e.nominal > entry.nominal])
-            if policy.catchup is Catchup.NONE:
-                entry.status, entry.reason = "MISSED", "catchup_none"
-            elif policy.catchup is Catchup.ONCE and later:
-                entry.status, entry.reason = "MISSED", "superseded"
-            elif policy.catchup is not Catchup.ONCE and later >= policy.max_catchup:
-                entry.status, entry.reason = "MISSED", "catchup_limit"
-            elif policy.catchup is Catchup.SPREAD:
-                count = min(len(own), policy.max_catchup)
-                entry.fire = now + (count - later) * MINUTE_MS // (count + 1)
-                entry.reason = "spread"
-            else:
-                entry.reason = "caught_up"
+            own.setdefault(id(entry.job), []).append(entry)
+        for group in own.values():
+            for later, entry in enumerate(reversed(group)):
+                self._judge_one_missed(entry, later, len(group), now)
+
+    def _judge_one_missed(self, entry: Entry, later: int, count: int, now: int) -> None:
+        """Judge one of the `count` missed periods of a definition, of which some are later."""
+        policy = entry.job.policy
+        if policy.catchup is Catchup.NONE:
+            entry.status, entry.reason = "MISSED", "catchup_none"
+        elif policy.catchup is Catchup.ONCE and later:
+            entry.status, entry.reason = "MISSED", "superseded"
+        elif policy.catchup is not Catchup.ONCE and later >= policy.max_catchup:
+            entry.status, entry.reason = "MISSED", "catchup_limit"
+        elif policy.catchup is Catchup.SPREAD:
+            run = min(count, policy.max_catchup)
+            entry.fire = now + (run - later) * MINUTE_MS // (run + 1)
+            entry.reason = "spread"
+        else:
+            entry.reason = "caught_up"
 
     def _judge(self, now: int) -> bool:
         """Judge the due periods; return whether another wake at the same instant is needed."""
