@@ -9,7 +9,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 CODE := $(wildcard src tests bench tools examples)
-WORKERS ?= 2
+# One more than two cores: some tests wait for processes and databases.
+WORKERS ?= 3
 ARGS ?=
 T ?=
 

@@ -89,6 +89,7 @@ async def running(store: Store, worker: Worker, *schedules: str) -> AsyncIterato
         await worker.stop()
 
 
+@pytest.mark.slow
 async def test_the_history_of_a_busy_schedule_does_not_grow_for_ever() -> None:
     store, clock = SqliteStore(), SimulatedClock(NOON + SECOND)
     kept = []

@@ -58,7 +58,9 @@ def kron(*arguments: str, given: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([KRON, *arguments], input=given, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("given", [pytest.param(YAML, id="YAML"), pytest.param(JSON, id="JSON")])
+@pytest.mark.parametrize(
+    "given", [pytest.param(YAML, id="YAML"), pytest.param(JSON, id="JSON", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [

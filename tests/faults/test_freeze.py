@@ -98,6 +98,7 @@ async def test_a_frozen_owner_starts_nothing_more_and_nothing_is_lost(
     story.ledger.close()
 
 
+@pytest.mark.slow
 async def test_a_frozen_owner_of_a_file_keeps_it(fork_server: ForkServer, tmp_path: Path) -> None:
     story = Story(fork_server, str(tmp_path / "kron.db"), tmp_path)
     await story.create(PARTS)

@@ -60,7 +60,7 @@ async def on_postgres(url: str) -> AsyncIterator[Rig]:
 @pytest.mark.parametrize(
     ("how", "away_s"),
     [
-        ("crash", 1.2),
+        pytest.param("crash", 1.2, marks=pytest.mark.slow),
         pytest.param("fast", 1.2, marks=pytest.mark.slow),
         # Longer than the pool keeps trying to connect again.
         pytest.param("fast", 1.5 * CONNECT_S, marks=pytest.mark.slow),

@@ -22,6 +22,7 @@ from kron.runtime.engine import BATCH, FIRST_BATCH, Engine
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore, SimulatedClock
 from tests.engine_world import with_policy
+from tests.tiers import mostly_slow
 from tests.waiting import PATIENCE_S
 
 SPACE = "runner:test"
@@ -592,7 +593,7 @@ async def test_a_failing_store_loses_nothing_and_doubles_nothing(
 
 
 @pytest.mark.parametrize("fault", [BEFORE, AFTER, LOAD], ids=str)
-@pytest.mark.parametrize("chunks", [1, 2, 3])
+@pytest.mark.parametrize("chunks", mostly_slow([1, 2, 3]))
 async def test_a_store_that_fails_in_the_middle_of_a_burst_loses_nothing_and_doubles_nothing(
     rig: Rig, fault: tuple[str, Fault], chunks: int
 ) -> None:

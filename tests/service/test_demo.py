@@ -153,6 +153,7 @@ async def test_the_past_ends_before_now_with_nothing_left_open() -> None:
     await store.close()
 
 
+@pytest.mark.slow
 async def test_two_fillings_at_one_instant_are_the_same() -> None:
     (first, past), (second, again) = await _past(), await _past()
     assert past == again
@@ -160,6 +161,7 @@ async def test_two_fillings_at_one_instant_are_the_same() -> None:
     await second.close()
 
 
+@pytest.mark.slow
 async def test_nothing_was_started_while_the_engine_was_away() -> None:
     store, past = await _past()
     left, back = NOW - AWAY_AT, NOW - AWAY_AT + AWAY

@@ -124,9 +124,17 @@ async def test_how_a_run_ends_is_told_and_does_not_change_that_it_was_accepted(t
     ("executor", "reason"),
     [
         pytest.param(None, "No executor is configured", id="no executor"),
-        pytest.param({"kind": "callback", "name": "other"}, "No function is registered", id="no function"),
         pytest.param(
-            {"kind": "process", "command": ["/nowhere/at-all"]}, "cannot be started", id="no command"
+            {"kind": "callback", "name": "other"},
+            "No function is registered",
+            id="no function",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"kind": "process", "command": ["/nowhere/at-all"]},
+            "cannot be started",
+            id="no command",
+            marks=pytest.mark.slow,
         ),
     ],
 )

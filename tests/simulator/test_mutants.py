@@ -33,6 +33,7 @@ def test_a_test_that_hunts_a_fault_exists(mutant: Mutant) -> None:
     assert f"def {name}(" in Path(ROOT, path).read_text()
 
 
+@pytest.mark.slow
 def test_a_fault_that_the_first_story_shows_is_found() -> None:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == "every start is made twice")
     assert hunt(mutant) == Caught(mutant, True, "calls", 0)

@@ -52,6 +52,7 @@ def test_steps_grow_no_more_than_linearly_with_the_years_of_an_absence() -> None
     assert (long - middle) / 20 <= 1.25 * (middle - short) / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", mostly_slow([1, 13]))
 def test_random_stories_satisfy_every_axiom_with_the_same_witnesses(first: int) -> None:
     for seed in range(first, first + 3):

@@ -346,6 +346,7 @@ async def test_the_tables_have_the_columns_of_the_service(store: PostgresStore, 
 # --- failures ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_cut_connection_is_replaced(
     store: PostgresStore, postgres: Server, postgres_url: str
 ) -> None:

@@ -23,6 +23,7 @@ from tests.extended_strategies import (
     is_nth_weekday,
 )
 from tests.strategies import law
+from tests.tiers import mostly_slow
 
 YEARS = (1900, *range(1996, 2033), 2100, 9999)
 # Among 28 years in a row is every kind: each first weekday, with a leap day and without.
@@ -95,7 +96,7 @@ def test_the_reference_knows_the_calendar_of_one_month() -> None:
     assert found == {mark: [day] for mark, day in august.items()}
 
 
-@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize("mark", mostly_slow(MARKS, fast=20))
 def test_a_mark_names_the_days_of_every_year(mark: str) -> None:
     for year in YEARS:
         assert days_of(text_of(mark), year) == wanted(mark, year), (mark, year)

@@ -239,6 +239,7 @@ def test_a_daily_schedule_runs_at_every_showing_of_its_time_in_every_zone(part: 
             assert list(seconds_between(plan, expected[0], expected[-1] + 1)) == expected, (text, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", mostly_slow(["0 12 29 2 *", "15 1,2,3 * * 0", "0 0 1,15 * 1", "59 23 28-31 * *"])
 )

@@ -11,6 +11,7 @@ import pytest
 from tests.service.auth import forge
 from tests.service.auth.authority import Authority
 from tests.service.server import process
+from tests.tiers import mostly_slow
 from tests.waiting import PATIENCE_S
 
 SUBJECTS = {
@@ -101,6 +102,7 @@ def test_without_a_valid_certificate_the_connection_is_refused(
         client.get("/healthz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["EdDSA", "HS256"])
 def test_tokens_and_certificates_can_be_used_side_by_side(
     algorithm: str, folder: Path, authority: Authority
@@ -133,13 +135,16 @@ def test_tokens_and_certificates_can_be_used_side_by_side(
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [
-        ({"KRON_TLS_KEY": "key.pem"}, "needs tls_certificate too"),
-        ({"KRON_TLS_CERTIFICATE": "cert.pem"}, "needs tls_key too"),
-        ({"KRON_CLIENT_SUBJECTS": json.dumps(SUBJECTS)}, "needs tls_client_authorities too"),
-        ({"KRON_CLIENT_SUBJECTS": '{"CN=ci": {"scopes": ["reed"]}}'}, "scopes must be a list of"),
-        ({"KRON_HOST": "0.0.0.0"}, "without authentication"),
-    ],
+    mostly_slow(
+        [
+            ({"KRON_TLS_KEY": "key.pem"}, "needs tls_certificate too"),
+            ({"KRON_TLS_CERTIFICATE": "cert.pem"}, "needs tls_key too"),
+            ({"KRON_CLIENT_SUBJECTS": json.dumps(SUBJECTS)}, "needs tls_client_authorities too"),
+            ({"KRON_CLIENT_SUBJECTS": '{"CN=ci": {"scopes": ["reed"]}}'}, "scopes must be a list of"),
+            ({"KRON_HOST": "0.0.0.0"}, "without authentication"),
+        ],
+        fast=1,
+    ),
 )
 def test_settings_that_do_not_go_together_are_refused(
     settings: dict[str, str], message: str, tmp_path: Path

@@ -187,6 +187,7 @@ def test_a_scope_opens_its_own_routes_and_no_others(scope: str, server: Server) 
             assert answer.status_code < 500, (route, answer.text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarded", [True, False])
 def test_the_error_of_the_store_is_hidden_from_anonymous_callers(guarded: bool, tmp_path: Path) -> None:
     keys = {"KRON_JWT_SECRET": forge.SECRET} if guarded else {}

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 from tests.service.auth import forge
 from tests.service.auth.authority import Authority
 from tests.service.server import KRON, process
+from tests.tiers import mostly_slow
 from tests.waiting import PATIENCE_S
 
 SUBJECTS = json.dumps({"CN=ci": {"user_id": "ci", "scopes": ["read"]}})
@@ -43,32 +44,38 @@ def tls(certificate: str = "server.crt", key: str = "server.key", **further: str
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [
-        ({"KRON_JWT_KEYS": "none.json"}, 'Invalid keys in "none.json": No such file'),
-        ({"KRON_JWT_KEYS": "junk"}, 'Invalid keys in "junk": not JSON'),
-        ({"KRON_JWT_KEYS": "http://[::/keys"}, "it is not an address"),
-        ({"KRON_JWT_KEYS": "https://"}, "it is not an address"),
-        ({"KRON_JWT_KEYS": "http://example.test/keys"}, "must start with https://"),
-        ({"KRON_JWT_ISSUER": "https://issuer.test"}, "needs jwt_keys or jwt_secret_file too"),
-        ({"KRON_JWT_AUDIENCE": "us"}, "needs jwt_keys or jwt_secret_file too"),
-        ({"KRON_JWT_SECRET": "s" * 32, "KRON_JWT_SECRET_FILE": "secret"}, "jwt_secret is set too"),
-        ({"KRON_SIGNING_SECRET": "s" * 32, "KRON_SIGNING_SECRET_FILE": "secret"}, "signing_secret is set"),
-        (tls("none.crt"), 'Invalid tls_certificate "none.crt": No such file'),
-        (tls(key="none.key"), 'Invalid tls_key "none.key": No such file'),
-        (tls("junk"), 'Invalid tls_certificate "junk": it and tls_key must be'),
-        (tls(key="other.key"), 'Invalid tls_certificate "server.crt": it and tls_key must be'),
-        (tls(key="locked.key"), "without a password"),
-        (
-            tls(KRON_TLS_CLIENT_AUTHORITIES="none.pem", KRON_CLIENT_SUBJECTS=SUBJECTS),
-            'Invalid tls_client_authorities "none.pem": No such file',
-        ),
-        (
-            tls(KRON_TLS_CLIENT_AUTHORITIES="junk", KRON_CLIENT_SUBJECTS=SUBJECTS),
-            'Invalid tls_client_authorities "junk": must be certificates as PEM',
-        ),
-        # Without subjects, every certificate would be admin.
-        (tls(KRON_TLS_CLIENT_AUTHORITIES="authority.pem"), "needs client_subjects too"),
-    ],
+    mostly_slow(
+        [
+            ({"KRON_JWT_KEYS": "none.json"}, 'Invalid keys in "none.json": No such file'),
+            ({"KRON_JWT_KEYS": "junk"}, 'Invalid keys in "junk": not JSON'),
+            ({"KRON_JWT_KEYS": "http://[::/keys"}, "it is not an address"),
+            ({"KRON_JWT_KEYS": "https://"}, "it is not an address"),
+            ({"KRON_JWT_KEYS": "http://example.test/keys"}, "must start with https://"),
+            ({"KRON_JWT_ISSUER": "https://issuer.test"}, "needs jwt_keys or jwt_secret_file too"),
+            ({"KRON_JWT_AUDIENCE": "us"}, "needs jwt_keys or jwt_secret_file too"),
+            ({"KRON_JWT_SECRET": "s" * 32, "KRON_JWT_SECRET_FILE": "secret"}, "jwt_secret is set too"),
+            (
+                {"KRON_SIGNING_SECRET": "s" * 32, "KRON_SIGNING_SECRET_FILE": "secret"},
+                "signing_secret is set",
+            ),
+            (tls("none.crt"), 'Invalid tls_certificate "none.crt": No such file'),
+            (tls(key="none.key"), 'Invalid tls_key "none.key": No such file'),
+            (tls("junk"), 'Invalid tls_certificate "junk": it and tls_key must be'),
+            (tls(key="other.key"), 'Invalid tls_certificate "server.crt": it and tls_key must be'),
+            (tls(key="locked.key"), "without a password"),
+            (
+                tls(KRON_TLS_CLIENT_AUTHORITIES="none.pem", KRON_CLIENT_SUBJECTS=SUBJECTS),
+                'Invalid tls_client_authorities "none.pem": No such file',
+            ),
+            (
+                tls(KRON_TLS_CLIENT_AUTHORITIES="junk", KRON_CLIENT_SUBJECTS=SUBJECTS),
+                'Invalid tls_client_authorities "junk": must be certificates as PEM',
+            ),
+            # Without subjects, every certificate would be admin.
+            (tls(KRON_TLS_CLIENT_AUTHORITIES="authority.pem"), "needs client_subjects too"),
+        ],
+        fast=2,
+    ),
 )
 def test_settings_that_cannot_work_are_an_error_at_startup(
     settings: dict[str, str], message: str, folder: Path
@@ -107,6 +114,7 @@ def test_a_shared_secret_beside_certificates_lets_those_with_a_token_in(folder: 
             assert client.get("/schedules").status_code == 401
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "text", "message"),
     [
@@ -127,6 +135,7 @@ def test_a_token_that_cannot_be_judged_is_not_blamed(
     assert message in done.stderr
 
 
+@pytest.mark.slow
 def test_a_command_without_a_token_names_the_variable_to_set(folder: Path) -> None:
     with process("serve", "--port", "0", folder=folder, KRON_JWT_KEYS="jwks.json") as server:
         url = server.logged(r"serving on (http://\S+)")[1]
@@ -138,6 +147,7 @@ def test_a_command_without_a_token_names_the_variable_to_set(folder: Path) -> No
     assert "KRON_TOKEN" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "address",
     ["https://me:hunter2@[::/keys", "http://me:hunter2@example.test/", "https://me:hunter2@127.0.0.1:9/"],
@@ -160,6 +170,7 @@ def test_a_password_in_the_url_of_the_keys_is_never_printed(address: str, folder
         assert "***@" in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "warns"), [(["--host", "0.0.0.0", "--insecure"], True), ([], False)])
 def test_a_public_address_without_authentication_is_warned_about(
     words: list[str], warns: bool, tmp_path: Path

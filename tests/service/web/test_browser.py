@@ -83,6 +83,7 @@ def test_a_message_on_the_console_would_be_seen(tmp_path: Path) -> None:
     assert any("Content Security Policy" in line for line in look(page.as_uri(), tmp_path).console)
 
 
+@pytest.mark.slow
 def test_a_live_page_renews_its_parts_and_has_a_switch(demo: httpx.Client, tmp_path: Path) -> None:
     dom = look(address(demo, "/"), tmp_path).dom
     assert 'data-refreshed="2"' in dom

@@ -247,6 +247,7 @@ def links_of(client: httpx.Client, path: str) -> set[str]:
     return {place for place, _, _ in inner if place}
 
 
+@pytest.mark.slow
 def test_every_link_leads_somewhere(demo: httpx.Client) -> None:
     seen: set[str] = set()
     found = {"/"}
