@@ -256,4 +256,4 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngineMachine = EngineMachine.TestCase
-TestEngineMachine.settings = law(100)
+TestEngineMachine.settings = law(20)
