@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -21,8 +21,10 @@ from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import Settings
 from kron.launchers.run_token import is_run_token_of
 from kron.launchers.workflow import Function, UnknownWorkflowError
+from kron.ports import Clock
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
+from kron.testing import SimulatedClock
 from tests.waiting import PATIENCE_S
 
 DAG = '{"nodes":[{"id":"a","type":"t"}]}'
@@ -36,15 +38,20 @@ class Shop:
     """A run launcher, and what its executor was given."""
 
     def __init__(
-        self, workflows: SqliteWorkflows, executor: Mapping[str, object] | None, folder: str
+        self,
+        workflows: SqliteWorkflows,
+        executor: Mapping[str, object] | None,
+        folder: str,
+        clock: Clock | None = None,
     ) -> None:
         self.calls: list[tuple[object, object]] = []
         self.reports: list[RunReport] = []
         self.heard = asyncio.Event()
         settings = Settings(executor=executor, process_folder=folder, signing_secret=SECRET)
         functions: dict[str, Function] = {"run": self._run}
-        handing = workflow_launcher(SystemClock(), settings, workflows, functions)
-        self.launcher = RunLauncher(SystemClock(), handing, workflows, on_end=self._hear)
+        clock = clock or SystemClock()
+        handing = workflow_launcher(clock, settings, workflows, functions)
+        self.launcher = RunLauncher(clock, handing, workflows, on_end=self._hear)
 
     async def _run(self, dag: Mapping[str, object], meta: Mapping[str, object]) -> None:
         self.calls.append((dag, meta))
@@ -58,11 +65,14 @@ class Shop:
 
 @asynccontextmanager
 async def shop_with(
-    executor: Mapping[str, object] | None, folder: Path, workflows: SqliteWorkflows | None = None
+    executor: Mapping[str, object] | None,
+    folder: Path,
+    workflows: SqliteWorkflows | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Shop]:
     workflows = workflows or SqliteWorkflows(str(folder / "kron.db"))
     await workflows.put(WorkflowRecord("wf", 1, DAG, "ann", 0))
-    shop = Shop(workflows, executor, str(folder / "processes"))
+    shop = Shop(workflows, executor, str(folder / "processes"), clock)
     try:
         yield shop
     finally:
@@ -110,6 +120,30 @@ async def test_the_same_key_starts_once_however_many_ask_at_the_same_time(tmp_pa
         assert len(shop.calls) == 1
         with pytest.raises(ConflictError, match="belongs to a start of version 1"):
             await shop.launcher.launch(WANTED._replace(key="k", version=3))
+
+
+async def test_a_key_starts_once_even_if_it_comes_again_weeks_later(tmp_path: Path) -> None:
+    """Other starts lie between: each of them may forget old ones."""
+    clock = SimulatedClock(NOON)
+    async with shop_with(CALLBACK, tmp_path, clock=clock) as shop:
+        assert (await shop.launcher.launch(WANTED)).repeated is False
+        for days in (0, 1, 29):
+            clock.jump_to(NOON + timedelta(days=days, minutes=1))
+            assert (await shop.launcher.launch(WANTED._replace(key=f"after-{days}"))).repeated is False
+            assert (await shop.launcher.launch(WANTED)).repeated is True
+        assert len(shop.calls) == 4
+
+
+async def test_a_start_is_forgotten_after_thirty_days_so_the_log_does_not_grow_for_ever(
+    tmp_path: Path,
+) -> None:
+    clock = SimulatedClock(NOON)
+    async with shop_with(CALLBACK, tmp_path, clock=clock) as shop:
+        await shop.launcher.launch(WANTED)
+        clock.jump_to(NOON + timedelta(days=30, seconds=1))
+        await shop.launcher.launch(WANTED._replace(key="later"))
+        assert (await shop.launcher.launch(WANTED)).repeated is False
+        assert len(shop.calls) == 3
 
 
 async def test_how_a_run_ends_is_told_and_does_not_change_that_it_was_accepted(tmp_path: Path) -> None:

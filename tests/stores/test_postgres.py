@@ -108,6 +108,20 @@ async def test_a_worker_that_lost_its_lease_waits_for_free_shards(store: Postgre
     assert min(again.shards.values()) > max(later.shards.values())
 
 
+async def test_a_worker_that_waits_for_shards_takes_none_before_the_margin_has_passed(
+    store: PostgresStore,
+) -> None:
+    """It renews an empty lease, so no other check than that of the shards themselves stands before it."""
+    earlier = await store.acquire(SPACE, "a", now=NOW)
+    taken_over_at = NOW + TTL + MARGIN
+    later = await store.acquire(SPACE, "b", now=taken_over_at)
+    waiting = await store.renew(earlier, now=taken_over_at + TTL + MARGIN - 1)
+    assert dict(waiting.shards) == {}
+    again = await store.renew(waiting, now=taken_over_at + TTL + MARGIN)
+    assert shards_of(again) == list(range(SHARDS))
+    assert min(again.shards.values()) > max(later.shards.values())
+
+
 async def test_a_worker_that_was_started_again_under_its_name_is_another_owner(store: PostgresStore) -> None:
     earlier = await store.acquire(SPACE, "a", now=NOW)
     (job,) = await stored(store, a_job())
