@@ -237,6 +237,7 @@ def check_change(case: JobState, change: Change) -> None:
     for run in change.starts:
         assert written[run.key].attempt == run.attempt
         assert written[run.key].token == run.token
+        assert written[run.key].in_flight, "what has ended does not start"
     assert len({run.key for run in change.starts}) == len(change.starts)
     assert change.job.cursor >= case.job.cursor
     assert change.job.revision == case.job.revision + 1

@@ -1,12 +1,14 @@
 """What was written is started, unless somebody else may have it by now."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from kron.core.plan.report import LeaseStatus, RunReport
+from kron.core.plan.report import LeaseStatus, RunEvent, RunReport
 from kron.core.shard import shard_of
 from kron.launchers.callback import CallbackLauncher
+from kron.launchers.delivery import DeliveryResult, RemoteLauncher
 from kron.ports import Launch
 from kron.runtime.dispatcher import Dispatcher, LocalRuns
 from kron.runtime.journal import LogJournal
@@ -80,3 +82,22 @@ async def test_what_is_begun_later_asks_whether_it_is_still_this_owners() -> Non
     for others in ({}, {SHARD: 9}):
         dispatcher.owned = others
         assert hold() is LeaseStatus.LOST
+
+
+async def test_a_start_that_is_replaced_in_the_same_step_is_not_sent() -> None:
+    clock, sent, events = SimulatedClock(NOON), [], []
+
+    async def deliver(launch: Launch) -> DeliveryResult:
+        sent.append(launch.run.key)
+        return DeliveryResult()
+
+    def hear(report: RunReport) -> None:
+        events.append(report.happened)
+
+    launcher = RemoteLauncher(clock, deliver)
+    dispatcher = Dispatcher(clock, {"callback": launcher}, LogJournal(), hear)
+    (change,) = cohort_of([a_job()])
+    await dispatcher.dispatch([replace(change, cohort=None, ends=change.starts)], CLEAN, {})
+    await launcher.close()
+    assert not sent
+    assert events == [RunEvent.CANCELLED]

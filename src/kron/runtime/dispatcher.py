@@ -121,8 +121,6 @@ class Dispatcher:
                 continue
             if change.fault is not None:
                 self.journal.note("quarantined", {"identity": change.job.identity, "error": change.fault})
-            for run in change.ends:
-                self._end(change.job, run)
             for run in change.starts:
                 if run.key in existing_runs or (shards is not self.owned and self._was_lost(run, shards)):
                     continue
@@ -130,6 +128,9 @@ class Dispatcher:
                 started += 1
                 if started % STARTS_PER_YIELD == 0:
                     await asyncio.sleep(0)
+            # After the starts: a run that is sent again after a take-over may be replaced in the same step.
+            for run in change.ends:
+                self._end(change.job, run)
         if changes:
             # A store that never waits would keep the last of them from running.
             await asyncio.sleep(0)

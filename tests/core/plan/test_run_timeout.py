@@ -68,3 +68,29 @@ def test_the_next_attempt_has_its_own_day() -> None:
     world.advance(10_000)
     run = world.rows()[nth(1)]
     assert (run.attempt, run.due_at) == (2, 1000 * nth(1) + 1 + 10_000 + DAY)
+
+
+@pytest.mark.parametrize("overlap", [Overlap.QUEUE, Overlap.SKIP, Overlap.BUFFER_ONE, Overlap.REPLACE])
+def test_a_start_found_lost_at_a_take_over_is_not_sent_again(overlap: Overlap) -> None:
+    world = world_of(ELSEWHERE, run_timeout=timedelta(seconds=3), overlap=overlap)
+    (first,) = world.starts
+    world.outage(MINUTE)
+    run = world.rows()[nth(1)]
+    assert (run.status, run.result, run.attempt) == ("FAILED", Result.LOST, 1)
+    assert world.starts == [first, (world.now, nth(2), 1)]
+
+
+def test_a_lost_start_whose_retry_is_due_at_once_is_sent_as_the_next_attempt_only() -> None:
+    world = world_of(ELSEWHERE, run_timeout=timedelta(seconds=3), retry_delay=timedelta(0))
+    (first,) = world.starts
+    world.outage(5_000)
+    assert world.starts == [first, (world.now, nth(1), 2)]
+
+
+def test_a_start_found_unacknowledged_within_its_timeout_is_sent_again_and_lost_at_its_time() -> None:
+    world = world_of(ELSEWHERE, run_timeout=timedelta(seconds=30))
+    world.launched.clear()
+    world.outage(5_000)
+    assert world.starts[-1] == (world.now, nth(1), 1)
+    world.advance(25_000)
+    assert world.rows()[nth(1)].result is Result.LOST

@@ -220,6 +220,8 @@ class JobStep:
         """Return the change; consecutive periods dropped for one reason become one record."""
         change = self.change
         change.job = self.job._replace(revision=change.revision + 1)
+        # A run that is sent again after a take-over may end in the same step: it is overdue, or reported on.
+        change.starts = [run for run in change.starts if self._is_current(run)]
         if self.job.paused:
             self._hold()
         fresh = [run for key, run in self.runs.items() if key not in self._read]
@@ -230,6 +232,11 @@ class JobStep:
             run for key, run in self.runs.items() if key in self._read and run != self._read[key]
         ]
         return change
+
+    def _is_current(self, started: RunRecord) -> bool:
+        """Say whether a run is still in flight with the attempt that was started."""
+        run = self.runs[started.key]
+        return run.in_flight and run.attempt == started.attempt
 
     def _hold(self) -> None:
         """Keep the runs of a paused job from starting; a waiting retry keeps its due time."""
