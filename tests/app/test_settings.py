@@ -18,7 +18,7 @@ from kron.app.settings import (
     words,
 )
 from kron.core.errors import InputError
-from kron.core.job.fields import parse_text
+from kron.core.fields import parse_text
 
 
 def _labels(value: object) -> Mapping[str, str]:

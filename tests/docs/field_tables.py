@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from kron.core.fields import NO_DEFAULT, FieldSpec, FieldTable
 from kron.core.job.constraint import RULE
 from kron.core.job.job import JOB
 from kron.core.job.policy import POLICY
 from kron.core.job.seed import SEED
-from kron.core.job.table import NO_DEFAULT, FieldSpec, FieldTable
 from kron.core.job.window import WINDOW
 from kron.fronts.service.schedule_spec import SCHEDULE
 from kron.fronts.service.settings import SETTINGS

@@ -147,14 +147,14 @@ def http(**fields: object) -> dict[str, object]:
         pytest.param(process(command=[]), "launcher.command", "must be a list of words", id="no words"),
         pytest.param(process(command=5), "launcher.command", "must be a list of words", id="number"),
         pytest.param(
-            process(command=["a", 5]), "launcher.command", "must be a text", id="a word is a number"
+            process(command=["a", 5]), "launcher.command", "must be a string", id="a word is a number"
         ),
         pytest.param(process(command=["  "]), "launcher.command", "must not be empty", id="empty word"),
         pytest.param(process(command=""), "launcher.command", "must not be empty", id="empty text"),
         pytest.param(process(command=["a\0b"]), "launcher.command", "NUL", id="NUL"),
         pytest.param(process(command=["\ud800"]), "launcher.command", "valid Unicode", id="half a character"),
-        pytest.param(process(env=["A=1"]), "launcher.env", "must be an object of texts", id="env is a list"),
-        pytest.param(process(env={"A": 1}), "launcher.env", "must be a text", id="env has numbers"),
+        pytest.param(process(env=["A=1"]), "launcher.env", "an object of strings", id="env is a list"),
+        pytest.param(process(env={"A": 1}), "launcher.env", "must be a string", id="env has numbers"),
         pytest.param(
             process(env={"A=B": "1"}), "launcher.env", "not the name of a variable", id="= in a name"
         ),
@@ -162,7 +162,7 @@ def http(**fields: object) -> dict[str, object]:
         pytest.param(
             process(env={"KRON_ATTEMPT": "1"}), "launcher.env", "only Kron sets", id="our own variable"
         ),
-        pytest.param(process(cwd=5), "launcher.cwd", "must be a text", id="cwd is a number"),
+        pytest.param(process(cwd=5), "launcher.cwd", "must be a string", id="cwd is a number"),
         pytest.param(process(max_output=1), "launcher.max_output", "outside 1024-", id="too little output"),
         pytest.param(process(max_output=1e9), "launcher.max_output", "whole number", id="output is a float"),
         pytest.param(process(max_output=10**9), "launcher.max_output", "outside 1024-", id="too much output"),
@@ -202,7 +202,7 @@ def http(**fields: object) -> dict[str, object]:
         pytest.param(http(connect_timeout="x"), "launcher.connect_timeout", "write 90s", id="no duration"),
         pytest.param(http(reports=1), "launcher.reports", "must be true or false", id="reports is a number"),
         pytest.param(http(version="3"), "launcher.version", "must be a whole number", id="version is a text"),
-        pytest.param(http(user_id=5), "launcher.user_id", "must be a text", id="user is a number"),
+        pytest.param(http(user_id=5), "launcher.user_id", "must be a string", id="user is a number"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_path(value: object, path: str, reason: str) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from kron.core.errors import Problem
-from kron.core.job.fields import suggestion
-from kron.core.job.table import Schema
+from kron.core.fields import Schema, suggestion
 from kron.core.plan.report import Traits
 from kron.launchers.callback import CALLBACK
 from kron.launchers.celery.launcher import CELERY

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kron.core.errors import InvalidInstantError, UnknownJobError
-from kron.core.identity import identity_fault
+from kron.core.fields import identity_fault
 from kron.core.plan import why as chain
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, RunCursor

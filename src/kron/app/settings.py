@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from kron.app.redaction import Sensitive
 from kron.core.errors import InputError, Problem, UnreadableFileError
-from kron.core.job.fields import count_in, parse_bool, refuse, suggestion
+from kron.core.fields import count_in, invalid_value, parse_bool, suggestion
 
 PREFIX = "KRON_"
 # Where a value may come from; a later source overrides an earlier one.
@@ -212,7 +212,7 @@ def words(value: object) -> frozenset[str]:
     """Parse a list of words; in the environment they are separated by commas."""
     listed = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(word, str) for word in listed):
-        raise refuse(value, "must be a list of texts")
+        raise invalid_value(value, "must be a list of strings")
     return frozenset(filter(None, listed))
 
 
@@ -221,4 +221,4 @@ def json_value(value: object) -> object:
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError as cause:
-        raise refuse("...", f"must be a JSON object: {cause}") from cause
+        raise invalid_value("...", f"must be a JSON object: {cause}") from cause

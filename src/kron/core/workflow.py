@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kron.core.errors import InputError, Problem
-from kron.core.job.fields import parse_text
+from kron.core.fields import parse_text
 
 SCHEDULE_BASED = "schedule_based"
 # A name that is a valid file name everywhere, without characters special to a shell or a URL.

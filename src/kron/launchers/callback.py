@@ -8,7 +8,7 @@ from inspect import CORO_CREATED, getcoroutinestate
 from typing import ClassVar, TypeAlias
 
 from kron.core.errors import InvalidOptionError
-from kron.core.job.table import FieldTable, row
+from kron.core.fields import FieldTable, row
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import RunEvent, Traits
 from kron.launchers.launch import may_start, report_of

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple, Protocol
 
 from kron.core.errors import InputError, Problem
-from kron.core.job.fields import FieldReader
+from kron.core.fields import FieldReader
 from kron.launchers.backoff import Backoff
 from kron.launchers.delivery import (
     DEFAULT_BACKOFF,

@@ -11,8 +11,18 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from kron.core.errors import InputError, Problem
-from kron.core.job.fields import FieldReader, optional, parse_utf8, refuse
-from kron.core.job.table import FieldTable, Schema, ValueType, object_schema, row, table_of
+from kron.core.fields import (
+    FieldReader,
+    FieldTable,
+    Schema,
+    ValueType,
+    invalid_value,
+    object_schema,
+    optional,
+    parse_utf8,
+    row,
+    table_of,
+)
 from kron.core.plan.report import Traits
 from kron.ports import Clock, Launcher
 
@@ -134,7 +144,7 @@ def launcher_text_of(settings: LauncherSettings) -> str:
 def parse_version(value: object) -> int:
     """Return the version of a workflow, or refuse the value."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise refuse(value, "must be a whole number")
+        raise invalid_value(value, "must be a whole number")
     return value
 
 
@@ -142,19 +152,19 @@ def parse_word(value: object) -> str:
     """Return a text that the operating system takes as a word: without a NUL."""
     word = parse_utf8(value)
     if "\0" in word:
-        raise refuse(ascii(word), "must not contain a NUL character")
+        raise invalid_value(ascii(word), "must not contain a NUL character")
     return word
 
 
 def parse_pairs(value: object) -> Pairs:
-    """Return an object of texts as sorted pairs."""
+    """Return an object of strings as sorted pairs."""
     if not isinstance(value, Mapping):
-        raise refuse(value, "must be an object of texts")
+        raise invalid_value(value, "must be an object of strings")
     return tuple(sorted((parse_word(name), parse_word(text)) for name, text in value.items()))
 
 
 def pairs_type(parse: Callable[[object], Pairs]) -> ValueType:
-    """Return the type of an object of texts that is kept as pairs."""
+    """Return the type of an object of strings that is kept as pairs."""
     schema: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
     return ValueType(schema=schema, parse=parse, write=_write_pairs)
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import ClassVar, TypeAlias
 
 from kron.core.errors import InputError, StoreError
-from kron.core.job.table import FieldTable, ValueType, row
+from kron.core.fields import FieldTable, ValueType, row
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import RunEvent, Traits
 from kron.core.time.instant import rfc3339

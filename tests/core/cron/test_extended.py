@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from kron.core.cron.extended import MACROS
+from kron.core.cron.dialect import MACROS
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import InvalidOptionError, NeverMatchesError, UnknownTimezoneError
 from kron.cron import InvalidCronExpressionError, parse, parse_field

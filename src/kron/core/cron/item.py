@@ -16,7 +16,7 @@ _STEP = r"(?:\*|([0-9]{1,2})(?:-([0-9]{1,2}))?)?/([0-9]{1,3})"
 _WORD = r"[A-Za-z]{2,}"
 
 
-def refuse(text: str, unit: Unit, reason: str) -> NoReturn:
+def reject_field(text: str, unit: Unit, reason: str) -> NoReturn:
     """Raise the error for one field."""
     raise FieldParseError(field_value=text, field_name=unit.name, reason=reason)
 
@@ -42,8 +42,8 @@ def check_range(value: int, word: str, *, text: str, unit: Unit) -> int:
     if unit.low <= value <= unit.high:
         return value
     if unit is WEEKDAY and value == 7:
-        refuse(text, unit, "has the value 7, outside 0-6; use 0 for Sunday")
-    refuse(text, unit, f"has the value {quoted_number(word)}, outside {unit.low}-{unit.high}")
+        reject_field(text, unit, "has the value 7, outside 0-6; use 0 for Sunday")
+    reject_field(text, unit, f"has the value {quoted_number(word)}, outside {unit.low}-{unit.high}")
 
 
 def quoted_number(word: str) -> str:
@@ -52,21 +52,21 @@ def quoted_number(word: str) -> str:
     return digits if len(digits) <= MAX_QUOTED else f"{digits[:MAX_QUOTED]}..."
 
 
-def refuse_shape(item: str, *, text: str, unit: Unit) -> NoReturn:
+def reject_shape(item: str, *, text: str, unit: Unit) -> NoReturn:
     """Raise for an item that is empty or has a non-decimal number, with the most specific reason."""
     if not item:
-        refuse(text, unit, f"has an empty list item in {quoted(text)}" if text else "is empty")
+        reject_field(text, unit, f"has an empty list item in {quoted(text)}" if text else "is empty")
     low, dash, high = item.partition("-")
     if not dash:
-        refuse(text, unit, f"has {quoted(item)}, which is not a decimal number (digits 0-9 only)")
+        reject_field(text, unit, f"has {quoted(item)}, which is not a decimal number (digits 0-9 only)")
     if "-" in high and low and is_decimal(low):
-        refuse(text, unit, f"has {quoted(item)}, which is not a range of two numbers")
+        reject_field(text, unit, f"has {quoted(item)}, which is not a range of two numbers")
     if not low:
-        refuse(text, unit, f"has {quoted(item)}: signs are not allowed, and a range needs a start")
+        reject_field(text, unit, f"has {quoted(item)}: signs are not allowed, and a range needs a start")
     if not high:
-        refuse(text, unit, f"has {quoted(item)}: a range needs an end")
+        reject_field(text, unit, f"has {quoted(item)}: a range needs an end")
     wrong = high if is_decimal(low) else low
-    refuse(text, unit, f"has {quoted(wrong)}, which is not a decimal number (digits 0-9 only)")
+    reject_field(text, unit, f"has {quoted(wrong)}, which is not a decimal number (digits 0-9 only)")
 
 
 def values_of_step(item: str, unit: Unit) -> str | None:

@@ -11,8 +11,8 @@ from kron.core.cron.item import (
     named_value,
     number_of,
     quoted,
-    refuse,
-    refuse_shape,
+    reject_field,
+    reject_shape,
     unwrapped,
     values_of_step,
 )
@@ -40,33 +40,33 @@ def parse_posix_field(text: str, name: str) -> Field:
 def _mask_of(item: str, text: str, unit: Unit) -> int:
     low_word, dash, high_word = item.partition("-")
     if not is_decimal(low_word) or (dash and not is_decimal(high_word)):
-        _refuse_item(item, text, unit)
+        _reject_item(item, text, unit)
     low = check_range(number_of(low_word), low_word, text=text, unit=unit)
     if not dash:
         return 1 << low
     high = check_range(number_of(high_word), high_word, text=text, unit=unit)
     if low > high:
         instead = unwrapped(low, high, unit)
-        refuse(text, unit, f"has the range {low}-{high}, which wraps around; write {instead}")
+        reject_field(text, unit, f"has the range {low}-{high}, which wraps around; write {instead}")
     return (1 << high + 1) - (1 << low)
 
 
-def _refuse_item(item: str, text: str, unit: Unit) -> NoReturn:
+def _reject_item(item: str, text: str, unit: Unit) -> NoReturn:
     """Raise for an item that is neither a number nor a range, naming the syntax it resembles."""
     if "/" in item:
         values = values_of_step(item, unit)
         remedy = f"write {values}" if values else "list the values"
-        refuse(text, unit, f"uses step syntax {quoted(item)}, which POSIX cron does not have; {remedy}")
+        reject_field(text, unit, f"uses step syntax {quoted(item)}, which POSIX cron does not have; {remedy}")
     if "*" in item:
-        refuse(text, unit, f'has {quoted(text)}, but "*" must stand alone in its field')
+        reject_field(text, unit, f'has {quoted(text)}, but "*" must stand alone in its field')
     if named := named_value(item):
         word, owner, value = named
         remedy = f"write {value}" if owner is unit else f"a {owner.name} name does not belong here"
-        refuse(text, unit, f"uses the name {quoted(word)}, which POSIX cron does not have; {remedy}")
+        reject_field(text, unit, f"uses the name {quoted(word)}, which POSIX cron does not have; {remedy}")
     if item.startswith("@"):
-        refuse(text, unit, f"uses the macro {quoted(item)}, which POSIX cron does not have")
+        reject_field(text, unit, f"uses the macro {quoted(item)}, which POSIX cron does not have")
     if match := re.search(_TOKENS, item):
         token = match[0].upper()
         remedy = _INSTEAD.get(token, "list the days")
-        refuse(text, unit, f'uses the token "{token}", which POSIX cron does not have; {remedy}')
-    refuse_shape(item, text=text, unit=unit)
+        reject_field(text, unit, f'uses the token "{token}", which POSIX cron does not have; {remedy}')
+    reject_shape(item, text=text, unit=unit)

@@ -11,7 +11,7 @@ from kron.core.cron.expression import Expression
 from kron.core.cron.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP, timeline_of
 from kron.core.cron.walk import Walk, hour_table, seconds_inside, walk_back
 from kron.core.errors import CronCalculationError, InvalidOptionError, UnknownTimezoneError, check_choice
-from kron.core.identity import identity_fault
+from kron.core.fields import identity_fault
 from kron.core.time.instant import DAY, EPOCH, EpochSeconds, datetime_of, rfc3339, seconds_from, seconds_of
 from kron.core.time.zone import Zone, zone_of
 

@@ -6,8 +6,7 @@ from datetime import date, datetime
 from typing import NamedTuple, TypeAlias
 
 from kron.core.errors import InputError, Problem
-from kron.core.job.fields import parse_text, refuse
-from kron.core.job.table import Schema, one_or_more
+from kron.core.fields import Schema, invalid_value, one_or_more, parse_text
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DAY = r"\s*[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\s*"
@@ -39,7 +38,7 @@ def items_of(value: object) -> list[object]:
     """Return a list's items, or a single value as a list of one."""
     items = list(value) if isinstance(value, list | tuple) else [value]
     if not items:
-        raise refuse(value, "must not be empty; leave it out to allow everything")
+        raise invalid_value(value, "must not be empty; leave it out to allow everything")
     return items
 
 
@@ -54,7 +53,7 @@ def _parse_days(value: object) -> Days:
     first, dots, last = value.partition("..") if isinstance(value, str) else ("", "", "")
     days = Days(_parse_date(first, value), _parse_date(last if dots else first, value))
     if days.first > days.last:
-        raise refuse(value, f"{value} is reversed; write the earlier day first")
+        raise invalid_value(value, f"{value} is reversed; write the earlier day first")
     return days
 
 
@@ -63,22 +62,22 @@ def _parse_date(text: str, value: object) -> date:
         if _DATE.fullmatch(text.strip()):
             return date.fromisoformat(text.strip())
     except ValueError as cause:
-        raise refuse(value, f"{value} is no day of the calendar") from cause
-    raise refuse(value, f'{value} is not a day; write "2026-12-24" or "2026-12-24..2027-01-01"')
+        raise invalid_value(value, f"{value} is no day of the calendar") from cause
+    raise invalid_value(value, f'{value} is not a day; write "2026-12-24" or "2026-12-24..2027-01-01"')
 
 
 def calendars_named(value: object, calendars: Calendars) -> tuple[Calendar, ...]:
     """Return calendars by name, or given in full with their dates; in the order of their names."""
     if isinstance(value, Mapping):
         if not value:
-            raise refuse(value, "must not be empty; leave it out to allow everything")
+            raise invalid_value(value, "must not be empty; leave it out to allow everything")
         return tuple(Calendar(name, days) for name, days in sorted(parse_calendars(value).items()))
     known: dict[str, tuple[Days, ...]] = {}
     for item in items_of(value):
         name = parse_text(item)
         if name not in calendars:
             defined = f"known are {', '.join(sorted(calendars))}" if calendars else "none are defined"
-            raise refuse(value, f'unknown calendar "{name}"; {defined}')
+            raise invalid_value(value, f'unknown calendar "{name}"; {defined}')
         known[name] = calendars[name]
     return tuple(Calendar(name, days) for name, days in sorted(known.items()))
 
@@ -86,7 +85,7 @@ def calendars_named(value: object, calendars: Calendars) -> tuple[Calendar, ...]
 def parse_calendars(value: object) -> dict[str, tuple[Days, ...]]:
     """Return calendars given in full: a name, and the days it has."""
     if not isinstance(value, Mapping):
-        raise refuse(value, "must be an object: a name, and a list of days")
+        raise invalid_value(value, "must be an object: a name, and a list of days")
     return {parse_text(name): parse_dates(dates) for name, dates in value.items()}
 
 

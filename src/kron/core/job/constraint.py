@@ -12,6 +12,17 @@ from typing import NamedTuple, TypeAlias
 
 from kron.core.cron.expression import EPOCH_ORDINAL
 from kron.core.cron.field import MONTH, WEEKDAY, Unit
+from kron.core.fields import (
+    FieldReader,
+    Parsers,
+    Schema,
+    ValueType,
+    invalid_value,
+    one_or_more,
+    part,
+    row,
+    table_of,
+)
 from kron.core.job.calendar import (
     CALENDARS,
     DAYS,
@@ -22,8 +33,6 @@ from kron.core.job.calendar import (
     items_of,
     parse_dates,
 )
-from kron.core.job.fields import FieldReader, refuse
-from kron.core.job.table import Parsers, Schema, ValueType, one_or_more, part, row, table_of
 from kron.core.time.instant import DAY, EpochSeconds
 from kron.core.time.zone import Zone
 
@@ -82,7 +91,7 @@ def _range_of(item: object, unit: Unit) -> set[int]:
     words = item.split("-") if isinstance(item, str) and item.count("-") == 1 else [item]
     low, high = _number_of(words[0], item, unit), _number_of(words[-1], item, unit)
     if low > high:
-        raise refuse(item, f"the range {item} is reversed")
+        raise invalid_value(item, f"the range {item} is reversed")
     return {value % 7 if unit is WEEKDAY else value for value in range(low, high + 1)}
 
 
@@ -96,14 +105,14 @@ def _number_of(word: object, item: object, unit: Unit) -> int:
         number = word if isinstance(word, int) and not isinstance(word, bool) else None
     if number is None or not unit.low <= number <= highest:
         names = " or names" if unit.names else ""
-        raise refuse(item, f"{item} is not among {unit.low}-{highest}{names}")
+        raise invalid_value(item, f"{item} is not among {unit.low}-{highest}{names}")
     return number
 
 
 def _parse_clock(value: object) -> MinuteRange:
     match = _CLOCK.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise refuse(value, f'{value} is not a time span; write "09:00-17:30"')
+        raise invalid_value(value, f'{value} is not a time span; write "09:00-17:30"')
     hour, minute, last_hour, last_minute = map(int, match.groups())
     return MinuteRange(60 * hour + minute, 60 * last_hour + last_minute)
 

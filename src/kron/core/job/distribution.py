@@ -12,22 +12,21 @@ from math import erf, exp, log, sqrt
 from statistics import NormalDist
 from typing import Protocol
 
-from kron.core.job.fields import FieldReader, parse_positive, refuse, suggestion
-from kron.core.job.table import (
-    DURATION,
-    NULL,
+from kron.core.fields import (
+    FieldReader,
     FieldTable,
     Schema,
     ValueType,
-    choice,
-    names_of,
-    nullable,
+    invalid_value,
     object_schema,
+    parse_positive,
     row,
+    suggestion,
     table_of,
 )
 from kron.core.job.window import Bounds, WindowMode
 from kron.core.time.duration import parse_duration
+from kron.core.value_types import DURATION, NULL, choice, names_of, nullable
 
 # The bounds of a probability before its normal distribution is inverted.
 LEAST, MOST = 2**-54, 1 - 2**-53
@@ -57,7 +56,7 @@ class Dir(StrEnum):
 def _parse_rate(value: object) -> float:
     rate = parse_positive(value)
     if rate < MIN_RATE:
-        raise refuse(value, f"must be at least {MIN_RATE}; below it, use uniform")
+        raise invalid_value(value, f"must be at least {MIN_RATE}; below it, use uniform")
     return rate
 
 
@@ -66,7 +65,7 @@ def _parse_sigma(value: object) -> timedelta | None:
         return None
     sigma = parse_duration(value)
     if not sigma:
-        raise refuse(value, "must be longer than 0")
+        raise invalid_value(value, "must be longer than 0")
     return sigma
 
 
@@ -249,7 +248,7 @@ def parse_distribution(value: object) -> Distribution:
     reader = FieldReader({"distribution": value}, "", [], known=("distribution",))
     distribution = read_distribution(reader, WindowMode.AFTER)
     if reader.problems:
-        raise refuse(value, "; ".join(map(str, reader.problems)))
+        raise invalid_value(value, "; ".join(map(str, reader.problems)))
     return distribution
 
 

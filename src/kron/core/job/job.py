@@ -8,7 +8,18 @@ from kron.core.cron.dialect import DIALECTS, EXTENDED
 from kron.core.cron.schedule import UTC, Schedule
 from kron.core.cron.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP
 from kron.core.errors import InputError, InvalidJobError, Problem
-from kron.core.identity import identity_fault
+from kron.core.fields import (
+    FieldReader,
+    FieldSpec,
+    FieldTable,
+    ValueType,
+    identity_fault,
+    invalid_value,
+    optional,
+    parse_text,
+    parse_utf8,
+    part,
+)
 from kron.core.job.calendar import CALENDARS, Calendars, parse_calendars, read_calendars
 from kron.core.job.constraint import CONSTRAINTS, Constraints, read_constraints
 from kron.core.job.distribution import (
@@ -18,14 +29,13 @@ from kron.core.job.distribution import (
     parse_distribution,
     read_distribution,
 )
-from kron.core.job.fields import FieldReader, optional, parse_text, parse_utf8, refuse
 from kron.core.job.policy import POLICY, Policy, read_policy
 from kron.core.job.seed import SEED, Seed, SeedStrategy, read_seed
-from kron.core.job.table import FieldSpec, FieldTable, ValueType, nullable, one_of, part
 from kron.core.job.window import WINDOW, Window, read_window
 from kron.core.time.duration import MICROSECOND, format_duration
 from kron.core.time.instant import DAY
 from kron.core.time.zone import zone_of
+from kron.core.value_types import nullable, one_of
 
 # How many windows of one job may be open at once, which bounds the periods a planning step keeps (DESIGN 7).
 MAX_OPEN_WINDOWS = 1_000
@@ -36,7 +46,7 @@ UNCONSTRAINED, USUAL_POLICY = Constraints(), Policy()
 def check_identity(value: object) -> str:
     """Return an identity, or refuse one that is empty or has a line break."""
     if fault := identity_fault(value):
-        raise refuse(value if fault != "must be valid Unicode" else ascii(value), fault)
+        raise invalid_value(value if fault != "must be valid Unicode" else ascii(value), fault)
     return str(value)
 
 
@@ -189,7 +199,7 @@ def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:
         identity = reader.read("identity", check_identity, "")
     schedule = _read_schedule(reader, identity)
     window = read_window(reader.sub("window", WINDOW.words)) if reader.has("window") else NO_WINDOW
-    own = read_calendars(reader.get("calendars", {}), reader.problems)
+    own = read_calendars(reader.get("calendars"), reader.problems) if reader.has("calendars") else {}
     seed = read_seed(reader.sub("seed", SEED.words)) if reader.has("seed") else NO_SEED
     distribution: Distribution = UNIFORM
     if reader.has("distribution"):

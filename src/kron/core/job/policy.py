@@ -6,19 +6,9 @@ from enum import StrEnum
 from functools import lru_cache
 
 from kron.core.errors import InvalidOptionError
-from kron.core.job.fields import FieldReader
-from kron.core.job.table import (
-    DURATION,
-    FLAG,
-    INSTANT,
-    choice,
-    names_of,
-    nullable,
-    row,
-    table_of,
-    whole_number,
-)
+from kron.core.fields import FieldReader, row, table_of
 from kron.core.time.instant import EpochSeconds, rfc3339
+from kron.core.value_types import DURATION, FLAG, INSTANT, choice, names_of, nullable, whole_number
 
 # How far ahead due schedules are loaded, the width of `spread`, and the grace of a take-over.
 LOOKAHEAD_MS = 60_000

@@ -4,9 +4,9 @@ A schema checks shapes and names; whether an expression matches, a zone exists o
 checked when the job is made.
 """
 
+from kron.core.fields import Schema, object_schema, one_or_more
 from kron.core.job.calendar import DAYS
 from kron.core.job.job import JOB
-from kron.core.job.table import Schema, object_schema, one_or_more
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

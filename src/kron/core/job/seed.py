@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
-from kron.core.job.fields import FieldReader, parse_utf8
-from kron.core.job.table import ValueType, choice, names_of, row, table_of
+from kron.core.fields import FieldReader, ValueType, parse_utf8, row, table_of
 from kron.core.time.instant import EpochSeconds
 from kron.core.time.zone import Zone, wall_time
+from kron.core.value_types import choice, names_of
 
 MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15

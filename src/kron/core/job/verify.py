@@ -9,10 +9,10 @@ from functools import lru_cache
 
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import InputError, InvalidJobError, Problem
+from kron.core.fields import FieldReader, choice_of, invalid_value, parse_text, parse_utf8
 from kron.core.job.constraint import CONSTRAINTS, read_constraints
 from kron.core.job.decision import FORMAT, decide
 from kron.core.job.distribution import read_distribution
-from kron.core.job.fields import FieldReader, choice_of, parse_text, parse_utf8, refuse
 from kron.core.job.job import Job, check_identity
 from kron.core.job.seed import SeedStrategy
 from kron.core.job.window import WINDOW, read_window
@@ -116,7 +116,7 @@ def _form_problems(certificate: Mapping[object, object]) -> list[Problem]:
     missing = [Problem(name, None, "is missing") for name in FIELDS if name not in certificate]
     version = certificate.get("tzdata_version")
     if not isinstance(version, str | None):
-        missing.append(Problem("tzdata_version", version, "must be a text or null"))
+        missing.append(Problem("tzdata_version", version, "must be a string or null"))
     return unknown + missing
 
 
@@ -154,7 +154,7 @@ def _parse_instant(value: object) -> datetime:
     try:
         return datetime.fromisoformat(parse_text(value))
     except ValueError as cause:
-        raise refuse(value, "must be a time such as 2026-03-29T01:00:00Z") from cause
+        raise invalid_value(value, "must be a time such as 2026-03-29T01:00:00Z") from cause
 
 
 def _same(recorded: object, recomputed: object) -> bool:

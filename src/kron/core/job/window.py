@@ -5,10 +5,10 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from kron.core.job.fields import FieldReader
-from kron.core.job.table import DURATION, choice, row, table_of
+from kron.core.fields import FieldReader, row, table_of
 from kron.core.time.duration import MICROSECOND
 from kron.core.time.instant import EpochSeconds
+from kron.core.value_types import DURATION, choice
 
 MICROS = 1_000_000
 

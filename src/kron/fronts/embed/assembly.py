@@ -7,7 +7,7 @@ from kron.app.catalog import Catalog
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError
-from kron.core.identity import identity_fault
+from kron.core.fields import identity_fault
 from kron.core.plan.step import MILLISECOND
 from kron.core.time.instant import EPOCH
 from kron.fronts.embed.store_source import State

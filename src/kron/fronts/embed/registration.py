@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kron.core.cron.dialect import POSIX, parse
 from kron.core.errors import InvalidCronExpressionError
-from kron.core.identity import identity_fault
+from kron.core.fields import identity_fault
 from kron.core.task.errors import (
     CronExpressionInvalidError,
     InvalidRegistrationError,

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from kron.app.backfill import Only, PeriodRange
 from kron.core.cron.preview import Line, preview
 from kron.core.errors import InputError, InvalidOptionError, StoreError, check_choice
-from kron.core.job.fields import parse_instant
+from kron.core.fields import parse_instant
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus

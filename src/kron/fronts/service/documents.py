@@ -6,8 +6,8 @@ from hashlib import sha256
 from typing import TypedDict
 
 from kron.app.launchers import redact_launcher
+from kron.core.fields import NO_DEFAULT
 from kron.core.job.job import Job
-from kron.core.job.table import NO_DEFAULT
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord

@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kron.core.errors import ConflictError, InvalidOptionError, KronError, StoreError, UnknownRunError
-from kron.core.identity import identity_fault
-from kron.core.job.fields import parse_instant
+from kron.core.fields import identity_fault, parse_instant
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent, RunReport

@@ -7,10 +7,21 @@ from typing import NamedTuple
 from kron.app.launchers import launcher_schema, read_launcher
 from kron.core.cron.count import smallest_gap
 from kron.core.errors import InvalidOptionError, Problem, quoted
-from kron.core.job.fields import FieldReader, parse_bool, parse_text, refuse, suggestion
+from kron.core.fields import (
+    NO_DEFAULT,
+    FieldReader,
+    FieldSpec,
+    FieldTable,
+    Schema,
+    ValueType,
+    invalid_value,
+    parse_bool,
+    parse_text,
+    suggestion,
+)
 from kron.core.job.job import JOB, Job, read_job
 from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES, POLICY, Catchup
-from kron.core.job.table import FLAG, NO_DEFAULT, FieldSpec, FieldTable, Schema, ValueType, choice
+from kron.core.value_types import FLAG, choice
 from kron.fronts.service.errors import InvalidScheduleError
 from kron.launchers.spec import WORKFLOW_FIELDS, InvalidLauncherError, LauncherConfig, LauncherSettings
 
@@ -24,7 +35,7 @@ NO_LIMITS = LauncherConfig()
 
 def _parse_version(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise refuse(value, f"must be a whole number, got {type(value).__name__}")
+        raise invalid_value(value, f"must be a whole number, got {type(value).__name__}")
     return value
 
 

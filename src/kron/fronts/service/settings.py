@@ -18,7 +18,7 @@ from kron.app.settings import (
     words,
 )
 from kron.core.errors import InputError, InvalidOptionError
-from kron.core.job.fields import choice_of, parse_text, refuse
+from kron.core.fields import choice_of, invalid_value, parse_text
 from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES
 from kron.core.time.zone import zone_of
 from kron.fronts.service.auth.principal import Caller, parse_subjects
@@ -56,11 +56,11 @@ def _launcher(value: object) -> Mapping[str, object]:
     """Return a launcher object. It may hold a password, so it is not quoted."""
     document = json_value(value)
     if isinstance(document, Mapping) and document.get("kind") == "workflow":
-        raise refuse("...", "kind workflow is the default of schedules without a launcher")
+        raise invalid_value("...", "kind workflow is the default of schedules without a launcher")
     try:
         read_launcher(document)
     except InvalidLauncherError as cause:
-        raise refuse("...", str(cause.details["reason"])) from cause
+        raise invalid_value("...", str(cause.details["reason"])) from cause
     assert isinstance(document, Mapping)
     return document
 
@@ -68,7 +68,7 @@ def _launcher(value: object) -> Mapping[str, object]:
 def _secret(value: object) -> str:
     """Return a secret; an invalid one is not quoted."""
     if not isinstance(value, str) or len(value.encode()) < MIN_SECRET or not value.isprintable():
-        raise refuse("...", f"must be a text of at least {MIN_SECRET} bytes")
+        raise invalid_value("...", f"must be a string of at least {MIN_SECRET} bytes")
     return value
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from kron.app.launchers import settings_of
 from kron.core.errors import Problem
-from kron.core.identity import identity_fault
+from kron.core.fields import identity_fault
 from kron.core.plan.record import JobRecord
 from kron.core.workflow import (
     MAX_VERSION,

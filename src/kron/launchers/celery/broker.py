@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from kron.core.job.fields import refuse
+from kron.core.fields import invalid_value
 from kron.core.redaction import redact_url, replace_secrets, secrets_in_options, secrets_in_url
 
 # The queue that Celery's workers consume by default.
@@ -79,7 +79,7 @@ class Broker:
 def parse_broker(value: object) -> str:
     """Return the address of a broker, or several separated by semicolons; a wrong one is not quoted."""
     if not isinstance(value, str) or not all(map(_is_address, value.split(";"))):
-        raise refuse("...", "must be an address such as amqp://user:password@broker.example:5672/name")
+        raise invalid_value("...", "must be an address such as amqp://user:password@broker.example:5672/name")
     return value
 
 
@@ -90,7 +90,7 @@ def parse_options(value: object) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, Mapping):
-        raise refuse("...", "must be a JSON object")
+        raise invalid_value("...", "must be a JSON object")
     return document
 
 

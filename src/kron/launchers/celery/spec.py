@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from kron.core.errors import Problem
-from kron.core.job.fields import optional, parse_text, refuse
-from kron.core.job.table import FLAG, FieldTable, Schema, ValueType, row
+from kron.core.fields import FieldTable, Schema, ValueType, invalid_value, optional, parse_text, row
+from kron.core.value_types import FLAG
 from kron.launchers.celery.broker import Broker
 from kron.launchers.spec import InvalidLauncherError, LauncherConfig, TableSettings, launcher_table
 
@@ -21,21 +21,21 @@ def parse_name(value: object) -> str:
     """Return the name of a task or a queue, or refuse the value."""
     name = parse_text(value)
     if not NAME.fullmatch(name):
-        raise refuse(ascii(name), "must be 1 to 200 of A-Z a-z 0-9 _ . : -")
+        raise invalid_value(ascii(name), "must be 1 to 200 of A-Z a-z 0-9 _ . : -")
     return name
 
 
 def _parse_args(value: object) -> str:
     if value is not None and not isinstance(value, list | tuple):
-        raise refuse(value, "must be a list")
+        raise invalid_value(value, "must be a list")
     return _document_text(value or [])
 
 
 def _parse_kwargs(value: object) -> str:
     if value is not None and not isinstance(value, Mapping):
-        raise refuse(value, "must be an object")
+        raise invalid_value(value, "must be an object")
     if not all(isinstance(name, str) for name in value or {}):
-        raise refuse(value, "must be an object whose names are texts")
+        raise invalid_value(value, "must be an object whose names are texts")
     return _document_text(value or {})
 
 
@@ -45,7 +45,7 @@ def _document_text(value: object) -> str:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)
         text.encode()
     except (TypeError, ValueError, RecursionError):
-        raise refuse("...", "must be a JSON document") from None
+        raise invalid_value("...", "must be a JSON document") from None
     return text
 
 

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from kron.core.job.fields import refuse
+from kron.core.fields import invalid_value
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -72,7 +72,7 @@ def egress_policy_of(words: Iterable[str] | None, *, urls: Iterable[str] = ()) -
 def check_host(word: str) -> str:
     """Return an entry of a list of hosts, or refuse it; URLs and ports are none."""
     if _network(word) is None and ("/" in word or ":" in word or "*" in word):
-        raise refuse(word, "must be a host's name, an address, or a network such as 10.0.0.0/8")
+        raise invalid_value(word, "must be a host's name, an address, or a network such as 10.0.0.0/8")
     return word
 
 

@@ -6,10 +6,10 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from kron.core.errors import InputError, Problem
-from kron.core.job.fields import parse_text, refuse
-from kron.core.job.table import DURATION, FLAG, FieldTable, ValueType, row
+from kron.core.fields import FieldTable, ValueType, invalid_value, parse_text, row
 from kron.core.redaction import redact_url, redact_values, secrets_in_url
 from kron.core.time.duration import parse_duration
+from kron.core.value_types import DURATION, FLAG
 from kron.launchers.http.egress import EgressPolicy, host_of
 from kron.launchers.spec import LauncherConfig, Pairs, TableSettings, launcher_table, pairs_type, parse_pairs
 
@@ -33,12 +33,12 @@ def _parse_url(value: object) -> str:
     except (InputError, ValueError):
         is_valid = False
     if not is_valid:
-        raise refuse(None, "must be an address such as https://example.com/start")
+        raise invalid_value(None, "must be an address such as https://example.com/start")
     text = str(value)
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise refuse(None, "must be printable ASCII without spaces; encode other characters")
+        raise invalid_value(None, "must be printable ASCII without spaces; encode other characters")
     if url.fragment:
-        raise refuse(None, "must not have a fragment")
+        raise invalid_value(None, "must not have a fragment")
     return text
 
 
@@ -46,20 +46,20 @@ def _parse_headers(value: object) -> Pairs:
     pairs = parse_pairs(value)
     for name, text in pairs:
         if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
-            raise refuse(name, f'"{name}" is not the name of a header')
+            raise invalid_value(name, f'"{name}" is not the name of a header')
         if name.lower() in RESERVED_HEADERS:
-            raise refuse(name, f"{name} is set by Kron")
+            raise invalid_value(name, f"{name} is set by Kron")
         if not text.isascii() or not text.isprintable():
-            raise refuse(name, f"the value of {name} must be printable ASCII")
+            raise invalid_value(name, f"the value of {name} must be printable ASCII")
     if len({name.lower() for name, _ in pairs}) < len(pairs):
-        raise refuse(", ".join(name for name, _ in pairs), "a header is given twice")
+        raise invalid_value(", ".join(name for name, _ in pairs), "a header is given twice")
     return pairs
 
 
 def _parse_timeout(value: object) -> timedelta:
     timeout = parse_duration(value)
     if not MIN_TIMEOUT <= timeout <= MAX_TIMEOUT:
-        raise refuse(value, "must lie between 10ms and 1h")
+        raise invalid_value(value, "must lie between 10ms and 1h")
     return timeout
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from kron.core.errors import Problem
-from kron.core.job.fields import optional, refuse
-from kron.core.job.table import FLAG, FieldTable, Schema, ValueType, row
+from kron.core.fields import FieldTable, Schema, ValueType, invalid_value, optional, row
 from kron.core.redaction import redact_values
+from kron.core.value_types import FLAG
 from kron.launchers.spec import (
     InvalidLauncherError,
     LauncherConfig,
@@ -45,10 +45,10 @@ def unsafe_variables(env: Iterable[tuple[str, str]]) -> list[str]:
 
 def _parse_command(value: object) -> str | tuple[str, ...]:
     if not isinstance(value, str | list | tuple) or value in ([], ()):
-        raise refuse(value, "must be a list of words, or one text for /bin/sh")
+        raise invalid_value(value, "must be a list of words, or one string for /bin/sh")
     command = parse_word(value) if isinstance(value, str) else tuple(map(parse_word, value))
     if not _program_of(command).strip():
-        raise refuse(value, "must not be empty")
+        raise invalid_value(value, "must not be empty")
     return command
 
 
@@ -64,9 +64,9 @@ def _parse_env(value: object) -> Pairs:
     pairs = parse_pairs(value)
     for name, _ in pairs:
         if not name or "=" in name:
-            raise refuse(name, f'"{name}" is not the name of a variable')
+            raise invalid_value(name, f'"{name}" is not the name of a variable')
         if name.startswith(RESERVED_PREFIX):
-            raise refuse(name, f"{name} starts with {RESERVED_PREFIX}, which only Kron sets")
+            raise invalid_value(name, f"{name} starts with {RESERVED_PREFIX}, which only Kron sets")
     return pairs
 
 
@@ -76,7 +76,7 @@ def _parse_document(value: object) -> str | None:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        raise refuse(value, "must be a JSON document") from None
+        raise invalid_value(value, "must be a JSON document") from None
 
 
 def _write_document(value: object) -> object:
@@ -85,9 +85,9 @@ def _write_document(value: object) -> object:
 
 def _parse_max_output(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise refuse(value, "must be a whole number of bytes")
+        raise invalid_value(value, "must be a whole number of bytes")
     if not MIN_OUTPUT <= value <= MAX_OUTPUT:
-        raise refuse(value, f"outside {MIN_OUTPUT}-{MAX_OUTPUT}")
+        raise invalid_value(value, f"outside {MIN_OUTPUT}-{MAX_OUTPUT}")
     return value
 
 
@@ -110,7 +110,9 @@ class ProcessSettings(TableSettings):
     table: ClassVar[FieldTable]
     unquoted: ClassVar[tuple[str, ...]] = ("env",)
 
-    command: str | tuple[str, ...] = field(metadata=row(_COMMAND, "a list of words, or one text for /bin/sh"))
+    command: str | tuple[str, ...] = field(
+        metadata=row(_COMMAND, "a list of words, or one string for /bin/sh")
+    )
     env: Pairs = field(
         default=(), metadata=row(pairs_type(_parse_env), "further variables; their values are never shown")
     )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Header, Query, Response
 
 from kron.core.errors import ConflictError, Problem
-from kron.core.job.fields import parse_instant
+from kron.core.fields import parse_instant
 from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.api.models import (
     WORKFLOW_EXAMPLE,

@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kron.core.errors import KronError
-from kron.core.identity import identity_fault
-from kron.core.job.fields import refuse
+from kron.core.fields import identity_fault, invalid_value
 
 # The longest name of a user, in bytes: it is the prefix of their schedules' names.
 MAX_USER = 200
@@ -177,17 +176,17 @@ def owner_of(launcher: str) -> str | None:
 def parse_subjects(document: object) -> Mapping[str, Caller]:
     """Return the callers of client certificates: `{"CN=ci": {"user_id": "ci", "scopes": ["read"]}}`."""
     if not isinstance(document, Mapping):
-        raise refuse(document, "must be an object of subjects")
+        raise invalid_value(document, "must be an object of subjects")
     return {str(subject): _parse_subject(str(subject), entry) for subject, entry in document.items()}
 
 
 def _parse_subject(subject: str, entry: object) -> Caller:
     if not isinstance(entry, Mapping) or not set(entry) <= {"user_id", "scopes", "groups"}:
-        raise refuse(subject, "must be an object with user_id, scopes and groups")
+        raise invalid_value(subject, "must be an object with user_id, scopes and groups")
     names = entry.get("scopes")
     scopes = parse_scopes(names)
     if not isinstance(names, list) or len(scopes) != len(names):
-        raise refuse(subject, f"scopes must be a list of {', '.join(TokenScope)}")
+        raise invalid_value(subject, f"scopes must be a list of {', '.join(TokenScope)}")
     groups = entry.get("groups", [])
     users = _parse_users(subject, [entry.get("user_id"), *(groups if isinstance(groups, list) else [None])])
     return Caller(users[0], scopes, None if TokenScope.ADMIN in scopes else users)
@@ -197,4 +196,4 @@ def _parse_users(subject: str, names: list[object]) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(parse_user(name) for name in names))
     except UnauthenticatedError as cause:
-        raise refuse(subject, "user_id and groups must be names") from cause
+        raise invalid_value(subject, "user_id and groups must be names") from cause

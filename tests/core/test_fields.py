@@ -12,24 +12,14 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from kron.core.errors import InputError, InvalidOptionError, Problem
+from kron.core.fields import NO_DEFAULT, FieldReader, FieldSpec, FieldTable, row, table_of
 from kron.core.job.constraint import CONSTRAINTS, RULE, ConstraintRule, Constraints
 from kron.core.job.distribution import KINDS, PARAMETERS
-from kron.core.job.fields import FieldReader
 from kron.core.job.job import JOB
 from kron.core.job.policy import POLICY, Policy
 from kron.core.job.seed import SEED, Seed
-from kron.core.job.table import (
-    DURATION,
-    FLAG,
-    NO_DEFAULT,
-    FieldSpec,
-    FieldTable,
-    nullable,
-    row,
-    table_of,
-    whole_number,
-)
 from kron.core.job.window import WINDOW, Window
+from kron.core.value_types import DURATION, FLAG, nullable, whole_number
 from tests.strategies import law
 
 # Every table with the dataclass it is read into; a job's document is spread over several.

@@ -1,4 +1,4 @@
-"""Field tables: the fields of a definition, each declared once.
+"""Fields of definitions: each is declared once, as a row of a table, and read from plain data by it.
 
 A row has the words a field is read under, its value type, its default and one line of documentation. The
 reader, the JSON Schema, the defaults, the written form and the tables of the documentation come from it.
@@ -6,32 +6,205 @@ reader, the JSON Schema, the defaults, the written form and the tables of the do
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from datetime import timedelta
-from enum import StrEnum
+from datetime import datetime
+from math import isfinite
 from typing import TypeAlias, TypeVar
 
-from kron.core.errors import InputError, InvalidOptionError
-from kron.core.job.fields import (
-    FieldReader,
-    choice_of,
-    count_in,
-    optional,
-    parse_bool,
-    parse_instant,
-    refuse,
-)
-from kron.core.time.duration import format_duration, parse_duration
-from kron.core.time.instant import FIRST_SECOND, LAST_SECOND, rfc3339
+from kron.core.errors import InputError, InvalidOptionError, Problem
+from kron.core.time.instant import EpochSeconds, seconds_of
 
 Schema: TypeAlias = dict[str, object]
 Parsers: TypeAlias = Mapping[str, Callable[[object], object]]
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
+NOT_RENAMED: Mapping[str, str] = {}
 NO_PARSERS: Parsers = {}
-
-NULL: Schema = {"type": "null"}
 # Stand for a value that was refused, and for the default of a field that has none.
 REFUSED, NO_DEFAULT = object(), object()
+
+
+class FieldReader:
+    """One object of a definition, read field by field; problems are collected, not raised.
+
+    `renamed` are the paths of a document that calls some fields by other words.
+    """
+
+    def __init__(
+        self,
+        value: object,
+        path: str,
+        problems: list[Problem],
+        *,
+        known: Collection[str],
+        renamed: Mapping[str, str] = NOT_RENAMED,
+    ) -> None:
+        self._path = path
+        self._renamed = renamed
+        self.problems = problems
+        self.values: Mapping[object, object] = {}
+        if not isinstance(value, Mapping):
+            self.problem("", value, f"must be an object with {', '.join(known)}")
+            return
+        self.values = value
+        for name in value:
+            if name not in known:
+                self.problem(str(name), value[name], f"unknown field; {suggestion(name, known)}")
+
+    def path_of(self, name: str) -> str:
+        """Return the path of a field, e.g. ``policy.deadline``."""
+        path = ".".join(filter(None, (self._path, name))) or "job"
+        return self._renamed.get(path, path)
+
+    def problem(self, name: str, value: object, reason: str) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(self.path_of(name), value, reason))
+
+    def has(self, name: str) -> bool:
+        """Return whether a field is present."""
+        return name in self.values
+
+    def get(self, name: str, default: object = None) -> object:
+        """Return a field unparsed."""
+        return self.values.get(name, default)
+
+    def read(self, name: str, parse: Callable[[object], Value], default: Value) -> Value:
+        """Return a field parsed, or the default where it is absent or invalid."""
+        if name not in self.values:
+            return default
+        value = self.values[name]
+        try:
+            return parse(value)
+        except InputError as error:
+            self.problem(name, value, str(error.details.get("reason", error)))
+            return default
+
+    def sub(self, name: str, known: Collection[str]) -> "FieldReader":
+        """Return the object in a field; an absent one is empty."""
+        value, path = self.values.get(name, {}), self.path_of(name)
+        return FieldReader(value, path, self.problems, known=known, renamed=self._renamed)
+
+
+# --- parsers -------------------------------------------------------------------------------------
+
+
+def invalid_value(value: object, reason: str) -> InvalidOptionError:
+    """Return the error for a value; the reader adds the path."""
+    return InvalidOptionError(option="value", value=value, reason=reason)
+
+
+def suggestion(name: object, names: Iterable[str]) -> str:
+    """Return the closest name, or all of them."""
+    from difflib import get_close_matches
+
+    known = tuple(names)
+    close = get_close_matches(str(name), known, n=1)
+    return f"did you mean {close[0]}?" if close else f"use {', '.join(known)}"
+
+
+def parse_text(value: object) -> str:
+    """Return a text, or refuse another type."""
+    if not isinstance(value, str):
+        raise invalid_value(value, f"must be a string, got {type(value).__name__}")
+    return value
+
+
+def parse_bool(value: object) -> bool:
+    """Return true or false, or refuse another value."""
+    if not isinstance(value, bool):
+        raise invalid_value(value, "must be true or false")
+    return value
+
+
+def parse_positive(value: object) -> float:
+    """Return a finite number greater than 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise invalid_value(value, "must be a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise invalid_value(value, "must be a finite number") from None
+    if not isfinite(number) or number <= 0:
+        raise invalid_value(value, "must be greater than 0 and finite")
+    return number
+
+
+def choice_of(choices: Mapping[str, Value]) -> Callable[[object], Value]:
+    """Return a parser of one of some names."""
+
+    def parse(value: object) -> Value:
+        if not isinstance(value, str) or value not in choices:
+            raise invalid_value(value, suggestion(value, choices))
+        return choices[value]
+
+    return parse
+
+
+def parse_utf8(value: object) -> str:
+    """Return a text without lone surrogates, so that it can be hashed."""
+    text = parse_text(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise invalid_value(ascii(value), "must be valid Unicode") from None
+    return text
+
+
+def optional(parse: Callable[[object], Value]) -> Callable[[object], Value | None]:
+    """Return a parser that also accepts null."""
+    return lambda value: None if value is None else parse(value)
+
+
+def count_in(low: int, high: int) -> Callable[[object], int]:
+    """Return a parser of whole numbers within bounds."""
+
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise invalid_value(value, f"must be a whole number, got {type(value).__name__}")
+        if not low <= value <= high:
+            raise invalid_value(value, f"outside {low}-{high}")
+        return value
+
+    return parse
+
+
+def parse_instant(value: object) -> EpochSeconds:
+    """Return a whole second from an aware datetime or an RFC 3339 text."""
+    try:
+        instant = value if isinstance(value, datetime) else datetime.fromisoformat(parse_text(value))
+    except ValueError as cause:
+        raise invalid_value(value, "use an instant such as 2026-03-29T01:00:00Z") from cause
+    if isinstance(value, str) and instant.tzinfo is None:
+        raise invalid_value(
+            value, f"has no time zone; use {instant.isoformat()}Z, or an offset such as +02:00"
+        )
+    try:
+        return seconds_of(instant)
+    except InputError as cause:
+        raise invalid_value(value, str(cause.details["reason"])) from cause
+
+
+# Every line break known to Unicode: seeds join parts by LF, so a break could make two jobs share a seed.
+LINE_BREAKS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+
+
+def identity_fault(value: object) -> str | None:
+    """Return why a value is not a valid identity, or None."""
+    if not isinstance(value, str):
+        return f"must be a string, got {type(value).__name__}"
+    if not value.strip():
+        return "must not be empty"
+    if not LINE_BREAKS.isdisjoint(value):
+        return "must not contain a line break; two jobs could share a seed"
+    if "\0" in value:
+        return "must not contain a NUL character"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "must be valid Unicode"
+    return None
+
+
+# --- tables --------------------------------------------------------------------------------------
 
 
 def unchanged(value: object) -> object:
@@ -125,7 +298,7 @@ class FieldTable:
             values[row.name] = reader.read(word, parsers.get(row.name, row.type.parse), REFUSED)
         return {name: value for name, value in values.items() if value is not REFUSED}
 
-    def build(self, reader: FieldReader, make: Callable[..., Made], parsers: Parsers = NO_PARSERS) -> Made:
+    def build(self, reader: FieldReader, make: Callable[..., Value], parsers: Parsers = NO_PARSERS) -> Value:
         """Return a dataclass made from the fields that are given and valid."""
         return make(**self.read(reader, parsers))
 
@@ -204,7 +377,7 @@ def part(table: FieldTable, read: Callable[[FieldReader], object]) -> ValueType:
         reader = FieldReader(value, "", [], known=table.words)
         result = read(reader)
         if reader.problems:
-            raise refuse(value, "; ".join(map(str, reader.problems)))
+            raise invalid_value(value, "; ".join(map(str, reader.problems)))
         return result
 
     return ValueType(
@@ -213,9 +386,6 @@ def part(table: FieldTable, read: Callable[[FieldReader], object]) -> ValueType:
         write=lambda value: None if value is None else table.write(value),
         written={"type": "object"},
     )
-
-
-# --- schemas -------------------------------------------------------------------------------------
 
 
 def object_schema(properties: Mapping[str, object], *, required: Collection[str] = ()) -> Schema:
@@ -227,137 +397,3 @@ def object_schema(properties: Mapping[str, object], *, required: Collection[str]
 def one_or_more(item: Schema) -> Schema:
     """Return the schema of a value, or of a list of such values that is not empty."""
     return {"oneOf": [item, {"type": "array", "items": item, "minItems": 1}]}
-
-
-# --- value types ---------------------------------------------------------------------------------
-
-_NUMBER = r"[0-9]{1,20}(\.[0-9]{1,20})?"
-_ISO = rf"[Pp]({_NUMBER}[Ww])?({_NUMBER}[Dd])?([Tt]({_NUMBER}[Hh])?({_NUMBER}[Mm])?({_NUMBER}[Ss])?)?"
-
-
-def choice(names: Mapping[str, StrEnum], *, written: Mapping[StrEnum, str] | None = None) -> ValueType:
-    """Return the type of a choice by name; `written` has the names given back, where not the value's."""
-    shown = written or {}
-
-    def check(value: object) -> object:
-        if not isinstance(value, str) or value not in names:
-            raise refuse(value, f"use {', '.join(names)}")
-        return names[value]
-
-    def write(value: object) -> object:
-        assert isinstance(value, StrEnum)
-        return shown.get(value, value.value)
-
-    given_back: list[object] = [write(value) for value in dict.fromkeys(names.values())]
-    return ValueType(
-        schema={"enum": list(names)},
-        parse=choice_of(names),
-        check=check,
-        write=write,
-        written={"type": "string", "enum": given_back},
-    )
-
-
-def names_of(kind: type[StrEnum]) -> dict[str, StrEnum]:
-    """Return the members of a choice by their own names."""
-    return {member.value: member for member in kind}
-
-
-def one_of(names: Iterable[str]) -> ValueType:
-    """Return the type of a text that is one of a few."""
-    choices = {name: name for name in names}
-    return ValueType(
-        schema={"enum": list(choices)},
-        parse=choice_of(choices),
-        written={"type": "string", "enum": list(choices)},
-    )
-
-
-def whole_number(low: int, high: int) -> ValueType:
-    """Return the type of a whole number within bounds."""
-    schema: Schema = {"type": "integer", "minimum": low, "maximum": high}
-    return ValueType(schema=schema, parse=count_in(low, high), check=_whole_check(low, high))
-
-
-def _whole_check(low: int, high: int) -> Callable[[object], object]:
-    def check(value: object) -> object:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise refuse(value, f"must be a whole number from {low} to {high}")
-        return value
-
-    return check
-
-
-def nullable(inner: ValueType) -> ValueType:
-    """Return a type that also takes null, None in Python."""
-
-    def check(value: object) -> object:
-        try:
-            return None if value is None else inner.check(value)
-        except InputError as error:
-            reason = str(error.details["reason"])
-            raise refuse(value, reason.replace("must be a", "must be None or a", 1)) from None
-
-    return ValueType(
-        schema=_nullable_schema(inner.schema),
-        parse=optional(inner.parse),
-        check=check,
-        write=lambda value: None if value is None else inner.write(value),
-        written={"anyOf": [inner.written or inner.schema, NULL]},
-    )
-
-
-def _nullable_schema(schema: Schema) -> Schema:
-    match schema:
-        case {"type": str(name)}:
-            return {**schema, "type": [name, "null"]}
-        case {"enum": list(names)}:
-            return {**schema, "enum": [*names, None]}
-        case _:
-            return {"oneOf": [schema, NULL]}
-
-
-def _check_flag(value: object) -> object:
-    if not isinstance(value, bool):
-        raise refuse(value, "must be True or False")
-    return value
-
-
-def _check_duration(value: object) -> object:
-    if not isinstance(value, timedelta) or value < timedelta(0):
-        raise refuse(value, "must be a timedelta that is not negative")
-    return value
-
-
-def _write_duration(value: object) -> object:
-    assert isinstance(value, timedelta)
-    return format_duration(value)
-
-
-def _write_instant(value: object) -> object:
-    assert isinstance(value, int)
-    return rfc3339(value)
-
-
-FLAG = ValueType(schema={"type": "boolean"}, parse=parse_bool, check=_check_flag)
-DURATION = ValueType(
-    schema={
-        "description": "90s, 1h30m, ISO 8601 PT90M, or a number of seconds",
-        "oneOf": [
-            {"type": "string", "pattern": rf"^\s*({_NUMBER}|({_NUMBER}(ms|us|[wdhms]))+|{_ISO})\s*$"},
-            {"type": "number", "minimum": 0},
-        ],
-    },
-    parse=parse_duration,
-    check=_check_duration,
-    write=_write_duration,
-    written={"type": "string"},
-)
-# An instant is kept in whole seconds since 1970.
-INSTANT = ValueType(
-    schema={"type": "string", "description": "an instant with its offset, e.g. 2026-03-29T01:00:00Z"},
-    parse=parse_instant,
-    check=_whole_check(FIRST_SECOND, LAST_SECOND),
-    write=_write_instant,
-    written={"type": "string"},
-)
