@@ -76,10 +76,10 @@ async def test_a_new_kind_is_read_checked_shown_and_run_after_one_line(
     clock = SimulatedClock(NOON + SECOND)
     launchers = build_launchers(LauncherContext(clock, config))
     engine = Engine(store, clock, launchers, namespace=NAMESPACE, owner="test", journal=LogJournal())
-    registrar = Registrar(store, clock, rules=Rules(launchers=config), call=engine.call)
+    registrar = Registrar(store, clock, rules=Rules(launchers=config), wake=engine.call)
     document = {**HOURLY, "launcher": {"kind": "spool", "folder": f"{tmp_path}/out", "password": "hunter22"}}
     try:
-        await registrar.upsert_schedule(registrar.read_spec(document))
+        await registrar.upsert_schedule(document)
         await engine.acquire()
         engine.run()
         await clock.advance_to(NOON.replace(hour=13) + SECOND)

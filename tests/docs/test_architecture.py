@@ -1,6 +1,9 @@
 """ARCHITECTURE.md names files and packages; each has to exist."""
 
+import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -8,6 +11,7 @@ from tests.docs.page import ROOT
 
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 WALK = TEXT.partition("## Where a change goes")[2]
+UPSERT = TEXT.partition("## An upsert, file by file")[2].partition("\n## ")[0]
 TABLE = TEXT.partition("| below `src/kron/` |")[2].partition("\n\n")[0]
 TOPICS = (
     "a field of a definition or policy",
@@ -45,3 +49,11 @@ def test_every_package_is_in_the_table() -> None:
     packages = {path.parent.name for path in (ROOT / "src" / "kron").glob("*/__init__.py")}
     named = {name.split("/")[0] for name in re.findall(r"`([a-z_./]+)`", TABLE)}
     assert packages <= named
+
+
+@pytest.mark.slow
+def test_the_files_of_an_upsert_are_those_that_run() -> None:
+    program = [sys.executable, str(ROOT / "tools" / "trace_files.py")]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    _, new, _ = json.loads(done.stdout)
+    assert sorted(re.findall(r"`([a-z_/]+\.py)`", UPSERT)) == new

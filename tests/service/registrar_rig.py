@@ -33,7 +33,7 @@ class Office:
         self.engine = Engine(
             store, self.clock, launchers, namespace=NAMESPACE, owner="test", journal=LogJournal()
         )
-        self.registrar = Registrar(store, self.clock, rules=rules, call=self.engine.call)
+        self.registrar = Registrar(store, self.clock, rules=rules, wake=self.engine.call)
 
     async def work(self) -> None:
         """Begin to look after the schedules."""

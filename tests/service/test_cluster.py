@@ -138,7 +138,7 @@ async def test_an_idle_worker_only_renews_its_lease(postgres_url: str, workers: 
     store = FaultyStore(PostgresStore(postgres_url), clock)
     async with working(store, clock, workers=workers) as member:
         await until(lambda: member.worker.state == "running" and watch_of(member).is_listening)
-        await Registrar(store, clock).upsert_schedule(Registrar(store, clock).read_spec(YEARLY))
+        await Registrar(store, clock).upsert_schedule(YEARLY)
         # The first pruning is over by then.
         await clock.advance_to(NOON + 2 * MINUTE)
         before = store.calls.copy()

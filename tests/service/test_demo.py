@@ -176,7 +176,7 @@ async def test_nothing_was_started_while_the_engine_was_away() -> None:
 async def test_a_demo_is_refused_among_schedules_of_others_also_deleted_ones() -> None:
     store, clock = SqliteStore(), SimulatedClock(NOW)
     registrar = Registrar(store, clock)
-    await registrar.upsert_schedule(registrar.read_spec({**PARTS[0].document, "schedule_id": "mine"}))
+    await registrar.upsert_schedule({**PARTS[0].document, "schedule_id": "mine"})
     await registrar.delete_schedule("mine")
     with pytest.raises(NotDemoError):
         await Demo(SimulatedClock).prepare(store, clock)
@@ -187,7 +187,7 @@ async def test_what_was_deleted_from_a_demo_stays_away_and_what_never_came_is_ad
     store, clock = SqliteStore(), SimulatedClock(NOW)
     registrar = Registrar(store, clock)
     for part in PARTS[:3]:
-        await registrar.upsert_schedule(registrar.read_spec(part.document))
+        await registrar.upsert_schedule(part.document)
     await registrar.delete_schedule(PARTS[0].name)
     assert not await Demo(SimulatedClock).prepare(store, clock)
     names = {found["schedule_id"] for found in await registrar.list_schedules(JobFilter())}

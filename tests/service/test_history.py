@@ -34,7 +34,7 @@ async def test_a_backfill_does_not_repeat_periods_that_run_or_wait(store: Store,
     """Minute 1 runs at its executor, 2 and 3 wait in the queue, 0 has never run."""
     async with office_on(store) as office:
         fields = {"launcher": REMOTE, "overlap_policy": "queue"}
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, **fields}))
+        await office.registrar.upsert_schedule({**MINUTELY, **fields})
         office.launchers["http:reports"].then("minutely", Step.HANG)
         await office.work()
         await office.until(NOON + 3 * MINUTE + SECOND)
@@ -47,7 +47,7 @@ async def test_a_backfill_does_not_repeat_periods_that_run_or_wait(store: Store,
 
 async def test_a_backfill_of_failures_does_not_repeat_one_that_is_being_repeated(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
+        await office.registrar.upsert_schedule(MINUTELY)
         office.launchers["workflow"].then("minutely", Step.FAIL, Step.HANG)
         await office.work()
         await office.until(NOON + MINUTE + SECOND)
@@ -60,7 +60,7 @@ async def test_a_backfill_of_failures_does_not_repeat_one_that_is_being_repeated
 
 async def test_a_backfill_covers_as_many_periods_as_its_bound_and_not_one_more(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
+        await office.registrar.upsert_schedule(MINUTELY)
         first = NOON_S - 60 * MAX_PERIODS
         most = PeriodRange(start=first, end=NOON_S)
         done = await backfill_schedule(office.registrar, "minutely", most, dry_run=True)
@@ -85,7 +85,7 @@ async def pages_of(office: Office, limit: int) -> list[Page]:
 async def test_periods_dropped_together_are_shown_on_exactly_one_page(store: Store, limit: int) -> None:
     """Two pauses drop periods between runs; the newest dropped period of each is backfilled."""
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
+        await office.registrar.upsert_schedule(MINUTELY)
         await office.work()
         for hour in range(2):
             await office.until(NOON + hour * HOUR + 2 * MINUTE)
@@ -128,7 +128,7 @@ async def test_a_schedules_preview_shows_the_instants_at_which_it_then_starts(
     store: Store, fields: dict[str, object]
 ) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**HOURLY, **fields}))
+        await office.registrar.upsert_schedule({**HOURLY, **fields})
         shown = (await office.registrar.get_schedule("hourly"))["preview"]
         assert isinstance(shown, list)
         promised = [datetime.fromisoformat(time) for time in shown]

@@ -10,7 +10,7 @@ async def test_missed_periods_are_spread_over_the_lookahead(store: Store) -> Non
     async with office_on(store) as office:
         office.engine.limits = Limits(lookahead_ms=10_000)
         fields = {"catchup_policy": "spread", "overlap_policy": "allow", "paused": True}
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, **fields}))
+        await office.registrar.upsert_schedule({**MINUTELY, **fields})
         await office.work()
         await office.until(NOON + 4 * MINUTE + SECOND)
         await office.registrar.pause_schedule("minutely", False)
@@ -25,9 +25,7 @@ async def test_a_take_over_has_the_lookahead_as_its_grace(store: Store) -> None:
         name = f"after {lookahead_ms}"
         async with office_on(store) as office:
             office.engine.limits = Limits(lookahead_ms=lookahead_ms)
-            await office.registrar.upsert_schedule(
-                office.registrar.read_spec({**MINUTELY, "schedule_id": name})
-            )
+            await office.registrar.upsert_schedule({**MINUTELY, "schedule_id": name})
             await office.until(NOON + MINUTE + 30 * SECOND)
             await office.work()
             await office.until(NOON + MINUTE + 31 * SECOND)
@@ -39,7 +37,7 @@ async def test_a_take_over_has_the_lookahead_as_its_grace(store: Store) -> None:
 async def test_a_wake_starts_no_more_missed_periods_than_the_limit(store: Store) -> None:
     async with office_on(store) as office:
         fields = {"catchup_policy": "fire_immediately", "overlap_policy": "allow", "paused": True}
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, **fields}))
+        await office.registrar.upsert_schedule({**MINUTELY, **fields})
         await office.until(NOON + 30 * MINUTE + SECOND)
         await office.registrar.pause_schedule("minutely", False)
         now, case = office.registrar.now(), await office.registrar.catalog.query.state("minutely")

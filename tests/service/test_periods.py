@@ -46,9 +46,7 @@ async def worked_through(office: Office, zone: str, day: str) -> None:
     start = datetime.fromisoformat(f"{day}T00:00:00").replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
     office.clock.jump_to(start - 3 * HOUR)
     await office.registrar.upsert_schedule(
-        office.registrar.read_spec(
-            {**WORK, "schedule_id": "local", "cron_expr": "*/15 0-4 * * *", "timezone": zone}
-        )
+        {**WORK, "schedule_id": "local", "cron_expr": "*/15 0-4 * * *", "timezone": zone}
     )
     await office.work()
     for hour in range(-2, 20):
@@ -82,9 +80,7 @@ async def test_a_repeated_hour_is_judged_by_the_overlap_policy(overlap: str, see
         office.clock.jump_to(datetime(2026, 10, 25, 0, tzinfo=UTC))
         office.launchers["workflow"].then("local", Step.HANG)
         document = {**HOURLY, "schedule_id": "local", "cron_expr": "30 2 * * *", "timezone": "Europe/Berlin"}
-        await office.registrar.upsert_schedule(
-            office.registrar.read_spec({**document, "overlap_policy": overlap})
-        )
+        await office.registrar.upsert_schedule({**document, "overlap_policy": overlap})
         await office.work()
         await office.until(datetime(2026, 10, 26, 2, tzinfo=UTC))
         runs = await office.runs("local")
@@ -104,7 +100,7 @@ async def test_periods_of_a_repeated_hour_that_nobody_looked_after_follow_the_ca
         office.clock.jump_to(datetime(2026, 10, 25, 0, tzinfo=UTC))
         document = {**HOURLY, "schedule_id": "local", "cron_expr": "30 2 * * *", "timezone": "Europe/Berlin"}
         await office.registrar.upsert_schedule(
-            office.registrar.read_spec({**document, "catchup_policy": catchup, "overlap_policy": "allow"})
+            {**document, "catchup_policy": catchup, "overlap_policy": "allow"}
         )
         office.clock.jump_to(datetime(2026, 10, 25, 5, tzinfo=UTC))
         await office.work()
@@ -150,9 +146,7 @@ async def test_a_fire_time_to_come_is_a_row_and_outlives_the_one_who_planned_it(
     path = str(tmp_path / "kron.db")
     store = SqliteStore(path)
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(
-            office.registrar.read_spec({**HOURLY, "window": {"mode": "after", "duration": "30m"}})
-        )
+        await office.registrar.upsert_schedule({**HOURLY, "window": {"mode": "after", "duration": "30m"}})
         await office.work()
         await office.until(NOON + HOUR + timedelta(milliseconds=1))
         planned = (await office.runs("hourly"))[-1]

@@ -35,7 +35,7 @@ NOON_S = int(NOON.timestamp())
 
 async def test_a_schedule_has_all_its_fields_and_the_usual_ones(store: Store) -> None:
     async with office_on(store) as office:
-        receipt = await office.registrar.upsert_schedule(office.registrar.read_spec(HOURLY))
+        receipt = await office.registrar.upsert_schedule(HOURLY)
         assert (receipt["schedule_id"], receipt["next_run_at"]) == ("hourly", "2026-01-01T13:00:00Z")
         found = await office.registrar.get_schedule("hourly")
         assert {name: found[name] for name in HOURLY} == HOURLY
@@ -58,10 +58,7 @@ async def test_a_schedule_has_all_its_fields_and_the_usual_ones(store: Store) ->
 async def test_a_schedule_without_a_name_gets_one_that_nothing_else_has(store: Store) -> None:
     async with office_on(store) as office:
         nameless = {name: value for name, value in HOURLY.items() if name != "schedule_id"}
-        names = {
-            str((await office.registrar.upsert_schedule(office.registrar.read_spec(nameless)))["schedule_id"])
-            for _ in range(5)
-        }
+        names = {str((await office.registrar.upsert_schedule(nameless))["schedule_id"]) for _ in range(5)}
         assert len(names) == 5
         listed = await office.registrar.list_schedules(JobFilter())
         assert {schedule["schedule_id"] for schedule in listed} == names
@@ -91,7 +88,7 @@ async def test_what_is_said_is_stored_and_given_back(store: Store) -> None:
         "paused": True,
     }
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**HOURLY, **said}))
+        await office.registrar.upsert_schedule({**HOURLY, **said})
         found = await office.registrar.get_schedule("hourly")
         for name, value in said.items():
             if name != "constraints":
@@ -102,7 +99,7 @@ async def test_what_is_said_is_stored_and_given_back(store: Store) -> None:
 async def test_policy_fields_may_stand_in_a_policy_object(store: Store) -> None:
     async with office_on(store) as office:
         policy = {"concurrency": "allow", "deadline": "1m", "suspend": True}
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**HOURLY, "policy": policy}))
+        await office.registrar.upsert_schedule({**HOURLY, "policy": policy})
         found = await office.registrar.get_schedule("hourly")
         assert (found["overlap_policy"], found["deadline"], found["paused"]) == ("allow", "1m", True)
 
@@ -120,7 +117,7 @@ async def test_expressions_have_five_fields_or_six_and_a_zone(
 ) -> None:
     async with office_on(store) as office:
         asked = {**HOURLY, "cron_expr": expression, "timezone": zone}
-        receipt = await office.registrar.upsert_schedule(office.registrar.read_spec(asked))
+        receipt = await office.registrar.upsert_schedule(asked)
         assert receipt["next_run_at"] == first
 
 
@@ -140,7 +137,7 @@ async def test_the_next_times_lie_between_start_and_end(
     store: Store, fields: dict[str, object], next_run_at: str | None, preview: int
 ) -> None:
     async with office_on(store) as office:
-        receipt = await office.registrar.upsert_schedule(office.registrar.read_spec({**HOURLY, **fields}))
+        receipt = await office.registrar.upsert_schedule({**HOURLY, **fields})
         found = await office.registrar.get_schedule("hourly")
         assert receipt["next_run_at"] == found["next_run_at"] == next_run_at
         times = found["preview"]
@@ -192,7 +189,7 @@ async def test_what_is_wrong_is_refused_with_its_path_and_nothing_is_stored(
 ) -> None:
     async with office_on(SqliteStore()) as office:
         with pytest.raises(InvalidScheduleError) as refused:
-            await office.registrar.upsert_schedule(office.registrar.read_spec({**HOURLY, **fields}))
+            await office.registrar.upsert_schedule({**HOURLY, **fields})
         assert [problem.path for problem in refused.value.problems] == [path]
         assert await office.registrar.list_schedules(JobFilter()) == []
 
@@ -200,9 +197,7 @@ async def test_what_is_wrong_is_refused_with_its_path_and_nothing_is_stored(
 async def test_everything_that_is_wrong_is_said_at_once(store: Store) -> None:
     async with office_on(store) as office:
         with pytest.raises(InvalidScheduleError) as refused:
-            await office.registrar.upsert_schedule(
-                office.registrar.read_spec({"cron_expr": "x", "timezone": "Y", "jitter_ms": -1})
-            )
+            await office.registrar.upsert_schedule({"cron_expr": "x", "timezone": "Y", "jitter_ms": -1})
         assert {problem.path for problem in refused.value.problems} == {
             "workflow_id", "version", "user_id", "cron_expr", "timezone", "jitter_ms",
         }  # fmt: skip
@@ -224,7 +219,7 @@ async def test_what_is_usual_and_what_is_allowed_is_the_operators_choice(store: 
         ),
     )
     async with office_on(store, rules) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(HOURLY))
+        await office.registrar.upsert_schedule(HOURLY)
         found = await office.registrar.get_schedule("hourly")
         assert (found["overlap_policy"], found["catchup_policy"], found["jitter_ms"]) == (
             "allow",
@@ -235,7 +230,7 @@ async def test_what_is_usual_and_what_is_allowed_is_the_operators_choice(store: 
         assert isinstance(launcher, dict)
         assert (launcher["kind"], launcher["workflow_id"]) == ("http", "wf")
         allowed: dict[str, object] = {"kind": "process", "command": ["/bin/true", "-x"]}
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**HOURLY, "launcher": allowed}))
+        await office.registrar.upsert_schedule({**HOURLY, "launcher": allowed})
         for fields, path in (
             ({"timezone": "Europe/Berlin"}, "timezone"),
             ({"jitter_ms": 1_001}, "jitter_ms"),
@@ -244,14 +239,14 @@ async def test_what_is_usual_and_what_is_allowed_is_the_operators_choice(store: 
             ({"launcher": {"kind": "http", "url": "http://169.254.1.1/"}}, "launcher.url"),
         ):
             with pytest.raises(InvalidScheduleError) as refused:
-                await office.registrar.upsert_schedule(office.registrar.read_spec({**HOURLY, **fields}))
+                await office.registrar.upsert_schedule({**HOURLY, **fields})
             assert [problem.path for problem in refused.value.problems] == [path]
 
 
 async def test_secrets_of_a_launcher_are_not_given_back(store: Store) -> None:
     async with office_on(store) as office:
         launcher = {"kind": "http", "url": "http://u:pw@h/x?token=s3cret", "headers": {"X-Key": "s3cret"}}
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**HOURLY, "launcher": launcher}))
+        await office.registrar.upsert_schedule({**HOURLY, "launcher": launcher})
         shown = str(await office.registrar.get_schedule("hourly"))
         assert "http://h/x?***" in shown
         assert not [secret for secret in ("s3cret", "pw@") if secret in shown]
@@ -259,21 +254,17 @@ async def test_secrets_of_a_launcher_are_not_given_back(store: Store) -> None:
 
 async def test_an_upsert_changes_the_schedule_and_keeps_its_pause_and_its_history(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
+        await office.registrar.upsert_schedule(MINUTELY)
         await office.work()
         await office.until(NOON + 2 * MINUTE)
         await office.registrar.pause_schedule("minutely", True)
         before = await office.runs("minutely")
-        await office.registrar.upsert_schedule(
-            office.registrar.read_spec({**MINUTELY, "cron_expr": "*/5 * * * *", "version": 4})
-        )
+        await office.registrar.upsert_schedule({**MINUTELY, "cron_expr": "*/5 * * * *", "version": 4})
         found = await office.registrar.get_schedule("minutely")
         assert (found["paused"], found["cron_expr"], found["version"]) == (True, "*/5 * * * *", 4)
         assert await office.runs("minutely") == before != []
         assert len(await office.registrar.list_schedules(JobFilter())) == 1
-        await office.registrar.upsert_schedule(
-            office.registrar.read_spec({**MINUTELY, "cron_expr": "*/5 * * * *", "paused": False})
-        )
+        await office.registrar.upsert_schedule({**MINUTELY, "cron_expr": "*/5 * * * *", "paused": False})
         await office.until(NOON + 5 * MINUTE)
         assert [run.nominal_time - NOON_S for run in await office.runs("minutely")] == [60, 120, 300]
 
@@ -281,14 +272,12 @@ async def test_an_upsert_changes_the_schedule_and_keeps_its_pause_and_its_histor
 async def test_an_edit_that_also_pauses_is_one_change(store: Store) -> None:
     async with office_on(store) as office:
         windowed = {**MINUTELY, "window": {"mode": "before", "duration": "10m"}}
-        await office.registrar.upsert_schedule(office.registrar.read_spec(windowed))
+        await office.registrar.upsert_schedule(windowed)
         await office.work()
         await office.until(NOON + 30 * SECOND)
         waiting = [run for run in await office.runs("minutely") if run.status == "PENDING"]
         assert waiting
-        await office.registrar.upsert_schedule(
-            office.registrar.read_spec({**windowed, "seed": {"salt": "x"}, "paused": True})
-        )
+        await office.registrar.upsert_schedule({**windowed, "seed": {"salt": "x"}, "paused": True})
         assert all(run.due_at is None for run in await office.runs("minutely"))
         started = len(office.launchers["workflow"].started)
         await office.until(NOON + 5 * MINUTE)
@@ -298,9 +287,7 @@ async def test_an_edit_that_also_pauses_is_one_change(store: Store) -> None:
 async def test_a_paused_schedule_starts_nothing_and_its_resume_says_what_it_starts(store: Store) -> None:
     async with office_on(store) as office:
         await office.registrar.upsert_schedule(
-            office.registrar.read_spec(
-                {**MINUTELY, "catchup_policy": "fire_immediately", "overlap_policy": "allow"}
-            )
+            {**MINUTELY, "catchup_policy": "fire_immediately", "overlap_policy": "allow"}
         )
         await office.work()
         await office.until(NOON + MINUTE)
@@ -333,9 +320,7 @@ async def test_what_a_resume_would_do_is_what_it_does(
 ) -> None:
     async with office_on(store) as office:
         await office.registrar.upsert_schedule(
-            office.registrar.read_spec(
-                {**MINUTELY, "catchup_policy": catchup, "overlap_policy": "allow", "paused": True}
-            )
+            {**MINUTELY, "catchup_policy": catchup, "overlap_policy": "allow", "paused": True}
         )
         await office.work()
         await office.until(NOON + 300 * MINUTE + SECOND)
@@ -350,7 +335,7 @@ async def test_what_a_resume_would_do_is_what_it_does(
 
 async def test_a_deleted_schedule_is_gone_and_its_history_stays(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
+        await office.registrar.upsert_schedule(MINUTELY)
         await office.work()
         await office.until(NOON + 2 * MINUTE)
         await office.registrar.delete_schedule("minutely")
@@ -370,14 +355,12 @@ async def test_a_deleted_schedule_is_gone_and_its_history_stays(store: Store) ->
 
 async def test_a_schedule_created_again_starts_no_period_twice_and_is_new(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, "remaining": 2}))
+        await office.registrar.upsert_schedule({**MINUTELY, "remaining": 2})
         await office.work()
         await office.until(NOON + 3 * MINUTE)
         await office.registrar.pause_schedule("minutely", True)
         await office.registrar.delete_schedule("minutely")
-        receipt = await office.registrar.upsert_schedule(
-            office.registrar.read_spec({**MINUTELY, "remaining": 2})
-        )
+        receipt = await office.registrar.upsert_schedule({**MINUTELY, "remaining": 2})
         assert receipt["next_run_at"] == "2026-01-01T12:04:00Z"
         assert (await office.registrar.get_schedule("minutely"))["paused"] is False
         await office.until(NOON + 9 * MINUTE)
@@ -388,21 +371,17 @@ async def test_a_schedule_created_again_starts_no_period_twice_and_is_new(store:
 async def test_a_state_somebody_has_not_seen_is_not_overwritten(store: Store) -> None:
     async with office_on(store) as office:
         registrar = office.registrar
-        seen = str((await registrar.upsert_schedule(registrar.read_spec(MINUTELY), if_match=""))["etag"])
+        seen = str((await registrar.upsert_schedule(MINUTELY, if_match=""))["etag"])
         with pytest.raises(ChangedError):
-            await registrar.upsert_schedule(registrar.read_spec(MINUTELY), if_match="")
+            await registrar.upsert_schedule(MINUTELY, if_match="")
         with pytest.raises(ChangedError):
-            await registrar.upsert_schedule(registrar.read_spec(HOURLY), if_match=seen)
+            await registrar.upsert_schedule(HOURLY, if_match=seen)
         await office.work()
         # Progress is no change of the schedule.
         await office.until(NOON + 2 * MINUTE)
-        newer = str(
-            (await registrar.upsert_schedule(registrar.read_spec({**MINUTELY, "version": 4}), if_match=seen))[
-                "etag"
-            ]
-        )
+        newer = str((await registrar.upsert_schedule({**MINUTELY, "version": 4}, if_match=seen))["etag"])
         for call in (
-            registrar.upsert_schedule(registrar.read_spec(MINUTELY), if_match=seen),
+            registrar.upsert_schedule(MINUTELY, if_match=seen),
             registrar.pause_schedule("minutely", True, if_match=seen),
             registrar.delete_schedule("minutely", if_match=seen),
         ):
@@ -433,11 +412,11 @@ async def test_a_change_is_carried_out_although_the_engine_keeps_changing_the_sc
     async with office_on(store) as office:
         often = {**WORK, "schedule_id": "often", "cron_expr": "* * * * * *", "timezone": "UTC"}
         office.launchers["workflow"].then("often", *[Step.SUCCEED] * 3)
-        await office.registrar.upsert_schedule(office.registrar.read_spec(often))
+        await office.registrar.upsert_schedule(often)
         await office.work()
         for number in range(5):
             await office.until(NOON + number * SECOND + timedelta(milliseconds=1_500))
-            await office.registrar.upsert_schedule(office.registrar.read_spec({**often, "version": number}))
+            await office.registrar.upsert_schedule({**often, "version": number})
         assert (await office.registrar.get_schedule("often"))["version"] == 4
         assert len(office.launchers["workflow"].started) == 5
 
@@ -482,7 +461,7 @@ def test_whatever_is_given_is_read_or_refused_and_what_is_read_can_be_shown(odd:
 
 async def test_a_schedule_that_goes_on_says_when_it_runs_next_and_not_what_it_missed(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(HOURLY))
+        await office.registrar.upsert_schedule(HOURLY)
         await office.registrar.pause_schedule("hourly", True)
         await office.until(NOON + timedelta(hours=5, minutes=30))
         answer = await office.registrar.pause_schedule("hourly", False)

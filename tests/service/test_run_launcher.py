@@ -237,7 +237,7 @@ async def test_a_worker_calls_a_function_for_each_period_of_a_workflow(tmp_path:
     path, clock, settings = str(tmp_path / "kron.db"), SystemClock(), Settings(executor=CALLBACK, tick_ms=20)
     store, workflows = SqliteStore(path), SqliteWorkflows(path)
     worker = ServiceWorker(store, clock, replace(settings, process_folder=str(tmp_path)), workflows=workflows)
-    registrar = Registrar(store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
+    registrar = Registrar(store, clock, rules=settings.rules, wake=worker.call, workflows=workflows)
     calls: list[Mapping[str, object]] = []
 
     async def run(dag: Mapping[str, object], meta: Mapping[str, object]) -> None:

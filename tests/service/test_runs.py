@@ -31,7 +31,7 @@ REMOTE = {"kind": "http", "url": "http://127.0.0.1:9/start", "reports": True}
 
 async def test_a_run_by_hand_is_its_own_and_the_same_request_runs_once(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(HOURLY))
+        await office.registrar.upsert_schedule(HOURLY)
         await office.work()
         first = await run_now(office.registrar, "hourly", "r1")
         await office.until(NOON + SECOND)
@@ -49,7 +49,7 @@ async def failing_history(office: Office) -> None:
     """Let minutes 1 to 4 succeed, fail, be skipped, and be missed in a pause; then two more succeed."""
     launcher = office.launchers["workflow"]
     launcher.then("minutely", Step.SUCCEED, Step.FAIL, Step.HANG)
-    await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
+    await office.registrar.upsert_schedule(MINUTELY)
     await office.work()
     await office.until(NOON + 4 * MINUTE)
     assert await office.seen("minutely") == ["SUCCESS due", "FAILED due", "STARTED due", "SKIPPED active"]
@@ -91,7 +91,7 @@ async def test_a_backfill_runs_what_is_meant_and_a_dry_run_only_counts(
 
 async def test_a_backfill_leaves_what_is_still_to_be_judged_alone(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, "paused": True}))
+        await office.registrar.upsert_schedule({**MINUTELY, "paused": True})
         await office.work()
         await office.until(NOON + 3 * MINUTE + SECOND)
         wanted = PeriodRange(start=NOON_S, end=NOON_S + 300)
@@ -101,7 +101,7 @@ async def test_a_backfill_leaves_what_is_still_to_be_judged_alone(store: Store) 
 
 async def test_a_backfill_of_too_much_or_of_nothing_is_refused(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
+        await office.registrar.upsert_schedule(MINUTELY)
         wanted = PeriodRange(start=NOON_S - 86_400, end=NOON_S)
         with pytest.raises(InvalidOptionError, match="more than 1000 periods"):
             await backfill_schedule(office.registrar, "minutely", wanted)
@@ -122,7 +122,7 @@ async def test_an_executor_says_what_became_of_a_run(
     store: Store, said: list[str], expected: tuple[str, str | None]
 ) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, "launcher": REMOTE}))
+        await office.registrar.upsert_schedule({**MINUTELY, "launcher": REMOTE})
         office.launchers["http:reports"].then("minutely", Step.HANG)
         await office.work()
         await office.until(NOON + MINUTE)
@@ -151,7 +151,7 @@ class Interrupted(SqliteStore):
 async def test_two_reports_of_one_run_at_a_time_do_not_overwrite_each_other() -> None:
     store = Interrupted()
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, "launcher": REMOTE}))
+        await office.registrar.upsert_schedule({**MINUTELY, "launcher": REMOTE})
         office.launchers["http:reports"].then("minutely", Step.HANG)
         await office.work()
         await office.until(NOON + MINUTE)
@@ -164,9 +164,7 @@ async def test_two_reports_of_one_run_at_a_time_do_not_overwrite_each_other() ->
 
 async def test_what_waits_for_an_end_starts_when_it_is_reported(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(
-            office.registrar.read_spec({**MINUTELY, "launcher": REMOTE, "overlap_policy": "queue"})
-        )
+        await office.registrar.upsert_schedule({**MINUTELY, "launcher": REMOTE, "overlap_policy": "queue"})
         office.launchers["http:reports"].then("minutely", Step.HANG, Step.HANG)
         await office.work()
         await office.until(NOON + 2 * MINUTE + SECOND)
@@ -179,7 +177,7 @@ async def test_what_waits_for_an_end_starts_when_it_is_reported(store: Store) ->
 async def test_a_failure_an_executor_reports_counts_and_is_tried_again(store: Store) -> None:
     async with office_on(store) as office:
         fields = {"launcher": REMOTE, "retry_delay": "10s", "pause_after_failures": 2}
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**HOURLY, **fields}))
+        await office.registrar.upsert_schedule({**HOURLY, **fields})
         office.launchers["http:reports"].then("hourly", Step.HANG, Step.HANG)
         await office.work()
         await office.until(NOON + timedelta(hours=1))
@@ -198,7 +196,7 @@ async def test_feedback_about_what_nobody_sent_out_is_refused(store: Store) -> N
     async with office_on(store) as office:
         with pytest.raises(UnknownRunError):
             await take_feedback(office.registrar, "f" * 64, Feedback("SUCCESS"))
-        await office.registrar.upsert_schedule(office.registrar.read_spec(HOURLY))
+        await office.registrar.upsert_schedule(HOURLY)
         asked = await run_now(office.registrar, "hourly")
         with pytest.raises(ConflictError):
             await take_feedback(office.registrar, str(asked["idempotency_key"]), Feedback("SUCCESS"))
@@ -206,7 +204,7 @@ async def test_feedback_about_what_nobody_sent_out_is_refused(store: Store) -> N
 
 async def test_runs_are_looked_through_newest_first_and_none_is_shown_twice_or_left_out(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
+        await office.registrar.upsert_schedule(MINUTELY)
         await office.work()
         await office.until(NOON + 3 * MINUTE)
         for number in range(4):
@@ -236,7 +234,7 @@ async def test_runs_are_looked_through_newest_first_and_none_is_shown_twice_or_l
 
 async def test_what_was_dropped_together_is_shown_beside_the_runs(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, "paused": True}))
+        await office.registrar.upsert_schedule({**MINUTELY, "paused": True})
         await office.work()
         await office.until(NOON + 100 * MINUTE + SECOND)
         await office.registrar.pause_schedule("minutely", False)
@@ -250,10 +248,8 @@ async def test_what_was_dropped_together_is_shown_beside_the_runs(store: Store) 
 
 async def test_the_runs_of_all_schedules_are_looked_through(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
-        await office.registrar.upsert_schedule(
-            office.registrar.read_spec({**MINUTELY, "schedule_id": "other"})
-        )
+        await office.registrar.upsert_schedule(MINUTELY)
+        await office.registrar.upsert_schedule({**MINUTELY, "schedule_id": "other"})
         office.launchers["workflow"].then("other", Step.FAIL)
         await office.work()
         await office.until(NOON + 3 * MINUTE)

@@ -65,7 +65,7 @@ async def test_a_run_has_this_status_with_a_reason_and_a_sentence(store: Store, 
     async with office_on(store) as office:
         for launcher in office.launchers.values():
             launcher.then("minutely", *steps)
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, **fields}))
+        await office.registrar.upsert_schedule({**MINUTELY, **fields})
         if status == "MISSED":
             # Half a minute later than its deadline allows.
             office.clock.jump_to(NOON + 1.5 * MINUTE)
@@ -82,7 +82,7 @@ async def test_a_run_has_this_status_with_a_reason_and_a_sentence(store: Store, 
 
 async def test_a_run_asked_for_by_hand_has_them_too(store: Store) -> None:
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
+        await office.registrar.upsert_schedule(MINUTELY)
         run = await run_now(office.registrar, "minutely", "one")
         assert (run["status"], run["reason"], run["sentence"]) == (
             "PENDING",

@@ -59,7 +59,7 @@ async def test_the_tables_show_policies_in_the_words_of_the_specification(
     store, connection = database
     async with office_on(store) as office:
         policies = {"overlap_policy": overlap, "catchup_policy": catchup}
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, **policies}))
+        await office.registrar.upsert_schedule({**MINUTELY, **policies})
         (schedule,) = rows(connection, "SELECT * FROM schedules")
         assert (schedule["overlap_policy"], schedule["catchup_policy"]) == shown
         found = await office.registrar.get_schedule("minutely")
@@ -73,7 +73,7 @@ async def test_the_tables_show_schedules_and_their_runs(database: tuple[Store, C
     async with office_on(store) as office:
         office.launchers["workflow"].then("minutely", Step.SUCCEED, Step.FAIL, Step.HANG)
         fields = {"start_at": "2026-01-01T00:00:00Z", "jitter_ms": 0}
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**MINUTELY, **fields}))
+        await office.registrar.upsert_schedule({**MINUTELY, **fields})
         await office.work()
         await office.until(NOON + 4 * MINUTE)
         (schedule,) = rows(connection, "SELECT * FROM schedules")
@@ -131,7 +131,7 @@ async def test_a_wake_writes_its_rows_and_moves_the_schedule_on_together_or_not_
     refuse, allow = REFUSALS[kind, half]
     following = "SELECT next_run_at FROM schedules"
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
+        await office.registrar.upsert_schedule(MINUTELY)
         connection.execute(refuse)
         connection.commit()
         await office.work()
@@ -154,7 +154,7 @@ async def test_who_no_longer_owns_a_schedule_neither_writes_its_rows_nor_moves_i
 ) -> None:
     store, connection = database
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(MINUTELY))
+        await office.registrar.upsert_schedule(MINUTELY)
         await office.work()
         await office.until(NOON + 0.5 * MINUTE)
         # Somebody else took over, and this one has not noticed.

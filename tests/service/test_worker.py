@@ -52,7 +52,7 @@ async def asked(url: str, work: Callable[[Registrar], Awaitable[T]]) -> T:
 
 
 def upsert(url: str, document: Document) -> None:
-    asyncio.run(asked(url, lambda registrar: registrar.upsert_schedule(registrar.read_spec(document))))
+    asyncio.run(asked(url, lambda registrar: registrar.upsert_schedule(document)))
 
 
 def runs_of(url: str, name: str = "fast") -> list[RunRecord]:
@@ -212,14 +212,12 @@ async def test_a_worker_sleeps_until_a_fire_time_and_sees_a_change_within_a_tick
 
     worker.callbacks.update({name: noted(name) for name in starts})
     document = {**WORK, "timezone": "UTC", "launcher": {"kind": "callback"}}
-    await registrar.upsert_schedule(
-        registrar.read_spec({**document, "schedule_id": "known", "cron_expr": "3,4 0 12 * * *"})
-    )
+    await registrar.upsert_schedule({**document, "schedule_id": "known", "cron_expr": "3,4 0 12 * * *"})
     working = asyncio.create_task(worker.run())
     await clock.advance_to(NOON + change)
     assert starts["known"] == [NOON + timedelta(seconds=3), NOON + timedelta(seconds=4)]
     fields = {"schedule_id": "changed", "cron_expr": "* * * * * *", "overlap_policy": "allow"}
-    await registrar.upsert_schedule(registrar.read_spec({**document, **fields}))
+    await registrar.upsert_schedule({**document, **fields})
     await clock.advance_to(NOON + seen_by)
     # What came before it was seen is due, and not lost.
     seconds = range(6, int(seen_by.total_seconds()) + 1)

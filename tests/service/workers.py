@@ -66,5 +66,5 @@ async def working(store: Store, clock: SimulatedClock, **settings: object) -> As
 async def ask(store: Store, clock: SimulatedClock, name: str = "job") -> None:
     """Register a schedule and run it, as another process would."""
     registrar = Registrar(store, clock)
-    await registrar.upsert_schedule(registrar.read_spec({**YEARLY, "schedule_id": name}))
+    await registrar.upsert_schedule({**YEARLY, "schedule_id": name})
     await run_now(registrar, name)

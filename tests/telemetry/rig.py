@@ -95,12 +95,12 @@ class Rig:
         self.engine = Engine(
             self.panel.store, self.clock, launchers, namespace=NAMESPACE, owner="test", journal=self.panel
         )
-        self.registrar = Registrar(self.panel.store, self.clock, call=self.engine.call)
+        self.registrar = Registrar(self.panel.store, self.clock, wake=self.engine.call)
 
     async def begin(self, schedules: Mapping[str, Mapping[str, object]]) -> None:
         """Register schedules and look after them."""
         for name, document in schedules.items():
-            await self.registrar.upsert_schedule(self.registrar.read_spec({"schedule_id": name, **document}))
+            await self.registrar.upsert_schedule({"schedule_id": name, **document})
             self.scripted["callback"].then(name, *SCRIPT.get(name, []))
         await self.engine.acquire()
         self.engine.run()
@@ -118,9 +118,7 @@ class Rig:
         await run_now(self.registrar, "plain", "by hand")
         await self.until(21.25)
         await self.registrar.upsert_schedule(
-            self.registrar.read_spec(
-                {"schedule_id": "edited", **SCHEDULES["edited"], "window": {"duration": "2m"}}
-            )
+            {"schedule_id": "edited", **SCHEDULES["edited"], "window": {"duration": "2m"}}
         )
         await self.until(30.5)
         for run in list(self.scripted["callback"].running):

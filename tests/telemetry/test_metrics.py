@@ -96,9 +96,7 @@ def _state_of(run: RunRecord, now: int) -> str:
 
 async def test_what_was_committed_and_nobody_starts_is_in_the_queue() -> None:
     async with rig_on(SqliteStore()) as rig:
-        await rig.registrar.upsert_schedule(
-            rig.registrar.read_spec({"schedule_id": "plain", **SCHEDULES["plain"]})
-        )
+        await rig.registrar.upsert_schedule({"schedule_id": "plain", **SCHEDULES["plain"]})
         for number in range(3):
             await run_now(rig.registrar, "plain", f"request {number}")
         assert b'kron_runs_open{state="due"} 3.0' in await rig.panel.scrape()

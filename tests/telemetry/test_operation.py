@@ -223,9 +223,7 @@ async def ask_for_runs(url: str, executor: Executor) -> None:
     registrar = Registrar(store, SystemClock())
     launcher = {"kind": "http", "url": executor.url}
     try:
-        await registrar.upsert_schedule(
-            registrar.read_spec({**SECONDLY, "cron_expr": "0 0 1 1 *", "launcher": launcher})
-        )
+        await registrar.upsert_schedule({**SECONDLY, "cron_expr": "0 0 1 1 *", "launcher": launcher})
         with acting_as(PROGRAM, "ticket-13"):
             await run_now(registrar, "customer-4711", "one")
         with acting_as(PROGRAM, "no header \u2713"):

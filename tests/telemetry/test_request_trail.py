@@ -173,7 +173,7 @@ async def test_runs_of_several_schedules_are_followed_at_once_and_a_store_that_f
     script = [Injected("audits", 1, Fault.BEFORE)]
     async with office_on(SqliteStore()) as office:
         for number, schedule in enumerate((HOURLY, MINUTELY)):
-            await office.registrar.upsert_schedule(office.registrar.read_spec(schedule))
+            await office.registrar.upsert_schedule(schedule)
             with acting_as(PROGRAM, f"ticket-{number}"):
                 await run_now(office.registrar, str(schedule["schedule_id"]), "by hand")
         faulty = FaultyStore(office.store, office.clock, script=script)
@@ -190,7 +190,7 @@ async def test_runs_of_several_schedules_are_followed_at_once_and_a_store_that_f
 
 async def test_of_a_long_backfill_also_those_are_followed_that_the_audit_does_not_name() -> None:
     async with office_on(SqliteStore()) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(HOURLY))
+        await office.registrar.upsert_schedule(HOURLY)
         start = 1_704_067_200
         with acting_as(PROGRAM, "ticket"):
             span = PeriodRange(start=start, end=start + 144 * 3600)

@@ -11,7 +11,6 @@ from kron.app.launchers import redact_launcher, secrets_in_launcher
 from kron.core.redaction import (
     HIDDEN,
     redact_passwords,
-    redact_values,
     secrets_in_options,
     secrets_in_url,
 )
@@ -36,4 +35,4 @@ LAUNCHER = Sensitive(
     lambda value: redact_launcher(json.dumps(value)), lambda value: secrets_in_launcher(_object(value))
 )
 BROKER = Sensitive(lambda value: Broker(url=str(value)).shown, lambda value: Broker(url=str(value)).secrets)
-OPTIONS = Sensitive(lambda value: redact_values(_object(value)), secrets_in_options)
+OPTIONS = Sensitive(lambda value: dict.fromkeys(_object(value), HIDDEN), secrets_in_options)

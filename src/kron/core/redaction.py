@@ -150,11 +150,6 @@ def percent_decoded(text: str) -> str:
 # --- options ---------------------------------------------------------------------------------------
 
 
-def redact_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Return the names of a mapping with every value hidden, as for headers and variables."""
-    return dict.fromkeys(values, HIDDEN)
-
-
 def secrets_in_options(value: object, name: str = "") -> Iterator[str]:
     """Yield the texts in nested options whose name says that they are secret."""
     if isinstance(value, str) and _SECRET_NAME.search(name):

@@ -24,6 +24,7 @@ from kron.core.fields import (
     table_of,
 )
 from kron.core.plan.report import Traits
+from kron.core.redaction import HIDDEN
 from kron.ports import Clock, Launcher
 
 # The largest launcher object, as text: the store returns it with every due job.
@@ -167,6 +168,11 @@ def pairs_type(parse: Callable[[object], Pairs]) -> ValueType:
     """Return the type of an object of strings that is kept as pairs."""
     schema: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
     return ValueType(schema=schema, parse=parse, write=_write_pairs)
+
+
+def redact_pairs(pairs: Pairs) -> dict[str, str]:
+    """Return pairs as an object with every value hidden, as for headers and variables."""
+    return {name: HIDDEN for name, _ in pairs}
 
 
 def _write_pairs(value: object) -> object:

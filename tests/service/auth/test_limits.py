@@ -9,8 +9,7 @@ import pytest
 from kron.core.errors import ConflictError
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.workflow import InvalidWorkflowError
-from kron.fronts.service.auth.middleware import Authenticator, RateLimit
-from kron.fronts.service.auth.permissions import Need
+from kron.fronts.service.auth.middleware import Authenticator, Need, RateLimit
 from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, acting_as
 from kron.fronts.service.bulk import upsert_batch
 from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
@@ -55,14 +54,14 @@ def a_schedule(name: str, cron_expr: str = "0 9 * * *") -> dict[str, object]:
 async def test_a_user_has_a_quota_of_schedules(registrar: Registrar) -> None:
     with acting_as(ANN):
         for number in range(3):
-            await registrar.upsert_schedule(registrar.read_spec(a_schedule(f"ann/{number}")))
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/2", "0 10 * * *")))
+            await registrar.upsert_schedule(a_schedule(f"ann/{number}"))
+        await registrar.upsert_schedule(a_schedule("ann/2", "0 10 * * *"))
         with pytest.raises(LimitExceededError, match='"ann" has 3 schedules'):
-            await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/3")))
+            await registrar.upsert_schedule(a_schedule("ann/3"))
         await registrar.delete_schedule("ann/0")
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/3")))
+        await registrar.upsert_schedule(a_schedule("ann/3"))
     with acting_as(BOB):
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob@example.com/0")))
+        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
         assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 1
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 4
 
@@ -72,16 +71,16 @@ async def test_restored_and_transferred_schedules_count_against_the_quota(
 ) -> None:
     with acting_as(Caller("ann", RIGHTS, ("ann", "team"))):
         for number in range(3):
-            await registrar.upsert_schedule(registrar.read_spec(a_schedule(f"ann/{number}")))
+            await registrar.upsert_schedule(a_schedule(f"ann/{number}"))
         await registrar.delete_schedule("ann/0")
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/3")))
+        await registrar.upsert_schedule(a_schedule("ann/3"))
         with pytest.raises(LimitExceededError, match='"ann" has 3 schedules'):
-            await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/0")))
-        await registrar.upsert_schedule(registrar.read_spec({**a_schedule("team/0"), "user_id": "team"}))
+            await registrar.upsert_schedule(a_schedule("ann/0"))
+        await registrar.upsert_schedule({**a_schedule("team/0"), "user_id": "team"})
         with pytest.raises(LimitExceededError, match='"ann" has 3 schedules'):
-            await registrar.upsert_schedule(registrar.read_spec({**a_schedule("team/0"), "user_id": "ann"}))
-        await registrar.upsert_schedule(registrar.read_spec({**a_schedule("ann/3"), "user_id": "team"}))
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("ann/0")))
+            await registrar.upsert_schedule({**a_schedule("team/0"), "user_id": "ann"})
+        await registrar.upsert_schedule({**a_schedule("ann/3"), "user_id": "team"})
+        await registrar.upsert_schedule(a_schedule("ann/0"))
 
 
 async def test_a_batch_that_would_be_too_many_is_not_stored_at_all(registrar: Registrar) -> None:
@@ -115,8 +114,8 @@ async def test_a_line_that_is_not_the_callers_is_named(
 )
 async def test_times_too_close_are_refused(cron_expr: str, gap: int, registrar: Registrar) -> None:
     with pytest.raises(InvalidScheduleError, match=f"again after {gap} s"):
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("x", cron_expr)))
-    await registrar.upsert_schedule(registrar.read_spec(a_schedule("x", "*/5 * * * *")))
+        await registrar.upsert_schedule(a_schedule("x", cron_expr))
+    await registrar.upsert_schedule(a_schedule("x", "*/5 * * * *"))
 
 
 async def test_a_tenants_workflows_start_with_their_name_and_are_theirs_only(registrar: Registrar) -> None:
@@ -177,12 +176,10 @@ def test_the_limits_are_settings() -> None:
 
 async def test_a_name_that_another_tenant_owns_is_a_conflict(registrar: Registrar) -> None:
     with acting_as(BOB):
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob@example.com/0")))
-    await registrar.upsert_schedule(
-        registrar.read_spec({**a_schedule("bob@example.com/0"), "user_id": "ann"})
-    )
+        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
+    await registrar.upsert_schedule({**a_schedule("bob@example.com/0"), "user_id": "ann"})
     with acting_as(BOB), pytest.raises(ConflictError, match="is taken: use another"):
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob@example.com/0")))
+        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
 
 
 def a_use(workflow_id: str, owner: str = "ann") -> dict[str, object]:
@@ -203,11 +200,11 @@ async def test_a_schedule_of_another_tenants_workflow_is_rejected_whether_it_exi
     with acting_as(Caller("ann", RIGHTS, ("ann", "team"))):
         for stranger in ("bob.report", "bob.nothing", "team.report", "what is this?"):
             with pytest.raises(InvalidScheduleError, match=r'workflow_id ".*": must start with "ann\."'):
-                await registrar.upsert_schedule(registrar.read_spec(a_use(stranger)))
-        await registrar.upsert_schedule(registrar.read_spec(a_use("ann.later")))
-        await registrar.upsert_schedule(registrar.read_spec(a_use("old")))
-        await registrar.upsert_schedule(registrar.read_spec(a_use("team.report", "team")))
-    await registrar.upsert_schedule(registrar.read_spec(a_use("bob.report")))
+                await registrar.upsert_schedule(a_use(stranger))
+        await registrar.upsert_schedule(a_use("ann.later"))
+        await registrar.upsert_schedule(a_use("old"))
+        await registrar.upsert_schedule(a_use("team.report", "team"))
+    await registrar.upsert_schedule(a_use("bob.report"))
 
 
 async def test_with_authentication_no_schedule_starts_a_workflow_of_another_tenant(
@@ -259,10 +256,10 @@ async def test_a_program_that_is_allowed_cannot_be_made_to_run_other_code(
     settings = Settings(allowed_commands=frozenset({"backup"}))
     registrar.rules = settings.rules
     launcher = {"kind": "process", "command": ["backup"], "env": {"MODE": "full"}}
-    await registrar.upsert_schedule(registrar.read_spec({**a_schedule("x"), "launcher": launcher}))
+    await registrar.upsert_schedule({**a_schedule("x"), "launcher": launcher})
     launcher["env"] = {"MODE": "full", name: "/tmp"}
     with pytest.raises(InvalidScheduleError, match=r"launcher\.env.* decides which code runs"):
-        await registrar.upsert_schedule(registrar.read_spec({**a_schedule("x"), "launcher": launcher}))
+        await registrar.upsert_schedule({**a_schedule("x"), "launcher": launcher})
     launchers = launchers_of(
         registrar.clock, settings, calls=CallbackLauncher(registrar.clock), workflows=None, functions={}
     )

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from kron.fronts.service.app import app_of
-from kron.fronts.service.auth.permissions import (
+from kron.fronts.service.auth.middleware import (
     NEEDS,
     Need,
     UnguardedRouteError,

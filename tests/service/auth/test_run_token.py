@@ -11,8 +11,7 @@ import pytest
 
 from kron.core.plan.record import RunKind, request_key_of
 from kron.core.redaction import hide_run_tokens
-from kron.fronts.service.auth.middleware import EXECUTOR
-from kron.fronts.service.auth.permissions import NEEDS
+from kron.fronts.service.auth.middleware import EXECUTOR, NEEDS
 from kron.fronts.service.auth.principal import TokenScope
 from kron.launchers.run_token import is_run_token_of, run_token_of
 from tests.service.auth import forge

@@ -45,11 +45,11 @@ async def names(registrar: Registrar, caller: Caller) -> list[object]:
 
 async def test_a_caller_sees_their_own_and_their_groups(registrar: Registrar) -> None:
     with acting_as(ANN):
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule()))
+        await registrar.upsert_schedule(a_schedule())
     with acting_as(BOB):
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/weekly")))
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("team/monthly", user_id="team")))
-    await registrar.upsert_schedule(registrar.read_spec(a_schedule("nobodys")))
+        await registrar.upsert_schedule(a_schedule("bob/weekly"))
+        await registrar.upsert_schedule(a_schedule("team/monthly", user_id="team"))
+    await registrar.upsert_schedule(a_schedule("nobodys"))
     assert await names(registrar, ANN) == ["ann/daily"]
     assert await names(registrar, BOB) == ["bob/weekly", "team/monthly"]
     assert await names(registrar, TEAM) == ["team/monthly"]
@@ -60,7 +60,7 @@ async def test_a_caller_sees_their_own_and_their_groups(registrar: Registrar) ->
 
 async def test_a_schedule_without_a_name_gets_one_of_its_owners(registrar: Registrar) -> None:
     with acting_as(ANN):
-        receipt = await registrar.upsert_schedule(registrar.read_spec(a_schedule(None)))
+        receipt = await registrar.upsert_schedule(a_schedule(None))
     assert str(receipt["schedule_id"]).startswith("ann/")
 
 
@@ -69,7 +69,7 @@ async def test_names_of_others_and_names_that_do_not_exist_answer_alike(
     registrar: Registrar, name: str
 ) -> None:
     with acting_as(BOB):
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/weekly")))
+        await registrar.upsert_schedule(a_schedule("bob/weekly"))
         run = await run_now(registrar, "bob/weekly")
     refusals = []
     with acting_as(ANN):
@@ -86,7 +86,7 @@ async def test_names_of_others_and_names_that_do_not_exist_answer_alike(
                 await call
             refusals.append(str(refusal.value))
         with pytest.raises(InvalidScheduleError, match='must start with "ann/"'):
-            await registrar.upsert_schedule(registrar.read_spec(a_schedule(name)))
+            await registrar.upsert_schedule(a_schedule(name))
         assert await latest_page(registrar, limit=10) == ([], None)
         assert await registrar.store.find_runs(NAMESPACE, [str(run["idempotency_key"])]) == []
         assert await registrar.store.attempts(NAMESPACE, str(run["idempotency_key"])) == []
@@ -98,18 +98,18 @@ async def test_names_of_others_and_names_that_do_not_exist_answer_alike(
 async def test_a_schedule_cannot_be_given_to_another_tenant(registrar: Registrar) -> None:
     with acting_as(ANN):
         with pytest.raises(InvalidScheduleError, match="user_id"):
-            await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/gift", user_id="bob")))
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule()))
+            await registrar.upsert_schedule(a_schedule("bob/gift", user_id="bob"))
+        await registrar.upsert_schedule(a_schedule())
         with pytest.raises(InvalidScheduleError, match="user_id"):
-            await registrar.upsert_schedule(registrar.read_spec(a_schedule(user_id="bob")))
+            await registrar.upsert_schedule(a_schedule(user_id="bob"))
     assert await names(registrar, BOB) == []
 
 
 async def test_a_schedule_that_an_admin_creates_for_a_user_is_theirs(registrar: Registrar) -> None:
-    await registrar.upsert_schedule(registrar.read_spec(a_schedule("old-name", user_id="ann")))
+    await registrar.upsert_schedule(a_schedule("old-name", user_id="ann"))
     with acting_as(ANN):
         await registrar.pause_schedule("old-name", True)
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("old-name", cron_expr="0 10 * * *")))
+        await registrar.upsert_schedule(a_schedule("old-name", cron_expr="0 10 * * *"))
         assert (await registrar.get_schedule("old-name"))["cron_expr"] == "0 10 * * *"
 
 
@@ -118,10 +118,8 @@ async def test_every_change_is_audited_with_its_caller_and_the_state_before_and_
 ) -> None:
     secret = {"kind": "http", "url": "http://localhost:1/x", "headers": {"X-Key": "hunter2hunter2"}}
     with acting_as(ANN, "request-7"):
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule(launcher=secret)))
-        await registrar.upsert_schedule(
-            registrar.read_spec(a_schedule(cron_expr="0 10 * * *", launcher=secret))
-        )
+        await registrar.upsert_schedule(a_schedule(launcher=secret))
+        await registrar.upsert_schedule(a_schedule(cron_expr="0 10 * * *", launcher=secret))
         await registrar.pause_schedule("ann/daily", True)
         await registrar.pause_schedule("ann/daily", True)
         await registrar.pause_schedule("ann/daily", False)
@@ -146,9 +144,9 @@ async def test_every_change_is_audited_with_its_caller_and_the_state_before_and_
 
 async def test_a_schedule_that_is_made_again_is_on_record_as_new(registrar: Registrar) -> None:
     with acting_as(ANN, "request-8"):
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule()))
+        await registrar.upsert_schedule(a_schedule())
         await registrar.delete_schedule("ann/daily")
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule()))
+        await registrar.upsert_schedule(a_schedule())
         (again, gone, made) = await registrar.store.audits(NAMESPACE, AuditFilter())
     assert [each.record.action for each in (made, gone, again)] == ["create", "delete", "create"]
     assert (again.record.before, json.loads(str(again.record.after))["paused"]) == (None, False)
@@ -157,7 +155,7 @@ async def test_a_schedule_that_is_made_again_is_on_record_as_new(registrar: Regi
 
 async def test_attempts_and_newest_runs_are_shown_to_their_tenant_only(registrar: Registrar) -> None:
     with acting_as(BOB):
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/weekly")))
+        await registrar.upsert_schedule(a_schedule("bob/weekly"))
         key = str((await run_now(registrar, "bob/weekly"))["idempotency_key"])
     (case,) = await registrar.whole.cases(NAMESPACE, ["bob/weekly"])
     (run,) = await registrar.whole.find_runs(NAMESPACE, [key])
@@ -198,8 +196,8 @@ READS: dict[str, Ask] = {
 async def rich_schedule(registrar: Registrar) -> str:
     """Make a schedule of Bob's of which there is everything to read; return the key of its run."""
     with acting_as(BOB):
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/weekly")))
-        await registrar.upsert_schedule(registrar.read_spec(a_schedule("bob/weekly", cron_expr="0 10 * * *")))
+        await registrar.upsert_schedule(a_schedule("bob/weekly"))
+        await registrar.upsert_schedule(a_schedule("bob/weekly", cron_expr="0 10 * * *"))
         key = str((await run_now(registrar, "bob/weekly"))["idempotency_key"])
     (case,) = await registrar.whole.cases(NAMESPACE, ["bob/weekly"])
     (run,) = case.runs

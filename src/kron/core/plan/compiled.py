@@ -221,6 +221,21 @@ def segment_of(job: JobRecord) -> Segment:
     return _segment(job, compiled_job(definition, job.identity), epoch, edited_at, until)
 
 
+def upcoming_times(job: JobRecord, now: int) -> Iterator[EpochSeconds]:
+    """Yield the nominal times of a job's current definition whose fire times are later than now."""
+    compiled = compiled_job(job.definition, job.identity)
+    policy = compiled.policy
+    after = now // 1000 - compiled.late - compiled.jitter_ms // 1000 - 1
+    if policy.start_at is not None:
+        after = max(after, policy.start_at - 1)
+    time = None if job.remaining == 0 else compiled.plan.next_after(after)
+    while time is not None and (policy.end_at is None or time <= policy.end_at):
+        fire_time = compiled.fire_time(job.identity, time)
+        if (1000 * time if fire_time is None else fire_time) > now:
+            yield time
+        time = compiled.plan.next_after(time)
+
+
 def with_newest(job: JobRecord, until: EpochSeconds) -> str:
     """Return the earlier definitions plus the current one, whose periods end at an edit."""
     earlier = json.loads(job.past) if job.past else []

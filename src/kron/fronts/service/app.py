@@ -15,8 +15,7 @@ from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware
 from kron.fronts.service.api.runs import run_routes
 from kron.fronts.service.api.schedules import schedule_routes
 from kron.fronts.service.api.workflows import workflow_routes
-from kron.fronts.service.auth.middleware import Authenticator, AuthMiddleware, RateLimit
-from kron.fronts.service.auth.permissions import check_routes
+from kron.fronts.service.auth.middleware import Authenticator, AuthMiddleware, RateLimit, check_routes
 from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.client import LocalClient, WorkerStatus
 from kron.fronts.service.registrar import NAMESPACE, Registrar

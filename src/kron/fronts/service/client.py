@@ -8,7 +8,7 @@ from kron.app.backfill import Only, PeriodRange
 from kron.core.cron.preview import Line, preview
 from kron.core.errors import InputError, InvalidOptionError, StoreError, check_choice
 from kron.core.fields import parse_instant
-from kron.core.plan.compiled import compiled_job
+from kron.core.plan.compiled import compiled_job, upcoming_times
 from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus
 from kron.core.plan.registration import create
@@ -16,7 +16,7 @@ from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.auth.audit import audit_view
 from kron.fronts.service.auth.principal import ANONYMOUS, current_caller
 from kron.fronts.service.bulk import upsert_lines
-from kron.fronts.service.documents import MAX_SEARCHED, Document, coming, time_text
+from kron.fronts.service.documents import MAX_SEARCHED, Document, time_text
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.runs import (
     Feedback,
@@ -139,15 +139,11 @@ class LocalClient:
         self._registrar = registrar
         self._settings = settings
         self._worker_status = worker_status
+        self.upsert = registrar.upsert_schedule
         self.pause = registrar.pause_schedule
         self.delete = registrar.delete_schedule
         self.schedule = registrar.get_schedule
         self.preview_resume = registrar.preview_resume
-
-    async def upsert(self, document: Mapping[str, object], *, if_match: str | None = None) -> Document:
-        """Create a schedule or change it; with `if_match` "" only create."""
-        spec = self._registrar.read_spec(document)
-        return await self._registrar.upsert_schedule(spec, if_match=if_match)
 
     async def bulk(self, lines: bytes) -> Document:
         """Create or change a schedule for each JSON line, 1,000 at a time, whole batches only."""
@@ -271,7 +267,7 @@ def _upcoming_view(spec: ScheduleSpec, *, now: int, count: int) -> Document:
     compiled = compiled_job(job.definition, job.identity)
     times = [
         {"run_at": rfc3339(time), "fire_at": time_text(compiled.fire_time(job.identity, time))}
-        for time in islice(coming(job, now), min(count, MAX_SEARCHED))
+        for time in islice(upcoming_times(job, now), min(count, MAX_SEARCHED))
     ]
     lines = preview(schedule, now // 1000 + 1, count)
     return {

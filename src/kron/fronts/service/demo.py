@@ -155,7 +155,7 @@ class Demo:
             registrar = Registrar(store, clock, rules=Rules())
             for part in PARTS:
                 if part.name not in there:
-                    await registrar.upsert_schedule(registrar.read_spec(part.document))
+                    await registrar.upsert_schedule(part.document)
             return False
         if await store.find_jobs(NAMESPACE, everything, limit=1):
             raise NotDemoError
@@ -180,12 +180,12 @@ async def _run_engine(
     engine = Engine(
         store, clock, {"callback": calls}, namespace=NAMESPACE, owner="demo", journal=LogJournal()
     )
-    registrar = Registrar(store, clock, rules=Rules(), call=engine.call)
+    registrar = Registrar(store, clock, rules=Rules(), wake=engine.call)
     await engine.acquire()
     engine.run()
     for part in parts:
         await clock.advance_to(now - part.age)
-        await registrar.upsert_schedule(registrar.read_spec(part.document))
+        await registrar.upsert_schedule(part.document)
     await clock.advance_to(until)
     while calls.busy and until < now:
         until += LOOK

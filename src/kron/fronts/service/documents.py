@@ -1,18 +1,15 @@
 """Documents: typed views of schedules and runs in SPEC 3's words, for the API, the pages and the CLI."""
 
 import json
-from collections.abc import Iterator
-from hashlib import sha256
 from typing import TypedDict
 
 from kron.app.launchers import redact_launcher
 from kron.core.fields import NO_DEFAULT
 from kron.core.job.job import Job
-from kron.core.plan.compiled import CompiledJob, compiled_job
+from kron.core.plan.compiled import CompiledJob, compiled_job, upcoming_times
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
-from kron.core.plan.registration import is_period
-from kron.core.time.instant import EpochSeconds, rfc3339
+from kron.core.time.instant import rfc3339
 from kron.fronts.service.schedule_spec import DEFINITION_WORDS, FLAT_POLICY, SCHEDULE
 
 Document = dict[str, object]
@@ -101,12 +98,6 @@ def time_text(milliseconds: int | None) -> str | None:
     return None if milliseconds is None else instant_text(milliseconds)
 
 
-def etag_of(job: JobRecord) -> str:
-    """Return the ETag of a schedule: its definition, launcher and pause, not its progress."""
-    state = (job.epoch, job.definition, job.launcher, job.paused, job.deleted_at)
-    return f'"{sha256(json.dumps(state).encode()).hexdigest()[:20]}"'
-
-
 def schedule_view(found: FoundJob, *, now: int) -> Document:
     """Return a schedule: its state, and the fields of its definition."""
     job = found.job
@@ -118,7 +109,7 @@ def _state_of(found: FoundJob, compiled: CompiledJob, now: int) -> ScheduleState
     job = found.job
     launcher = json.loads(job.launcher)
     # Periods before an edit may still have to be judged; they are not upcoming.
-    following = next(coming(job, now), None) if job.paused else job.next_time
+    following = next(upcoming_times(job, now), None) if job.paused else job.next_time
     return {
         "schedule_id": job.identity,
         "workflow_id": launcher.get("workflow_id"),
@@ -155,29 +146,12 @@ def default_definition() -> Document:
     return {word: fields[word] for word in own if word in fields and word != "cron_expr"}
 
 
-def coming(job: JobRecord, now: int) -> Iterator[EpochSeconds]:
-    """Yield the nominal times of a job's current definition from now on."""
-    compiled = compiled_job(job.definition, job.identity)
-    first = max(now // 1000 - compiled.late - compiled.jitter_ms // 1000 - 1, _before_start(compiled))
-    time = compiled.plan.next_after(first)
-    while time is not None and is_period(compiled, time) and job.remaining != 0:
-        fire_time = compiled.fire_time(job.identity, time)
-        if (1000 * time if fire_time is None else fire_time) > now:
-            yield time
-        time = compiled.plan.next_after(time)
-
-
-def _before_start(compiled: CompiledJob) -> EpochSeconds:
-    start_at = compiled.policy.start_at
-    return -(1 << 62) if start_at is None else start_at - 1
-
-
 def preview_of(job: JobRecord, now: int) -> list[str]:
     """Return the next fire times of a schedule, at most five."""
     compiled = compiled_job(job.definition, job.identity)
     most = PREVIEW if job.remaining is None else min(PREVIEW, job.remaining)
     times: list[int] = []
-    for _, nominal_time in zip(range(MAX_SEARCHED), coming(job, now), strict=False):
+    for _, nominal_time in zip(range(MAX_SEARCHED), upcoming_times(job, now), strict=False):
         if len(times) >= most:
             break
         fire_time = compiled.fire_time(job.identity, nominal_time)

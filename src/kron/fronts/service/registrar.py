@@ -1,15 +1,18 @@
 """The registrar: schedules are created, changed, paused, resumed and deleted (SPEC 3: 4)."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from hashlib import sha256
 from uuid import uuid4
 
 from kron.app.catalog import Catalog, JobDefinition
 from kron.app.launchers import traits_by_kind
 from kron.app.preview import preview_resume
 from kron.core.errors import ConflictError, UnknownJobError
+from kron.core.plan.compiled import upcoming_times
 from kron.core.plan.query import JobFilter
 from kron.core.plan.record import JobRecord
 from kron.core.plan.registration import create
@@ -18,7 +21,7 @@ from kron.core.time.instant import EPOCH, rfc3339
 from kron.core.workflow import NAME, WorkflowVersion
 from kron.fronts.service.auth.audit import deployment_entry
 from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows, unique_name, with_owner
-from kron.fronts.service.documents import Document, coming, etag_of, preview_of, schedule_view
+from kron.fronts.service.documents import Document, preview_of, schedule_view
 from kron.fronts.service.errors import ChangedError, UnknownScheduleError
 from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, parse_schedule_spec
 from kron.fronts.service.workflow_deployment import check_stored, obsolete, prefix_of, read_deployment
@@ -42,7 +45,7 @@ def _no_wake() -> None:
 
 
 class Registrar:
-    """Translates SPEC 3's verbs to the catalog, for the tenant who calls; `call` wakes a local worker."""
+    """Translates SPEC 3's verbs to the catalog, for the tenant who calls; `wake` wakes a local worker."""
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class Registrar:
         clock: Clock,
         *,
         rules: Rules = DEFAULT_RULES,
-        call: Callable[[], None] = _no_wake,
+        wake: Callable[[], None] = _no_wake,
         workflows: WorkflowStore | None = None,
     ) -> None:
         # The store of all tenants, for the operator's metrics.
@@ -61,7 +64,7 @@ class Registrar:
         self.rules = rules
         self.clock = clock
         self._traits = traits_by_kind(rules.executor)
-        self.catalog = Catalog(self.store, NAMESPACE, now=self.now, wake=call, traits=self._traits)
+        self.catalog = Catalog(self.store, NAMESPACE, now=self.now, wake=wake, traits=self._traits)
 
     def now(self) -> int:
         """Return the present instant in milliseconds."""
@@ -76,12 +79,14 @@ class Registrar:
         """
         return parse_schedule_spec(with_owner(document), self.rules, schedule_id=_name_for(document))
 
-    async def upsert_schedule(self, spec: ScheduleSpec, *, if_match: str | None = None) -> Document:
+    async def upsert_schedule(
+        self, document: Mapping[str, object], *, if_match: str | None = None
+    ) -> Document:
         """Create a schedule or change it; return its name and when it runs next.
 
         With `if_match` only a schedule in that state is changed; "" stands for one that does not exist.
         """
-        (job,) = await self._upsert([spec], if_match=if_match)
+        (job,) = await self._upsert([self.read_spec(document)], if_match=if_match)
         return _receipt(job, self.now())
 
     async def upsert_schedules(self, specs: Sequence[ScheduleSpec]) -> int:
@@ -233,9 +238,15 @@ def _name_for(document: object) -> str:
     return "" if named else unique_name()
 
 
+def etag_of(job: JobRecord) -> str:
+    """Return the ETag of a schedule: its definition, launcher and pause, not its progress."""
+    state = (job.epoch, job.definition, job.launcher, job.paused, job.deleted_at)
+    return f'"{sha256(json.dumps(state).encode()).hexdigest()[:20]}"'
+
+
 def _receipt(job: JobRecord, now: int) -> Document:
     # The record's own next time may have passed during a pause, and never run.
-    following = next(coming(job, now), None)
+    following = next(upcoming_times(job, now), None)
     next_run_at = None if following is None else rfc3339(following)
     return {"schedule_id": job.identity, "next_run_at": next_run_at, "etag": etag_of(job)}
 

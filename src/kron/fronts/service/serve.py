@@ -222,7 +222,7 @@ async def _serve(
     await authenticator.start()
     async with assembled(settings) as parts:
         clock, worker, workflows = parts.clock, parts.worker, parts.workflows
-        registrar = Registrar(parts.store, clock, rules=settings.rules, call=worker.call, workflows=workflows)
+        registrar = Registrar(parts.store, clock, rules=settings.rules, wake=worker.call, workflows=workflows)
         delivery = workflow_launcher(clock, settings, workflows, worker.functions)
         launcher = RunLauncher(clock, delivery, parts.database, on_end=reporter_of(registrar))
         app = app_of(

@@ -7,11 +7,19 @@ from urllib.parse import urlsplit
 
 from kron.core.errors import InputError, Problem
 from kron.core.fields import FieldTable, ValueType, invalid_value, parse_text, row
-from kron.core.redaction import redact_url, redact_values, secrets_in_url
+from kron.core.redaction import redact_url, secrets_in_url
 from kron.core.time.duration import parse_duration
 from kron.core.value_types import DURATION, FLAG
 from kron.launchers.http.egress import EgressPolicy, host_of
-from kron.launchers.spec import LauncherConfig, Pairs, TableSettings, launcher_table, pairs_type, parse_pairs
+from kron.launchers.spec import (
+    LauncherConfig,
+    Pairs,
+    TableSettings,
+    launcher_table,
+    pairs_type,
+    parse_pairs,
+    redact_pairs,
+)
 
 # The bounds of a timeout.
 MIN_TIMEOUT, MAX_TIMEOUT = timedelta(milliseconds=10), timedelta(hours=1)
@@ -97,7 +105,7 @@ class HttpSettings(TableSettings):
     def redacted(self) -> dict[str, object]:
         """Return the launcher object without login, query and header values."""
         return {
-            **self.to_dict(), "url": redact_url(self.url), "headers": redact_values(dict(self.headers)),
+            **self.to_dict(), "url": redact_url(self.url), "headers": redact_pairs(self.headers),
         }  # fmt: skip
 
     def secrets(self) -> list[str]:

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from kron.core.errors import Problem
 from kron.core.fields import FieldTable, Schema, ValueType, invalid_value, optional, row
-from kron.core.redaction import redact_values
 from kron.core.value_types import FLAG
 from kron.launchers.spec import (
     InvalidLauncherError,
@@ -18,6 +17,7 @@ from kron.launchers.spec import (
     pairs_type,
     parse_pairs,
     parse_word,
+    redact_pairs,
 )
 
 # How much of a process's output is kept: by default, at least, at most.
@@ -133,7 +133,7 @@ class ProcessSettings(TableSettings):
 
     def redacted(self) -> dict[str, object]:
         """Return the launcher object without the values of its variables."""
-        return {**self.to_dict(), "env": redact_values(dict(self.env))}
+        return {**self.to_dict(), "env": redact_pairs(self.env)}
 
     def secrets(self) -> list[str]:
         """Return the values of its variables."""

@@ -7,14 +7,14 @@ from kron.core.cron.count import count_between
 from kron.core.cron.preview import changes_ahead, preview
 from kron.core.job.job import MAX_OPEN_WINDOWS
 from kron.core.job.outcome import Outcome, Reason
-from kron.core.plan.compiled import CompiledJob, compiled_job
+from kron.core.plan.compiled import CompiledJob, compiled_job, upcoming_times
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus
 from kron.core.plan.registration import BY_HAND, is_period
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import DAY, EpochSeconds, rfc3339
 from kron.core.time.zone import Zone
-from kron.fronts.service.documents import Document, RunView, coming, default_definition, run_view
+from kron.fronts.service.documents import Document, RunView, default_definition, run_view
 from kron.fronts.service.web.time_text import PageTime, moment_of
 
 # How many fire times and clock changes are shown.
@@ -179,7 +179,7 @@ def row_of(listed: FoundJob, open_runs: list[RunRecord], newest: list[RunRecord]
     job = listed.job
     compiled, zone = compiled_job(job.definition, job.identity), zone_of_job(job)
     schedule = compiled.job.schedule
-    following = None if job.deleted_at is not None else next(coming(job, now), None)
+    following = None if job.deleted_at is not None else next(upcoming_times(job, now), None)
     starts = None if following is None else compiled.fire_time(job.identity, following) or 1000 * following
     return Row(
         job.identity,
@@ -214,7 +214,7 @@ def coming_of(job: JobRecord, now: int) -> list[Coming]:
     if job.deleted_at is not None:
         return []
     compiled, zone = compiled_job(job.definition, job.identity), zone_of_job(job)
-    times = list(islice(coming(job, now), COMING))
+    times = list(islice(upcoming_times(job, now), COMING))
     lines = preview(compiled.job.schedule, times[0], COMING) if times else []
     notes = {line.instant: line.note for line in lines}
     periods = []
