@@ -16,7 +16,8 @@ from bench.engine_job import daily_at, names, put, records, rig_of
 from bench.place import url_of
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import RunStatus
-from kron.ports import Launch, Store
+from kron.core.plan.report import Launch
+from kron.ports import Store
 from kron.stores.url import open_store
 
 # The time before the instant at which all must be ready, and the approximate time to write a job.

@@ -12,7 +12,7 @@ from bench.child import answer
 from bench.engine_job import NAMESPACE, definitions, rig_of
 from kron.core.job.job import Job
 from kron.core.plan.registration import create
-from kron.ports import Launch
+from kron.core.plan.report import Launch
 from kron.stores.url import open_store
 
 STATM = Path("/proc/self/statm")

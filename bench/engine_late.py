@@ -8,7 +8,7 @@ from time import time
 from bench.child import answer
 from bench.engine_job import names, put, records, rig_of
 from bench.place import url_of
-from kron.ports import Launch
+from kron.core.plan.report import Launch
 from kron.stores.url import open_store
 
 # Each starts once a second, at an instant spread by jitter, so few start together.

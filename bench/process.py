@@ -16,11 +16,10 @@ from kron.app.launchers import read_launcher
 from kron.clocks.system import SystemClock
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus, key_of
-from kron.core.plan.report import RunEvent, RunReport
+from kron.core.plan.report import Launch, RunEvent, RunReport
 from kron.launchers.backoff import Backoff
 from kron.launchers.process.launcher import ProcessLauncher
 from kron.launchers.spec import launcher_text_of
-from kron.ports import Launch
 
 QUIET = "host processes started, a line of output each"
 NOISY = "host processes started, 64 KiB of output each"

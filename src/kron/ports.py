@@ -1,14 +1,13 @@
 """The whole boundary: the protocols of the clock, the stores, the launchers and the journal.
 
-A store is three protocols: `EngineStore` for the loop, `RegistryStore` for registrations and edits,
-`ReadStore` for listings. Take the narrowest one that fits. Instants are milliseconds since 1970, nominal
-times seconds.
+A store is three protocols; take the narrowest one that fits. The values they exchange are part of the core.
+Instants are milliseconds since 1970, nominal times seconds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from kron.core.plan.query import (
     FROM_START,
@@ -31,9 +30,13 @@ from kron.core.plan.record import (
     RunRecord,
     RunStatus,
 )
-from kron.core.plan.report import LeaseStatus, RunReport, Traits
-from kron.core.plan.step import Change, JobState
+from kron.core.plan.report import Launch, RunReport, Traits
+from kron.core.plan.step import Change, JobState, LoadResult, WriteResult
+from kron.core.shard import Ownership
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
+
+# Receives the reports of a launcher; to be called in the event loop only.
+ReportSink: TypeAlias = Callable[[RunReport], None]
 
 
 class Clock(Protocol):
@@ -50,41 +53,6 @@ class Clock(Protocol):
 
     def working(self) -> AbstractContextManager[None]:
         """Return a context the engine enters while it works; a simulated clock does not advance in it."""
-
-
-class Ownership(NamedTuple):
-    """The shards of a namespace that one owner leases, each with the fencing token of its writes.
-
-    A lease expires after `ttl_ms` unless renewed; None lasts as long as the process. `busy` shards have runs
-    that no other worker can adopt, so they stay with their owner. `high` is the latest instant written in the
-    namespace: the engine's time never goes back behind it.
-    """
-
-    namespace: str
-    owner: str
-    shards: Mapping[int, int]
-    ttl_ms: int | None = None
-    busy: frozenset[int] = frozenset()
-    high: int = 0
-
-    @property
-    def token(self) -> int:
-        """Return the newest token: no later owner of any of these shards gets a lower one."""
-        return max(self.shards.values(), default=0)
-
-
-class LoadResult(NamedTuple):
-    """The jobs that are due, and when the next of all others is due."""
-
-    cases: list[JobState]
-    next_at: int | None
-
-
-class WriteResult(NamedTuple):
-    """The writes a store refused: jobs whose revision is stale, and runs that already exist."""
-
-    stale_jobs: frozenset[str]
-    existing_runs: frozenset[str]
 
 
 class News(NamedTuple):
@@ -105,7 +73,7 @@ class Watch(Protocol):
 
 
 class JobStore(Protocol):
-    """Lookups by name and by key, shared by the three store protocols."""
+    """Lookups that the three store protocols share."""
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
         """Return jobs with their open runs: the given ones, or all."""
@@ -120,9 +88,9 @@ class EngineStore(JobStore, Protocol):
     async def acquire(
         self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Lease the free shards of a namespace, or raise OwnedError if there are none.
+        """Lease the free shards, or raise OwnedError if there are none; with `balance`, a fair share.
 
-        Leases expire by the database's clock; tests pass `now`. With `balance`, all workers share evenly.
+        Leases expire by the database's clock; tests pass `now`.
         """
 
     async def renew(
@@ -142,16 +110,10 @@ class EngineStore(JobStore, Protocol):
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
     ) -> LoadResult:
-        """Return the jobs due up to an instant, oldest first, and the `named` ones.
-
-        Jobs in `without` are left out: the caller has planned them and has not committed yet.
-        """
+        """Return the jobs due up to an instant, oldest first, and the `named` ones, but none of `without`."""
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
-        """Commit changes in one transaction, fenced by the lease's tokens and by each job's revision.
-
-        Without any change, only the instant is recorded, as `high`.
-        """
+        """Commit changes, or `now` alone, fenced by the lease's tokens and by each job's revision."""
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every run that may be executing."""
@@ -168,10 +130,9 @@ class EngineStore(JobStore, Protocol):
         limit: int,
         dry_run: bool = False,
     ) -> PrunedBatch:
-        """Remove old history of some jobs, about `limit` records; the result says where to continue.
+        """Remove about `limit` old records; the result has the cursor of the next batch.
 
-        Open runs and the newest outcome of each job stay. A job deleted before the bound goes with all its
-        records. A dry run counts everything of these jobs and removes nothing.
+        Open runs and the newest outcome of each job stay; a job deleted before the bound goes entirely.
         """
 
     def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
@@ -203,10 +164,7 @@ class ReadStore(JobStore, Protocol):
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:
-        """Return a job's runs with a nominal time earlier than `before`, newest first.
-
-        A period's run precedes manual runs with the same nominal time.
-        """
+        """Return a job's runs earlier than `before`, newest first; a period's run precedes manual ones."""
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's aggregated periods, newest first; with `at`, those that cover a nominal time."""
@@ -252,34 +210,6 @@ class Store(EngineStore, RegistryStore, ReadStore, Protocol):
 
     async def close(self) -> None:
         """Close files and connections."""
-
-
-class Payload(NamedTuple):
-    """The input of a run beside its launcher settings: a JSON document as text, and named values."""
-
-    document: str
-    facts: Mapping[str, str]
-
-
-class Launch(NamedTuple):
-    """One execution to start: a job with its launcher settings, a run with its key, attempt and token.
-
-    A launcher that starts it later checks `lease_status` first; None means that the lease cannot be lost.
-    `request_id` is the HTTP request that created the run, where known.
-    """
-
-    job: JobRecord
-    run: RunRecord
-    payload: Payload | None = None
-    lease_status: Callable[[], LeaseStatus] | None = None
-    request_id: str | None = None
-
-
-class ReportSink(Protocol):
-    """Receives the reports of launchers; to be called in the event loop only."""
-
-    def __call__(self, report: RunReport) -> None:
-        """Queue a report for the engine."""
 
 
 class Launcher(Protocol):

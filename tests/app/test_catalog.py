@@ -14,8 +14,8 @@ from kron.core.job.job import Job
 from kron.core.plan.record import JobRecord, RunKind, RunStatus
 from kron.core.plan.registration import request_run
 from kron.core.plan.report import RunEvent, Traits
-from kron.core.plan.step import Change, JobState
-from kron.ports import Store, WriteResult
+from kron.core.plan.step import Change, JobState, WriteResult
+from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore
 from tests.engine_case import MINUTE, NOON
 

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from kron.core.errors import StoreError
 from kron.core.plan.record import JobRecord
-from kron.core.plan.step import Change
+from kron.core.plan.step import Change, LoadResult, WriteResult
+from kron.core.shard import Ownership
 from kron.fronts.embed.scheduler import Scheduler
-from kron.ports import LoadResult, Ownership, Store, WriteResult
+from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock, kill, trace
 

@@ -16,7 +16,8 @@ import kron
 from kron.clocks.system import SystemClock
 from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.record import AuditRecord, JobRecord
-from kron.core.plan.step import Change
+from kron.core.plan.step import Change, WriteResult
+from kron.core.shard import Ownership
 from kron.core.task.errors import (
     SchedulerAlreadyActiveError,
     SchedulerFailedError,
@@ -25,7 +26,6 @@ from kron.core.task.errors import (
 from kron.core.task.task import TASK_TRANSITIONS, TaskEvent, TaskState
 from kron.fronts.embed.event import POLLING_TRANSITIONS, SCHEDULER_TRANSITIONS, Event
 from kron.fronts.embed.scheduler import Scheduler
-from kron.ports import Ownership, WriteResult
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock, kill
 from tests.embed.stage import Failing as Losing

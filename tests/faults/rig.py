@@ -12,10 +12,11 @@ from kron.core.job.policy import Overlap
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.record import RunRecord
 from kron.core.plan.registration import create
-from kron.core.plan.step import Change
+from kron.core.plan.report import Launch
+from kron.core.plan.step import Change, WriteResult
 from kron.core.time.instant import EPOCH
 from kron.launchers.callback import CallbackLauncher
-from kron.ports import Clock, Launch, Store, WriteResult
+from kron.ports import Clock, Store
 from kron.runtime.engine import Engine
 from tests.engine_world import with_policy
 from tests.faults.comparison import Evidence, Life

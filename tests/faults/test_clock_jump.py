@@ -10,8 +10,8 @@ import pytest
 
 from kron.core.job.policy import Catchup, Overlap
 from kron.core.plan.record import JobRecord
-from kron.core.plan.step import Change
-from kron.ports import LoadResult, Ownership, WriteResult
+from kron.core.plan.step import Change, LoadResult, WriteResult
+from kron.core.shard import Ownership
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing.clock import SimulatedClock
 from tests.faults.fork_server import seed_of

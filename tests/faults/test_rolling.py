@@ -13,8 +13,8 @@ from kron.core.errors import OwnedError
 from kron.core.job.policy import Catchup, Overlap
 from kron.core.plan.record import RunRecord, RunStatus
 from kron.core.plan.registration import create, delete, edit, pause, resume
+from kron.core.plan.report import Launch
 from kron.core.plan.step import Change, JobState
-from kron.ports import Launch
 from kron.stores.postgres.store import PostgresStore
 from tests.faults.comparison import faults_of
 from tests.faults.fork_server import seed_of

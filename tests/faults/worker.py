@@ -18,13 +18,14 @@ from kron.clocks.system import SystemClock
 from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.registration import edit
-from kron.core.plan.report import Traits
-from kron.core.plan.step import Change
+from kron.core.plan.report import Launch, Traits
+from kron.core.plan.step import Change, WriteResult
+from kron.core.shard import Ownership
 from kron.core.time.instant import EPOCH
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.http.launcher import HttpLauncher
 from kron.launchers.process.launcher import ProcessLauncher
-from kron.ports import Launch, Launcher, Ownership, WriteResult
+from kron.ports import Launcher
 from kron.runtime.engine import Engine
 from kron.runtime.journal import LogJournal
 from kron.stores.postgres.store import PostgresStore

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus, key_of
-from kron.core.plan.report import RunEvent, RunReport
-from kron.ports import Launch
+from kron.core.plan.report import Launch, RunEvent, RunReport
 from tests.waiting import PATIENCE_S
 
 NOON = 1_772_366_400  # 2026-03-01T12:00:00Z

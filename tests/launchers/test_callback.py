@@ -8,10 +8,9 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
-from kron.core.plan.report import LeaseStatus, RunEvent
+from kron.core.plan.report import Launch, LeaseStatus, RunEvent
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.launch import MAX_ERROR, tidy
-from kron.ports import Launch
 from tests.launchers.ear import Ear, a_launch
 
 

@@ -10,8 +10,7 @@ from kron.core.job.job import Job
 from kron.core.plan.record import Result, RunRecord, RunStatus
 from kron.core.plan.registration import create
 from kron.core.plan.report import RunEvent, Traits
-from kron.core.plan.step import Change
-from kron.ports import WriteResult
+from kron.core.plan.step import Change, WriteResult
 from kron.runtime.engine import Engine
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing.clock import SimulatedClock

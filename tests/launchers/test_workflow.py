@@ -10,11 +10,10 @@ import pytest
 from kron.app.launchers import read_launcher
 from kron.clocks.system import SystemClock
 from kron.core.plan.record import RunRecord
-from kron.core.plan.report import RunEvent
+from kron.core.plan.report import Launch, RunEvent
 from kron.core.workflow import WorkflowRecord, WorkflowVersion
 from kron.launchers.process.launcher import ProcessLauncher
 from kron.launchers.workflow import WorkflowLauncher
-from kron.ports import Launch
 from kron.stores.sqlite.workflow import SqliteWorkflows
 from tests.launchers.ear import Ear, a_launch, on_record
 from tests.waiting import until

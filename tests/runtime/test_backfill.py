@@ -6,7 +6,8 @@ from kron.app.query import Query
 from kron.core.errors import ConflictError, InvalidOptionError
 from kron.core.plan.record import RunKind, RunRecord, key_of
 from kron.core.plan.registration import backfill
-from kron.ports import Store, WriteResult
+from kron.core.plan.step import WriteResult
+from kron.ports import Store
 from kron.testing import Step
 from tests.engine_stage import DAY, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
 

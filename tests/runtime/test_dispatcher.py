@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from kron.core.plan.report import LeaseStatus, RunEvent, RunReport
+from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
 from kron.core.shard import shard_of
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.delivery import DeliveryResult, RemoteLauncher
-from kron.ports import Launch
 from kron.runtime.dispatcher import Dispatcher, LocalRuns
 from kron.runtime.journal import LogJournal
 from kron.testing import ScriptedLauncher, SimulatedClock, Step

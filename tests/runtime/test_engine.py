@@ -14,10 +14,10 @@ from kron.core.job.job import Job
 from kron.core.job.policy import Catchup, OnOrphan, Overlap
 from kron.core.plan.record import Result, RunRecord, key_of
 from kron.core.plan.registration import create, pause
-from kron.core.plan.step import Change, Limits
+from kron.core.plan.report import Launch
+from kron.core.plan.step import Change, Limits, WriteResult
 from kron.core.time.instant import EPOCH
 from kron.launchers.callback import CallbackLauncher
-from kron.ports import Launch, WriteResult
 from kron.runtime.engine import BATCH, FIRST_BATCH, Engine
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore, SimulatedClock

@@ -10,8 +10,7 @@ from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import RunStatus
 from kron.core.plan.report import RunEvent
-from kron.core.plan.step import Change
-from kron.ports import WriteResult
+from kron.core.plan.step import Change, WriteResult
 from kron.runtime.journal import LogJournal, TraceJournal
 from tests.engine_world import World
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from kron.ports import Launch
+from kron.core.plan.report import Launch
 from kron.stores.sqlite.store import MEMORY
 from kron.testing import Fault, SimulatedClock
 from kron.testing.faulty_store import Chance

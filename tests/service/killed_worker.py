@@ -5,10 +5,11 @@ import os
 import signal
 
 from kron.clocks.system import SystemClock
+from kron.core.plan.report import Launch
 from kron.fronts.service.registrar import NAMESPACE
 from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import read_settings
-from kron.ports import Launch, ReportSink
+from kron.ports import ReportSink
 from kron.stores.url import open_store
 from kron.telemetry.meters import LauncherMeter
 from kron.telemetry.request_trail import RequestTrail

@@ -13,12 +13,12 @@ import pytest
 from kron.cli.main import BAD, run
 from kron.clocks.system import SystemClock
 from kron.core.plan.record import RunRecord
+from kron.core.plan.report import Launch
 from kron.fronts.service.documents import Document
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.runs import run_now
 from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import Settings
-from kron.ports import Launch
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.url import open_store
 from kron.testing import SimulatedClock

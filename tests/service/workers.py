@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+from kron.core.plan.report import Launch
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.runs import run_now
 from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import Settings
-from kron.ports import Launch, Store
+from kron.ports import Store
 from kron.testing.clock import SimulatedClock
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)

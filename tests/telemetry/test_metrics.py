@@ -135,8 +135,7 @@ async def test_what_somebody_else_wrote_is_not_counted() -> None:
     from kron.core.job.job import Job
     from kron.core.plan.plan import plan
     from kron.core.plan.registration import create
-    from kron.core.plan.step import JobState, Snapshot
-    from kron.ports import WriteResult
+    from kron.core.plan.step import JobState, Snapshot, WriteResult
 
     now = 1_780_315_200_000
     names = [f"job {number}" for number in range(6)]

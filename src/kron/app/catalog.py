@@ -25,9 +25,9 @@ from kron.core.plan.record import JobRecord, RunKind, RunRecord, request_key_of
 from kron.core.plan.registration import BY_HAND, create, delete, pause, request_run, resume, revise
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.resume_preview import ResumePreview, preview_resume
-from kron.core.plan.step import DEFAULT_TRAITS, Change, JobState, Snapshot, WriteScope
+from kron.core.plan.step import DEFAULT_TRAITS, Change, JobState, Snapshot, WriteResult, WriteScope
 from kron.core.time.instant import EpochSeconds
-from kron.ports import ReadStore, WriteResult
+from kron.ports import ReadStore
 
 # Tries of one write before the caller is told to retry: the engine commits many changes of a busy job.
 MAX_TRIES = 20

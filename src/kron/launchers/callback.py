@@ -10,10 +10,10 @@ from typing import ClassVar, TypeAlias
 from kron.core.errors import InvalidOptionError
 from kron.core.fields import FieldTable, row
 from kron.core.plan.record import RunRecord
-from kron.core.plan.report import RunEvent, Traits
+from kron.core.plan.report import Launch, RunEvent, Traits
 from kron.launchers.launch import may_start, report_of
 from kron.launchers.spec import TEXT_OR_NULL, LauncherContext, LauncherKind, TableSettings, launcher_table
-from kron.ports import Clock, Launch, ReportSink
+from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
 

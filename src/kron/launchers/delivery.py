@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeAlias
 
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.record import RunRecord
-from kron.core.plan.report import RunEvent, Traits
+from kron.core.plan.report import Launch, RunEvent, Traits
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.launch import lease_is_lost, may_start, report_of
-from kron.ports import Clock, Launch, ReportSink
+from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
 

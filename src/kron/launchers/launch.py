@@ -3,12 +3,12 @@
 from datetime import timedelta
 
 from kron.core.plan.record import RunRecord
-from kron.core.plan.report import LeaseStatus, RunEvent, RunReport
+from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
 from kron.core.redaction import hide_run_tokens
 from kron.core.time.instant import EPOCH, rfc3339
 from kron.launchers.backoff import sleep_for
 from kron.launchers.spec import LauncherSettings
-from kron.ports import Clock, Launch
+from kron.ports import Clock
 
 MILLISECOND = timedelta(milliseconds=1)
 # How long a launch with a lapsed lease waits before it checks again; a renewal takes longer.

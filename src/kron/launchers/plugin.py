@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from kron.core.errors import InputError, Problem
 from kron.core.fields import FieldReader
+from kron.core.plan.report import Launch
 from kron.launchers.backoff import Backoff
 from kron.launchers.delivery import (
     DEFAULT_BACKOFF,
@@ -29,7 +30,7 @@ from kron.launchers.spec import (
     LauncherContext,
     LauncherKind,
 )
-from kron.ports import Clock, Launch
+from kron.ports import Clock
 
 _log = logging.getLogger("kron.launchers")
 GROUP = "kron.launchers"

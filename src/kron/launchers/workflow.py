@@ -11,7 +11,7 @@ from typing import ClassVar, TypeAlias
 from kron.core.errors import InputError, StoreError
 from kron.core.fields import FieldTable, ValueType, row
 from kron.core.plan.record import RunRecord
-from kron.core.plan.report import RunEvent, Traits
+from kron.core.plan.report import Launch, Payload, RunEvent, Traits
 from kron.core.time.instant import rfc3339
 from kron.core.workflow import MAX_VERSION, NAME, WorkflowRecord
 from kron.launchers.backoff import Backoff, sleep_for
@@ -29,7 +29,7 @@ from kron.launchers.spec import (
     parse_version,
     settings_parser,
 )
-from kron.ports import Clock, Launch, Launcher, Payload, ReportSink, WorkflowStore
+from kron.ports import Clock, Launcher, ReportSink, WorkflowStore
 
 _log = logging.getLogger("kron.launchers")
 Attempt: TypeAlias = tuple[str, int]

@@ -7,11 +7,11 @@ from functools import partial
 from math import inf
 
 from kron.core.plan.record import JobRecord, RunRecord
-from kron.core.plan.report import LeaseStatus, RunEvent, RunReport
-from kron.core.plan.step import MILLISECOND, Change, JobState, WriteScope
+from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
+from kron.core.plan.step import MILLISECOND, Change, JobState, WriteResult, WriteScope
 from kron.core.shard import shard_of
 from kron.core.time.instant import EPOCH
-from kron.ports import Clock, EngineStore, Journal, Launch, Launcher, ReportSink, WriteResult
+from kron.ports import Clock, EngineStore, Journal, Launcher, ReportSink
 from kron.runtime.recovery import confirm_changes
 
 # Executions started before other tasks of the event loop run.

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.plan import plan
 from kron.core.plan.report import RunReport, Traits
-from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Snapshot
-from kron.ports import Clock, EngineStore, Journal, Launcher, Ownership, WriteResult
+from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Snapshot, WriteResult
+from kron.core.shard import Ownership
+from kron.ports import Clock, EngineStore, Journal, Launcher
 from kron.runtime.burst import burst
 from kron.runtime.dispatcher import NOTHING, Dispatcher, LocalRuns, Written
 from kron.runtime.health import Health

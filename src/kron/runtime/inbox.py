@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kron.core.plan.record import IN_FLIGHT, RunRecord
-from kron.core.plan.report import RunReport
+from kron.core.plan.report import Launch, RunReport
 from kron.core.plan.step import JobState
 from kron.core.shard import SHARDS, shard_of
-from kron.ports import JobStore, Launch
+from kron.ports import JobStore
 from kron.runtime.lease import LeaseState
 
 

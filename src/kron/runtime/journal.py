@@ -9,8 +9,8 @@ from typing import TextIO
 
 from kron.core.job.outcome import Outcome
 from kron.core.plan.record import Result, RunRecord, RunStatus
-from kron.core.plan.step import Change
-from kron.ports import Journal, WriteResult
+from kron.core.plan.step import Change, WriteResult
+from kron.ports import Journal
 
 LOGGER = logging.getLogger("kron.engine")
 # Events of the engine that operators should see; other events are details.

@@ -11,8 +11,7 @@ from itertools import accumulate
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.query import PrunedBatch
 from kron.core.plan.record import Result, RunKind, RunRecord
-from kron.core.plan.step import Change, Cohort, WriteScope
-from kron.ports import WriteResult
+from kron.core.plan.step import Change, Cohort, WriteResult, WriteScope
 from kron.runtime.journal import WARNINGS
 
 # Reasons for which an overlap policy drops a period.

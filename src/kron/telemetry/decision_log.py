@@ -16,12 +16,11 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.job.seed import period_key, seed_hash
 from kron.core.plan.compiled import compiled_job, definitions_of
 from kron.core.plan.record import JobRecord, RangeRecord, Result, RunKind, RunRecord, RunStatus
-from kron.core.plan.step import Change, WriteScope
+from kron.core.plan.step import Change, WriteResult, WriteScope
 from kron.core.redaction import NO_SECRETS, Redactor
 from kron.core.time.duration import format_duration
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.core.time.zone import tzdata_version
-from kron.ports import WriteResult
 from kron.runtime.journal import WARNINGS
 
 LOGGER = logging.getLogger("kron.engine")

@@ -22,10 +22,10 @@ from kron.app.worker import Worker
 from kron.core.errors import KronError
 from kron.core.plan.query import OpenRuns
 from kron.core.plan.record import Result
-from kron.core.plan.step import Change
-from kron.core.shard import SHARDS
+from kron.core.plan.step import Change, WriteResult
+from kron.core.shard import SHARDS, Ownership
 from kron.core.time.instant import milliseconds_of
-from kron.ports import Clock, Launcher, Ownership, Store, WriteResult
+from kron.ports import Clock, Launcher, Store
 from kron.telemetry.counters import Counters, Histogram, RequestCounters
 from kron.telemetry.decision_log import DecisionLog
 from kron.telemetry.meters import LauncherMeter, StoreMeter

@@ -7,7 +7,8 @@ from kron.core.errors import StoreError
 from kron.core.job.outcome import Reason
 from kron.core.plan.query import Audited, AuditFilter
 from kron.core.plan.record import RunRecord
-from kron.ports import Launch, ReadStore
+from kron.core.plan.report import Launch
+from kron.ports import ReadStore
 
 # How many of the latest audit entries are searched, and for how many runs the request is remembered.
 MAX_SEARCHED, MAX_KNOWN = 1_000, 10_000

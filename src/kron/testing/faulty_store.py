@@ -33,8 +33,9 @@ from kron.core.plan.record import (
     RunRecord,
     RunStatus,
 )
-from kron.core.plan.step import Change, JobState
-from kron.ports import Clock, LoadResult, Ownership, Store, Watch, WriteResult
+from kron.core.plan.step import Change, JobState, LoadResult, WriteResult
+from kron.core.shard import Ownership
+from kron.ports import Clock, Store, Watch
 from kron.testing.clock import SimulatedClock
 
 Arguments = ParamSpec("Arguments")

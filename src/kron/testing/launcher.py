@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kron.core.plan.record import RunRecord
-from kron.core.plan.report import RunEvent, Traits
+from kron.core.plan.report import Launch, RunEvent, Traits
 from kron.launchers.launch import report_of
-from kron.ports import Clock, Launch, ReportSink
+from kron.ports import Clock, ReportSink
 
 
 class Step(StrEnum):

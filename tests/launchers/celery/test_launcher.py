@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from kron.app.launchers import read_launcher, settings_of
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
-from kron.core.plan.report import RunEvent, RunReport, Traits
+from kron.core.plan.report import Launch, RunEvent, RunReport, Traits
 from kron.core.redaction import Redactor
 from kron.fronts.service.settings import Settings, secrets_of
 from kron.launchers.backoff import Backoff
@@ -32,7 +32,6 @@ from kron.launchers.celery.spec import NOT_ALLOWED, CeleryOptions, CelerySetting
 from kron.launchers.run_token import is_run_token_of
 from kron.launchers.spec import InvalidLauncherError, LauncherConfig, launcher_kind_of, launcher_text_of
 from kron.launchers.workflow import WorkflowSettings, payload_of
-from kron.ports import Launch
 from tests.launchers.celery.folder_broker import FolderBroker
 from tests.launchers.celery.rabbit import rabbit
 from tests.launchers.ear import Ear, a_launch

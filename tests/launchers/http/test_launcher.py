@@ -13,10 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from kron.clocks.system import SystemClock
-from kron.core.plan.report import LeaseStatus, RunEvent, Traits
+from kron.core.plan.report import Launch, LeaseStatus, RunEvent, Traits
 from kron.launchers.backoff import Backoff
 from kron.launchers.http.launcher import HttpLauncher
-from kron.ports import Launch
 from kron.testing.clock import SimulatedClock
 from tests.launchers.ear import Ear, a_launch, on_record
 from tests.waiting import PATIENCE_S, until

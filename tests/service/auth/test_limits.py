@@ -8,6 +8,7 @@ import pytest
 
 from kron.core.errors import ConflictError
 from kron.core.plan.query import AuditFilter, JobFilter
+from kron.core.plan.report import Launch
 from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.auth.middleware import Authenticator, Need, RateLimit
 from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, acting_as
@@ -24,7 +25,6 @@ from kron.launchers.process.spec import ProcessSettings
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import InvalidLauncherError
 from kron.launchers.workflow import UnknownWorkflowError, find_workflow
-from kron.ports import Launch
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
 from kron.testing import SimulatedClock

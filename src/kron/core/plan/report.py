@@ -1,9 +1,11 @@
-"""Run reports from launchers, lease status, and launcher traits."""
+"""Launches and their reports: the values that the engine and its launchers exchange."""
 
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
 from kron.core.choice import Choice
+from kron.core.plan.record import JobRecord, RunRecord
 
 
 class RunEvent(Choice):
@@ -54,3 +56,24 @@ class Traits(NamedTuple):
     idempotent: bool = False
     enqueues: bool = False
     remote: bool = False
+
+
+class Payload(NamedTuple):
+    """The input of a run beside its launcher settings: a JSON document as text, and named values."""
+
+    document: str
+    facts: Mapping[str, str]
+
+
+class Launch(NamedTuple):
+    """One execution to start: a job with its launcher settings, a run with its key, attempt and token.
+
+    A launcher that starts it later checks `lease_status` first; None means that the lease cannot be lost.
+    `request_id` is the HTTP request that created the run, where known.
+    """
+
+    job: JobRecord
+    run: RunRecord
+    payload: Payload | None = None
+    lease_status: Callable[[], LeaseStatus] | None = None
+    request_id: str | None = None

@@ -38,6 +38,13 @@ class JobState(NamedTuple):
     fault: str | None = None
 
 
+class LoadResult(NamedTuple):
+    """The jobs that are due, and when the next of all others is due."""
+
+    cases: list[JobState]
+    next_at: int | None
+
+
 class Limits(NamedTuple):
     """The width of `spread` and of a take-over's grace, and the most catch-up starts of a job per wake."""
 
@@ -114,6 +121,13 @@ class Change:
     ended: list[RunRecord] = field(default_factory=list)
     cohort: Cohort | None = None
     fault: str | None = None
+
+
+class WriteResult(NamedTuple):
+    """The writes a store refused: jobs whose revision is stale, and runs that already exist."""
+
+    stale_jobs: frozenset[str]
+    existing_runs: frozenset[str]
 
 
 class _NoRuns(list[RunRecord]):

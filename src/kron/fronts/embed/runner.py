@@ -16,6 +16,7 @@ from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.record import RunRecord
 from kron.core.plan.registration import BY_HAND
+from kron.core.plan.report import Launch
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import EPOCH, datetime_of, seconds_of
 from kron.fronts.embed.assembly import Wiring
@@ -23,7 +24,7 @@ from kron.fronts.embed.housekeeping import Housekeeping
 from kron.fronts.embed.registration import callback_fault
 from kron.fronts.embed.store_source import State
 from kron.launchers.callback import Callback, CallbackLauncher
-from kron.ports import Clock, Launch, Store
+from kron.ports import Clock, Store
 from kron.runtime.journal import LogJournal
 
 Work = Callable[..., Awaitable[object]]

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from kron.app.catalog import Write
 from kron.clocks.host_zone import host_timezone
-from kron.core.plan.report import RunEvent
+from kron.core.plan.report import Launch, RunEvent
 from kron.core.plan.step import JobState
 from kron.core.task.errors import TaskTryDeserializeError
 from kron.core.task.reconcile import Resolution, resolve
@@ -19,7 +19,7 @@ from kron.fronts.embed.event import LOGGER
 from kron.fronts.embed.registration import Registration, read_registrations
 from kron.fronts.embed.task_status import TaskTracker, entries_of
 from kron.launchers.callback import Callback, CallbackLauncher
-from kron.ports import Journal, Launch
+from kron.ports import Journal
 from kron.runtime.burst import burst
 
 # From this many tasks on, work over all of them would block the event loop noticeably.

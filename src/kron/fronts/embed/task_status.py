@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from kron.core.job.policy import LOOKAHEAD_MS
 from kron.core.plan.record import RunRecord
-from kron.core.plan.step import Change, JobState, WriteScope
+from kron.core.plan.report import Launch
+from kron.core.plan.step import Change, JobState, WriteResult, WriteScope
 from kron.core.task.reconcile import Standing
 from kron.core.task.task import (
     STATE_AFTER,
@@ -24,7 +25,7 @@ from kron.core.task.task import (
 from kron.core.time.instant import EPOCH
 from kron.fronts.embed.event import LOGGER, EventLog
 from kron.fronts.embed.registration import Callback, Registration
-from kron.ports import Journal, Launch, WriteResult
+from kron.ports import Journal
 
 STARTS = (TaskEvent.RUN_STARTED, TaskEvent.RETRY_STARTED)
 Progress = tuple[TaskState, int | None, int | None, int | None]

@@ -11,11 +11,12 @@ from typing import NamedTuple, Protocol
 
 from kron.core.errors import InputError
 from kron.core.plan.query import JobFilter
+from kron.core.plan.report import Launch
 from kron.fronts.service.documents import Document
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.schedule_spec import Rules
 from kron.launchers.callback import Callback, CallbackLauncher
-from kron.ports import Clock, Launch, Store
+from kron.ports import Clock, Store
 from kron.runtime.engine import Engine
 from kron.runtime.journal import LogJournal
 

@@ -13,7 +13,7 @@ from kron.core.errors import ConflictError, InvalidOptionError, KronError, Store
 from kron.core.fields import identity_fault, parse_instant
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
-from kron.core.plan.report import RunEvent, RunReport
+from kron.core.plan.report import Launch, RunEvent, RunReport
 from kron.core.time.instant import EPOCH, EpochSeconds
 from kron.core.workflow import StartRequest
 from kron.fronts.service.auth.principal import current_request_id
@@ -22,7 +22,7 @@ from kron.fronts.service.registrar import MILLISECOND, Registrar
 from kron.fronts.service.runs import Feedback, take_feedback
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.workflow import NoExecutorError, UnknownWorkflowError, WorkflowLauncher
-from kron.ports import Clock, IdempotencyLog, Launch
+from kron.ports import Clock, IdempotencyLog
 
 _log = logging.getLogger("kron.service")
 # A key is part of file names.

@@ -9,6 +9,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias
 
+from kron.core.plan.report import Launch
 from kron.launchers.backoff import Backoff
 from kron.launchers.celery.broker import Broker, BrokerError, CeleryTask, TaskPublisher
 from kron.launchers.celery.spec import CeleryOptions, CelerySettings, check_start
@@ -16,7 +17,7 @@ from kron.launchers.delivery import DEFAULT_BACKOFF, DeliveryResult, RemoteLaunc
 from kron.launchers.launch import plain_request_of, start_arguments, tidy
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import LauncherContext, LauncherKind, settings_parser
-from kron.ports import Clock, Launch
+from kron.ports import Clock
 
 _settings_of = settings_parser(CelerySettings)
 # How long publishing a task may take in all, in seconds.

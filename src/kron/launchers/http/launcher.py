@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from kron.core.errors import InvalidOptionError
+from kron.core.plan.report import Launch
 from kron.core.redaction import redact_url, replace_secrets, secrets_in_url
 from kron.launchers.backoff import Backoff
 from kron.launchers.delivery import (
@@ -39,7 +40,7 @@ from kron.launchers.http.spec import HttpSettings, egress_policy
 from kron.launchers.launch import plain_request_of, start_arguments, tidy
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import LauncherContext, LauncherKind, settings_parser
-from kron.ports import Clock, Launch
+from kron.ports import Clock
 
 TIMESTAMP, SIGNATURE = "Kron-Timestamp", "Kron-Signature"
 VERSION = "v1="

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from kron.core.plan.report import Launch
 from kron.launchers.process.spec import ProcessSettings
-from kron.ports import Launch, ReportSink
+from kron.ports import ReportSink
 
 _log = logging.getLogger("kron.launchers")
 # Runs a command and writes its exit status to a file, for an owner that is not its parent. The traps keep the

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.record import RunRecord
-from kron.core.plan.report import LeaseStatus, RunEvent, Traits
+from kron.core.plan.report import Launch, LeaseStatus, RunEvent, Traits
 from kron.core.redaction import hide_run_token
 from kron.core.time.instant import rfc3339
 from kron.launchers.backoff import Backoff, sleep_for
@@ -38,7 +38,7 @@ from kron.launchers.process.host import (
 from kron.launchers.process.spec import RESERVED_PREFIX, ProcessOptions, ProcessSettings, check_start
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import MAX_CACHED, LauncherContext, LauncherKind, settings_parser
-from kron.ports import Clock, Launch, ReportSink
+from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
 

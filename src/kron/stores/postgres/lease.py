@@ -5,8 +5,7 @@ from typing import Any
 
 from kron.core.errors import OwnedError
 from kron.core.plan.step import Change
-from kron.core.shard import SHARDS, shard_of
-from kron.ports import Ownership
+from kron.core.shard import SHARDS, Ownership, shard_of
 from kron.stores.postgres.connection import count_of, rows_of
 from kron.stores.postgres.schema import Connection
 from kron.stores.postgres.watch import LEASES, notify

@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kron.core.plan.record import JobRecord, RangeRecord, RunRecord
-from kron.core.plan.step import Change
+from kron.core.plan.step import Change, WriteResult
 from kron.core.shard import shard_of
-from kron.ports import WriteResult
 from kron.stores.postgres.connection import count_of, rows_of
 from kron.stores.postgres.schema import Connection
 from kron.stores.row import CHANGED_JOB, COLUMNS, GROUPS, Column, storable

@@ -32,9 +32,9 @@ from kron.core.plan.record import (
     RunRecord,
     RunStatus,
 )
-from kron.core.plan.step import Change, JobState
-from kron.core.shard import SHARDS
-from kron.ports import LoadResult, News, Ownership, Watch, WriteResult
+from kron.core.plan.step import Change, JobState, LoadResult, WriteResult
+from kron.core.shard import SHARDS, Ownership
+from kron.ports import News, Watch
 from kron.stores.migration import bring_up, make_private
 from kron.stores.prune import Pruning, Rows, count_batch, prune_batch
 from kron.stores.row import attempt_of, job_of, range_of, readable, readable_runs, run_of, runs_of

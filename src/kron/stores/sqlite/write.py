@@ -7,8 +7,7 @@ from contextlib import suppress
 from zlib import crc32
 
 from kron.core.plan.record import AuditRecord, JobRecord, RangeRecord, RunRecord, RunStatus, slot_of
-from kron.core.plan.step import Change, WriteScope
-from kron.ports import WriteResult
+from kron.core.plan.step import Change, WriteResult, WriteScope
 from kron.stores.row import CHANGED_JOB, GROUPS, storable, writer
 from kron.stores.statement import filled, statements
 

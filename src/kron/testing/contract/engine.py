@@ -8,9 +8,9 @@ from kron.core.errors import OwnedError
 from kron.core.job.outcome import Reason
 from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import Result, RunKind, RunStatus, key_of, request_key_of
-from kron.core.plan.step import JobState, WriteScope
-from kron.core.shard import SHARDS
-from kron.ports import Ownership, Store, WriteResult
+from kron.core.plan.step import JobState, WriteResult, WriteScope
+from kron.core.shard import SHARDS, Ownership
+from kron.ports import Store
 from kron.testing.contract.sample import (
     CLEAN,
     DEFINITION,

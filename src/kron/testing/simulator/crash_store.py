@@ -4,7 +4,8 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
-from kron.ports import Clock, Store, WriteResult
+from kron.core.plan.step import WriteResult
+from kron.ports import Clock, Store
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing.faulty_store import FaultyStore
 

@@ -18,7 +18,7 @@ from kron.core.plan.record import (
     RunRecord,
     RunStatus,
 )
-from kron.core.plan.step import Change, JobState
+from kron.core.plan.step import Change, JobState, WriteResult
 from kron.core.workflow import MAX_VERSION, NAME, InvalidWorkflowError, WorkflowRecord, WorkflowVersion
 from kron.fronts.service.auth.audit import audit_of
 from kron.fronts.service.auth.principal import (
@@ -32,7 +32,7 @@ from kron.fronts.service.auth.principal import (
 )
 from kron.fronts.service.errors import InvalidScheduleError
 from kron.launchers.workflow import WorkflowSettings
-from kron.ports import Store, WorkflowStore, WriteResult
+from kron.ports import Store, WorkflowStore
 
 
 class TenantStore:
