@@ -121,7 +121,7 @@ lock: $(VENV)/.run ## rewrite constraints.txt (ARGS=--upgrade for the newest ver
 	@$(SAY) "resolving every extra and group for Python 3.11 ..."
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group install --group dev --group bench \
 		--python-version 3.11 --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
-		--no-emit-package kron-scheduler --quiet $(ARGS) --output-file constraints.txt > /dev/null
+		--no-emit-package kron-engine --quiet $(ARGS) --output-file constraints.txt > /dev/null
 	@if grep -nvE '^[a-z0-9-]+==[A-Za-z0-9.]+$$' constraints.txt; then \
 		$(SAY) "constraints.txt may contain name==version lines only" >&2; exit 1; fi
 	@$(SAY) "constraints.txt: $$(wc -l < constraints.txt) packages"

@@ -69,7 +69,7 @@ class Peer(ABC):
 
 class Kron(Peer):
     name = "kron"
-    package = "kron-scheduler"
+    package = "kron-engine"
     goes_back = True
 
     def datetimes(self, case: Case) -> Chain:

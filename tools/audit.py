@@ -13,7 +13,7 @@ from pathlib import Path
 
 PINS = Path("constraints.txt")
 # This package, and those every environment has.
-OWN = frozenset({"kron-scheduler", "pip", "setuptools", "wheel", "uv"})
+OWN = frozenset({"kron-engine", "pip", "setuptools", "wheel", "uv"})
 PATIENCE_S = 120
 
 

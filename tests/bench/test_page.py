@@ -9,7 +9,7 @@ MACHINE = {
     "architecture": "x86_64",
     "python": "CPython",
     "load": 0.1,
-    "packages": {"kron-scheduler": "1"},
+    "packages": {"kron-engine": "1"},
 }
 PAGE = """Before.
 
@@ -51,7 +51,7 @@ def test_the_same_run_twice_changes_nothing_more() -> None:
     once = renewed(page, "figures", run_of("embed"), figures)
     assert renewed(once, "figures", run_of("embed"), figures) == once
     assert "### Quick" in once
-    assert "a load of 0.1 at its end; kron-scheduler 1." in once
+    assert "a load of 0.1 at its end; kron-engine 1." in once
 
 
 def test_the_page_has_a_place_for_every_part_that_is_measured() -> None:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ KRON = [sys.executable, "-c", "import sys; from kron.cli.main import run; sys.ex
 class Process:
     """A process of Kron's, and what it has logged so far."""
 
-    def __init__(self, *words: str, folder: Path, **variables: str) -> None:
+    def __init__(self, *words: str, folder: Path, program: Sequence[str] = KRON, **variables: str) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KRON_")}
         environment |= {
             "KRON_PROCESS_FOLDER": str(folder / "processes"),
@@ -29,7 +29,7 @@ class Process:
             **variables,
         }
         self._process = subprocess.Popen(
-            [*KRON, *words], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
+            [*program, *words], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
         )
         self.pid = self._process.pid
         self.log: list[str] = []
@@ -69,9 +69,9 @@ class Process:
 
 
 @contextmanager
-def process(*words: str, folder: Path, **variables: str) -> Iterator[Process]:
+def process(*words: str, folder: Path, program: Sequence[str] = KRON, **variables: str) -> Iterator[Process]:
     """Run a command of Kron's."""
-    running = Process(*words, folder=folder, **variables)
+    running = Process(*words, folder=folder, program=program, **variables)
     try:
         yield running
     finally:
@@ -79,10 +79,12 @@ def process(*words: str, folder: Path, **variables: str) -> Iterator[Process]:
 
 
 @contextmanager
-def serving(folder: Path, *words: str, **variables: str) -> Iterator[tuple[httpx.Client, Process]]:
+def serving(
+    folder: Path, *words: str, program: Sequence[str] = KRON, **variables: str
+) -> Iterator[tuple[httpx.Client, Process]]:
     """Serve on a free port, with a fast tick, and give a client that talks to it."""
     variables = {"KRON_TICK_MS": "50", "KRON_STORE": "sqlite:///kron.db", **variables}
-    with process("serve", "--port", "0", *words, folder=folder, **variables) as server:
+    with process("serve", "--port", "0", *words, folder=folder, program=program, **variables) as server:
         url = server.logged(r"serving on (http://[\w.:\[\]]+)")[1]
         with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as client:
             yield client, server

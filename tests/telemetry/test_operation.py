@@ -165,7 +165,7 @@ def test_a_package_that_is_missing_is_said_in_one_line(command: str, package: st
     )
     assert (done.returncode, done.stdout) == (BAD, "")
     (line,) = done.stderr.splitlines()
-    assert "kron-scheduler[service]" in line
+    assert "kron-engine[service]" in line
 
 
 @pytest.mark.slow

@@ -182,7 +182,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"kron {version('kron-scheduler')}")
+        print(f"kron {version('kron-engine')}")
         raise typer.Exit
 
 

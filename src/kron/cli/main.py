@@ -16,7 +16,7 @@ GOOD, NO, BAD = 0, 1, 2
 # Errors of valid requests: the answer is no.
 NEGATIVE = (ConflictError, UnknownRunError, UnknownScheduleError)
 
-INSTALL = "kron: the command line needs more packages: pip install 'kron-scheduler[cli]'"
+INSTALL = "kron: the command line needs more packages: pip install 'kron-engine[cli]'"
 
 # Longer quotes and lines of an error message are cut in the middle.
 MAX_QUOTED = 200

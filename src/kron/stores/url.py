@@ -11,7 +11,7 @@ from kron.stores.sqlite.store import MEMORY, SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
 
 FORMS = "use memory://, sqlite:///kron.db, sqlite:////var/lib/kron.db or postgresql://user@host/database"
-INSTALL = "PostgreSQL needs an extra: pip install 'kron-scheduler[postgres]'"
+INSTALL = "PostgreSQL needs an extra: pip install 'kron-engine[postgres]'"
 POSTGRES = ("postgresql", "postgres")
 
 

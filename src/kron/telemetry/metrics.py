@@ -270,7 +270,7 @@ def _state_family(state: str | None) -> Metric:
 def _build_family(store: str) -> Metric:
     """Return versions and the kind of the store."""
     try:
-        release = version("kron-scheduler")
+        release = version("kron-engine")
     except PackageNotFoundError:
         release = "unknown"
     about = {"version": release, "python": platform.python_version(), "store": store}

@@ -10,10 +10,9 @@ import typer
 
 from kron.app.settings import Effective
 from kron.app.signals import exiting_at_once
-from kron.cli.commands.worker import INSTALL
 from kron.cli.main import GOOD
+from kron.cli.support.extra import importing
 from kron.cli.support.option import Config, StoreUrl
-from kron.core.errors import InvalidOptionError
 from kron.fronts.service.settings import Settings, read_settings
 from kron.launchers.callback import Callback
 from kron.ports import Clock, Store
@@ -58,10 +57,8 @@ def serve_command(
         return _for_demo(effective) if demo else effective.settings
 
     settings = read()
-    try:
+    with importing("service"):
         from kron.fronts.service.serve import begin_logging, serve
-    except ModuleNotFoundError as cause:
-        raise InvalidOptionError(option="installation", value=cause.name, reason=INSTALL) from cause
     begin_logging(settings)
     serve(settings, _Guide(settings) if demo else None, reread=read)
     return GOOD

@@ -7,21 +7,23 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kron.cli.main import GOOD, NO, one_line
+from kron.cli.support.extra import importing
 from kron.cli.support.option import AsJson, Config
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError, InvalidOptionError, UnreadableFileError
 from kron.core.time.duration import parse_duration
-from kron.fronts.service.auth.key import KeyPair, new_pair, read_pair
 from kron.fronts.service.auth.principal import MAX_USER, TokenScope, UnauthenticatedError, parse_user
-from kron.fronts.service.auth.token import MAX_TOKEN, make_token, unverified
-from kron.fronts.service.security import token_reader_of
 from kron.fronts.service.settings import Settings, read_settings
 
+if TYPE_CHECKING:
+    from kron.fronts.service.auth.key import KeyPair
+
+# The functions import the cryptography they need, so that the help is there without it.
 LONGEST_DAYS = 366
 PRIVATE, PUBLIC = "private.pem", "jwks.json"
 User = Annotated[str, typer.Option("--user", metavar="NAME", help="User of the token.")]
@@ -51,6 +53,8 @@ def keys_command(folder: Folder, algorithm: Algorithm = "EdDSA", as_json: AsJson
       kron token keys keys/
       KRON_JWT_KEYS=keys/jwks.json kron serve
     """  # noqa: D301
+    with importing("service"):
+        from kron.fronts.service.auth.key import new_pair
     pair = new_pair(algorithm)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -81,6 +85,8 @@ def make_command(
       kron token make --user ann --scope read --scope write --key keys/private.pem
       KRON_JWT_SECRET_FILE=secret.txt kron token make --user ops --scope admin --ttl 15m
     """  # noqa: D301
+    with importing("service"):
+        from kron.fronts.service.auth.token import make_token
     settings = read_settings(os.environ, {}, file=config).settings
     now = int(SystemClock().now().timestamp())
     claims: dict[str, object] = {
@@ -111,8 +117,10 @@ def show_command(file: TokenFile = "-", config: Config = None, as_json: AsJson =
       kron token show < token.txt
       echo "$TOKEN" | kron token show --json
     """  # noqa: D301
+    with importing("service"):
+        from kron.fronts.service.auth.token import MAX_TOKEN, unverified
     settings = read_settings(os.environ, {}, file=config).settings
-    text = _read(file).decode(errors="replace").strip()
+    text = _read(file, 4 * MAX_TOKEN).decode(errors="replace").strip()
     if not text:
         raise InvalidOptionError(option="FILE", value=file, reason="it contains no token")
     header, claims = unverified(text)
@@ -125,6 +133,8 @@ def show_command(file: TokenFile = "-", config: Config = None, as_json: AsJson =
 
 
 async def _error_of(text: str, settings: Settings) -> str | None:
+    from kron.fronts.service.security import token_reader_of
+
     reader = token_reader_of(settings, SystemClock())
     if reader is None:
         return "no verification key is configured (jwt_keys, jwt_secret)"
@@ -173,7 +183,9 @@ def _seconds(ttl: str) -> int:
     return seconds
 
 
-def _pair_in(path: str) -> KeyPair:
+def _pair_in(path: str) -> "KeyPair":
+    from kron.fronts.service.auth.key import read_pair
+
     try:
         return read_pair(Path(path).read_bytes())
     except OSError as cause:
@@ -182,12 +194,12 @@ def _pair_in(path: str) -> KeyPair:
         raise InvalidOptionError(option="--key", value=path, reason=str(cause.details["reason"])) from None
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, most: int) -> bytes:
     try:
         if path == "-":
-            return sys.stdin.buffer.read(4 * MAX_TOKEN)
+            return sys.stdin.buffer.read(most)
         with Path(path).open("rb") as file:
-            return file.read(4 * MAX_TOKEN)
+            return file.read(most)
     except OSError as cause:
         raise UnreadableFileError(file=path, reason=cause.strerror or str(cause)) from cause
 

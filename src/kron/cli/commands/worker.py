@@ -3,11 +3,9 @@
 import os
 
 from kron.cli.main import GOOD
+from kron.cli.support.extra import importing
 from kron.cli.support.option import Config, StoreUrl
-from kron.core.errors import InvalidOptionError
 from kron.fronts.service.settings import Settings, read_settings
-
-INSTALL = "the service needs a few packages more: pip install 'kron-scheduler[service]'"
 
 
 def worker_command(store: StoreUrl = None, config: Config = None) -> int:
@@ -26,10 +24,8 @@ def worker_command(store: StoreUrl = None, config: Config = None) -> int:
         return read_settings(os.environ, {"store": store}, file=config).settings
 
     settings = read()
-    try:
+    with importing("service"):
         from kron.fronts.service.serve import begin_logging, run_worker
-    except ModuleNotFoundError as cause:
-        raise InvalidOptionError(option="installation", value=cause.name, reason=INSTALL) from cause
     begin_logging(settings)
     run_worker(settings, reread=read)
     return GOOD

@@ -26,7 +26,7 @@ PUBLISH_S = 15.0
 MAX_THREADS = 4
 # The header that identifies the run of a task.
 HEADER = "kron"
-INSTALL = "Celery is not installed where the worker runs: pip install 'kron-scheduler[celery]'"
+INSTALL = "Celery is not installed where the worker runs: pip install 'kron-engine[celery]'"
 NO_BROKER = "there is no broker for tasks: set celery_broker, e.g. as KRON_CELERY_BROKER"
 _Call: TypeAlias = tuple[Future[None], Callable[[], None]]
 
