@@ -46,7 +46,7 @@ class Installed:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     (built,) = folder.glob("*.whl")
     assert built.name.startswith("kron_engine-")
@@ -64,9 +64,9 @@ def installed(
         "--quiet",
         "--offline",
         "--constraint",
-        ROOT / "constraints.txt",
+        str(ROOT / "constraints.txt"),
         "--python",
-        folder / "bin" / "python",
+        str(folder / "bin" / "python"),
     ]
     done = subprocess.run([UV, "pip", "install", *options, what], capture_output=True, text=True, check=False)
     if done.returncode:
