@@ -286,7 +286,7 @@ async def shards_of(store: object, owner: str) -> set[int]:
 
 
 async def test_a_token_never_goes_back_when_shards_come_and_go(postgres_url: str) -> None:
-    """Starts in a shard that was kept throughout are fenced by the newest token."""
+    """Each start is fenced by the token of its shard, which stays the same while one worker keeps it."""
     names = one_of_each_shard()
     clock = LateClock(NOON + MILLISECOND)
     async with (
@@ -310,10 +310,13 @@ async def test_a_token_never_goes_back_when_shards_come_and_go(postgres_url: str
         await second.run()
         await advance(first, 7 * MINUTE)
     assert len({token for *_, token in first.calls}) > 1
+    lost = {name for name, *_ in second.calls}
+    assert lost < set(names)
     for name in names:
         calls = sorted(call for call in (*first.calls, *second.calls) if call[0] == name)
         tokens = [token for *_, token in calls]
         assert tokens == sorted(tokens)
+        assert (len(set(tokens)) == 1) == (name not in lost)
 
 
 class CrossedStore(PostgresStore):

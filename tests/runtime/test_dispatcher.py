@@ -66,7 +66,7 @@ async def test_what_is_begun_later_asks_whether_it_is_still_this_owners() -> Non
         begun.append(launch.lease_status)
 
     launcher.callbacks["backup"] = call
-    owned = {SHARD: 7}
+    owned = {SHARD: 1}
     dispatcher = Dispatcher(clock, {"callback": launcher}, LogJournal(), ignore, owned=owned)
     dispatcher.lease_ends = clock.monotonic() + 5
     await dispatcher.dispatch(cohort_of([a_job()]), CLEAN, owned)
@@ -76,7 +76,7 @@ async def test_what_is_begun_later_asks_whether_it_is_still_this_owners() -> Non
     assert hold() is LeaseStatus.HELD
     dispatcher.lease_ends = clock.monotonic()
     assert hold() is LeaseStatus.LAPSED
-    dispatcher.lease_ends, dispatcher.owned = clock.monotonic() + 5, {SHARD: 7, SHARD + 1: 8}
+    dispatcher.lease_ends, dispatcher.owned = clock.monotonic() + 5, {SHARD: 1, SHARD + 1: 8}
     assert hold() is LeaseStatus.HELD
     for others in ({}, {SHARD: 9}):
         dispatcher.owned = others

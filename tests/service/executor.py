@@ -22,6 +22,8 @@ class Executor:
         self.sent: list[Sent] = []
         self.url = ""
         self.status, self.answer = 202, ""
+        # Keys whose starts are answered with 503.
+        self.refused: set[str] = set()
 
     def keys(self) -> list[str]:
         """Return the keys of the starts, in the order in which they came."""
@@ -38,10 +40,11 @@ def executing(look: Callable[[str], None] = lambda key: None) -> Iterator[Execut
             body = self.rfile.read(int(self.headers["Content-Length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
             document = json.loads(body)
-            look(str(document.get("idempotency_key")))
+            key = str(document.get("idempotency_key"))
+            look(key)
             executor.sent.append(Sent(headers, document))
             answer = executor.answer.encode()
-            self.send_response(executor.status)
+            self.send_response(503 if key in executor.refused else executor.status)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)

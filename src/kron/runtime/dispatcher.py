@@ -174,10 +174,10 @@ class Dispatcher:
         """Return a check for launchers that queue a start: whether it may still start later."""
         if self.lease_ends == inf:
             return None
-        shard = shard_of(run.identity)
-        return partial(self._lease_status, shard, self.owned.get(shard))
+        return partial(self._lease_status, shard_of(run.identity), run.token)
 
-    def _lease_status(self, shard: int, token: int | None) -> LeaseStatus:
+    def _lease_status(self, shard: int, token: int) -> LeaseStatus:
+        """Compare the token that a start was written with to the one in force."""
         if self.owned.get(shard) != token:
             return LeaseStatus.LOST
         return LeaseStatus.HELD if self.clock.monotonic() < self.lease_ends else LeaseStatus.LAPSED

@@ -312,7 +312,7 @@ class Engine:
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=others)
             reported = await attach_reports(self._store, self._namespace, loaded.cases, reports)
             states = [*known, *reported]
-            changes, _ = self._plan(states, now)
+            changes, _ = self._plan(ownership, states, now)
             settled = await self._write(ownership, changes, now)
         except (StoreError, OwnedError):
             self._inbox.put_back(reports)
@@ -378,7 +378,7 @@ class Engine:
         """Read and plan some due jobs, except those of the batch that is being written."""
         without = [change.job for change in writing.changes]
         loaded = await self._store.load(ownership, until=now, limit=limit, without=without)
-        changes, again_at = self._plan(loaded.cases, now)
+        changes, again_at = self._plan(ownership, loaded.cases, now)
         wake_at = _earliest(loaded.next_at, again_at, writing.again_at)
         return Batch(changes, again_at, wake_at, is_full=len(loaded.cases) >= limit)
 
@@ -391,11 +391,20 @@ class Engine:
             self._wakeup.skip_wait()
         await self._dispatcher.dispatch(changes, settled, shards)
 
-    def _plan(self, states: list[JobState], now: int) -> tuple[list[Change], int | None]:
+    def _plan(
+        self, ownership: Ownership, states: list[JobState], now: int
+    ) -> tuple[list[Change], int | None]:
         """Return the changes to write and dispatch, and when these jobs are due again."""
-        states, since = self._lease.with_since(states), min(self._lease.since.values(), default=now)
-        token, draining, limits = self._lease.token, self._draining, self.limits
-        return plan(Snapshot(states, since, token, self._traits, draining=draining, limits=limits), now)
+        since = min(self._lease.since.values(), default=now)
+        snapshot = Snapshot(
+            self._lease.fenced(states, ownership.shards),
+            since,
+            ownership.token,
+            self._traits,
+            draining=self._draining,
+            limits=self.limits,
+        )
+        return plan(snapshot, now)
 
     async def _write(self, ownership: Ownership, changes: Sequence[Change], now: int) -> WriteResult:
         """Write first, dispatch later: a start that is not committed does not happen."""

@@ -1,5 +1,6 @@
 """The lease of one engine: which shards it owns, since when, and until when it may start runs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -15,15 +16,13 @@ class LeaseState:
     """The shards a store granted, and those of them that are recovered and therefore `owned`.
 
     `since` holds when each shard was taken over, in milliseconds; `ends`, by the monotonic clock, is when the
-    lease stops counting. `token` fences starts, whatever their shard: the newest token granted so far, even
-    if its shard was lost. It never decreases, and every later owner's is higher.
+    lease stops counting.
     """
 
     granted: Ownership
     owned: Ownership
     since: dict[int, int] = field(default_factory=dict)
     ends: float = inf
-    token: int = 0
 
     def renewed(self, granted: Ownership, requested_at: float) -> frozenset[int]:
         """Switch to a new grant; return the shards to recover.
@@ -33,7 +32,6 @@ class LeaseState:
         if granted.ttl_ms is not None:
             ttl_s = granted.ttl_ms / 1000
             self.ends = requested_at + ttl_s - min(LEASE_MARGIN_S, ttl_s * LEASE_MARGIN_PART)
-        self.token = max(self.token, granted.token)
         before = self.owned.shards
         kept = {shard: token for shard, token in granted.shards.items() if before.get(shard) == token}
         self.since = {shard: self.since[shard] for shard in kept}
@@ -49,12 +47,14 @@ class LeaseState:
         """Say whether a job is in an owned shard."""
         return shard_of(identity) in self.owned.shards
 
-    def with_since(self, states: list[JobState]) -> list[JobState]:
-        """Set when each job was taken over, where that differs between shards."""
-        if len(set(self.since.values())) <= 1:
+    def fenced(self, states: list[JobState], tokens: Mapping[int, int]) -> list[JobState]:
+        """Set the token and the take-over time of each job, where they differ between shards."""
+        if len(set(self.since.values())) <= 1 and len(set(tokens.values())) <= 1:
             return states
+        since, shards = self.since.get, [shard_of(state.job.identity) for state in states]
         return [
-            state._replace(taken_over_at=self.since.get(shard_of(state.job.identity))) for state in states
+            state._replace(taken_over_at=since(shard), token=tokens.get(shard))
+            for state, shard in zip(states, shards, strict=True)
         ]
 
 

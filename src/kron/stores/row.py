@@ -73,7 +73,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "job": columns_of(JobRecord),
     "new_job": _without(JobRecord, {"number"}),
     "run": columns_of(RunRecord),
-    "shared_run": _without(RunRecord, {"key", "identity"}),
+    "shared_run": _without(RunRecord, {"key", "identity", "token"}),
     "changed_run": _without(RunRecord, FIXED),
     "attempt": columns_of(AttemptRecord),
     "range": columns_of(RangeRecord),

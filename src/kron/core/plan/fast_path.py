@@ -27,6 +27,7 @@ from kron.core.plan.step import (
     WriteScope,
     catch_line_of,
     overdue_at,
+    token_of,
 )
 
 # Marks a start that needs the full planning step.
@@ -38,9 +39,21 @@ REVISION, CURSOR, NEXT_TIME, PLAN_AT, FAILURES, LAST_START_AT, LAST_SUCCESS_AT =
     JobRecord._fields,
     ("revision", "cursor", "next_time", "plan_at", "failures", "last_start_at", "last_success_at"),
 )
-KEY, IDENTITY, STATUS, DUE_AT, IS_OPEN, ENDED_AT, RESULT, ERROR, RUN_ID, ACKED = positions(
+KEY, IDENTITY, TOKEN, STATUS, DUE_AT, IS_OPEN, ENDED_AT, RESULT, ERROR, RUN_ID, ACKED = positions(
     RunRecord._fields,
-    ("key", "identity", "status", "due_at", "is_open", "ended_at", "result", "error", "run_id", "acked"),
+    (
+        "key",
+        "identity",
+        "token",
+        "status",
+        "due_at",
+        "is_open",
+        "ended_at",
+        "result",
+        "error",
+        "run_id",
+        "acked",
+    ),
 )
 
 
@@ -73,6 +86,7 @@ class FastPath:
         run = [*cohort.run]
         run[IDENTITY] = identity = job.identity
         run[KEY] = key_of(identity, nominal_time)
+        run[TOKEN] = token_of(state, self._snapshot)
         started = [new(RunRecord, run)]
         after = [*job]
         after[REVISION] = job.revision + 1
@@ -115,7 +129,6 @@ class FastPath:
             is_open=1,
             kind=RunKind.PERIOD,
             attempt=1,
-            token=self._snapshot.token,
             started_at=now,
         )
         plan_at = None if following is None else 1000 * following

@@ -26,8 +26,8 @@ class JobState(NamedTuple):
     """One job, its open runs, and their reports since the last wake.
 
     `definitions` are the earlier ones, by epoch, that open runs still follow; `taken_over_at` is when
-    this owner took over the job, if that differs from the snapshot's. `fault` says why the job cannot be
-    read.
+    this owner took over the job, and `token` the fencing token of its shard, if they differ from the
+    snapshot's. `fault` says why the job cannot be read.
     """
 
     job: JobRecord
@@ -35,6 +35,7 @@ class JobState(NamedTuple):
     reports: Sequence[RunReport] = ()
     definitions: Mapping[int, str] = NO_DEFINITIONS
     taken_over_at: int | None = None
+    token: int | None = None
     fault: str | None = None
 
 
@@ -87,9 +88,9 @@ class WriteScope(Enum):
 class Cohort(NamedTuple):
     """Jobs of one definition that start the same period together: the part their changes share.
 
-    `run` is their run without its key and its job's name; `cursor`, `next_time` and `plan_at` are the jobs'
-    new ones. With the job, the key and the revision, that is the whole change. `next_at` is when such a job
-    is due again.
+    `run` is their run without its key, its job's name and its fencing token; `cursor`, `next_time` and
+    `plan_at` are the jobs' new ones. With the job, the key, the token and the revision, that is the whole
+    change. `next_at` is when such a job is due again.
     """
 
     run: RunRecord
@@ -154,7 +155,7 @@ class JobStep:
     def __init__(self, state: JobState, snapshot: Snapshot, now: int) -> None:
         self.now = now
         self.job = state.job
-        self.token = snapshot.token
+        self.token = token_of(state, snapshot)
         self.limits = snapshot.limits
         self.traits = snapshot.traits.get(state.job.launcher_kind, DEFAULT_TRAITS)
         self.catch_line = catch_line_of(state, snapshot)
@@ -300,6 +301,11 @@ def overdue_at(policy: Policy, traits: Traits, now: int) -> int | None:
             return None
         timeout = REMOTE_TIMEOUT
     return now + timeout // MILLISECOND
+
+
+def token_of(state: JobState, snapshot: Snapshot) -> int:
+    """Return the fencing token of the starts of a job."""
+    return snapshot.token if state.token is None else state.token
 
 
 def catch_line_of(state: JobState, snapshot: Snapshot) -> int:

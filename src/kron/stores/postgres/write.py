@@ -73,6 +73,7 @@ async def _start_together(
         return False
     values |= cohort.run._asdict()
     values |= {"identity": identity, "key": texts([run.key for run in runs]), "shard": shards_of(runs)}
+    values["token"] = numbers(run.token for run in runs)
     return await count_of(connection, SQL["start_together"], values) == len(runs)
 
 

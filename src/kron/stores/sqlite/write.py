@@ -80,7 +80,13 @@ def _start_together(connection: sqlite3.Connection, changes: Sequence[Change], n
     enqueued = cohort.run.status is RunStatus.ENQUEUED
     rows = json.dumps(
         [
-            (change.job.number, change.revision, run.key, key_number(run.key) if enqueued else None)
+            (
+                change.job.number,
+                change.revision,
+                run.key,
+                key_number(run.key) if enqueued else None,
+                run.token,
+            )
             for change in changes
             for run in change.starts
         ]

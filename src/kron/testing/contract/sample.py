@@ -64,8 +64,9 @@ def a_change(job: JobRecord, **fields: object) -> Change:
 
 
 def cohort_of(jobs: Sequence[JobRecord]) -> list[Change]:
-    """Return the starts of jobs that are due together."""
-    changes, _ = plan(Snapshot([JobState(job) for job in jobs], NOW, 1, {}), NOW)
+    """Return the starts of jobs that are due together, each with another fencing token."""
+    states = [JobState(job, token=token) for token, job in enumerate(jobs, start=1)]
+    changes, _ = plan(Snapshot(states, NOW, 1, {}), NOW)
     assert all(change.cohort is changes[0].cohort is not None for change in changes)
     return changes
 

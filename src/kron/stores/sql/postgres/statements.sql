@@ -226,9 +226,9 @@ SELECT %(namespace)s, %(now)s, * FROM unnest(%(shard)s::smallint[], {run.arrays}
 ON CONFLICT DO NOTHING
 
 -- name: start_together
-INSERT INTO schedule_runs (namespace, changed_at, {shared_run.columns}, shard, idempotency_key, schedule_id)
+INSERT INTO schedule_runs (namespace, changed_at, {shared_run.columns}, shard, idempotency_key, schedule_id, token)
 SELECT %(namespace)s, %(now)s, {shared_run.values}, *
-FROM unnest(%(shard)s::smallint[], %(key)s::text[], %(identity)s::text[])
+FROM unnest(%(shard)s::smallint[], %(key)s::text[], %(identity)s::text[], %(token)s::bigint[])
 ON CONFLICT DO NOTHING
 
 -- name: advance_together

@@ -109,8 +109,8 @@ VALUES ({run.values}, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 
 -- name: start_together
-INSERT INTO runs (idempotency_key, schedule_id, {shared_run.columns}, namespace, job, slot, key_number, changed_at)
-SELECT value ->> 2, schedule_id, {shared_run.values}, namespace, number, 0, value ->> 3, ?
+INSERT INTO runs (idempotency_key, token, schedule_id, {shared_run.columns}, namespace, job, slot, key_number, changed_at)
+SELECT value ->> 2, value ->> 4, schedule_id, {shared_run.values}, namespace, number, 0, value ->> 3, ?
 FROM json_each(?) CROSS JOIN jobs ON number = value ->> 0 AND revision = value ->> 1
 WHERE true ON CONFLICT DO NOTHING
 
