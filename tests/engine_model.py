@@ -6,7 +6,7 @@ Times are milliseconds, nominal times seconds.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
@@ -51,6 +51,11 @@ def periods_of(job: Job, after: int, until: int) -> Iterator[int]:
         start, end = (datetime.fromtimestamp(second, UTC) for second in (first, last + 1))
         for instant in job.schedule.between(start, end):
             yield int(instant.timestamp())
+
+
+def _awake(job: Job) -> Job:
+    """Return a definition without its suspend, which the model keeps as a flag."""
+    return replace(job, policy=replace(job.policy, suspend=False))
 
 
 @dataclass
@@ -104,30 +109,51 @@ class Model:
     silent: set[int] = field(default_factory=set)
     resumed_at: int = 0
     paused: bool = False
+    suspended: bool = False
     deleted: bool = False
     failures: int = 0
     remaining: int | None = None
 
     def __post_init__(self) -> None:
+        self.suspended, self.job = self.job.policy.suspend, _awake(self.job)
         early = self.born_at // 1000 - 1_000
         self.editions.append(Edition(self.job, early, None, None))
         self.remaining = self.job.policy.remaining
-        self.paused = self.job.policy.suspend
 
     # --- registrations ----------------------------------------------------------------------------
 
+    @property
+    def stopped(self) -> bool:
+        """Return whether a person or the definition stops the job."""
+        return self.paused or self.suspended
+
     def pause(self) -> None:
-        """Stop planning periods; the grace period restarts when the job is resumed."""
+        """Let a person stop the job."""
         self.paused = True
+        self._hold()
+
+    def _hold(self) -> None:
+        """Stop planning periods; the grace period restarts when the job is resumed."""
         for entry in self.entries.values():
             entry.grace_until = None
 
     def resume(self, now: int) -> None:
-        """Plan periods again; those of the pause were missed."""
+        """Plan periods again, unless the definition suspends the job; those of the pause were missed."""
         if self.paused:
-            self.paused, self.resumed_at, self.failures = False, now, 0
+            self.paused, self.failures = False, 0
+            self.resumed_at = self.resumed_at if self.stopped else now
 
     def edit(self, job: Job, now: int) -> bool:
+        """Edit the definition and its suspend; return whether either changed."""
+        changed, was_stopped = self._redefine(_awake(job), now), self.stopped
+        suspended, self.suspended = self.suspended, job.policy.suspend
+        if self.stopped and not was_stopped:
+            self._hold()
+        elif was_stopped and not self.stopped:
+            self.resumed_at = now
+        return changed or suspended != self.suspended
+
+    def _redefine(self, job: Job, now: int) -> bool:
         """Open an epoch: periods up to now keep their definition, later ones get the new one."""
         if job == self.job and not self.deleted:
             return False
@@ -209,7 +235,9 @@ class Model:
         for entry in self._all():
             if entry.in_flight and entry.timeout_at is not None and entry.timeout_at <= now:
                 self.end(entry, "lost", now)
-        if self.paused or self.deleted:
+        if self.stopped and not self.deleted:
+            self._start_asked(now)
+        if self.stopped or self.deleted:
             return
         more = False
         while self.editions:
@@ -244,8 +272,10 @@ class Model:
     def _has_work(self, now: int) -> bool:
         if any(e.in_flight and e.timeout_at is not None and e.timeout_at <= now for e in self._all()):
             return True
-        if self.paused or self.deleted:
+        if self.deleted:
             return False
+        if self.stopped:
+            return any(entry.status == "PENDING" for entry in self.asked)
         first, *later = self.editions
         missed, due = self._listed(first, now, look=True)
         return bool(
@@ -328,15 +358,19 @@ class Model:
 
     def _judge(self, now: int) -> bool:
         """Judge the due periods; return whether another wake at the same instant is needed."""
-        for entry in self.asked:
-            if entry.status == "PENDING":
-                self._start(entry, now)
+        self._start_asked(now)
         line = self._in_time(now)
         if line:
             for entry in self._all():
                 if entry.retry_at is not None:
                     entry.reason, entry.retry_at = "retry_preempted", None
         return self._overlap(line, now)
+
+    def _start_asked(self, now: int) -> None:
+        """Start manual runs, whatever stops the job."""
+        for entry in self.asked:
+            if entry.status == "PENDING":
+                self._start(entry, now)
 
     def _start_retries(self, now: int) -> None:
         for entry in sorted(self._all(), key=lambda e: (e.fire, e.nominal)):

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from kron.app.retention import Pruned, Pruner, RetentionPolicy
 from kron.core.job.job import Job
+from kron.core.plan.pause import pause, resume
 from kron.core.plan.record import JobRecord, RunRecord
-from kron.core.plan.registration import create, delete, edit, pause, resume
+from kron.core.plan.registration import create, delete, edit
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.step import Change, JobState
 from kron.core.time.instant import EPOCH

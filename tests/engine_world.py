@@ -8,9 +8,10 @@ from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.lifecycle import TRANSITIONS
+from kron.core.plan.pause import pause, resume
 from kron.core.plan.plan import plan
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, key_of
-from kron.core.plan.registration import create, delete, edit, pause, request_run, resume
+from kron.core.plan.registration import create, delete, edit, request_run
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.step import Change, JobState, Snapshot
 from kron.stores.sqlite.store import SqliteStore

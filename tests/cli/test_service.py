@@ -191,6 +191,23 @@ def test_a_resume_that_would_start_runs_needs_confirmation(kron: Kron) -> None:
     assert not done["paused"]
 
 
+def test_a_suspended_schedule_says_so_when_it_is_resumed_and_in_lists(kron: Kron) -> None:
+    suspended = ["--set", 'policy={"suspend": true}']
+    in_json(kron, "schedules", "upsert", "--id", "still", "--cron", "0 0 1 1 *", *WORK, *suspended)
+    reason = ["--because", "the target is down", "--until", "2098-06-01T12:00Z"]
+    assert kron("pause", "still", *reason)[1].startswith("still: paused; its definition suspends it too")
+    words = "paused the target is down until 2098-06-01T12:00:00Z, suspended by its definition"
+    assert words in kron("status")[1]
+    assert "paused, suspended" in kron("schedules", "list")[1]
+    _, output, _ = kron("resume", "still")
+    assert output.splitlines()[-1].startswith(
+        "still: resumed, but its definition suspends it (policy.suspend)"
+    )
+    assert in_json(kron, "schedules", "list", "--active")["schedules"] == []
+    in_json(kron, "schedules", "upsert", "--id", "still", "--cron", "0 0 1 1 *", *WORK)
+    assert len(in_json(kron, "schedules", "list", "--active")["schedules"]) == 1
+
+
 def test_pages_are_walked_through(kron: Kron) -> None:
     for name in ("a", "b", "c"):
         in_json(kron, "schedules", "upsert", "--id", name, "--cron", "0 0 1 1 *", *WORK)

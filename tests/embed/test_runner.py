@@ -178,6 +178,49 @@ async def test_resuming_tells_how_many_start(
     assert len(again) == starts
 
 
+async def test_a_changed_suspend_counts_after_a_restart_and_an_edit_lifts_it(tmp_path: Path) -> None:
+    rig = Rig(f"sqlite:///{tmp_path}/kron.db")
+    policy = {"deadline": None, "concurrency": "allow"}
+    rig.runner.add(a_job(policy=policy), rig.note)
+    async with rig.runner:
+        await rig.to(60)
+    rig.runner = rig.make()
+    rig.runner.add(a_job(policy={**policy, "suspend": True}), rig.note)
+    async with rig.runner:
+        await rig.to(200)
+        assert rig.seen() == [60]
+        assert (await rig.runner.why("job", NOON + 2 * MINUTE)).code == "suspended"
+        assert await rig.runner.resume("job") == 0
+        await rig.to(250)
+        assert rig.seen() == [60]
+        await rig.runner.add(a_job(policy=policy), rig.note)
+        await rig.to(310)
+    assert rig.seen() == [60, 120, 180, 240, 300]
+    assert [str(run.reason) for run in rig.calls] == ["due", *["caught_up"] * 3, "due"]
+
+
+async def test_a_job_added_suspended_runs_once_its_definition_no_longer_suspends_it(rig: Rig) -> None:
+    policy = {"deadline": None, "catchup": "none"}
+    rig.runner.add(a_job(policy={**policy, "suspend": True}), rig.note)
+    async with rig.runner:
+        await rig.to(130)
+        await rig.runner.add(a_job(policy=policy), rig.note)
+        await rig.to(190)
+        assert await rig.statuses() == ["SUCCESS due"]
+
+
+async def test_a_pause_may_end_at_an_instant(rig: Rig) -> None:
+    rig.runner.add(a_job(), rig.note)
+    async with rig.runner:
+        await rig.runner.pause("job", because="the target is down", until=NOON + 90 * SECOND)
+        await rig.to(80)
+        assert (await rig.runner.why("job", NOON + MINUTE)).code == "paused"
+        await rig.to(130)
+        assert rig.seen() == [120]
+        with pytest.raises(InvalidOptionError, match="must lie in the future"):
+            await rig.runner.pause("job", until=NOON)
+
+
 async def test_run_now_is_a_run_beside_the_schedule_and_one_request_runs_once(rig: Rig) -> None:
     rig.runner.add(a_job(schedule="0 0 1 1 *"), rig.note)
     async with rig.runner:

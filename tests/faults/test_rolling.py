@@ -11,8 +11,9 @@ import pytest
 from kron.clocks.system import SystemClock
 from kron.core.errors import OwnedError
 from kron.core.job.policy import Catchup, Overlap
+from kron.core.plan.pause import pause, resume
 from kron.core.plan.record import RunRecord, RunStatus
-from kron.core.plan.registration import create, delete, edit, pause, resume
+from kron.core.plan.registration import create, delete, edit
 from kron.core.plan.report import Launch
 from kron.core.plan.step import Change, JobState
 from kron.stores.postgres.store import PostgresStore

@@ -12,8 +12,9 @@ from kron.core.cron.schedule import Schedule
 from kron.core.errors import OwnedError
 from kron.core.job.job import Job
 from kron.core.job.policy import Catchup, OnOrphan, Overlap
+from kron.core.plan.pause import pause
 from kron.core.plan.record import Result, RunRecord, key_of
-from kron.core.plan.registration import create, pause
+from kron.core.plan.registration import create
 from kron.core.plan.report import Launch
 from kron.core.plan.step import Change, Limits, WriteResult
 from kron.core.time.instant import EPOCH

@@ -101,7 +101,8 @@ async def test_policy_fields_may_stand_in_a_policy_object(store: Store) -> None:
         policy = {"concurrency": "allow", "deadline": "1m", "suspend": True}
         await office.registrar.upsert_schedule({**HOURLY, "policy": policy})
         found = await office.registrar.get_schedule("hourly")
-        assert (found["overlap_policy"], found["deadline"], found["paused"]) == ("allow", "1m", True)
+        assert (found["overlap_policy"], found["deadline"]) == ("allow", "1m")
+        assert (found["suspended"], found["paused"]) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -304,6 +305,40 @@ async def test_a_paused_schedule_starts_nothing_and_its_resume_says_what_it_star
         assert (resumed["would_start"], resumed["paused"]) == (3, False)
         await office.until(NOON + 4 * MINUTE + 2 * SECOND)
         assert await office.seen("minutely") == ["SUCCESS due", *["SUCCESS caught_up"] * 3]
+
+
+async def test_an_upsert_that_no_longer_suspends_a_schedule_lets_it_run(store: Store) -> None:
+    async with office_on(store) as office:
+        registrar = office.registrar
+        fields = {**MINUTELY, "catchup_policy": "fire_immediately", "overlap_policy": "allow"}
+        await registrar.upsert_schedule({**fields, "policy": {"suspend": True}})
+        await office.work()
+        await office.until(NOON + 2 * MINUTE + SECOND)
+        found = await registrar.get_schedule("minutely")
+        assert (found["suspended"], found["paused"]) == (True, False)
+        assert await office.seen("minutely") == []
+        receipt = await registrar.upsert_schedule({**fields, "policy": {"suspend": False}})
+        assert receipt["etag"] != found["etag"]
+        await office.until(NOON + 3 * MINUTE + SECOND)
+        assert await office.seen("minutely") == [*["SUCCESS caught_up"] * 2, "SUCCESS due"]
+
+
+async def test_a_resume_of_a_suspended_schedule_says_that_its_definition_suspends_it(store: Store) -> None:
+    async with office_on(store) as office:
+        registrar = office.registrar
+        await registrar.upsert_schedule({**MINUTELY, "policy": {"suspend": True}})
+        paused = await registrar.pause_schedule("minutely", True, reason="the target is down")
+        assert (paused["paused"], paused["suspended"]) == (True, True)
+        assert "its definition suspends it too" in str(paused["note"])
+        assert (await registrar.get_schedule("minutely"))["paused_because"] == "the target is down"
+        foreseen = await registrar.preview_resume("minutely")
+        assert (foreseen["would_start"], "suspends it" in str(foreseen["note"])) == (0, True)
+        resumed = await registrar.pause_schedule("minutely", False)
+        assert (resumed["paused"], resumed["suspended"]) == (False, True)
+        assert str(resumed["note"]).startswith("resumed, but its definition suspends it (policy.suspend)")
+        await office.work()
+        await office.until(NOON + 2 * MINUTE)
+        assert await office.seen("minutely") == []
 
 
 @pytest.mark.parametrize(

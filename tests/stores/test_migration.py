@@ -142,6 +142,22 @@ async def test_a_sqlite_store_migrates_itself_and_refuses_a_newer_schema(tmp_pat
     await store.close()
 
 
+async def test_a_job_that_its_definition_paused_is_suspended_after_the_migration(tmp_path: Path) -> None:
+    path = str(tmp_path / "kron.db")
+    await SqliteSchema(path, steps_of("sqlite")[:2]).forward()
+    insert = """INSERT INTO jobs (namespace, schedule_id, definition, launcher, launcher_kind, epoch,
+        edited_at, born_at, revision, cursor, paused, paused_because, replay_count, failures, changed_at)
+        VALUES (1, ?, '{"schedule":"* * * * *"}', '{}', 'callback', 1, 1, 1, 1, 1, 1, ?, 0, 0, 0)"""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO namespaces (number, name) VALUES (1, 'runner:main')")
+        connection.executemany(insert, [("suspended", None), ("paused", "by hand")])
+    store = SqliteStore(path)
+    jobs = [state.job for state in await store.cases("runner:main")]
+    flags = {job.identity: (job.suspended, job.paused) for job in jobs}
+    assert flags == {"suspended": (1, 0), "paused": (0, 1)}
+    await store.close()
+
+
 # --- kron migrate --------------------------------------------------------------------------------
 
 

@@ -17,20 +17,22 @@ from kron.app.backfill import (
     read_past,
 )
 from kron.app.query import Query, check_identity
-from kron.core.errors import BusyError, ConflictError, UnknownRunError
+from kron.core.errors import BusyError, ConflictError, InvalidOptionError, UnknownRunError
 from kron.core.job.job import Job
 from kron.core.plan.compiled import definition_of
+from kron.core.plan.pause import BY_HAND, pause, resume
 from kron.core.plan.plan import plan
 from kron.core.plan.record import JobRecord, RunKind, RunRecord, request_key_of
-from kron.core.plan.registration import BY_HAND, create, delete, pause, request_run, resume, revise
+from kron.core.plan.registration import create, delete, request_run, revise
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.resume_preview import ResumePreview, preview_resume
 from kron.core.plan.step import DEFAULT_TRAITS, Change, JobState, Snapshot, WriteResult, WriteScope
-from kron.core.time.instant import EpochSeconds
+from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.ports import ReadStore
 
 # Tries of one write before the caller is told to retry: the engine commits many changes of a busy job.
 MAX_TRIES = 20
+IS_PAST = "must lie in the future"
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -199,14 +201,22 @@ class Catalog:
         return await self.write(lambda: self._store.cases(self._namespace, identities), decide)
 
     async def pause(
-        self, identity: str, *, because: str = BY_HAND, expect: Precondition = _any_state
+        self,
+        identity: str,
+        *,
+        because: str = BY_HAND,
+        until: int | None = None,
+        expect: Precondition = _any_state,
     ) -> JobRecord:
-        """Pause a job; a paused one keeps its reason."""
+        """Pause a job, until an instant in milliseconds if one is given; a paused one keeps its reason."""
 
         def decide(state: JobState, now: int) -> Decision[JobRecord]:
-            if state.job.paused:
+            if until is not None and until <= now:
+                raise InvalidOptionError(option="until", value=rfc3339(until // 1000), reason=IS_PAST)
+            if state.job.paused and until == state.job.paused_until:
                 return NoWrite(state.job)
-            change = pause(state.job, state.runs, because=because)
+            reason = state.job.paused_because if state.job.paused else because
+            change = pause(state.job, state.runs, because=reason or because, until=until)
             return Write(result=change.job, changed=[change])
 
         return await self._change(identity, decide, expect)
@@ -336,7 +346,7 @@ def _upserted(
         job, launcher, kind, paused = definition
         state = states.get(job.identity)
         if state is None:
-            records.append(create(job, now=now, launcher=launcher, kind=kind, paused=paused))
+            records.append(create(job, now=now, launcher=launcher, kind=kind, paused=bool(paused)))
             created.append(records[-1])
         elif _is_changed(state.job, definition):
             changed.append(revise(state, job, now=now, launcher=launcher, kind=kind, paused=paused))
@@ -354,6 +364,8 @@ def _is_changed(record: JobRecord, definition: JobDefinition) -> bool:
     wanted = (definition_of(definition.job), definition.launcher, definition.kind)
     if record.deleted_at is not None or (record.definition, record.launcher, record.launcher_kind) != wanted:
         return True
+    if definition.job.policy.suspend != bool(record.suspended):
+        return True
     return definition.paused is not None and definition.paused != bool(record.paused)
 
 
@@ -367,7 +379,7 @@ def _reported(
     change.updates.sort(key=lambda update: update.key != run.key)
     if not any(update.key == run.key for update in change.updates):
         return None
-    if change.job.paused or change.job.deleted_at is not None or not others:
+    if change.job.is_stopped or change.job.deleted_at is not None or not others:
         return change
     job = change.job._replace(plan_at=report.at)
     return replace(change, job=job, scope=WriteScope.ANY, cohort=None)

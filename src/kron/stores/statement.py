@@ -18,11 +18,12 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\.(\w+)\}")
 # Later than any instant: where the first page starts.
 FOR_EVER = 1 << 62
 # How PostgreSQL reads the columns of a job that it stores in another way, or not at all.
-_READ = {"paused": "paused::integer", "number": "0"}
+_READ = {"suspended": "suspended::integer", "paused": "paused::integer", "number": "0"}
+_FLAGS = frozenset({"suspended", "paused"})
 
 
 def _type_of(column: Column) -> str:
-    if column.field == "paused":
+    if column.field in _FLAGS:
         return "boolean"
     return "text" if column.is_text else "bigint"
 

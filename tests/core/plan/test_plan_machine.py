@@ -67,9 +67,11 @@ WINDOWED = st.tuples(
 TERMS = PLAIN | WINDOWED
 
 
-def job_of(schedule: Schedule, terms: tuple[Window, Policy]) -> Job:
+def job_of(schedule: Schedule, terms: tuple[Window, Policy], *, suspend: bool = False) -> Job:
     window, policy = terms
-    return Job(identity="world/job", schedule=schedule, window=window, policy=policy)
+    return Job(
+        identity="world/job", schedule=schedule, window=window, policy=replace(policy, suspend=suspend)
+    )
 
 
 def looks_ahead(job: Job) -> bool:
@@ -85,12 +87,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     @initialize(schedule=st.sampled_from(SCHEDULES), terms=TERMS, suspended=st.booleans())
     def begin(self, schedule: Schedule, terms: tuple[Window, Policy], suspended: bool) -> None:
-        job = job_of(schedule, terms)
-        job = replace(job, policy=replace(job.policy, suspend=suspended and schedule is SCHEDULES[0]))
-        self.definition = replace(job, policy=replace(job.policy, suspend=False))
-        self.world = World(job, START)
-        self.model = Model(job, born_at=START, taken_over_at=START)
-        self.model.job = self.model.editions[0].job = self.definition
+        self.definition = job_of(schedule, terms, suspend=suspended and schedule is SCHEDULES[0])
+        self.world = World(self.definition, START)
+        self.model = Model(self.definition, born_at=START, taken_over_at=START)
         self.both_wake()
 
     def both_wake(self) -> None:
@@ -191,9 +190,17 @@ class EngineMachine(RuleBasedStateMachine):
         self.model.wake(self.world.now, called=True)
 
     @precondition(lambda self: not looks_ahead(self.definition))
-    @rule(schedule=st.sampled_from(SCHEDULES), terms=PLAIN)
-    def edit(self, schedule: Schedule, terms: tuple[Window, Policy]) -> None:
-        self.definition = job_of(schedule, terms)
+    @rule(schedule=st.sampled_from(SCHEDULES), terms=PLAIN, suspend=st.sampled_from([False, False, True]))
+    def edit(self, schedule: Schedule, terms: tuple[Window, Policy], suspend: bool) -> None:
+        self.definition = job_of(schedule, terms, suspend=suspend)
+        self.world.edit(self.definition)
+        changed = self.model.edit(self.definition, self.world.now)
+        self.model.wake(self.world.now, called=changed)
+
+    @rule()
+    def suspend_or_lift_it(self) -> None:
+        policy = replace(self.definition.policy, suspend=not self.model.suspended)
+        self.definition = replace(self.definition, policy=policy)
         self.world.edit(self.definition)
         changed = self.model.edit(self.definition, self.world.now)
         self.model.wake(self.world.now, called=changed)
@@ -251,8 +258,8 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def the_job_is_as_the_model_says(self) -> None:
         job = self.world.job
-        found = (bool(job.paused), job.remaining, job.failures)
-        expected = (self.model.paused, self.model.remaining, self.model.failures)
+        found = (bool(job.paused), bool(job.suspended), job.remaining, job.failures)
+        expected = (self.model.paused, self.model.suspended, self.model.remaining, self.model.failures)
         assert found == expected, f"{found} instead of {expected}"
 
 

@@ -86,7 +86,7 @@ def test_only_fire_times_still_to_come_have_a_record(mode: WindowMode, width: in
 
 def test_a_job_made_suspended_waits() -> None:
     made = world(every("* * * * *", suspend=True))
-    assert (made.job.paused, made.job.plan_at, made.wake_at) == (1, None, None)
+    assert (made.job.suspended, made.job.paused, made.job.plan_at, made.wake_at) == (1, 0, None, None)
     made.oversleep(5 * MINUTE)
     assert seen(made) == {}
 

@@ -105,6 +105,19 @@ def test_without_authentication_a_paused_schedule_names_no_caller(client: httpx.
     assert 'title="Paused manually"' in client.get("/", params={"search": "on-hold"}).text
 
 
+def test_a_page_says_whether_a_person_or_the_definition_stops_a_schedule(client: httpx.Client) -> None:
+    added(client, "still", policy={"suspend": True})
+    page = page_of(client, "/ui/schedule", id="still")
+    assert "Suspended by its definition" in page.text
+    assert "Paused" not in page.text
+    client.post("/schedules/pause", json={"schedule_id": "still", "paused": True}).raise_for_status()
+    assert "even after a resume" in page_of(client, "/ui/schedule", id="still").text
+    answer = client.post("/schedules/pause", json={"schedule_id": "still", "paused": False}).json()
+    assert answer["note"].startswith("resumed, but its definition suspends it")
+    assert "still" in page_of(client, "/", search="still", state="suspended").text
+    assert "No schedules found" in page_of(client, "/", search="still", state="active").text
+
+
 def test_schedules_are_searched_filtered_and_shown_page_by_page(client: httpx.Client) -> None:
     for number in range(120):
         added(client, f"many/{number:03}", paused=number % 60 == 0)

@@ -10,25 +10,45 @@ from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, 
 from kron.cli.support.option import AsJson
 from kron.cli.support.table import counted
 from kron.fronts.service.documents import Document
+from kron.fronts.service.registrar import SUSPENDED
 
 # How many of the periods that would start are listed.
 MAX_NAMED = 5
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Resume without confirmation.")]
 
 
-def pause_command(name: Name, server: Server = None, store: StoreUrl = None, as_json: AsJson = False) -> int:
-    """Pause a schedule: no run starts until it is resumed.
+Because = Annotated[str | None, typer.Option("--because", metavar="TEXT", help="Reason of the pause.")]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until", metavar="TIME", help="End of the pause, e.g. 2026-06-01T12:00Z; by default none."
+    ),
+]
+
+
+def pause_command(
+    name: Name,
+    because: Because = None,
+    until: Until = None,
+    server: Server = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Pause a schedule: no run starts until it is resumed, or until the pause ends.
 
     \b
     Examples:
       kron pause daily-report
+      kron pause daily-report --because "the target is down" --until 2026-06-01T12:00Z
       kron pause daily-report --server http://127.0.0.1:8080
     """  # noqa: D301
-    answer = request(Target(server, store), lambda client: client.pause(name, True))
+    answer = request(
+        Target(server, store), lambda client: client.pause(name, True, reason=because, until=until)
+    )
     if as_json:
         show_json(answer)
     else:
-        print(one_line(f"{name}: paused"))
+        print(one_line(f"{name}: {answer.get('note') or 'paused'}"))
     return GOOD
 
 
@@ -58,7 +78,9 @@ def resume_command(
     if as_json:
         show_json(answer)
     else:
-        print(one_line(f"{name}: resumed, next run {text(answer['next_run_at'])}"))
+        note = answer.get("note")
+        after = f"next run {text(answer['next_run_at'])}" if note is None else f"but {SUSPENDED}"
+        print(one_line(f"{name}: resumed, {after}"))
     return GOOD
 
 

@@ -55,7 +55,8 @@ def list_command(
       kron schedules list --search report
       kron schedules list --paused --json
     """  # noqa: D301
-    wanted = JobFilter(search=search, paused=paused, workflow_id=workflow, user_id=user)
+    suspended = False if paused is False else None
+    wanted = JobFilter(search=search, paused=paused, suspended=suspended, workflow_id=workflow, user_id=user)
     page = request(Target(server, store), lambda client: client.schedules(wanted, PageRequest(limit, cursor)))
     if as_json:
         show_json(page)
@@ -66,8 +67,20 @@ def list_command(
 
 
 def _row(schedule: Document) -> tuple[str, ...]:
-    state = "paused" if schedule["paused"] else text(schedule["next_run_at"])
+    state = stopped_by(schedule) or text(schedule["next_run_at"])
     return str(schedule["schedule_id"]), state, str(schedule["cron_expr"]), str(schedule["timezone"])
+
+
+def stopped_by(schedule: Document, *, detailed: bool = False) -> str:
+    """Return what stops a schedule, with `detailed` also why and how long; nothing if it is active."""
+    words = []
+    if schedule["paused"]:
+        because, until = schedule["paused_because"], schedule["paused_until"]
+        end = "" if until is None else f" until {until}"
+        words.append(f"paused {because or ''}{end}".rstrip() if detailed else "paused")
+    if schedule["suspended"]:
+        words.append("suspended by its definition" if detailed else "suspended")
+    return ", ".join(words)
 
 
 def show_command(name: Name, server: Server = None, store: StoreUrl = None, as_json: AsJson = False) -> int:

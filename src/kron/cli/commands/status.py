@@ -1,6 +1,6 @@
 """`kron status`: the state of the worker and of the schedules."""
 
-from kron.cli.commands.schedules import Search
+from kron.cli.commands.schedules import Search, stopped_by
 from kron.cli.main import GOOD, NO, one_line
 from kron.cli.support.client import (
     Cursor,
@@ -61,9 +61,8 @@ def status_command(
 
 
 def _row(schedule: Document) -> tuple[str, ...]:
-    paused, because = schedule["paused"], schedule["paused_because"]
     failures = schedule["failures"]
     assert isinstance(failures, int), "the service answers with a number"
-    state = f"paused {because or ''}".rstrip() if paused else f"next {text(schedule['next_run_at'])}"
+    state = stopped_by(schedule, detailed=True) or f"next {text(schedule['next_run_at'])}"
     fails = f"{counted(failures, 'failure')} in a row" if failures else "ok"
     return str(schedule["schedule_id"]), state, f"last {text(schedule['last_start_at'])}", fails

@@ -77,7 +77,11 @@ class Policy:
     )
     suspend: bool = field(
         default=False,
-        metadata=row(FLAG, "`true`: nothing starts, and periods are judged on resume", service_word=None),
+        metadata=row(
+            FLAG,
+            "`true`: no period starts until an edit says `false`; those in between are judged then",
+            service_word=None,
+        ),
     )
     catchup: Catchup = field(
         default=Catchup.ALL,

@@ -70,9 +70,9 @@ class FastPath:
         """Return the start of one plain period, on time and with no open run; None for anything else."""
         job = state.job
         nominal_time = job.next_time
-        if state.runs or state.reports or nominal_time is None or job.past or job.paused or job.deleted_at:
+        if state.runs or state.reports or nominal_time is None or job.past or job.deleted_at:
             return None
-        if job.replay_until is not None or job.remaining is not None:
+        if job.paused or job.suspended or job.replay_until is not None or job.remaining is not None:
             return None
         since = self._since
         if job.resumed_at or state.taken_over_at is not None:

@@ -29,6 +29,13 @@ def judge_due(step: JobStep) -> None:
         _start_retries(step)
 
 
+def start_manual(step: JobStep) -> None:
+    """Start the manual runs of a job whose periods are not triggered."""
+    for run in list(step.runs.values()):
+        if run.is_manual and run.due_at is not None and run.due_at <= step.now:
+            step.start(run)
+
+
 def _line(step: JobStep) -> list[RunRecord]:
     """Return the due periods that may start, in order; late ones are settled, and manual runs started."""
     line = []

@@ -10,7 +10,8 @@ from kron.core.plan.backlog import plan_backlog
 from kron.core.plan.compiled import end_of_oldest, without_oldest
 from kron.core.plan.fast_path import FastPath
 from kron.core.plan.lifecycle import is_retried_later, reported
-from kron.core.plan.overlap import judge_due
+from kron.core.plan.overlap import judge_due, start_manual
+from kron.core.plan.pause import resume
 from kron.core.plan.record import Result, RunKind, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent, RunReport
 from kron.core.plan.step import MILLISECOND, Change, JobState, JobStep, Snapshot
@@ -55,7 +56,9 @@ def _set_aside(state: JobState, fault: str, now: int) -> Change:
     except TypeError:
         # The store compares the damaged revision as it is; the next one is a number again.
         revision = 1
-    paused = job._replace(paused=1, paused_because=because, plan_at=None, revision=revision)
+    paused = job._replace(
+        paused=1, paused_because=because, paused_until=None, plan_at=None, revision=revision
+    )
     held = [
         run._replace(due_at=None)
         for run in state.runs
@@ -79,9 +82,14 @@ def take_step(step: JobStep, state: JobState, *, draining: bool) -> Change:
     for report in state.reports:
         _apply_report(step, report, draining=draining)
     _end_overdue(step)
-    if step.job.paused or step.job.deleted_at is not None:
-        # Nothing is due, whatever a damaged record says.
-        step.job = step.job._replace(plan_at=None)
+    ends_at = step.job.pause_ends_at
+    if ends_at is not None and ends_at <= step.now and not draining:
+        _end_pause(step, ends_at)
+    if step.job.is_stopped or step.job.deleted_at is not None:
+        # No period is due, whatever a damaged record says.
+        step.job = step.job._replace(plan_at=step.job.pause_ends_at)
+        if not draining:
+            start_manual(step)
         return step.finish()
     if draining:
         _leave_waiting(step)
@@ -90,6 +98,14 @@ def take_step(step: JobStep, state: JobState, *, draining: bool) -> Change:
         judge_due(step)
         _look_ahead(step)
     return step.finish()
+
+
+def _end_pause(step: JobStep, ends_at: int) -> None:
+    """Resume a job at the end of its pause."""
+    change = resume(step.job, list(step.runs.values()), now=ends_at)
+    step.job, step.catch_line = change.job, max(step.catch_line, change.job.resumed_at or 0)
+    for run in change.updates:
+        step.put(run)
 
 
 def _leave_waiting(step: JobStep) -> None:
@@ -135,7 +151,7 @@ def _after_end(step: JobStep, run: RunRecord) -> RunRecord:
     step.job = step.job._replace(failures=failures, last_failure_at=run.ended_at)
     if limit is not None and failures >= limit:
         because = f"{failures} failures in a row"
-        step.job = step.job._replace(paused=1, paused_because=because, plan_at=None)
+        step.job = step.job._replace(paused=1, paused_because=because, paused_until=None, plan_at=None)
     return _with_retry(step, run)
 
 

@@ -16,6 +16,7 @@ class JobFilter(NamedTuple):
     names: Sequence[str] | None = None
     search: str | None = None
     paused: bool | None = None
+    suspended: bool | None = None
     failing: bool | None = None
     workflow_id: str | None = None
     user_id: str | None = None

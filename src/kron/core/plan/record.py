@@ -65,8 +65,10 @@ OUTCOME_OF = dict.fromkeys(EXECUTED, Outcome.EXECUTED) | {
 class JobRecord(NamedTuple):
     """The state of one job. Every period up to `cursor` is covered by a run or a range record.
 
-    `plan_at` is when the next period is planned; None if there is none. Missed periods are replayed up to
-    `replay_until`. `past` lists earlier definitions whose last periods are not planned yet.
+    `plan_at` is when the next period is planned, or a pause ends; None if there is neither. Missed periods
+    are replayed up to `replay_until`. `past` lists earlier definitions whose last periods are not planned
+    yet. `suspended` is the definition's `policy.suspend`; a person pauses and resumes, until `paused_until`
+    if that is set.
     """
 
     identity: str
@@ -84,8 +86,10 @@ class JobRecord(NamedTuple):
     replay_until: EpochSeconds | None = None
     replay_at: int | None = None
     replay_count: int = 0
+    suspended: int = 0
     paused: int = 0
     paused_because: ExternalText | None = None
+    paused_until: int | None = None
     resumed_at: int | None = None
     deleted_at: int | None = None
     remaining: int | None = None
@@ -95,6 +99,16 @@ class JobRecord(NamedTuple):
     last_failure_at: int | None = None
     # The store's internal id of the job; 0 where it has none.
     number: int = 0
+
+    @property
+    def is_stopped(self) -> bool:
+        """Say whether no period is triggered: the definition suspends the job, or a person paused it."""
+        return bool(self.suspended or self.paused)
+
+    @property
+    def pause_ends_at(self) -> int | None:
+        """Return when the pause of a job ends without a person; None if it does not."""
+        return self.paused_until if self.paused and self.deleted_at is None else None
 
 
 class RunRecord(NamedTuple):
@@ -127,6 +141,11 @@ class RunRecord(NamedTuple):
     def in_flight(self) -> bool:
         """Return whether an execution may be running."""
         return self.is_open == 1 and self.status in IN_FLIGHT
+
+    @property
+    def is_manual(self) -> bool:
+        """Return whether a person requested this start: neither a pause nor a suspend holds it."""
+        return self.kind is RunKind.MANUAL and self.status is RunStatus.PENDING
 
     @property
     def outcome(self) -> Outcome | None:

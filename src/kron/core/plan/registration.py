@@ -1,11 +1,12 @@
-"""Registration: the changes to a job's record when it is created, edited, paused, resumed, deleted or run.
+"""Registration: the changes to a job's record when it is created, edited, deleted or run.
 
 Every function is pure: it returns a new record or a `Change`, for a store to commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from kron.core.cron.schedule import seconds_between
 from kron.core.errors import ConflictError, InvalidOptionError
@@ -14,6 +15,7 @@ from kron.core.job.outcome import Reason
 from kron.core.job.policy import Policy
 from kron.core.plan.compiled import CompiledJob, compiled_job, definition_of, segment_of, with_newest
 from kron.core.plan.lifecycle import settle
+from kron.core.plan.pause import BY_HAND, pause, resume, suspend
 from kron.core.plan.record import (
     JobRecord,
     RangeRecord,
@@ -28,7 +30,14 @@ from kron.core.time.instant import EpochSeconds, rfc3339
 
 # Periods that one edit adds at most; a denser schedule gets the rest at the next wake.
 MAX_ADDED = 1_000
-BY_HAND = "by hand"
+# The flags of a job that is created again.
+NEW_FLAGS: Mapping[str, Any] = {
+    "suspended": 0,
+    "paused": 0,
+    "paused_because": None,
+    "paused_until": None,
+    "failures": 0,
+}
 
 
 def create(
@@ -38,12 +47,9 @@ def create(
     launcher: str = "{}",
     kind: str = "callback",
     since: int | None = None,
-    paused: bool | None = None,
+    paused: bool = False,
 ) -> JobRecord:
-    """Return the record of a new job, whose first period is the first to fire at or after `since`, or now.
-
-    It is paused if its policy suspends it; `paused` overrides that.
-    """
+    """Return the record of a new job, whose first period is the first to fire at or after `since`, or now."""
     born_at = now if since is None else since
     definition = definition_of(job)
     compiled = compiled_job(definition, job.identity)
@@ -59,7 +65,9 @@ def create(
         cursor=_before(born_at, compiled),
         next_time=None,
         plan_at=None,
-        paused=int(job.policy.suspend if paused is None else paused),
+        suspended=int(job.policy.suspend),
+        paused=int(paused),
+        paused_because=BY_HAND if paused else None,
         remaining=job.policy.remaining,
     )
     return look_ahead(record)
@@ -75,7 +83,9 @@ def times_ahead(record: JobRecord) -> tuple[EpochSeconds | None, int | None]:
     """Return a job's next period, and when it has to be planned."""
     segment = segment_of(record)
     following = None if record.remaining == 0 else segment.next_after(record.cursor)
-    if record.paused or record.deleted_at is not None or (following is None and record.past is None):
+    if record.is_stopped:
+        return following, record.pause_ends_at
+    if record.deleted_at is not None or (following is None and record.past is None):
         return following, None
     if following is None:
         return None, record.edited_at
@@ -91,7 +101,20 @@ def edit(
     launcher: str = "{}",
     kind: str = "callback",
 ) -> Change:
-    """Return the change to a new definition, which applies to periods later than now."""
+    """Return the change to a new definition, which applies to periods later than now.
+
+    Its `suspend` applies at once; a pause stays as it is.
+    """
+    change = _redefined(record, runs, job, now=now, launcher=launcher, kind=kind)
+    if job.policy.suspend == bool(record.suspended):
+        return change
+    held = _open_after(runs, change)
+    return _joined(change, suspend(change.job, held, suspended=job.policy.suspend, now=now))
+
+
+def _redefined(
+    record: JobRecord, runs: Sequence[RunRecord], job: Job, *, now: int, launcher: str, kind: str
+) -> Change:
     definition = definition_of(job)
     changed = record._replace(launcher=launcher, launcher_kind=kind, revision=record.revision + 1)
     if definition == record.definition and record.deleted_at is None:
@@ -117,7 +140,7 @@ def edit(
         inserts = inserts[:MAX_ADDED]
         changed = changed._replace(cursor=inserts[-1].nominal_time)
     changed = look_ahead(changed)
-    if not changed.paused and not all(run.in_flight for run in runs):
+    if not changed.is_stopped and not all(run.in_flight for run in runs):
         # Runs that wait for another to end are judged by the new policy at once.
         changed = changed._replace(plan_at=now)
     updates = [run for run in updates if run not in runs]
@@ -135,11 +158,11 @@ def revise(
 ) -> Change:
     """Return an edit, and the pause or resume that `paused` requests, as one change.
 
-    Without `paused` the job stays as paused as it was. A deleted job is created again: it is not paused, and
-    its remaining runs are those of its policy.
+    Without `paused` a pause stays as it was. A deleted job is created again: it is not paused, and its
+    remaining runs are those of its policy.
     """
     deleted = state.job.deleted_at is not None
-    record = state.job._replace(paused=0, paused_because=None, failures=0) if deleted else state.job
+    record = state.job._replace(**NEW_FLAGS) if deleted else state.job
     change = edit(record, state.runs, job, now=now, launcher=launcher, kind=kind)
     if deleted:
         change.job = look_ahead(change.job._replace(remaining=job.policy.remaining))
@@ -165,38 +188,12 @@ def _joined(first: Change, second: Change) -> Change:
 
 def open_runs_after(state: JobState, change: Change) -> list[RunRecord]:
     """Return the open runs of a job after a change."""
-    runs = {run.key: run for run in (*state.runs, *change.inserts, *change.updates)}
+    return _open_after(state.runs, change)
+
+
+def _open_after(before: Sequence[RunRecord], change: Change) -> list[RunRecord]:
+    runs = {run.key: run for run in (*before, *change.inserts, *change.updates)}
     return [run for run in runs.values() if run.is_open]
-
-
-def pause(record: JobRecord, runs: Sequence[RunRecord], *, because: str) -> Change:
-    """Return the change of a pause: no period is planned and no run becomes due until the job is resumed.
-
-    A waiting retry keeps its time; if that passes during the pause, a wake records it as held.
-    """
-    held = [
-        run._replace(due_at=None)
-        for run in runs
-        if run.due_at is not None and run.status is RunStatus.PENDING
-    ]
-    paused = record._replace(paused=1, paused_because=because, plan_at=None, revision=record.revision + 1)
-    return Change(paused, record.revision, updates=held)
-
-
-def resume(record: JobRecord, runs: Sequence[RunRecord], *, now: int) -> Change:
-    """Return the change of a resume: catch-up and deadline judge the periods of the pause."""
-    if not record.paused:
-        return Change(record._replace(revision=record.revision + 1), record.revision)
-    woken = [run._replace(due_at=_due_at(run)) for run in runs if not run.in_flight]
-    resumed = record._replace(
-        paused=0,
-        paused_because=None,
-        resumed_at=now,
-        plan_at=now if record.deleted_at is None else None,
-        failures=0,
-        revision=record.revision + 1,
-    )
-    return Change(resumed, record.revision, updates=woken)
 
 
 def delete(record: JobRecord, runs: Sequence[RunRecord], *, now: int) -> Change:
@@ -320,7 +317,7 @@ def _planned(record: JobRecord, compiled: CompiledJob, nominal_time: EpochSecond
         Reason.PLANNED,
         now,
         record.epoch,
-        None if record.paused else fire_time,
+        None if record.is_stopped else fire_time,
         1,
     )
     if fire_time is None:
@@ -340,16 +337,11 @@ def _redecided(run: RunRecord, compiled: CompiledJob, record: JobRecord, now: in
         return run._replace(epoch=record.epoch)
     if fire_time <= now:
         return settle(run, RunStatus.CANCELLED, Reason.EDITED)
-    return run._replace(epoch=record.epoch, fire_time=fire_time, due_at=None if record.paused else fire_time)
+    return run._replace(
+        epoch=record.epoch, fire_time=fire_time, due_at=None if record.is_stopped else fire_time
+    )
 
 
 def _remaining(record: JobRecord, policy: Policy) -> int | None:
     before = compiled_job(record.definition, record.identity).policy.remaining
     return record.remaining if before == policy.remaining else policy.remaining
-
-
-def _due_at(run: RunRecord) -> int | None:
-    """Return when a held run is due again; a retry without a time was due during the pause."""
-    if run.status is RunStatus.PENDING:
-        return None if run.reason in (Reason.QUEUED, Reason.REPLACING) else run.fire_time
-    return run.ended_at if run.due_at is None else run.due_at

@@ -7,9 +7,10 @@ from typing import NamedTuple
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import MAX_CATCHUP
 from kron.core.plan.compiled import definitions_of
+from kron.core.plan.pause import resume
 from kron.core.plan.plan import plan
 from kron.core.plan.record import RunRecord, RunStatus
-from kron.core.plan.registration import open_runs_after, resume
+from kron.core.plan.registration import open_runs_after
 from kron.core.plan.report import Traits
 from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Snapshot
 
@@ -32,11 +33,12 @@ class ResumePreview(NamedTuple):
 
 
 def preview_resume(state: JobState, *, now: int, traits: Mapping[str, Traits] | None = None) -> ResumePreview:
-    """Plan a resume at an instant, in milliseconds, without writing it; a job that is not paused has none.
+    """Plan a resume at an instant, in milliseconds, without writing it.
 
-    A period that waits for a running execution, or that is spread over the next minute, is waiting.
+    A job that is not paused has none, and one that its definition suspends starts nothing by it. A period
+    that waits for a running execution, or that is spread over the next minute, is waiting.
     """
-    if not state.job.paused:
+    if not state.job.paused or state.job.suspended:
         return ResumePreview([], [], {})
     starts: dict[str, RunRecord] = {}
     dropped: Counter[Reason] = Counter()

@@ -237,7 +237,7 @@ class JobStep:
         change.job = self.job._replace(revision=change.revision + 1)
         # A run that is sent again after a take-over may end in the same step: it is overdue, or reported on.
         change.starts = [run for run in change.starts if self._is_current(run)]
-        if self.job.paused:
+        if self.job.is_stopped:
             self._hold()
         fresh = [run for key, run in self.runs.items() if key not in self._read]
         change.inserts += [run for run in fresh if run.is_open]
@@ -254,9 +254,10 @@ class JobStep:
         return run.in_flight and run.attempt == started.attempt
 
     def _hold(self) -> None:
-        """Keep the runs of a paused job from starting; a waiting retry keeps its due time."""
+        """Keep the periods of a stopped job from starting; a retry and a manual run keep their due times."""
         for key, run in self.runs.items():
-            if run.due_at is not None and not run.in_flight and not is_retried_later(run, self.now):
+            waits = not run.in_flight and not is_retried_later(run, self.now) and not run.is_manual
+            if run.due_at is not None and waits:
                 self.runs[key] = run._replace(due_at=None)
 
     def _consecutive(self, dropped: list[RunRecord]) -> list[list[RunRecord]]:

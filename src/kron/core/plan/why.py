@@ -25,6 +25,7 @@ from kron.core.time.zone import Transition, Zone
 FORGOTTEN = "no record is left: history was pruned, or the job was deleted or finished at that time"
 # Reasons that a run gets after its start; before that its reason says why it started.
 AFTER_START = frozenset({Reason.RETRY_PREEMPTED, Reason.REPLACED, Reason.BY_HAND})
+JUDGED_LATER = "the period is judged on resume"
 DEFINITION_GONE = "neither a record nor the definition of that time is left: history was pruned"
 # How an execution ended, for people.
 RESULTS = {
@@ -111,6 +112,8 @@ def why(history: PeriodHistory, nominal_time: EpochSeconds, *, now: int) -> Expl
     if history.run is not None:
         outcome = history.run.outcome
         facts += _recorded(history.run, history.attempts)
+        if outcome is None and history.job.is_stopped:
+            facts.append(_stopped(history.job))
     elif history.dropped is not None:
         outcome, further = _shared(history.dropped, compiled, identity, nominal_time)
         facts += further
@@ -221,14 +224,22 @@ def _unrecorded(job: JobRecord, compiled: CompiledJob, nominal_time: EpochSecond
         return Fact("deleted", Reason.DELETED.sentence, job.deleted_at)
     if nominal_time <= job.cursor:
         return Fact("forgotten", FORGOTTEN)
-    if job.paused:
-        because = f": {job.paused_because}" if job.paused_because else ""
-        return Fact("paused", f"the job is paused{because}; the period is judged on resume")
+    if job.is_stopped:
+        return _stopped(job)
     if job.remaining == 0:
         return Fact("finished", Reason.FINISHED.sentence)
     if fire_time is not None and fire_time > now:
         return Fact("to_come", Reason.PLANNED.sentence, fire_time)
     return Fact("overdue", "due, and not processed by a worker yet", fire_time)
+
+
+def _stopped(job: JobRecord) -> Fact:
+    """Return what keeps a period from being judged: a pause, the definition's suspend, or both."""
+    because = f": {job.paused_because}" if job.paused_because else ""
+    if not job.suspended:
+        return Fact("paused", f"the job is paused{because}; {JUDGED_LATER}", job.paused_until)
+    paused = f", and the job is paused{because}" if job.paused else ""
+    return Fact("suspended", f"the definition suspends the job (policy.suspend){paused}; {JUDGED_LATER}")
 
 
 # --- wall times --------------------------------------------------------------------------------------

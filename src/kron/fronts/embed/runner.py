@@ -14,8 +14,8 @@ from kron.app.preview import preview_resume
 from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError
 from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.pause import BY_HAND
 from kron.core.plan.record import RunRecord
-from kron.core.plan.registration import BY_HAND
 from kron.core.plan.report import Launch
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import EPOCH, datetime_of, seconds_of
@@ -145,10 +145,11 @@ class Runner:
             await self._wiring.catalog.delete(identity)
         self._jobs.pop(identity, None)
 
-    async def pause(self, identity: str, *, because: str = BY_HAND) -> None:
-        """Pause a job; its periods are judged when it is resumed."""
+    async def pause(self, identity: str, *, because: str = BY_HAND, until: datetime | None = None) -> None:
+        """Pause a job, until an instant if one is given; its periods are judged when it is resumed."""
+        ends_at = None if until is None else 1000 * seconds_of(until)
         with self._known_jobs():
-            await self._wiring.catalog.pause(identity, because=because)
+            await self._wiring.catalog.pause(identity, because=because, until=ends_at)
 
     async def preview_resume(self, identity: str) -> int:
         """Return how many periods would run if the job were resumed now."""
@@ -157,7 +158,10 @@ class Runner:
             return (await preview_resume(self._wiring.catalog.query, identity, now=now)).total
 
     async def resume(self, identity: str) -> int:
-        """Resume a job and return how many periods it runs now; `preview_resume` returns it before."""
+        """Resume a job and return how many periods it runs now; `preview_resume` returns it before.
+
+        That is none while the job's policy suspends it, which only another definition changes.
+        """
         with self._known_jobs():
             return (await self._wiring.catalog.resume(identity)).preview.total
 

@@ -69,8 +69,16 @@ class ServiceClient(Protocol):
         """Create or change a schedule for each JSON line, 1,000 at a time, whole batches only."""
         ...
 
-    async def pause(self, schedule_id: str, paused: bool, *, if_match: str | None = None) -> Document:
-        """Pause a schedule, or resume it."""
+    async def pause(
+        self,
+        schedule_id: str,
+        paused: bool,
+        *,
+        reason: str | None = None,
+        until: str | None = None,
+        if_match: str | None = None,
+    ) -> Document:
+        """Pause a schedule, with a reason and until an instant if they are given, or resume it."""
         ...
 
     async def delete(self, schedule_id: str, *, if_match: str | None = None) -> None:
@@ -140,10 +148,24 @@ class LocalClient:
         self._settings = settings
         self._worker_status = worker_status
         self.upsert = registrar.upsert_schedule
-        self.pause = registrar.pause_schedule
         self.delete = registrar.delete_schedule
         self.schedule = registrar.get_schedule
         self.preview_resume = registrar.preview_resume
+
+    async def pause(
+        self,
+        schedule_id: str,
+        paused: bool,
+        *,
+        reason: str | None = None,
+        until: str | None = None,
+        if_match: str | None = None,
+    ) -> Document:
+        """Pause a schedule, with a reason and until an instant if they are given, or resume it."""
+        at = None if until is None else _instant("until", until)
+        return await self._registrar.pause_schedule(
+            schedule_id, paused, reason=reason, until=at, if_match=if_match
+        )
 
     async def bulk(self, lines: bytes) -> Document:
         """Create or change a schedule for each JSON line, 1,000 at a time, whole batches only."""

@@ -28,8 +28,10 @@ class ScheduleState(TypedDict):
     version: int | None
     user_id: str | None
     next_run_at: str | None
+    suspended: bool
     paused: bool
     paused_because: str | None
+    paused_until: str | None
     launcher: dict[str, object]
     sentence: str
     failures: int
@@ -109,15 +111,17 @@ def _state_of(found: FoundJob, compiled: CompiledJob, now: int) -> ScheduleState
     job = found.job
     launcher = json.loads(job.launcher)
     # Periods before an edit may still have to be judged; they are not upcoming.
-    following = next(upcoming_times(job, now), None) if job.paused else job.next_time
+    following = next(upcoming_times(job, now), None) if job.is_stopped else job.next_time
     return {
         "schedule_id": job.identity,
         "workflow_id": launcher.get("workflow_id"),
         "version": launcher.get("version"),
         "user_id": launcher.get("user_id"),
         "next_run_at": None if following is None else rfc3339(following),
+        "suspended": bool(job.suspended),
         "paused": bool(job.paused),
         "paused_because": job.paused_because,
+        "paused_until": time_text(job.paused_until),
         "launcher": redact_launcher(job.launcher),
         "sentence": compiled.job.schedule.expression.describe(),
         "failures": job.failures,

@@ -43,6 +43,8 @@ KINDS: Mapping[str, type[KronError]] = {
         StoreError, UnknownRunError, UnknownScheduleError,
     )
 }  # fmt: skip
+# The filters of a list of schedules that a query names.
+FILTERS = ("search", "paused", "suspended", "workflow_id", "user_id")
 
 
 class ServerError(KronError):
@@ -84,9 +86,19 @@ class RemoteClient:
         """Create or change a schedule for each JSON line, 1,000 at a time, whole batches only."""
         return await self._request("POST", "/schedules/bulk", lines, {"Content-Type": "application/x-ndjson"})
 
-    async def pause(self, schedule_id: str, paused: bool, *, if_match: str | None = None) -> Document:
-        """Pause a schedule, or resume it."""
-        document = {"schedule_id": schedule_id, "paused": paused}
+    async def pause(
+        self,
+        schedule_id: str,
+        paused: bool,
+        *,
+        reason: str | None = None,
+        until: str | None = None,
+        if_match: str | None = None,
+    ) -> Document:
+        """Pause a schedule, with a reason and until an instant if they are given, or resume it."""
+        options = {"reason": reason, "until": until}
+        given = {name: value for name, value in options.items() if value is not None}
+        document = {"schedule_id": schedule_id, "paused": paused, **given}
         return await self._post("/schedules/pause", document, headers=_matching(if_match))
 
     async def delete(self, schedule_id: str, *, if_match: str | None = None) -> None:
@@ -99,7 +111,7 @@ class RemoteClient:
 
     async def schedules(self, wanted: JobFilter, page: PageRequest) -> Document:
         """Return schedules in the order of their names."""
-        some = {name: getattr(wanted, name) for name in ("search", "paused", "workflow_id", "user_id")}
+        some = {name: getattr(wanted, name) for name in FILTERS}
         return await self._get("/schedules", some | page._asdict())
 
     async def preview_resume(self, schedule_id: str) -> Document:

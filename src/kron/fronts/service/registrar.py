@@ -13,17 +13,18 @@ from kron.app.launchers import traits_by_kind
 from kron.app.preview import preview_resume
 from kron.core.errors import ConflictError, UnknownJobError
 from kron.core.plan.compiled import upcoming_times
+from kron.core.plan.pause import BY_HAND
 from kron.core.plan.query import JobFilter
 from kron.core.plan.record import JobRecord
 from kron.core.plan.registration import create
 from kron.core.plan.resume_preview import ResumePreview
-from kron.core.time.instant import EPOCH, rfc3339
+from kron.core.time.instant import EPOCH, EpochSeconds, rfc3339
 from kron.core.workflow import NAME, WorkflowVersion
 from kron.fronts.service.auth.audit import deployment_entry
 from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows, unique_name, with_owner
 from kron.fronts.service.documents import Document, preview_of, schedule_view
 from kron.fronts.service.errors import ChangedError, UnknownScheduleError
-from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, parse_schedule_spec
+from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, check_pause, parse_schedule_spec
 from kron.fronts.service.workflow_deployment import check_stored, obsolete, prefix_of, read_deployment
 from kron.launchers.spec import launcher_kind_of, launcher_text_of
 from kron.launchers.workflow import WorkflowSettings
@@ -36,6 +37,9 @@ DEFAULT_RULES = Rules()
 PAGE = 100
 # Nominal times that a preview of a resume lists at most.
 MAX_NAMED = 100
+# Why a schedule that is not paused starts nothing all the same.
+SUSPENDED = "its definition suspends it (policy.suspend): no period starts until an edit changes that"
+ALSO_SUSPENDED = "its definition suspends it too (policy.suspend)"
 # The value of If-None-Match and If-Match for "any".
 ANY = "*"
 
@@ -102,17 +106,33 @@ class Registrar:
         return await self.catalog.upsert(definitions, deleted=retired, expect=expect)
 
     async def pause_schedule(
-        self, schedule_id: str, paused: bool, *, if_match: str | None = None
+        self,
+        schedule_id: str,
+        paused: bool,
+        *,
+        reason: str | None = None,
+        until: EpochSeconds | None = None,
+        if_match: str | None = None,
     ) -> Document:
-        """Pause a schedule, or resume it and return which periods of the pause start."""
+        """Pause a schedule, or resume it and return which periods of the pause start.
+
+        With `until` the pause ends then. A schedule that its definition suspends stays stopped: `note` says
+        so.
+        """
+        check_pause(paused, reason, until)
         expect = partial(_check_etag, schedule_id, if_match)
         with unknown_as_schedule():
             if paused:
-                job, view = await self.catalog.pause(schedule_id, expect=expect), {}
+                ends_at = None if until is None else 1000 * until
+                because = BY_HAND if reason is None else reason
+                job, view = (
+                    await self.catalog.pause(schedule_id, because=because, until=ends_at, expect=expect),
+                    {},
+                )
             else:
                 job, preview = await self.catalog.resume(schedule_id, expect=expect)
                 view = _preview_view(preview)
-        return {**_receipt(job, self.now()), "paused": bool(job.paused), **view}
+        return {**_receipt(job, self.now()), **stop_view(job), **view}
 
     async def delete_schedule(self, schedule_id: str, *, if_match: str | None = None) -> None:
         """Delete a schedule; its history stays."""
@@ -214,8 +234,10 @@ class Registrar:
         """Return which periods a resume would start now, without resuming."""
         query, now = self.catalog.query, self.now()
         with unknown_as_schedule():
+            job = (await query.find(schedule_id)).job
             preview = await preview_resume(query, schedule_id, now=now, traits=self._traits)
-        return {"schedule_id": schedule_id, **_preview_view(preview)}
+        note = {"note": SUSPENDED} if job.suspended else {}
+        return {"schedule_id": schedule_id, **note, **_preview_view(preview)}
 
 
 @contextmanager
@@ -239,8 +261,8 @@ def _name_for(document: object) -> str:
 
 
 def etag_of(job: JobRecord) -> str:
-    """Return the ETag of a schedule: its definition, launcher and pause, not its progress."""
-    state = (job.epoch, job.definition, job.launcher, job.paused, job.deleted_at)
+    """Return the ETag of a schedule: its definition, launcher, suspend and pause, not its progress."""
+    state = (job.epoch, job.definition, job.launcher, job.suspended, job.paused, job.deleted_at)
     return f'"{sha256(json.dumps(state).encode()).hexdigest()[:20]}"'
 
 
@@ -249,6 +271,14 @@ def _receipt(job: JobRecord, now: int) -> Document:
     following = next(upcoming_times(job, now), None)
     next_run_at = None if following is None else rfc3339(following)
     return {"schedule_id": job.identity, "next_run_at": next_run_at, "etag": etag_of(job)}
+
+
+def stop_view(job: JobRecord) -> Document:
+    """Return what stops a schedule: a pause, its definition, both or neither."""
+    flags: Document = {"paused": bool(job.paused), "suspended": bool(job.suspended)}
+    if not job.suspended:
+        return flags
+    return {**flags, "note": f"paused; {ALSO_SUSPENDED}" if job.paused else f"resumed, but {SUSPENDED}"}
 
 
 def _preview_view(preview: ResumePreview) -> Document:
@@ -269,7 +299,7 @@ def _definition_of(spec: ScheduleSpec) -> JobDefinition:
 
 def _created(spec: ScheduleSpec, now: int) -> JobRecord:
     job, launcher, kind, paused = _definition_of(spec)
-    return create(job, now=now, launcher=launcher, kind=kind, paused=paused)
+    return create(job, now=now, launcher=launcher, kind=kind, paused=bool(paused))
 
 
 def _check_etag(schedule_id: str, if_match: str | None, job: JobRecord | None) -> None:

@@ -29,6 +29,8 @@ from kron.launchers.spec import WORKFLOW_FIELDS, InvalidLauncherError, LauncherC
 MAX_NAME = 500
 # The longest request id, in characters.
 MAX_REQUEST = 500
+# The longest reason of a pause, in characters.
+MAX_REASON = 500
 WORKFLOW = WORKFLOW_FIELDS
 NO_LIMITS = LauncherConfig()
 
@@ -151,7 +153,7 @@ def parse_schedule_spec(document: object, rules: Rules, *, schedule_id: str) -> 
         _check_rules(job, settings, "launcher" in given, rules, problems)
     if problems or job is None or settings is None:
         raise InvalidScheduleError(schedule_id=given["schedule_id"], problems=problems)
-    return ScheduleSpec(job, settings, job.policy.suspend or None if paused is None else paused)
+    return ScheduleSpec(job, settings, paused)
 
 
 def _check_required(reader: FieldReader, given: Mapping[str, object]) -> None:
@@ -259,6 +261,15 @@ def check_request(request_id: str | None) -> None:
         check_text("request_id", request_id, most=MAX_REQUEST)
         if not request_id:
             raise InvalidOptionError(option="request_id", value="", reason="must not be empty")
+
+
+def check_pause(paused: bool, reason: str | None, until: object) -> None:
+    """Refuse a reason that cannot be stored, and a reason or an end of a resume."""
+    if reason is not None:
+        check_text("reason", reason, most=MAX_REASON)
+    for option, value in (("reason", reason), ("until", until)):
+        if value is not None and not paused:
+            raise InvalidOptionError(option=option, value=value, reason="a resume has none")
 
 
 def check_text(option: str, value: str, *, most: int) -> None:

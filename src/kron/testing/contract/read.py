@@ -196,7 +196,7 @@ class ListingContract:
             store,
             a_job("prod/Backup", launcher=launchers[0]),
             a_job("prod/report_1", launcher=launchers[1], paused=1),
-            a_job("test/report%1", failures=2),
+            a_job("test/report%1", failures=2, suspended=1),
         )
         for wanted, expected in (
             (JobFilter(search="BACK"), ["prod/Backup"]),
@@ -204,6 +204,8 @@ class ListingContract:
             (JobFilter(search="%"), ["test/report%1"]),
             (JobFilter(search="prod", paused=False), ["prod/Backup"]),
             (JobFilter(paused=True), ["prod/report_1"]),
+            (JobFilter(suspended=True), ["test/report%1"]),
+            (JobFilter(paused=False, suspended=False), ["prod/Backup"]),
             (JobFilter(workflow_id="w"), ["prod/Backup", "prod/report_1"]),
             (JobFilter(workflow_id="w", user_id="v"), ["prod/report_1"]),
             (JobFilter(failing=True), ["test/report%1"]),

@@ -133,7 +133,7 @@ class _Chaos:
         """Judge the records of every period that must have an outcome by now."""
         for state in await self._store.cases(NAMESPACE):
             job = next(job for job in self._jobs if job.identity == state.job.identity)
-            if state.job.paused or state.job.remaining == 0:
+            if state.job.is_stopped or state.job.remaining == 0:
                 continue
             since, until = self._judged[job.identity], self._until(job)
             periods = list(_periods(job, since, until))

@@ -17,6 +17,7 @@ from kron.fronts.service.runs import EVENTS, MAX_ATTEMPT, MAX_ERROR, MAX_RUN_ID
 from kron.fronts.service.schedule_spec import (
     DEFINITION_WORDS,
     FLAT_POLICY,
+    MAX_REASON,
     MAX_REQUEST,
     SCHEDULE,
     schedule_schema,
@@ -108,10 +109,12 @@ class RequestBody(BaseModel):
 
 
 class PauseRequest(RequestBody):
-    """A schedule, and whether it is paused or resumed."""
+    """A schedule, and whether it is paused, with a reason and an end if they are given, or resumed."""
 
     schedule_id: str = Field(examples=["daily-report"])
     paused: bool
+    reason: Annotated[str | None, _text(MAX_REASON)] = Field(default=None, examples=["the target is down"])
+    until: Instant | None = Field(default=None, examples=["2026-06-01T12:00:00Z"])
 
 
 class RunRequest(RequestBody):
@@ -235,9 +238,14 @@ class Receipt(BaseModel):
 
 
 class Paused(Receipt):
-    """The result of a pause, or of a resume with the periods of the pause that start."""
+    """The result of a pause, or of a resume with the periods of the pause that start.
+
+    `note` says if the definition suspends the schedule, so that nothing starts after a resume either.
+    """
 
     paused: bool
+    suspended: bool
+    note: str | None = None
     would_start: int | None = None
     would_wait: int | None = None
     would_drop: dict[str, int] | None = None
@@ -248,6 +256,7 @@ class Foreseen(BaseModel):
     """What a resume would do, with the number of dropped periods by reason."""
 
     schedule_id: str
+    note: str | None = None
     would_start: int
     would_wait: int
     would_drop: dict[str, int]

@@ -66,7 +66,13 @@ def _add_writes(router: APIRouter, client: LocalClient) -> None:
     @router.post("/schedules/pause", response_model=Paused, response_model_exclude_none=True)
     async def pause(document: PauseRequest, if_match: IfMatch = None) -> Document:
         """Pause a schedule, or resume it and report which periods of the pause start."""
-        return await client.pause(document.schedule_id, document.paused, if_match=if_match)
+        return await client.pause(
+            document.schedule_id,
+            document.paused,
+            reason=document.reason,
+            until=document.until,
+            if_match=if_match,
+        )
 
     @router.delete("/schedules/{schedule_id}", status_code=HTTPStatus.NO_CONTENT)
     async def delete(schedule_id: str, if_match: IfMatch = None) -> None:
@@ -79,13 +85,16 @@ def _add_reads(router: APIRouter, client: LocalClient, most: int) -> None:
     async def list_all(
         search: Annotated[str | None, Query(description="a part of the name")] = None,
         paused: bool | None = None,
+        suspended: bool | None = None,
         workflow_id: str | None = None,
         user_id: str | None = None,
         limit: Annotated[int, up_to(most)] = min(DEFAULT_PAGE, most),
         cursor: str | None = None,
     ) -> Document:
         """List schedules in the order of their names."""
-        wanted = JobFilter(search=search, paused=paused, workflow_id=workflow_id, user_id=user_id)
+        wanted = JobFilter(
+            search=search, paused=paused, suspended=suspended, workflow_id=workflow_id, user_id=user_id
+        )
         return await client.schedules(wanted, PageRequest(limit, cursor))
 
     @router.get("/schedules/{schedule_id}", response_model=ScheduleWithPreview)
@@ -95,7 +104,11 @@ def _add_reads(router: APIRouter, client: LocalClient, most: int) -> None:
         response.headers["ETag"] = str(document["etag"])
         return document
 
-    @router.post("/schedules/{schedule_id}/resume-preview", response_model=Foreseen)
+    @router.post(
+        "/schedules/{schedule_id}/resume-preview",
+        response_model=Foreseen,
+        response_model_exclude_none=True,
+    )
     async def resume_preview(schedule_id: str) -> Document:
         """Preview which periods a resume would start now, without resuming."""
         return await client.preview_resume(name_of(schedule_id))

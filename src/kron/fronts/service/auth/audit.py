@@ -47,7 +47,7 @@ def _changes(old: JobRecord, change: Change, now: int) -> list[AuditRecord]:
 
 
 def _action_of(old: JobRecord, new: JobRecord) -> str:
-    if (old.definition, old.launcher) != (new.definition, new.launcher):
+    if (old.definition, old.launcher, old.suspended) != (new.definition, new.launcher, new.suspended):
         return "edit"
     return "pause" if new.paused else "resume"
 
@@ -56,6 +56,7 @@ def _state_of(job: JobRecord) -> dict[str, object]:
     return {
         "definition": json.loads(job.definition),
         "launcher": redact_launcher(job.launcher),
+        "suspended": bool(job.suspended),
         "paused": bool(job.paused),
     }
 

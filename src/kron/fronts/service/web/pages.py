@@ -14,10 +14,10 @@ from starlette.responses import Response
 
 from kron.app.query import PageStart
 from kron.core.errors import StoreError
+from kron.core.plan.pause import BY_HAND
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.query import AuditFilter, FoundJob, JobFilter, RunCursor
 from kron.core.plan.record import JobRecord, RunStatus
-from kron.core.plan.registration import BY_HAND
 from kron.core.time.instant import rfc3339
 from kron.fronts.service.auth.principal import (
     ANONYMOUS,
@@ -58,8 +58,9 @@ MAX_AUDITS = 50
 # The states of the overview's filter.
 STATES = {
     "": JobFilter(),
-    "active": JobFilter(paused=False),
+    "active": JobFilter(paused=False, suspended=False),
     "paused": JobFilter(paused=True),
+    "suspended": JobFilter(suspended=True),
     "failing": JobFilter(failing=True),
 }
 Name = Annotated[str, Query(alias="id", description="the schedule")]
@@ -194,7 +195,7 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
     async def overview(
         request: Request,
         search: str = "",
-        state: Literal["", "active", "paused", "failing"] = "",
+        state: Literal["", "active", "paused", "suspended", "failing"] = "",
         cursor: str | None = None,
     ) -> Response:
         after = "" if cursor is None else str(place_of(cursor, str)[0])

@@ -8,9 +8,10 @@ from kron.core.cron.preview import changes_ahead, preview
 from kron.core.job.job import MAX_OPEN_WINDOWS
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.compiled import CompiledJob, compiled_job, upcoming_times
+from kron.core.plan.pause import BY_HAND
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus
-from kron.core.plan.registration import BY_HAND, is_period
+from kron.core.plan.registration import is_period
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import DAY, EpochSeconds, rfc3339
 from kron.core.time.zone import Zone
@@ -20,7 +21,13 @@ from kron.fronts.service.web.time_text import PageTime, moment_of
 # How many fire times and clock changes are shown.
 COMING, NOTES = 5, 6
 # Defaults, which are not shown, and fields that have another place on the page.
-DEFAULTS: Document = {**default_definition(), "jitter_ms": 0, "failures": 0, "paused": False}
+DEFAULTS: Document = {
+    **default_definition(),
+    "jitter_ms": 0,
+    "failures": 0,
+    "paused": False,
+    "suspended": False,
+}
 IN_HEADING = ("schedule_id", "sentence", "next_run_at", "cron_expr", "timezone", "updated_at")
 # How far ahead clock changes are searched: a zone that has any has one in this time.
 AHEAD = 400 * DAY
@@ -48,7 +55,12 @@ OUTCOMES = {
 UPCOMING = ("wait", "upcoming")
 NO_PERIOD = ("none", "no period")
 # The last fact of a period that has no outcome.
-CODES = {"to_come": UPCOMING, "paused": ("wait", "paused"), "overdue": ("wait", "overdue")}
+CODES = {
+    "to_come": UPCOMING,
+    "paused": ("wait", "paused"),
+    "suspended": ("wait", "suspended"),
+    "overdue": ("wait", "overdue"),
+}
 
 
 class OutcomeMark(NamedTuple):
@@ -94,7 +106,7 @@ class Row(NamedTuple):
     badges: list[Badge]
     strip: list[OutcomeMark]
     day: Day
-    is_paused: bool
+    stopped: str
 
 
 class Overview(NamedTuple):
@@ -190,14 +202,20 @@ def row_of(listed: FoundJob, open_runs: list[RunRecord], newest: list[RunRecord]
         badges_of(job, open_runs, following),
         [mark_of(run, moment_of(1000 * run.nominal_time, zone, now)) for run in reversed(newest)],
         day_of(job, now // 1000),
-        bool(job.paused),
+        _stopped_by(job),
     )
+
+
+def _stopped_by(job: JobRecord) -> str:
+    """Return what stops a schedule, for people; nothing if it is active."""
+    flags = {"paused": job.paused, "suspended": job.suspended}
+    return ", ".join(word for word, flag in flags.items() if flag)
 
 
 def damaged_row(job: JobRecord, fault: str) -> Row:
     """Return a schedule whose record cannot be read, so that it does not hide the others."""
     badge = Badge("bad", "damaged", fault)
-    return Row(job.identity, "Unreadable record", "", "", None, [badge], [], Day([], 0), bool(job.paused))
+    return Row(job.identity, "Unreadable record", "", "", None, [badge], [], Day([], 0), _stopped_by(job))
 
 
 def definition_of(fields: Document) -> Document:
@@ -248,13 +266,15 @@ def badges_of(job: JobRecord, open_runs: list[RunRecord], following: EpochSecond
         because = job.paused_because
         title = "Paused manually" if because in (None, BY_HAND) else f"Paused: {because}"
         badges.append(Badge("wait", "paused", title))
+    if job.suspended:
+        badges.append(Badge("wait", "suspended", "Suspended by its definition (policy.suspend)"))
     if running := sum(run.in_flight for run in open_runs):
         badges.append(Badge("run", "running" if running == 1 else f"{running} running", "Runs in progress"))
     if pending := sum(run.status is RunStatus.PENDING for run in open_runs):
         badges.append(Badge("wait", f"{pending} pending", "Runs recorded and not started yet"))
     if job.failures:
         badges.append(Badge("bad", "failing", f"Consecutive failures: {job.failures}"))
-    if following is None and not job.paused:
+    if following is None and not job.is_stopped:
         badges.append(Badge("stop", "finished", "No further runs"))
     return badges or [Badge("ok", "active", "Runs on schedule")]
 

@@ -127,6 +127,9 @@ AND position(lower(%(search)s::text COLLATE "C") IN lower(schedule_id)) > 0
 -- name: jobs_by_paused
 AND paused = %(paused)s
 
+-- name: jobs_by_suspended
+AND suspended = %(suspended)s
+
 -- name: jobs_by_failing
 AND (failures > 0) = %(failing)s
 

@@ -60,6 +60,9 @@ AND instr(lower(schedule_id), lower(:search)) > 0
 -- name: jobs_by_paused
 AND paused = :paused
 
+-- name: jobs_by_suspended
+AND suspended = :suspended
+
 -- name: jobs_by_failing
 AND (failures > 0) = :failing
 
