@@ -219,6 +219,22 @@ def test_a_schedule_that_is_not_stored_can_be_previewed(client: httpx.Client) ->
     problem_of(client.post("/preview", json={**asked, "cron_expr": "x"}), 400, "invalid_schedule")
 
 
+def test_a_preview_notes_the_clock_changes_among_its_times_and_no_others(client: httpx.Client) -> None:
+    nightly = {"cron_expr": "30 2 * * *", "timezone": "Europe/Berlin"}
+    spring = {**nightly, "start_at": "2040-03-23T00:00:00Z", "end_at": "2040-04-01T00:00:00Z"}
+    document = client.post("/preview", params={"count": 50}, json=spring).json()
+    assert [time["run_at"] for time in document["times"]] == [
+        *(f"2040-03-{day}T01:30:00Z" for day in (23, 24)),
+        *(f"2040-03-{day}T00:30:00Z" for day in range(26, 32)),
+    ]
+    assert [(note["at"], note["mark"]) for note in document["clock_changes"]] == [
+        ("2040-03-25T01:00:00Z", "skipped")
+    ]
+    summer = {**nightly, "start_at": "2040-05-01T00:00:00Z", "remaining": 3}
+    document = client.post("/preview", params={"count": 50}, json=summer).json()
+    assert (len(document["times"]), document["clock_changes"]) == (3, [])
+
+
 def test_a_run_by_hand_is_asked_for_once(client: httpx.Client) -> None:
     upserted(client, "by-hand")
     first = client.post("/schedules/by-hand/run", json={"request_id": "one"})

@@ -25,7 +25,7 @@ class Ledger:
         self.outcomes: Counter[tuple[Outcome, Reason]] = Counter()
         self.results: Counter[Result] = Counter()
         self.executed = self.emitted = self.drifts = 0
-        self.drift_s = 0.0
+        self.drift_s = self.fire_drift_s = 0.0
 
     @classmethod
     async def of(cls, rig: Rig) -> "Ledger":
@@ -48,7 +48,8 @@ class Ledger:
                 started_at = (earlier[0] if earlier else run).started_at
                 if run.kind is RunKind.PERIOD and started_at is not None:
                     self.drifts += 1
-                    self.drift_s += abs(started_at - run.fire_time) / 1000
+                    self.drift_s += abs(started_at - 1000 * run.nominal_time) / 1000
+                    self.fire_drift_s += abs(started_at - run.fire_time) / 1000
             elif run.outcome is not None:
                 self.outcomes[run.outcome, run.reason] += 1
 
@@ -69,6 +70,8 @@ async def test_every_counter_equals_what_the_records_say() -> None:
     assert tally.skipped_by_overlap == overlaps > 20
     assert tally.drift.count == ledger.drifts
     assert tally.drift.sum == pytest.approx(ledger.drift_s)
+    assert tally.fire_drift.count == ledger.drifts
+    assert tally.fire_drift.sum == pytest.approx(ledger.fire_drift_s) != pytest.approx(ledger.drift_s)
     assert tally.warnings["clock_jumped"] == 1
 
 

@@ -72,7 +72,9 @@ class Counters:
         self.outcomes: Counter[tuple[Outcome, Reason]] = Counter()
         self.results: Counter[Result] = Counter(dict.fromkeys(Result, 0))
         self.warnings: Counter[str] = Counter(dict.fromkeys(WARNINGS, 0))
+        # From the nominal time (SPEC 3: 9), and from the fire time, which a window or jitter may move.
         self.drift = Histogram(DRIFT_BOUNDS)
+        self.fire_drift = Histogram(DRIFT_BOUNDS)
         self.pruned: Counter[str] = Counter(dict.fromkeys(PRUNED_KINDS, 0))
         # When pruning last ended, in seconds; 0 before the first time.
         self.pruned_at = 0.0
@@ -118,7 +120,7 @@ class Counters:
         if cohort is not None:
             self.emitted += alike
             self.outcomes[Outcome.EXECUTED, Reason.DUE] += alike
-            self.drift.add(abs(at - cohort.run.fire_time) / 1000, alike)
+            self._count_drift(cohort.run, at, alike)
 
     def _count(self, change: Change, existing: frozenset[str], at: int) -> None:
         for run in change.starts:
@@ -140,4 +142,8 @@ class Counters:
         if run.attempt == 1:
             self.outcomes[Outcome.EXECUTED, run.reason] += 1
             if run.kind is RunKind.PERIOD:
-                self.drift.add(abs(at - run.fire_time) / 1000)
+                self._count_drift(run, at)
+
+    def _count_drift(self, run: RunRecord, at: int, times: int = 1) -> None:
+        self.drift.add(abs(at - 1000 * run.nominal_time) / 1000, times)
+        self.fire_drift.add(abs(at - run.fire_time) / 1000, times)

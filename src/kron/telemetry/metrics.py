@@ -16,6 +16,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
+    UnknownMetricFamily,
 )
 
 from kron.app.worker import Worker
@@ -195,17 +196,27 @@ def _gauge(name: str, means: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, means, value=value)
 
 
+def _specified(name: str, means: str, count: float) -> Iterator[Metric]:
+    """Yield a counter with Prometheus' suffix `_total`, and under its name in SPEC 3, which has none.
+
+    The format has no counter without the suffix, so the second one is untyped.
+    """
+    yield CounterMetricFamily(name, means, value=count)
+    yield UnknownMetricFamily(name, f"{means} The same as {name}_total.", value=count)
+
+
 def _engine_families(counters: Counters) -> Iterator[Metric]:
-    """Yield the counts of periods and runs; the first five have the names of SPEC 3."""
-    yield CounterMetricFamily("schedules_due", "Schedules found due.", value=counters.due)
-    yield CounterMetricFamily("runs_emitted", "Runs started, each attempt.", value=counters.emitted)
-    yield CounterMetricFamily(
-        "runs_skipped_overlap", "Periods skipped by the overlap policy.", value=counters.skipped_by_overlap
-    )
+    """Yield the counts of periods and runs; those of SPEC 3 have its names too."""
+    yield from _specified("schedules_due", "Schedules found due.", counters.due)
+    yield from _specified("runs_emitted", "Runs started, each attempt.", counters.emitted)
+    means = "Periods skipped by the overlap policy."
+    yield from _specified("runs_skipped_overlap", means, counters.skipped_by_overlap)
     failed = counters.results[Result.LAUNCH_FAILED]
-    yield CounterMetricFamily("runs_failed_launch", "Launches that failed after all retries.", value=failed)
-    means = "Absolute difference between the actual start of a period and its planned fire time."
+    yield from _specified("runs_failed_launch", "Launches that failed after all retries.", failed)
+    means = "Absolute difference between the actual start of a period and its nominal time."
     yield _histogram("scheduling_drift_seconds", means, (), [((), counters.drift)])
+    means = "The same from the fire time, which a window or jitter moves away from the nominal time."
+    yield _histogram("kron_fire_drift_seconds", means, (), [((), counters.fire_drift)])
     outcomes = {
         (outcome.value, reason.value): count for (outcome, reason), count in counters.outcomes.items()
     }

@@ -289,14 +289,17 @@ def _upcoming_view(spec: ScheduleSpec, *, now: int, count: int) -> Document:
     compiled = compiled_job(job.definition, job.identity)
     times = [
         {"run_at": rfc3339(time), "fire_at": time_text(compiled.fire_time(job.identity, time))}
-        for time in islice(upcoming_times(job, now), min(count, MAX_SEARCHED))
+        for time in islice(upcoming_times(job, now), min(count, MAX_SEARCHED, job.remaining or count))
     ]
-    lines = preview(schedule, now // 1000 + 1, count)
+    policy = compiled.policy
+    first = max(now // 1000 + 1, policy.start_at or 0)
+    lines = preview(schedule, first, len(times)) if times else []
+    changes = (line for line in lines if policy.end_at is None or line.at <= policy.end_at)
     return {
         "sentence": schedule.expression.describe(),
         "timezone": schedule.timezone,
         "times": times,
-        "clock_changes": [_clock_change_view(line) for line in lines if line.note is not None],
+        "clock_changes": [_clock_change_view(line) for line in changes if line.note is not None],
     }
 
 

@@ -203,14 +203,14 @@ def headers_of(launch: Launch) -> dict[str, str]:
 
 
 def result_of(template: RequestTemplate, response: Response, now: datetime) -> DeliveryResult:
-    """Return what a response means: 2xx accepts, most of 4xx is final, everything else is retryable."""
+    """Return what a response means: 2xx accepts, 3xx and most of 4xx are final, others are retryable."""
     status, body = response.status, bytes(response.body)
     if 200 <= status < 300:
         return DeliveryResult(run_id=_run_id_in(body))
-    retry = status in RETRIED or not 400 <= status < 500
+    retry = status in RETRIED or not 300 <= status < 500
     quoted = " ".join(tidy(body[: 4 * MAX_QUOTED].decode(errors="replace"), MAX_QUOTED).split())
     if 300 <= status < 400:
-        quoted = "redirects are not followed"
+        quoted = "redirects are not followed; use the final URL"
     error = f"{template.shown} answered {status} {_phrase_of(status)}".rstrip()
     error += f": {quoted}" if quoted else ""
     after_s = _retry_after_s(response.headers.get("retry-after"), now)
