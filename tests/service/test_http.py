@@ -378,7 +378,7 @@ def test_a_response_has_exactly_the_fields_that_are_described(client: httpx.Clie
     responses = {
         "ScheduleWithPreview": client.get("/schedules/described").json(),
         "Schedule": client.get("/schedules", params={"search": "described"}).json()["schedules"][0],
-        "Run": client.get("/schedules/described/runs").json()["runs"][0],
+        "RunView": client.get("/schedules/described/runs").json()["runs"][0],
     }
     for name, document in responses.items():
         assert set(shapes[name]["properties"]) == set(shapes[name]["required"]) == set(document), name

@@ -125,7 +125,7 @@ async def test_a_tenants_workflows_start_with_their_name_and_are_theirs_only(reg
         with pytest.raises(InvalidWorkflowError, match="must be one of ann"):
             await registrar.deploy_workflow("ann.report", 1, DAG, user_id="bob@example.com")
         deployed = await registrar.deploy_workflow("ann.report", 1, DAG, user_id="ann")
-        assert [one["schedule_id"] for one in _upserted(deployed)] == ["ann/ann.report/daily"]
+        assert [one["schedule_id"] for one in deployed["upserted"]] == ["ann/ann.report/daily"]
         assert [one.version for one in await registrar.workflow_versions("ann.report")] == [1]
     with acting_as(BOB):
         assert await registrar.workflow_versions("ann.report") == []
@@ -160,12 +160,6 @@ async def test_deploying_a_newer_version_retires_removed_triggers(registrar: Reg
         ("deploy", "ann.report"),
         ("delete", "ann/ann.report/daily"),
     ]
-
-
-def _upserted(answer: dict[str, object]) -> list[dict[str, object]]:
-    upserted = answer["upserted"]
-    assert isinstance(upserted, list)
-    return upserted
 
 
 def test_the_limits_are_settings() -> None:

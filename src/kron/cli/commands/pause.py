@@ -9,8 +9,8 @@ from kron.cli.main import GOOD, NO, one_line, print_error
 from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request, show_json, text
 from kron.cli.support.option import AsJson
 from kron.cli.support.table import counted
-from kron.fronts.service.documents import Document
 from kron.fronts.service.registrar import SUSPENDED
+from kron.fronts.service.responses import View
 
 # How many of the periods that would start are listed.
 MAX_NAMED = 5
@@ -88,7 +88,7 @@ def _confirmed(name: str) -> bool:
     return sys.stdin.isatty() and typer.confirm(f"Resume {one_line(name)}?", err=True)
 
 
-def _show(name: str, preview: Document) -> None:
+def _show(name: str, preview: View) -> None:
     starts = preview["would_start"]
     assert isinstance(starts, int), "the service answers with a number"
     times = [str(time) for time in objects_in(preview, "starts")]

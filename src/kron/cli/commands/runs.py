@@ -25,6 +25,7 @@ from kron.core.errors import InvalidOptionError, check_choice
 from kron.core.plan.record import RunStatus
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
+from kron.fronts.service.responses import View
 from kron.fronts.service.runs import EVENTS, Feedback
 
 OneSchedule = Annotated[
@@ -87,7 +88,7 @@ def list_command(
         )
     wanted = PageRequest(limit, cursor)
 
-    async def listed(client: ServiceClient) -> Document:
+    async def listed(client: ServiceClient) -> View:
         return await (client.latest(status, wanted) if name is None else client.runs(name, wanted))
 
     page = request(Target(server, store), listed)

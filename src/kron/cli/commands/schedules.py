@@ -90,7 +90,7 @@ def show_command(name: Name, server: Server = None, store: StoreUrl = None, as_j
     Examples:
       kron schedules show daily-report
     """  # noqa: D301
-    schedule = request(Target(server, store), lambda client: client.schedule(name))
+    schedule = dict(request(Target(server, store), lambda client: client.schedule(name)))
     if as_json:
         show_json(schedule)
         return GOOD

@@ -20,6 +20,7 @@ from kron.cli.support.table import counted
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
+from kron.fronts.service.responses import View
 
 
 def status_command(
@@ -40,7 +41,7 @@ def status_command(
       kron status --server http://127.0.0.1:8080 --search report
     """  # noqa: D301
 
-    async def fetched(client: ServiceClient) -> tuple[Document, Document]:
+    async def fetched(client: ServiceClient) -> tuple[View, View]:
         health = await client.health()
         ready = health["status"] == "ok"
         wanted = JobFilter(search=search)

@@ -15,6 +15,7 @@ from kron.cli.support.option import StoreUrl, whole_number
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.client import LocalClient, ServiceClient
 from kron.fronts.service.documents import Document
+from kron.fronts.service.responses import View
 from kron.fronts.service.settings import read_settings
 
 T = TypeVar("T")
@@ -121,13 +122,13 @@ def show_fields(document: Mapping[str, object]) -> None:
     show_rows(rows)
 
 
-def show_more(page: Document) -> None:
+def show_more(page: View) -> None:
     """Print how to get the next page, if there is one."""
     if page["next_cursor"] is not None:
         print(f"more: --cursor {page['next_cursor']}")
 
 
-def objects_in(document: Document, name: str) -> list[Document]:
+def objects_in(document: View, name: str) -> list[Document]:
     """Return the list of objects in a field of a document."""
     objects = document.get(name)
     assert isinstance(objects, list), f"the service answers with a list of {name}"

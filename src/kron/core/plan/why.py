@@ -46,10 +46,14 @@ class Fact(NamedTuple):
     sentence: str
     at: int | None = None
 
+    @property
+    def at_text(self) -> str | None:
+        """Return the instant in UTC with milliseconds."""
+        return None if self.at is None else f"{rfc3339(self.at // 1000)[:-1]}.{self.at % 1000:03}Z"
+
     def to_dict(self) -> dict[str, object]:
-        """Return the JSON object, with the instant in UTC with milliseconds."""
-        at = None if self.at is None else f"{rfc3339(self.at // 1000)[:-1]}.{self.at % 1000:03}Z"
-        return {"code": str(self.code), "sentence": self.sentence, "at": at}
+        """Return the JSON object."""
+        return {"code": str(self.code), "sentence": self.sentence, "at": self.at_text}
 
 
 class PeriodHistory(NamedTuple):

@@ -13,11 +13,26 @@ from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus
 from kron.core.plan.registration import create
 from kron.core.time.instant import EpochSeconds, rfc3339
-from kron.fronts.service.auth.audit import audit_view
 from kron.fronts.service.auth.principal import ANONYMOUS, current_caller
 from kron.fronts.service.bulk import upsert_lines
-from kron.fronts.service.documents import MAX_SEARCHED, Document, time_text
+from kron.fronts.service.documents import MAX_SEARCHED, Document, audit_view, time_text
 from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.responses import (
+    AuditPage,
+    BackfillReceipt,
+    BulkReceipt,
+    ClockChangeView,
+    PauseReceipt,
+    PeriodRuns,
+    Readiness,
+    RequestedRun,
+    RunPage,
+    RunView,
+    SchedulePreview,
+    UpcomingTime,
+    View,
+    WhyView,
+)
 from kron.fronts.service.runs import (
     Feedback,
     backfill_schedule,
@@ -61,11 +76,11 @@ class BackfillRange(NamedTuple):
 class ServiceClient(Protocol):
     """The verbs of the service; each raises the registrar's errors."""
 
-    async def upsert(self, document: Mapping[str, object], *, if_match: str | None = None) -> Document:
+    async def upsert(self, document: Mapping[str, object], *, if_match: str | None = None) -> View:
         """Create a schedule or change it; with `if_match` "" only create."""
         ...
 
-    async def bulk(self, lines: bytes) -> Document:
+    async def bulk(self, lines: bytes) -> View:
         """Create or change a schedule for each JSON line, 1,000 at a time, whole batches only."""
         ...
 
@@ -77,7 +92,7 @@ class ServiceClient(Protocol):
         reason: str | None = None,
         until: str | None = None,
         if_match: str | None = None,
-    ) -> Document:
+    ) -> View:
         """Pause a schedule, with a reason and until an instant if they are given, or resume it."""
         ...
 
@@ -85,55 +100,55 @@ class ServiceClient(Protocol):
         """Delete a schedule."""
         ...
 
-    async def schedule(self, schedule_id: str) -> Document:
+    async def schedule(self, schedule_id: str) -> View:
         """Return a schedule with its next fire times."""
         ...
 
-    async def schedules(self, wanted: JobFilter, page: PageRequest) -> Document:
+    async def schedules(self, wanted: JobFilter, page: PageRequest) -> View:
         """Return schedules in the order of their names."""
         ...
 
-    async def preview_resume(self, schedule_id: str) -> Document:
+    async def preview_resume(self, schedule_id: str) -> View:
         """Return what a resume of a schedule would start now."""
         ...
 
-    async def preview(self, document: Mapping[str, object], count: int) -> Document:
+    async def preview(self, document: Mapping[str, object], count: int) -> View:
         """Return when an unsaved schedule would run."""
         ...
 
-    async def run(self, schedule_id: str, request_id: str | None = None) -> Document:
+    async def run(self, schedule_id: str, request_id: str | None = None) -> View:
         """Run a schedule now."""
         ...
 
-    async def backfill(self, schedule_id: str, periods: BackfillRange) -> Document:
+    async def backfill(self, schedule_id: str, periods: BackfillRange) -> View:
         """Run past periods."""
         ...
 
-    async def report(self, key: str, feedback: Feedback) -> Document:
+    async def report(self, key: str, feedback: Feedback) -> View:
         """Record an executor's report of a run."""
         ...
 
-    async def runs(self, schedule_id: str, page: PageRequest) -> Document:
+    async def runs(self, schedule_id: str, page: PageRequest) -> View:
         """Return the runs of a schedule, newest first."""
         ...
 
-    async def latest(self, status: str | None, page: PageRequest) -> Document:
+    async def latest(self, status: str | None, page: PageRequest) -> View:
         """Return the runs of all schedules, the latest first."""
         ...
 
-    async def period(self, schedule_id: str, period_id: str) -> Document:
+    async def period(self, schedule_id: str, period_id: str) -> View:
         """Return the runs of one period with their earlier attempts."""
         ...
 
-    async def why(self, schedule_id: str, period_id: str) -> Document:
+    async def why(self, schedule_id: str, period_id: str) -> View:
         """Return the chain of facts behind a period."""
         ...
 
-    async def audit(self, wanted: AuditFilter, page: PageRequest) -> Document:
+    async def audit(self, wanted: AuditFilter, page: PageRequest) -> View:
         """Return the audit log, latest entry first."""
         ...
 
-    async def health(self) -> Document:
+    async def health(self) -> View:
         """Return whether the store is usable, and the worker's state if there is one."""
         ...
 
@@ -160,14 +175,14 @@ class LocalClient:
         reason: str | None = None,
         until: str | None = None,
         if_match: str | None = None,
-    ) -> Document:
+    ) -> PauseReceipt:
         """Pause a schedule, with a reason and until an instant if they are given, or resume it."""
         at = None if until is None else _instant("until", until)
         return await self._registrar.pause_schedule(
             schedule_id, paused, reason=reason, until=at, if_match=if_match
         )
 
-    async def bulk(self, lines: bytes) -> Document:
+    async def bulk(self, lines: bytes) -> BulkReceipt:
         """Create or change a schedule for each JSON line, 1,000 at a time, whole batches only."""
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -175,7 +190,7 @@ class LocalClient:
 
         return await self.stream(chunks())
 
-    async def stream(self, chunks: AsyncIterator[bytes]) -> Document:
+    async def stream(self, chunks: AsyncIterator[bytes]) -> BulkReceipt:
         """Create or change a schedule for each JSON line of a stream."""
         stored, batches = await upsert_lines(self._registrar, chunks, max_line=self._settings.max_body)
         return {"upserted": stored, "batches": batches}
@@ -189,17 +204,17 @@ class LocalClient:
         place = [str(shown[-1]["schedule_id"])] if len(schedules) > limit else None
         return {"schedules": shown, "next_cursor": cursor_of(place)}
 
-    async def preview(self, document: Mapping[str, object], count: int) -> Document:
+    async def preview(self, document: Mapping[str, object], count: int) -> SchedulePreview:
         """Return when an unsaved schedule would run."""
         self._check_limit("count", count)
         spec = parse_schedule_spec({**NO_WORKFLOW, **document}, self._registrar.rules, schedule_id="preview")
         return _upcoming_view(spec, now=self._registrar.now(), count=count)
 
-    async def run(self, schedule_id: str, request_id: str | None = None) -> Document:
+    async def run(self, schedule_id: str, request_id: str | None = None) -> RequestedRun:
         """Run a schedule now, beside its periods; the same request runs once."""
         return await run_now(self._registrar, schedule_id, request_id)
 
-    async def backfill(self, schedule_id: str, periods: BackfillRange) -> Document:
+    async def backfill(self, schedule_id: str, periods: BackfillRange) -> BackfillReceipt:
         """Run past periods: those that never ran, those that failed, or all."""
         check_choice("only", periods.only, tuple(Only))
         start, end = _instant("from", periods.start), _instant("to", periods.end)
@@ -208,11 +223,11 @@ class LocalClient:
             self._registrar, schedule_id, wanted, request_id=periods.request_id, dry_run=periods.dry_run
         )
 
-    async def report(self, key: str, feedback: Feedback) -> Document:
+    async def report(self, key: str, feedback: Feedback) -> RunView:
         """Record an executor's report of a run."""
-        return {**await take_feedback(self._registrar, key, feedback)}
+        return await take_feedback(self._registrar, key, feedback)
 
-    async def runs(self, schedule_id: str, page: PageRequest) -> Document:
+    async def runs(self, schedule_id: str, page: PageRequest) -> RunPage:
         """Return the runs of a schedule, newest first, and the periods dropped among them."""
         limit = self._limit(page)
         place = None
@@ -222,7 +237,7 @@ class LocalClient:
         runs, dropped, following = await runs_page(self._registrar, schedule_id, limit=limit, place=place)
         return {"runs": runs, "dropped": dropped, "next_cursor": cursor_of(following)}
 
-    async def latest(self, status: str | None, page: PageRequest) -> Document:
+    async def latest(self, status: str | None, page: PageRequest) -> RunPage:
         """Return the runs of all schedules, the latest first."""
         limit = self._limit(page)
         before = None
@@ -235,15 +250,15 @@ class LocalClient:
         runs, following = await latest_page(self._registrar, limit=limit, status=wanted, before=before)
         return {"runs": runs, "dropped": [], "next_cursor": cursor_of(following)}
 
-    async def period(self, schedule_id: str, period_id: str) -> Document:
+    async def period(self, schedule_id: str, period_id: str) -> PeriodRuns:
         """Return the runs of one period with their earlier attempts."""
         return await period_runs(self._registrar, schedule_id, _instant("period", period_id))
 
-    async def why(self, schedule_id: str, period_id: str) -> Document:
+    async def why(self, schedule_id: str, period_id: str) -> WhyView:
         """Return the chain of facts behind a period."""
-        return dict(await why(self._registrar, schedule_id, period_id))
+        return await why(self._registrar, schedule_id, period_id)
 
-    async def audit(self, wanted: AuditFilter, page: PageRequest) -> Document:
+    async def audit(self, wanted: AuditFilter, page: PageRequest) -> AuditPage:
         """Return the audit log, latest entry first."""
         limit = self._limit(page)
         before = None if page.cursor is None else int(place_of(page.cursor, int)[0])
@@ -252,7 +267,7 @@ class LocalClient:
         place = [shown[-1].number] if len(entries) > limit else None
         return {"entries": [audit_view(entry.record) for entry in shown], "next_cursor": cursor_of(place)}
 
-    async def health(self) -> Document:
+    async def health(self) -> Readiness:
         """Return whether the store is usable, and the worker works or waits for a lease."""
         state, error = self._worker_status()
         try:
@@ -283,11 +298,11 @@ def _instant(name: str, text: str) -> EpochSeconds:
         raise InvalidOptionError(option=name, value=text, reason=reason) from error
 
 
-def _upcoming_view(spec: ScheduleSpec, *, now: int, count: int) -> Document:
+def _upcoming_view(spec: ScheduleSpec, *, now: int, count: int) -> SchedulePreview:
     """Return the next times of an unsaved schedule, and the changes of the clocks among them."""
     job, schedule = create(spec.job, now=now), spec.job.schedule
     compiled = compiled_job(job.definition, job.identity)
-    times = [
+    times: list[UpcomingTime] = [
         {"run_at": rfc3339(time), "fire_at": time_text(compiled.fire_time(job.identity, time))}
         for time in islice(upcoming_times(job, now), min(count, MAX_SEARCHED, job.remaining or count))
     ]
@@ -303,7 +318,7 @@ def _upcoming_view(spec: ScheduleSpec, *, now: int, count: int) -> Document:
     }
 
 
-def _clock_change_view(line: Line) -> Document:
+def _clock_change_view(line: Line) -> ClockChangeView:
     return {
         "at": rfc3339(line.at),
         "wall_time": line.wall.isoformat(),

@@ -1,89 +1,20 @@
-"""Documents: typed views of schedules and runs in SPEC 3's words, for the API, the pages and the CLI."""
+"""Documents: records rendered in SPEC 3's words, for the API, the pages and the CLI."""
 
 import json
-from typing import TypedDict
 
 from kron.app.launchers import redact_launcher
 from kron.core.fields import NO_DEFAULT
 from kron.core.job.job import Job
 from kron.core.plan.compiled import CompiledJob, compiled_job, upcoming_times
 from kron.core.plan.query import FoundJob
-from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
+from kron.core.plan.record import AttemptRecord, AuditRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.time.instant import rfc3339
+from kron.fronts.service.responses import AttemptView, AuditView, RangeView, RunView, ScheduleState
 from kron.fronts.service.schedule_spec import DEFINITION_WORDS, FLAT_POLICY, SCHEDULE
 
 Document = dict[str, object]
 # How many fire times a preview has, and how many periods are searched for them.
 PREVIEW, MAX_SEARCHED = 5, 1_000
-
-
-# --- views ---------------------------------------------------------------------------------------
-
-
-class ScheduleState(TypedDict):
-    """The part of a schedule that is not its definition: its owner, its launcher and its progress."""
-
-    schedule_id: str
-    workflow_id: str | None
-    version: int | None
-    user_id: str | None
-    next_run_at: str | None
-    suspended: bool
-    paused: bool
-    paused_because: str | None
-    paused_until: str | None
-    launcher: dict[str, object]
-    sentence: str
-    failures: int
-    last_start_at: str | None
-    last_success_at: str | None
-    last_failure_at: str | None
-    created_at: str
-    updated_at: str
-
-
-class RunView(TypedDict):
-    """A run with its status and the reason for it."""
-
-    idempotency_key: str
-    schedule_id: str
-    run_at: str
-    fire_at: str
-    status: str
-    outcome: str | None
-    reason: str
-    sentence: str
-    kind: str
-    attempt: int
-    run_id: str | None
-    started_at: str | None
-    ended_at: str | None
-    result: str | None
-    error: str | None
-    created_at: str
-
-
-class AttemptView(TypedDict):
-    """An earlier attempt of a run."""
-
-    attempt: int
-    run_id: str | None
-    started_at: str | None
-    ended_at: str | None
-    result: str | None
-    error: str | None
-
-
-class RangeView(TypedDict):
-    """Periods that were dropped together for one reason."""
-
-    first_run_at: str
-    last_run_at: str
-    periods: int
-    outcome: str
-    reason: str
-    sentence: str
-    created_at: str
 
 
 # --- schedules -----------------------------------------------------------------------------------
@@ -211,4 +142,21 @@ def range_view(dropped: RangeRecord) -> RangeView:
         "reason": dropped.reason.value,
         "sentence": dropped.reason.sentence,
         "created_at": instant_text(dropped.created_at),
+    }
+
+
+# --- the audit log -------------------------------------------------------------------------------
+
+
+def audit_view(record: AuditRecord) -> AuditView:
+    """Return an entry of the audit log."""
+    return {
+        "at": instant_text(record.at),
+        "who": record.who,
+        "request_id": record.request_id,
+        "action": record.action,
+        "name": record.identity,
+        "user_id": record.user_id,
+        "before": None if record.before is None else json.loads(record.before),
+        "after": None if record.after is None else json.loads(record.after),
     }

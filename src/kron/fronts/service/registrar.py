@@ -24,6 +24,13 @@ from kron.fronts.service.auth.audit import deployment_entry
 from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows, unique_name, with_owner
 from kron.fronts.service.documents import Document, preview_of, schedule_view
 from kron.fronts.service.errors import ChangedError, UnknownScheduleError
+from kron.fronts.service.responses import (
+    DeploymentReceipt,
+    PauseReceipt,
+    Receipt,
+    ResumeEffect,
+    ResumeForecast,
+)
 from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, check_pause, parse_schedule_spec
 from kron.fronts.service.workflow_deployment import check_stored, obsolete, prefix_of, read_deployment
 from kron.launchers.spec import launcher_kind_of, launcher_text_of
@@ -85,7 +92,7 @@ class Registrar:
 
     async def upsert_schedule(
         self, document: Mapping[str, object], *, if_match: str | None = None
-    ) -> Document:
+    ) -> Receipt:
         """Create a schedule or change it; return its name and when it runs next.
 
         With `if_match` only a schedule in that state is changed; "" stands for one that does not exist.
@@ -113,7 +120,7 @@ class Registrar:
         reason: str | None = None,
         until: EpochSeconds | None = None,
         if_match: str | None = None,
-    ) -> Document:
+    ) -> PauseReceipt:
         """Pause a schedule, or resume it and return which periods of the pause start.
 
         With `until` the pause ends then. A schedule that its definition suspends stays stopped: `note` says
@@ -125,14 +132,10 @@ class Registrar:
             if paused:
                 ends_at = None if until is None else 1000 * until
                 because = BY_HAND if reason is None else reason
-                job, view = (
-                    await self.catalog.pause(schedule_id, because=because, until=ends_at, expect=expect),
-                    {},
-                )
-            else:
-                job, preview = await self.catalog.resume(schedule_id, expect=expect)
-                view = _preview_view(preview)
-        return {**_receipt(job, self.now()), **stop_view(job), **view}
+                job = await self.catalog.pause(schedule_id, because=because, until=ends_at, expect=expect)
+                return _pause_receipt(job, self.now())
+            job, preview = await self.catalog.resume(schedule_id, expect=expect)
+        return _pause_receipt(job, self.now(), _effect_view(preview))
 
     async def delete_schedule(self, schedule_id: str, *, if_match: str | None = None) -> None:
         """Delete a schedule; its history stays."""
@@ -150,7 +153,7 @@ class Registrar:
 
     async def deploy_workflow(
         self, workflow_id: str, version: int, dag: object, *, user_id: object, dry_run: bool = False
-    ) -> Document:
+    ) -> DeploymentReceipt:
         """Store a version of a workflow and upsert the schedules of its triggers; it may be repeated.
 
         Schedules follow the newest version: an older one is only stored. A dry run writes nothing.
@@ -164,10 +167,17 @@ class Registrar:
         if known is None and not dry_run:
             await self.store.note(NAMESPACE, deployment_entry(deployment.record))
         newest = await self._newest(workflow_id, version)
-        receipt: Document = {"workflow_id": workflow_id, "version": version, "newest_version": newest}
-        receipt |= {"new": known is None, "dry_run": dry_run}
+        receipt: DeploymentReceipt = {
+            "workflow_id": workflow_id,
+            "version": version,
+            "newest_version": newest,
+            "new": known is None,
+            "dry_run": dry_run,
+            "upserted": [],
+            "retired": [],
+        }
         if newest > version:
-            return {**receipt, "upserted": [], "retired": []}
+            return receipt
         owner = deployment.record.user_id
         retired = obsolete(await self._jobs_below(prefix_of(workflow_id, owner)), deployment)
         if dry_run:
@@ -175,8 +185,11 @@ class Registrar:
         else:
             jobs = await self._upsert(deployment.specs, retired=retired)
             await self._follow(workflow_id, version)
-        receipts = {job.identity: _receipt(job, now) for job in jobs}
-        return {**receipt, "upserted": [receipts[name] for name in deployment.names], "retired": retired}
+        following = {job.identity: _next_run_at(job, now) for job in jobs}
+        upserted = deployment.names
+        receipt["upserted"] = [{"schedule_id": name, "next_run_at": following[name]} for name in upserted]
+        receipt["retired"] = retired
+        return receipt
 
     async def workflow_versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
         """Return the versions of a workflow, newest first; none for an invalid name."""
@@ -230,14 +243,23 @@ class Registrar:
         now = self.now()
         return [schedule_view(found, now=now) for found in jobs]
 
-    async def preview_resume(self, schedule_id: str) -> Document:
+    async def preview_resume(self, schedule_id: str) -> ResumeForecast:
         """Return which periods a resume would start now, without resuming."""
         query, now = self.catalog.query, self.now()
         with unknown_as_schedule():
             job = (await query.find(schedule_id)).job
             preview = await preview_resume(query, schedule_id, now=now, traits=self._traits)
-        note = {"note": SUSPENDED} if job.suspended else {}
-        return {"schedule_id": schedule_id, **note, **_preview_view(preview)}
+        effect = _effect_view(preview)
+        forecast: ResumeForecast = {
+            "schedule_id": schedule_id,
+            "would_start": effect["would_start"],
+            "would_wait": effect["would_wait"],
+            "would_drop": effect["would_drop"],
+            "starts": effect["starts"],
+        }
+        if job.suspended:
+            forecast["note"] = SUSPENDED
+        return forecast
 
 
 @contextmanager
@@ -266,22 +288,35 @@ def etag_of(job: JobRecord) -> str:
     return f'"{sha256(json.dumps(state).encode()).hexdigest()[:20]}"'
 
 
-def _receipt(job: JobRecord, now: int) -> Document:
+def _receipt(job: JobRecord, now: int) -> Receipt:
+    return {"schedule_id": job.identity, "next_run_at": _next_run_at(job, now), "etag": etag_of(job)}
+
+
+def _pause_receipt(job: JobRecord, now: int, effect: ResumeEffect | None = None) -> PauseReceipt:
+    receipt: PauseReceipt = {
+        "schedule_id": job.identity,
+        "next_run_at": _next_run_at(job, now),
+        "etag": etag_of(job),
+        "paused": bool(job.paused),
+        "suspended": bool(job.suspended),
+    }
+    if job.suspended:
+        receipt["note"] = f"paused; {ALSO_SUSPENDED}" if job.paused else f"resumed, but {SUSPENDED}"
+    if effect is not None:
+        receipt["would_start"] = effect["would_start"]
+        receipt["would_wait"] = effect["would_wait"]
+        receipt["would_drop"] = effect["would_drop"]
+        receipt["starts"] = effect["starts"]
+    return receipt
+
+
+def _next_run_at(job: JobRecord, now: int) -> str | None:
     # The record's own next time may have passed during a pause, and never run.
     following = next(upcoming_times(job, now), None)
-    next_run_at = None if following is None else rfc3339(following)
-    return {"schedule_id": job.identity, "next_run_at": next_run_at, "etag": etag_of(job)}
+    return None if following is None else rfc3339(following)
 
 
-def stop_view(job: JobRecord) -> Document:
-    """Return what stops a schedule: a pause, its definition, both or neither."""
-    flags: Document = {"paused": bool(job.paused), "suspended": bool(job.suspended)}
-    if not job.suspended:
-        return flags
-    return {**flags, "note": f"paused; {ALSO_SUSPENDED}" if job.paused else f"resumed, but {SUSPENDED}"}
-
-
-def _preview_view(preview: ResumePreview) -> Document:
+def _effect_view(preview: ResumePreview) -> ResumeEffect:
     dropped = {reason.value: count for reason, count in preview.dropped.items()}
     return {
         "would_start": len(preview.starts),

@@ -1,7 +1,6 @@
 """Runs in the words of SPEC 3: requested, backfilled, reported by their executors, and listed."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,8 +12,18 @@ from kron.core.plan.record import RunStatus
 from kron.core.plan.report import RunEvent
 from kron.core.redaction import hide_run_tokens
 from kron.core.time.instant import EpochSeconds, rfc3339
-from kron.fronts.service.documents import Document, RangeView, RunView, attempt_view, range_view, run_view
+from kron.fronts.service.documents import attempt_view, range_view, run_view
 from kron.fronts.service.registrar import Registrar, new_name, unknown_as_schedule
+from kron.fronts.service.responses import (
+    BackfillReceipt,
+    FactView,
+    PeriodRuns,
+    RangeView,
+    RequestedRun,
+    RunView,
+    RunWithAttempts,
+    WhyView,
+)
 from kron.fronts.service.schedule_spec import check_request, check_text
 
 # The statuses an executor may report, and their events.
@@ -51,7 +60,7 @@ class Page(NamedTuple):
     following: PageStart | None
 
 
-async def run_now(registrar: Registrar, schedule_id: str, request_id: str | None = None) -> Document:
+async def run_now(registrar: Registrar, schedule_id: str, request_id: str | None = None) -> RequestedRun:
     """Run a schedule at once, beside its periods; the same request runs once."""
     check_request(request_id)
     request = request_id or new_name()
@@ -67,7 +76,7 @@ async def backfill_schedule(
     *,
     request_id: str | None = None,
     dry_run: bool = False,
-) -> Document:
+) -> BackfillReceipt:
     """Run past periods of a schedule; the same request runs each once. Return which, and how many."""
     check_request(request_id)
     request = request_id or new_name()
@@ -108,11 +117,13 @@ async def runs_page(
     return Page(list(map(run_view, page.runs)), list(map(range_view, page.dropped)), page.following)
 
 
-async def period_runs(registrar: Registrar, schedule_id: str, time: EpochSeconds) -> Document:
+async def period_runs(registrar: Registrar, schedule_id: str, time: EpochSeconds) -> PeriodRuns:
     """Return the runs of one period with their earlier attempts; the schedule may be deleted."""
     with unknown_as_schedule():
         runs = await registrar.catalog.query.period(schedule_id, time)
-    views = [{**run_view(run), "attempts": list(map(attempt_view, attempts))} for run, attempts in runs]
+    views: list[RunWithAttempts] = [
+        {**run_view(run), "attempts": list(map(attempt_view, attempts))} for run, attempts in runs
+    ]
     return {"schedule_id": schedule_id, "period_id": rfc3339(time), "runs": views}
 
 
@@ -124,10 +135,17 @@ async def latest_page(
     return list(map(run_view, runs)), following
 
 
-async def why(registrar: Registrar, schedule_id: str, period_id: str) -> Mapping[str, object]:
+async def why(registrar: Registrar, schedule_id: str, period_id: str) -> WhyView:
     """Return the chain of facts behind one period."""
     with unknown_as_schedule():
         explanation = await registrar.catalog.query.why(schedule_id, period_id)
-    document = explanation.to_dict()
-    document["schedule_id"] = document.pop("identity")
-    return document
+    facts: list[FactView] = [
+        {"code": str(fact.code), "sentence": fact.sentence, "at": fact.at_text} for fact in explanation.facts
+    ]
+    return {
+        "schedule_id": explanation.identity,
+        "period_id": None if explanation.nominal_time is None else rfc3339(explanation.nominal_time),
+        "outcome": None if explanation.outcome is None else explanation.outcome.value,
+        "code": explanation.code,
+        "facts": facts,
+    }

@@ -7,12 +7,14 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ConfigDict
 
-from kron.fronts.service.api.models import Health
+from kron.fronts.service.api.models import model_of
 from kron.fronts.service.client import LocalClient
-from kron.fronts.service.documents import Document
+from kron.fronts.service.responses import Liveness, Readiness
 from kron.telemetry.log_format import log_level as present_level
 from kron.telemetry.log_format import set_log_level
 from kron.telemetry.metrics import Metrics
+
+READINESS = model_of(Readiness)
 
 
 class LogLevel(BaseModel):
@@ -57,13 +59,13 @@ def health_routes(client: LocalClient) -> APIRouter:
     """Return the routes of the liveness and readiness probes."""
     router = APIRouter(tags=["health"])
 
-    @router.get("/healthz", response_model=Health, response_model_exclude_none=True)
-    async def healthz() -> Document:
+    @router.get("/healthz", response_model=model_of(Liveness))
+    async def healthz() -> Liveness:
         """Report that the process is alive."""
         return {"status": "ok"}
 
-    @router.get("/readyz", response_model=Health, responses={503: {"model": Health}})
-    async def readyz(response: Response) -> Document:
+    @router.get("/readyz", response_model=READINESS, responses={503: {"model": READINESS}})
+    async def readyz(response: Response) -> Readiness:
         """Report whether the store is usable and the worker is running or on standby."""
         document = await client.health()
         if document["status"] != "ok":

@@ -5,14 +5,15 @@ are checked where they are used, in this process as over HTTP.
 """
 
 from collections.abc import Iterable
+from functools import cache
 from types import GenericAlias
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema, create_model
 
 from kron.app.backfill import Only
 from kron.core.workflow import MAX_VERSION
-from kron.fronts.service.documents import AttemptView, RangeView, RunView, ScheduleState
+from kron.fronts.service.responses import ScheduleState
 from kron.fronts.service.runs import EVENTS, MAX_ATTEMPT, MAX_ERROR, MAX_RUN_ID
 from kron.fronts.service.schedule_spec import (
     DEFINITION_WORDS,
@@ -158,20 +159,52 @@ class StartRequest(RequestBody):
 # --- responses -----------------------------------------------------------------------------------
 
 
-def _model(
-    name: str, view: type, doc: str | None = None, *, example: JsonValue = None, **further: Any
-) -> type[BaseModel]:
+@cache
+def model_of(view: type) -> type[BaseModel]:
+    """Return the model of a typed document; the documents in it become models too."""
+    return _model(view.__name__, view)
+
+
+def _model(name: str, view: type, doc: str | None = None, **further: Any) -> type[BaseModel]:
     """Return the model of a view, with further fields if a route adds some."""
-    fields: dict[str, Any] = {field: (hint, ...) for field, hint in get_type_hints(view).items()}
+    required: frozenset[str] = getattr(view, "__required_keys__", frozenset())
+    fields: dict[str, Any] = {
+        field: (_modelled(hint), ... if field in required else Field(default_factory=lambda: None))
+        for field, hint in get_type_hints(view).items()
+    }
     fields |= {field: (hint, ...) for field, hint in further.items()}
+    example = EXAMPLES.get(name)
     config = None if example is None else ConfigDict(json_schema_extra={"example": example})
-    return create_model(name, __config__=config, __doc__=doc or view.__doc__, **fields)
+    model: type[BaseModel] = create_model(name, __config__=config, __doc__=doc or view.__doc__, **fields)
+    return model
 
 
-def _list_of(model: type[BaseModel]) -> Any:
-    return GenericAlias(list, (model,))
+def _list_of(item: Any) -> Any:
+    return GenericAlias(list, (item,))
 
 
+def _modelled(hint: Any) -> Any:
+    """Return a type with models in the place of typed documents."""
+    if is_typeddict(hint):
+        return model_of(hint)
+    if get_origin(hint) is list:
+        (item,) = get_args(hint)
+        return _list_of(_modelled(item))
+    return hint
+
+
+EXAMPLES: dict[str, JsonValue] = {
+    "RunView": RUN_EXAMPLE,
+    "RequestedRun": {**RUN_EXAMPLE, "request_id": "deploy-17"},
+    "RunWithAttempts": {**RUN_EXAMPLE, "attempts": []},
+    "Receipt": {
+        "schedule_id": "daily-report",
+        "next_run_at": "2026-06-01T06:30:00Z",
+        "etag": '"0f6c2a9d1b7e4c583a61"',
+    },
+    "DeployedSchedule": {"schedule_id": "report/nightly", "next_run_at": "2026-06-01T00:30:00Z"},
+    "Readiness": {"status": "ok", "worker": "running", "error": None},
+}
 # The fields of a schedule's definition, each with the schema of its row.
 _DEFINITION: dict[str, Any] = {
     word: Annotated[Any, WithJsonSchema(SCHEDULE.words[word].written_schema())]
@@ -189,165 +222,9 @@ ScheduleWithPreview = _model(
     **_DEFINITION,
     **_WITH_PREVIEW,
 )
-Run = _model("Run", RunView, example=RUN_EXAMPLE)
-AskedRun = _model("AskedRun", RunView, "A run that was requested.", example=RUN_EXAMPLE, request_id=str)
-Attempt = _model("Attempt", AttemptView)
-Dropped = _model("Dropped", RangeView)
-RunWithAttempts = _model(
-    "RunWithAttempts",
-    RunView,
-    "A run with its earlier attempts.",
-    example=RUN_EXAMPLE,
-    attempts=_list_of(Attempt),
-)
 SchedulePage = create_model(
     "SchedulePage",
     __doc__="A page of schedules, and the cursor of the next one.",
     schedules=(_list_of(Schedule), ...),
     next_cursor=(str | None, ...),
 )
-RunPage = create_model(
-    "RunPage",
-    __doc__="A page of runs, the periods dropped among them, and the cursor of the next page.",
-    runs=(_list_of(Run), ...),
-    dropped=(_list_of(Dropped), []),
-    next_cursor=(str | None, ...),
-)
-PeriodRuns = create_model(
-    "PeriodRuns",
-    __doc__="All runs of one period: its own first, then requested ones.",
-    schedule_id=(str, ...),
-    period_id=(str, ...),
-    runs=(_list_of(RunWithAttempts), ...),
-)
-Health = create_model(
-    "Health",
-    __doc__="The state of the service.",
-    status=(str, Field(examples=["ok"])),
-    worker=(str | None, Field(default=None, examples=["running"])),
-    error=(str | None, None),
-)
-
-
-class Receipt(BaseModel):
-    """The result of an upsert."""
-
-    schedule_id: str = Field(examples=["daily-report"])
-    next_run_at: str | None = Field(examples=["2026-06-01T06:30:00Z"])
-    etag: str
-
-
-class Paused(Receipt):
-    """The result of a pause, or of a resume with the periods of the pause that start.
-
-    `note` says if the definition suspends the schedule, so that nothing starts after a resume either.
-    """
-
-    paused: bool
-    suspended: bool
-    note: str | None = None
-    would_start: int | None = None
-    would_wait: int | None = None
-    would_drop: dict[str, int] | None = None
-    starts: list[str] | None = None
-
-
-class Foreseen(BaseModel):
-    """What a resume would do, with the number of dropped periods by reason."""
-
-    schedule_id: str
-    note: str | None = None
-    would_start: int
-    would_wait: int
-    would_drop: dict[str, int]
-    starts: list[str]
-
-
-class Backfilled(BaseModel):
-    """The runs a backfill requested, or would request."""
-
-    request_id: str
-    dry_run: bool
-    only: str
-    count: int
-    runs: list[dict[str, str]]
-    already_asked: int
-    still_to_be_judged: int
-
-
-class Stored(BaseModel):
-    """How many schedules a bulk request stored, in how many transactions."""
-
-    upserted: int
-    batches: int
-
-
-class Why(BaseModel):
-    """The chain of facts behind a period."""
-
-    schedule_id: str
-    period_id: str | None
-    outcome: str | None
-    code: str
-    facts: list[dict[str, str | None]]
-
-
-class Preview(BaseModel):
-    """When an unsaved schedule would run, and the effect of clock changes on it."""
-
-    sentence: str
-    timezone: str
-    times: list[dict[str, str | None]]
-    clock_changes: list[dict[str, str | None]]
-
-
-class DeployedSchedule(BaseModel):
-    """A schedule of a workflow, and when it runs next."""
-
-    schedule_id: str = Field(examples=["report/nightly"])
-    next_run_at: str | None
-
-
-class Deployed(BaseModel):
-    """The result of a deployment, or of its dry run."""
-
-    workflow_id: str
-    version: int
-    newest_version: int
-    new: bool
-    dry_run: bool
-    upserted: list[DeployedSchedule]
-    retired: list[str]
-
-
-class WorkflowView(BaseModel):
-    """A version of a workflow."""
-
-    workflow_id: str
-    version: int
-    user_id: str
-    created_at: str
-    dag: dict[str, Any]
-
-
-class WorkflowVersionView(BaseModel):
-    """A version of a workflow, its owner and when it was stored."""
-
-    version: int
-    user_id: str
-    created_at: str
-
-
-class WorkflowVersions(BaseModel):
-    """The versions of a workflow."""
-
-    workflow_id: str
-    versions: list[WorkflowVersionView]
-
-
-class Accepted(BaseModel):
-    """An accepted start; `repeated` if its key was accepted before."""
-
-    accepted: bool
-    run_id: str | None
-    repeated: bool

@@ -6,20 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 
 from kron.core.plan.record import RunStatus
-from kron.fronts.service.api.models import (
-    AskedRun,
-    Backfilled,
-    BackfillRequest,
-    PeriodRuns,
-    Run,
-    RunPage,
-    RunRequest,
-    StatusRequest,
-    Why,
-    up_to,
-)
+from kron.fronts.service.api.models import BackfillRequest, RunRequest, StatusRequest, model_of, up_to
 from kron.fronts.service.client import DEFAULT_PAGE, BackfillRange, LocalClient, PageRequest
-from kron.fronts.service.documents import Document
+from kron.fronts.service.responses import BackfillReceipt, PeriodRuns, RequestedRun, RunPage, RunView, WhyView
 from kron.fronts.service.runs import Feedback
 from kron.fronts.service.url import name_of
 
@@ -35,58 +24,62 @@ def run_routes(client: LocalClient, most: int) -> APIRouter:
 
 
 def _add_writes(router: APIRouter, client: LocalClient) -> None:
-    @router.post("/schedules/{schedule_id}/run", status_code=HTTPStatus.ACCEPTED, response_model=AskedRun)
+    @router.post(
+        "/schedules/{schedule_id}/run", status_code=HTTPStatus.ACCEPTED, response_model=model_of(RequestedRun)
+    )
     async def run(
         schedule_id: str, document: RunRequest | None = None, idempotency_key: IdempotencyKey = None
-    ) -> Document:
+    ) -> RequestedRun:
         """Run a schedule now, in addition to its periods; a repeated request runs once."""
         named = None if document is None else document.request_id
         request = idempotency_key if named is None else named
         return await client.run(name_of(schedule_id), request)
 
     @router.post(
-        "/schedules/{schedule_id}/backfill", status_code=HTTPStatus.ACCEPTED, response_model=Backfilled
+        "/schedules/{schedule_id}/backfill",
+        status_code=HTTPStatus.ACCEPTED,
+        response_model=model_of(BackfillReceipt),
     )
     async def backfill(
         schedule_id: str, document: BackfillRequest, idempotency_key: IdempotencyKey = None
-    ) -> Document:
+    ) -> BackfillReceipt:
         """Run past periods: those that never ran, those that failed, or all; a dry run only counts them."""
         request = idempotency_key if document.request_id is None else document.request_id
         periods = BackfillRange(document.start, document.end, document.only, document.dry_run, request)
         return await client.backfill(name_of(schedule_id), periods)
 
-    @router.post("/runs/{idempotency_key}/status", response_model=Run)
-    async def status(idempotency_key: str, document: StatusRequest) -> Document:
+    @router.post("/runs/{idempotency_key}/status", response_model=model_of(RunView))
+    async def status(idempotency_key: str, document: StatusRequest) -> RunView:
         """Record an executor's report; a late, repeated or contradictory one changes nothing."""
         feedback = Feedback(document.status, document.run_id, document.error, document.attempt)
         return await client.report(name_of(idempotency_key), feedback)
 
 
 def _add_reads(router: APIRouter, client: LocalClient, most: int) -> None:
-    @router.get("/schedules/{schedule_id}/runs", response_model=RunPage)
+    @router.get("/schedules/{schedule_id}/runs", response_model=model_of(RunPage))
     async def runs(
         schedule_id: str,
         limit: Annotated[int, up_to(most)] = min(DEFAULT_PAGE, most),
         cursor: str | None = None,
-    ) -> Document:
+    ) -> RunPage:
         """List the runs of a schedule, newest first."""
         return await client.runs(name_of(schedule_id), PageRequest(limit, cursor))
 
-    @router.get("/runs", response_model=RunPage)
+    @router.get("/runs", response_model=model_of(RunPage))
     async def all_runs(
         status: Annotated[str | None, Query(json_schema_extra={"enum": [*RunStatus, None]})] = None,
         limit: Annotated[int, up_to(most)] = min(DEFAULT_PAGE, most),
         cursor: str | None = None,
-    ) -> Document:
+    ) -> RunPage:
         """List the runs of all schedules, the latest first."""
         return await client.latest(status, PageRequest(limit, cursor))
 
-    @router.get("/schedules/{schedule_id}/periods/{period_id}/runs", response_model=PeriodRuns)
-    async def of_period(schedule_id: str, period_id: str) -> Document:
+    @router.get("/schedules/{schedule_id}/periods/{period_id}/runs", response_model=model_of(PeriodRuns))
+    async def of_period(schedule_id: str, period_id: str) -> PeriodRuns:
         """List the runs of one period, its own and requested ones, with their earlier attempts."""
         return await client.period(name_of(schedule_id), name_of(period_id))
 
-    @router.get("/schedules/{schedule_id}/periods/{period_id}/why", response_model=Why)
-    async def explain(schedule_id: str, period_id: str) -> Document:
+    @router.get("/schedules/{schedule_id}/periods/{period_id}/why", response_model=model_of(WhyView))
+    async def explain(schedule_id: str, period_id: str) -> WhyView:
         """Explain the outcome of a period, or its current state."""
         return await client.why(name_of(schedule_id), name_of(period_id))

@@ -8,19 +8,16 @@ from fastapi import APIRouter, Body, Header, Query, Request, Response
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.api.models import (
     EXAMPLE,
-    Foreseen,
-    Paused,
     PauseRequest,
-    Preview,
-    Receipt,
     ScheduleInput,
     SchedulePage,
     ScheduleWithPreview,
-    Stored,
+    model_of,
     up_to,
 )
 from kron.fronts.service.client import DEFAULT_PAGE, LocalClient, PageRequest
 from kron.fronts.service.documents import Document
+from kron.fronts.service.responses import BulkReceipt, PauseReceipt, Receipt, ResumeForecast, SchedulePreview
 from kron.fronts.service.url import name_of
 
 IfMatch = Annotated[str | None, Header(description="the ETag of the state to change")]
@@ -45,26 +42,26 @@ def schedule_routes(client: LocalClient, most: int) -> APIRouter:
 
 
 def _add_writes(router: APIRouter, client: LocalClient) -> None:
-    @router.post("/schedules/upsert", response_model=Receipt)
+    @router.post("/schedules/upsert", response_model=model_of(Receipt))
     async def upsert(
         document: Annotated[ScheduleInput, UPSERT_BODY],
         response: Response,
         if_match: IfMatch = None,
         if_none_match: IfNoneMatch = None,
-    ) -> Document:
+    ) -> Receipt:
         """Create a schedule, or change the one with this `schedule_id`; it keeps its pause and history."""
         state = "" if if_none_match == "*" else if_match
         receipt = await client.upsert(document, if_match=state)
-        response.headers["ETag"] = str(receipt["etag"])
+        response.headers["ETag"] = receipt["etag"]
         return receipt
 
-    @router.post("/schedules/bulk", response_model=Stored, openapi_extra=LINES)
-    async def bulk(request: Request) -> Document:
+    @router.post("/schedules/bulk", response_model=model_of(BulkReceipt), openapi_extra=LINES)
+    async def bulk(request: Request) -> BulkReceipt:
         """Create or change a schedule for each JSON line, in batches of 1,000, each in one transaction."""
         return await client.stream(request.stream())
 
-    @router.post("/schedules/pause", response_model=Paused, response_model_exclude_none=True)
-    async def pause(document: PauseRequest, if_match: IfMatch = None) -> Document:
+    @router.post("/schedules/pause", response_model=model_of(PauseReceipt), response_model_exclude_unset=True)
+    async def pause(document: PauseRequest, if_match: IfMatch = None) -> PauseReceipt:
         """Pause a schedule, or resume it and report which periods of the pause start."""
         return await client.pause(
             document.schedule_id,
@@ -106,17 +103,17 @@ def _add_reads(router: APIRouter, client: LocalClient, most: int) -> None:
 
     @router.post(
         "/schedules/{schedule_id}/resume-preview",
-        response_model=Foreseen,
-        response_model_exclude_none=True,
+        response_model=model_of(ResumeForecast),
+        response_model_exclude_unset=True,
     )
-    async def resume_preview(schedule_id: str) -> Document:
+    async def resume_preview(schedule_id: str) -> ResumeForecast:
         """Preview which periods a resume would start now, without resuming."""
         return await client.preview_resume(name_of(schedule_id))
 
-    @router.post("/preview", response_model=Preview)
+    @router.post("/preview", response_model=model_of(SchedulePreview))
     async def preview(
         document: Annotated[ScheduleInput, UPSERT_BODY],
         count: Annotated[int, up_to(most)] = 5,
-    ) -> Document:
+    ) -> SchedulePreview:
         """Preview when an unsaved schedule would run, and the effect of clock changes on it."""
         return await client.preview(document, count)

@@ -8,17 +8,17 @@ from fastapi import APIRouter, Body, Header, Query, Response
 from kron.core.errors import ConflictError, Problem
 from kron.core.fields import parse_instant
 from kron.core.workflow import InvalidWorkflowError
-from kron.fronts.service.api.models import (
-    WORKFLOW_EXAMPLE,
-    Accepted,
-    Deployed,
-    StartRequest,
+from kron.fronts.service.api.models import WORKFLOW_EXAMPLE, StartRequest, model_of
+from kron.fronts.service.auth.principal import default_owner
+from kron.fronts.service.documents import instant_text
+from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.responses import (
+    DeploymentReceipt,
+    StartReceipt,
     WorkflowVersions,
+    WorkflowVersionView,
     WorkflowView,
 )
-from kron.fronts.service.auth.principal import default_owner
-from kron.fronts.service.documents import Document, time_text
-from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.run_launcher import RunLauncher, WorkflowStart
 from kron.fronts.service.settings import Settings
 from kron.fronts.service.url import name_of
@@ -28,6 +28,7 @@ Dag = Annotated[dict[str, Any], Body(openapi_examples={"report": {"value": WORKF
 UserId = Annotated[str | None, Query(description="the owner, unless the DAG has a `user_id`")]
 DryRun = Annotated[bool, Query(description="report what would be written, without writing")]
 Key = Annotated[str | None, Header(description="the key of the start, if the body has none")]
+DEPLOYED = model_of(DeploymentReceipt)
 VERSION = "/workflows/{workflow_id}/versions/{version}"
 
 
@@ -41,7 +42,7 @@ def workflow_routes(registrar: Registrar, settings: Settings, launcher: RunLaunc
 
 
 def _add_deployment(router: APIRouter, registrar: Registrar) -> None:
-    @router.put(VERSION, response_model=Deployed, responses={201: {"model": Deployed}})
+    @router.put(VERSION, response_model=DEPLOYED, responses={201: {"model": DEPLOYED}})
     async def deploy(
         workflow_id: str,
         version: int,
@@ -49,7 +50,7 @@ def _add_deployment(router: APIRouter, registrar: Registrar) -> None:
         response: Response,
         user_id: UserId = None,
         dry_run: DryRun = False,
-    ) -> Document:
+    ) -> DeploymentReceipt:
         """Store an immutable version of a workflow, and upsert the schedules of its triggers."""
         name = name_of(workflow_id)
         owner = _owner_of(name, dag, user_id) or default_owner()
@@ -68,28 +69,39 @@ def _owner_of(name: str, dag: dict[str, Any], user_id: str | None) -> object:
 
 
 def _add_reads(router: APIRouter, registrar: Registrar, most: int) -> None:
-    @router.get(VERSION, response_model=WorkflowView)
-    async def get(workflow_id: str, version: int) -> Document:
+    @router.get(VERSION, response_model=model_of(WorkflowView))
+    async def get(workflow_id: str, version: int) -> WorkflowView:
         """Get a version of a workflow with its DAG."""
         record = await find_workflow(registrar.workflows, name_of(workflow_id), version)
-        return {**record._asdict(), "dag": record.document(), "created_at": time_text(record.created_at)}
+        return {
+            "workflow_id": record.workflow_id,
+            "version": record.version,
+            "user_id": record.user_id,
+            "created_at": instant_text(record.created_at),
+            "dag": record.document(),
+        }
 
-    @router.get("/workflows/{workflow_id}", response_model=WorkflowVersions)
+    @router.get("/workflows/{workflow_id}", response_model=model_of(WorkflowVersions))
     async def versions(
         workflow_id: str, limit: Annotated[int, Query(ge=1, le=most)] = min(100, most)
-    ) -> Document:
+    ) -> WorkflowVersions:
         """List the versions of a workflow, newest first."""
         name = name_of(workflow_id)
         stored = await registrar.workflow_versions(name, limit=limit)
         if not stored:
             raise UnknownWorkflowError(workflow_id=name)
-        listed = [{**each._asdict(), "created_at": time_text(each.created_at)} for each in stored]
+        listed: list[WorkflowVersionView] = [
+            {"version": each.version, "user_id": each.user_id, "created_at": instant_text(each.created_at)}
+            for each in stored
+        ]
         return {"workflow_id": name, "versions": listed}
 
 
 def _add_start(router: APIRouter, launcher: RunLauncher | None) -> None:
-    @router.post("/run-launcher/start", status_code=HTTPStatus.ACCEPTED, response_model=Accepted)
-    async def start(document: StartRequest, idempotency_key: Key = None) -> Document:
+    @router.post(
+        "/run-launcher/start", status_code=HTTPStatus.ACCEPTED, response_model=model_of(StartReceipt)
+    )
+    async def start(document: StartRequest, idempotency_key: Key = None) -> StartReceipt:
         """Hand a version's DAG to the executor, once for each key; only a 2xx response is a start."""
         if launcher is None:
             raise ConflictError("This service has no run launcher")

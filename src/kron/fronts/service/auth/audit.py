@@ -9,7 +9,6 @@ from kron.core.plan.record import AuditRecord, JobRecord, RunKind
 from kron.core.plan.step import Change
 from kron.core.workflow import WorkflowRecord
 from kron.fronts.service.auth.principal import current_caller, current_request_id, owner_of
-from kron.fronts.service.documents import Document, time_text
 
 # How many keys of runs that one request started are listed.
 MAX_RUNS = 100
@@ -93,17 +92,3 @@ def deployment_entry(record: WorkflowRecord) -> AuditRecord:
         before=None,
         after=json.dumps({"workflow_id": record.workflow_id, "version": record.version}),
     )
-
-
-def audit_view(record: AuditRecord) -> Document:
-    """Return an audit record as the API shows it."""
-    return {
-        "at": time_text(record.at),
-        "who": record.who,
-        "request_id": record.request_id,
-        "action": record.action,
-        "name": record.identity,
-        "user_id": record.user_id,
-        "before": None if record.before is None else json.loads(record.before),
-        "after": None if record.after is None else json.loads(record.after),
-    }

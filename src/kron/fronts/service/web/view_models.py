@@ -15,7 +15,8 @@ from kron.core.plan.registration import is_period
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import DAY, EpochSeconds, rfc3339
 from kron.core.time.zone import Zone
-from kron.fronts.service.documents import Document, RunView, default_definition, run_view
+from kron.fronts.service.documents import Document, default_definition, run_view
+from kron.fronts.service.responses import RunView
 from kron.fronts.service.web.time_text import PageTime, moment_of
 
 # How many fire times and clock changes are shown.

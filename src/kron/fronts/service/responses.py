@@ -1,0 +1,309 @@
+"""Responses: the documents that the routes answer with, in SPEC 3's words.
+
+The registrar and the client build them, and the API derives its models and its OpenAPI schemas from them.
+"""
+
+from collections.abc import Mapping
+from typing import NotRequired, TypeAlias, TypedDict
+
+# Any document that is only read.
+View: TypeAlias = Mapping[str, object]
+
+# --- schedules -----------------------------------------------------------------------------------
+
+
+class ScheduleState(TypedDict):
+    """The part of a schedule that is not its definition: its owner, its launcher and its progress."""
+
+    schedule_id: str
+    workflow_id: str | None
+    version: int | None
+    user_id: str | None
+    next_run_at: str | None
+    suspended: bool
+    paused: bool
+    paused_because: str | None
+    paused_until: str | None
+    launcher: dict[str, object]
+    sentence: str
+    failures: int
+    last_start_at: str | None
+    last_success_at: str | None
+    last_failure_at: str | None
+    created_at: str
+    updated_at: str
+
+
+class Receipt(TypedDict):
+    """The result of an upsert: when the schedule runs next, and the ETag of its new state."""
+
+    schedule_id: str
+    next_run_at: str | None
+    etag: str
+
+
+class PauseReceipt(Receipt):
+    """The result of a pause, or of a resume with the periods of the pause that start.
+
+    `note` says if the definition suspends the schedule, so that nothing starts after a resume either.
+    """
+
+    paused: bool
+    suspended: bool
+    note: NotRequired[str]
+    would_start: NotRequired[int]
+    would_wait: NotRequired[int]
+    would_drop: NotRequired[dict[str, int]]
+    starts: NotRequired[list[str]]
+
+
+class ResumeEffect(TypedDict):
+    """How many periods a resume starts, queues and drops by reason, and the first nominal times it starts."""
+
+    would_start: int
+    would_wait: int
+    would_drop: dict[str, int]
+    starts: list[str]
+
+
+class ResumeForecast(ResumeEffect):
+    """The effect that a resume of a schedule would have now; `note` if its definition suspends it."""
+
+    schedule_id: str
+    note: NotRequired[str]
+
+
+class BulkReceipt(TypedDict):
+    """How many schedules a bulk request stored, in how many transactions."""
+
+    upserted: int
+    batches: int
+
+
+class UpcomingTime(TypedDict):
+    """A nominal time and its fire time, None if the constraints allow none."""
+
+    run_at: str
+    fire_at: str | None
+
+
+class ClockChangeView(TypedDict):
+    """The effect of a clock change on one wall time: moved, dropped or repeated."""
+
+    at: str
+    wall_time: str
+    run_at: str | None
+    mark: str | None
+    note: str | None
+
+
+class SchedulePreview(TypedDict):
+    """When an unsaved schedule would run, and the effect of clock changes on it."""
+
+    sentence: str
+    timezone: str
+    times: list[UpcomingTime]
+    clock_changes: list[ClockChangeView]
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+class RunView(TypedDict):
+    """A run with its status and the reason for it."""
+
+    idempotency_key: str
+    schedule_id: str
+    run_at: str
+    fire_at: str
+    status: str
+    outcome: str | None
+    reason: str
+    sentence: str
+    kind: str
+    attempt: int
+    run_id: str | None
+    started_at: str | None
+    ended_at: str | None
+    result: str | None
+    error: str | None
+    created_at: str
+
+
+class RequestedRun(RunView):
+    """A run that was requested."""
+
+    request_id: str
+
+
+class AttemptView(TypedDict):
+    """An earlier attempt of a run."""
+
+    attempt: int
+    run_id: str | None
+    started_at: str | None
+    ended_at: str | None
+    result: str | None
+    error: str | None
+
+
+class RunWithAttempts(RunView):
+    """A run with its earlier attempts."""
+
+    attempts: list[AttemptView]
+
+
+class RangeView(TypedDict):
+    """Periods that were dropped together for one reason."""
+
+    first_run_at: str
+    last_run_at: str
+    periods: int
+    outcome: str
+    reason: str
+    sentence: str
+    created_at: str
+
+
+class RunPage(TypedDict):
+    """A page of runs, the periods dropped among them, and the cursor of the next page."""
+
+    runs: list[RunView]
+    dropped: list[RangeView]
+    next_cursor: str | None
+
+
+class PeriodRuns(TypedDict):
+    """All runs of one period: its own first, then requested ones."""
+
+    schedule_id: str
+    period_id: str
+    runs: list[RunWithAttempts]
+
+
+class BackfilledRun(TypedDict):
+    """A run of a past period."""
+
+    run_at: str
+    idempotency_key: str
+
+
+class BackfillReceipt(TypedDict):
+    """The runs a backfill requested, or would request."""
+
+    request_id: str
+    dry_run: bool
+    only: str
+    count: int
+    runs: list[BackfilledRun]
+    already_asked: int
+    still_to_be_judged: int
+
+
+class FactView(TypedDict):
+    """One fact of an explanation."""
+
+    code: str
+    sentence: str
+    at: str | None
+
+
+class WhyView(TypedDict):
+    """The chain of facts behind a period."""
+
+    schedule_id: str
+    period_id: str | None
+    outcome: str | None
+    code: str
+    facts: list[FactView]
+
+
+# --- workflows -----------------------------------------------------------------------------------
+
+
+class DeployedSchedule(TypedDict):
+    """A schedule of a workflow, and when it runs next."""
+
+    schedule_id: str
+    next_run_at: str | None
+
+
+class DeploymentReceipt(TypedDict):
+    """The result of a deployment, or of its dry run."""
+
+    workflow_id: str
+    version: int
+    newest_version: int
+    new: bool
+    dry_run: bool
+    upserted: list[DeployedSchedule]
+    retired: list[str]
+
+
+class WorkflowView(TypedDict):
+    """A version of a workflow."""
+
+    workflow_id: str
+    version: int
+    user_id: str
+    created_at: str
+    dag: dict[str, object]
+
+
+class WorkflowVersionView(TypedDict):
+    """A version of a workflow, its owner and when it was stored."""
+
+    version: int
+    user_id: str
+    created_at: str
+
+
+class WorkflowVersions(TypedDict):
+    """The versions of a workflow, newest first."""
+
+    workflow_id: str
+    versions: list[WorkflowVersionView]
+
+
+class StartReceipt(TypedDict):
+    """An accepted start; `repeated` if its key was accepted before."""
+
+    accepted: bool
+    run_id: str | None
+    repeated: bool
+
+
+# --- operation -----------------------------------------------------------------------------------
+
+
+class AuditView(TypedDict):
+    """One change: its time, caller, request, action and target, with the state before and after."""
+
+    at: str
+    who: str
+    request_id: str | None
+    action: str
+    name: str
+    user_id: str | None
+    before: dict[str, object] | None
+    after: dict[str, object] | None
+
+
+class AuditPage(TypedDict):
+    """A page of changes, latest first."""
+
+    entries: list[AuditView]
+    next_cursor: str | None
+
+
+class Liveness(TypedDict):
+    """The process is alive."""
+
+    status: str
+
+
+class Readiness(Liveness):
+    """Whether the store is usable, the worker's state, and its error for authenticated callers."""
+
+    worker: str | None
+    error: str | None
