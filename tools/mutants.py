@@ -74,7 +74,7 @@ PLAN, TURN, OVERLAP = "core/plan/plan.py", "core/plan/step.py", "core/plan/overl
 BACKLOG, OVERRIDE, LIFE = "core/plan/backlog.py", "core/task/reconcile.py", "core/plan/lifecycle.py"
 ENGINE, DISPATCHER, RECOVERY = "runtime/engine.py", "runtime/dispatcher.py", "runtime/recovery.py"
 SCHEDULER, SESSION, USUAL = "fronts/embed/scheduler.py", "fronts/embed/task_list.py", "core/plan/fast_path.py"
-TASK = "core/task/task.py"
+TASK, REGISTRATION, STATUS = "core/task/task.py", "fronts/embed/registration.py", "fronts/embed/task_status.py"
 
 MUTANTS = (
     Mutant("every start is made twice", DISPATCHER, "            launcher.start(launch, self.report)\n",
@@ -155,6 +155,24 @@ MUTANTS = (
            "RangeRecord(identity, first, newest - 1, count,"),
     Mutant("what waited starts while the scheduler stops", PLAN, "    if draining:\n        _leave_waiting(step)\n",
            "    if False:\n        pass\n"),
+    Mutant("every list is refused", REGISTRATION, "if not isinstance(registrations, list | tuple):", "if True:"),
+    Mutant("every initialize raises", SCHEDULER, "            since = await self._reconciler.start(",
+           "            raise ValueError\n            since = await self._reconciler.start("),
+    Mutant("initialize does nothing and is not traced", SCHEDULER,
+           "        call = self._calls.init_started(self._now(), registrations)\n", "        return\n"),
+    Mutant("a name twice in a list is accepted", REGISTRATION, "        if name in valid:\n", "        if False:\n"),
+    Mutant("a negative delay is accepted", REGISTRATION, "    if delay < timedelta(0):\n", "    if False:\n"),
+    Mutant("the list is accepted and the engine not started", SCHEDULER, "            self._wiring.worker.start()\n", ""),
+    Mutant("every callback is called twice", STATUS, "        return self.callback()\n",
+           "        import asyncio\n\n        return asyncio.gather(self.callback(), self.callback())\n"),
+    Mutant("the first retry calls nothing", SESSION, "return None if entry is None else entry.call",
+           "return None if entry is None or launch.run.attempt == 2 else entry.call"),
+    Mutant("the callbacks of the first list stay", SESSION, "        self._tracker.entries = await aside(enter, count=len(registered))\n",
+           "        self._tracker.entries = await aside(enter, count=len(registered)) | self._tracker.entries\n"),
+    Mutant("an override is lost", SESSION, "changed=resolution.changed,", "changed=[],"),
+    Mutant("the orphans of a take-over are dropped", SESSION, "        await wiring.worker.take_over(wait=wait)\n",
+           "        await wiring.worker.take_over(wait=wait)\n        wiring.engine._inbox.reports.clear()\n"),
+    Mutant("stop does not wait for initialize", SCHEDULER, "            await asyncio.shield(self._initialized)\n", ""),
     Mutant("a retry starts beside what runs", OVERLAP, "step.policy.overlap is not Overlap.ALLOW and step.active()",
            "False", "tests/core/plan/test_overlap.py::test_a_retry_does_not_overlap_what_was_asked_for"),
     Mutant("what is due starts after stop was called", USUAL, "if self._snapshot.draining or not compiled.plain",

@@ -39,6 +39,13 @@ def test_a_fault_that_the_first_story_shows_is_found() -> None:
     assert hunt(mutant) == Caught(mutant, True, "calls", 0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["every list is refused", "every initialize raises"])
+def test_a_scheduler_that_refuses_everything_is_found_by_the_first_story(name: str) -> None:
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    assert hunt(mutant) == Caught(mutant, True, "S5", 0)
+
+
 def test_what_was_not_found_is_said() -> None:
     missed = Caught(MUTANTS[0], False, "within a moment")
     assert str(missed) == "NOT FOUND within a moment"

@@ -3,12 +3,18 @@
 import asyncio
 import json
 import threading
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from kron.core.cron.schedule import Schedule
 from kron.core.job.outcome import Outcome
 from kron.core.plan.plan import plan
 from kron.core.plan.record import RunStatus
@@ -28,8 +34,12 @@ from kron.testing.simulator import (
     shrink,
     simulate,
 )
+from kron.testing.simulator.demand import unmet
+from kron.testing.simulator.flaws import CRONS, FLAWS
 from kron.testing.simulator.judge import judge, judged
+from kron.testing.simulator.scenario import BUSY, RARE
 from kron.testing.simulator.step_counter import MAX_WAKES, CountedClock
+from kron.testing.simulator.strict_cron import next_after, parsed
 from tests.tiers import mostly_slow
 
 SEEDS = range(100)
@@ -117,6 +127,14 @@ ONCE_BROKEN = {
         ScenarioStep(Act.INIT, tasks=(MINUTELY,)),
         ScenarioStep(Act.STOP, turns=8),
         ScenarioStep(Act.STOP),
+    ),
+    "the lease is held still because its release failed": (
+        ScenarioStep(Act.INIT, tasks=(MINUTELY,)),
+        ScenarioStep(Act.FAULT, turns=8, call="release", how="before"),
+        wait(59),
+        ScenarioStep(Act.STOP),
+        wait(59),
+        ScenarioStep(Act.INIT, tasks=(MINUTELY,)),
     ),
     "a clock set back while the store fails": (
         ScenarioStep(Act.INIT, tasks=(ScenarioTask("a", "45 * * * *"),)),
@@ -241,6 +259,115 @@ async def test_a_story_without_end_is_broken_off() -> None:
         await clock.advance_to(clock.now() + timedelta(days=365))
     assert clock.now() == datetime_of(NOON + 100)
     going.cancel()
+
+
+# --- the scheduler's own word does not count ----------------------------------------------------------
+
+
+def test_stories_call_return_refuse_and_start(lawful_stories: list[History]) -> None:
+    """A judge of stories in which nothing happens would find nothing."""
+    calls = sum((calls for story in lawful_stories for calls in story.calls), Counter[str]())
+    assert calls["InitSuccess"] > 40
+    assert calls["InitFailure"] > 40
+    assert calls["StopEnd"] > 30
+    starts = Counter(json.loads(line).get("event") for story in lawful_stories for line in story.lines)
+    assert starts["RunStart"] > 200
+    flaws = {step.flaw for seed in SEEDS for step in drawn(seed).steps if step.flaw}
+    assert len(flaws) > len(FLAWS) / 2
+
+
+@pytest.fixture(scope="module")
+def lawful_stories() -> list[History]:
+    return [simulate(seed).history for seed in SEEDS[:20]]
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_every_flaw_is_refused_with_the_error_of_the_specification(flaw: str) -> None:
+    steps = (ScenarioStep(Act.INIT, tasks=(MINUTELY,), flaw=flaw), wait(60))
+    verdict = judged(Scenario("UTC", NOON + 30, steps))
+    assert verdict.lawful, str(verdict)
+    assert verdict.history.calls == [Counter(InitStart=1, InitFailure=1)]
+    start, failure = (json.loads(line) for line in verdict.history.lines[1:])
+    assert (start["event"], start["valid"], failure["event"]) == ("InitStart", False, "InitFailure")
+
+
+def retold(story: History, change: Callable[[dict[str, Any]], dict[str, Any]]) -> History:
+    return replace(story, lines=[json.dumps(change(json.loads(line))) for line in story.lines])
+
+
+def test_a_valid_list_that_is_refused_is_found_out() -> None:
+    story = asyncio.run(play(Scenario("UTC", NOON + 30, (ScenarioStep(Act.INIT, tasks=(MINUTELY,)),))))
+    lines = [json.loads(line) for line in story.lines]
+    told = [line for line in lines if line.get("event") in (None, "InitStart", "InitSuccess")]
+    refused = [
+        line | {"event": "InitFailure"} if line.get("event") == "InitSuccess" else line for line in told
+    ]
+    nothing = replace(
+        story,
+        lines=list(map(json.dumps, refused)),
+        tasks=[],
+        uptimes=[Counter()],
+        calls=[Counter(InitStart=1, InitFailure=1)],
+    )
+    assert judge(nothing).signature == "S5"
+    # An error that no fault of the store explains does not excuse it.
+    assert [line["event"] for line in refused[1:]] == ["InitStart", "InitFailure"]
+
+
+def test_an_invalid_list_that_is_accepted_is_found_out(story: History) -> None:
+    told = retold(story, lambda line: line | ({"valid": False} if line.get("event") == "InitStart" else {}))
+    assert judge(told).signature == "S4"
+
+
+@pytest.mark.parametrize("event", ["InitStart", "InitSuccess", "InitFailure", "StopStart", "StopEnd"])
+def test_a_call_that_is_not_in_the_trace_is_found_out(story: History, event: str) -> None:
+    calls = [seen.copy() for seen in story.calls]
+    calls[-1][event] += 1
+    assert judge(replace(story, calls=calls)).signature == "calls"
+
+
+def test_starts_that_the_schedule_demands_are_looked_for_without_kron_s_parsers() -> None:
+    """Even if trace, observed calls and records agree that nothing was due."""
+    noon = 1000 * NOON
+    call = {"call": 1, "list": 1}
+    listed = [{"id": "a", "schedule": "0 12 * * *", "retry_delay": 0}]
+    lines = [
+        {"t": noon - 30_000, "event": "InitStart", "tasks": listed, **call},
+        {"t": noon - 30_000, "event": "InitSuccess", **call},
+    ]
+    unmet_in = partial(unmet, zone="UTC", until=noon + 60_000, late_ms=30_000)
+    assert list(unmet_in(lines)) == [f"a was due at {NOON} and not started until {noon + 60_000}"]
+    run = [
+        {"t": noon + 30_000, "event": "RunStart", "task": "a"},
+        {"t": noon + 30_000, "event": "RunSuccess", "task": "a"},
+    ]
+    assert list(unmet_in([*lines, *run])) == []
+    late = [line | {"t": noon + 30_001} for line in run]
+    assert list(unmet_in([*lines, *late])) == [f"a was due at {NOON} and not started until {noon + 30_001}"]
+    assert list(unmet_in([*lines, {"t": noon - 1, "event": "StopStart", "call": 2}])) == []
+
+
+WHERE_CLOCKS_CHANGE = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Santiago")
+
+
+@pytest.mark.parametrize("zone", WHERE_CLOCKS_CHANGE)
+@pytest.mark.parametrize("cron", [*BUSY, *RARE])
+def test_the_demand_agrees_with_the_schedules(cron: str, zone: str) -> None:
+    """It reads expressions and zones by itself, and must read them alike."""
+    strict, schedule = parsed(cron), Schedule(cron, zone, dialect="posix")
+    assert strict is not None
+    for start in (1774745880, 1792889880, 1772952900, 1775314500, 1791041100, 1775357700):
+        at = start
+        for _ in range(5):
+            found = next_after(strict, ZoneInfo(zone), at, until=at + 9 * 366 * 86_400)
+            assert found is not None
+            assert datetime_of(found) == schedule.next_after(datetime_of(at))
+            at = found
+
+
+@pytest.mark.parametrize("cron", CRONS)
+def test_the_demand_refuses_what_the_grammar_refuses(cron: str) -> None:
+    assert parsed(cron) is None
 
 
 # --- making smaller ----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from typing import TextIO
 
 from kron.fronts.embed.runner import Runner
 from kron.fronts.embed.scheduler import Scheduler
+from kron.fronts.embed.trace import CallJudge
 from kron.runtime.engine import Engine
 from kron.stores.sqlite.store import SqliteStore
 
@@ -24,9 +25,13 @@ def kill(victim: Scheduler | Runner | Engine) -> "asyncio.Future[None]":
     return asyncio.ensure_future(_yield_to_others())
 
 
-def trace(scheduler: Scheduler, file: TextIO) -> None:
-    """Make a scheduler with an explicit time zone write a trace for `kron.theory`."""
-    scheduler._trace_to(file)
+def trace(scheduler: Scheduler, file: TextIO, *, judge: CallJudge | None = None) -> None:
+    """Make a scheduler with an explicit time zone write a trace for `kron.theory`.
+
+    `judge` says whether a list must be accepted, and whether an error is the store's. Without one, lists are
+    judged by the checker, and errors by their type.
+    """
+    scheduler._trace_to(file, judge)
 
 
 async def _yield_to_others() -> None:

@@ -69,6 +69,19 @@ class Injected(NamedTuple):
     fault: Fault
 
 
+class InjectedError(StoreError):
+    """The error of an injected fault."""
+
+    def __init__(self, injected: Injected) -> None:
+        call, number, fault = injected
+        super().__init__(f"injected fault: {call} {number}, {fault}", **injected._asdict())
+
+
+def was_injected(error: BaseException | None) -> bool:
+    """Return whether an error, or its cause, is that of an injected fault."""
+    return error is not None and (isinstance(error, InjectedError) or was_injected(error.__cause__))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chance:
     """Random faults: whether a call fails depends on the seed, its name and its number only."""
@@ -154,7 +167,7 @@ class FaultyStore:
         injected = Injected(name, self.calls[name], fault)
         self.injected.append(injected)
         if fault is Fault.BEFORE:
-            raise _error_of(injected)
+            raise InjectedError(injected)
         if fault is Fault.DELAY:
             await self._wait()
         for _ in range(YIELDS if fault is Fault.YIELD else 0):
@@ -163,7 +176,7 @@ class FaultyStore:
         if fault is Fault.LOSE:
             await self._wait()
         if fault in (Fault.AFTER, Fault.LOSE):
-            raise _error_of(injected)
+            raise InjectedError(injected)
         return result
 
     def _fault_of(self, call: str, number: int) -> Fault | None:
@@ -343,8 +356,3 @@ def _check_calls(calls: Iterable[str]) -> None:
         if call not in CALLS:
             reason = f"a store has the calls {', '.join(sorted(CALLS))}"
             raise InvalidOptionError(option="call", value=call, reason=reason)
-
-
-def _error_of(injected: Injected) -> StoreError:
-    call, number, fault = injected
-    return StoreError(f"injected fault: {call} {number}, {fault}", **injected._asdict())

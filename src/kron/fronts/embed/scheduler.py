@@ -32,7 +32,7 @@ from kron.fronts.embed.registration import Callback
 from kron.fronts.embed.store_source import State
 from kron.fronts.embed.task_list import TaskReconciler
 from kron.fronts.embed.task_status import TaskStatus, TaskTracker
-from kron.fronts.embed.trace import CallTrace, NoTrace, SchedulerTrace
+from kron.fronts.embed.trace import CallJudge, CallTrace, NoTrace, SchedulerTrace
 from kron.ports import Clock, Journal, Store
 from kron.runtime.journal import LogJournal
 
@@ -248,11 +248,13 @@ class Scheduler:
 
     # --- tracing -----------------------------------------------------------------------------------
 
-    def _trace_to(self, file: TextIO) -> None:
+    def _trace_to(self, file: TextIO, judge: CallJudge | None = None) -> None:
         """Write a trace of calls and runs; used by `kron.testing`."""
         timezone = self.timezone
         assert timezone is not None, "a trace needs a scheduler with a fixed time zone"
-        trace = SchedulerTrace(file, timezone=timezone, further=self._tracker, is_open=self._is_open)
+        trace = SchedulerTrace(
+            file, timezone=timezone, further=self._tracker, is_open=self._is_open, judge=judge
+        )
         self._journal, self._calls = trace, trace
 
     def _is_open(self) -> bool:

@@ -9,9 +9,9 @@ from datetime import timedelta
 from itertools import count
 from typing import NamedTuple, Protocol, TextIO
 
-from kron.core.errors import InputError
+from kron.core.errors import ConflictError, StoreError
 from kron.core.plan.step import MILLISECOND
-from kron.fronts.embed.registration import read_registrations
+from kron.core.task.errors import SchedulerFailedError
 from kron.ports import Journal
 from kron.runtime.journal import TraceJournal
 
@@ -74,6 +74,30 @@ class NoTrace:
         """Do nothing."""
 
 
+class CallJudge(Protocol):
+    """Judges the calls of `initialize`, independently of the scheduler's answer."""
+
+    def is_valid(self, registrations: object) -> bool | None:
+        """Return whether a list must be accepted; None leaves it to the checker of the trace."""
+        ...
+
+    def is_store_error(self, error: BaseException) -> bool:
+        """Return whether an error was raised by the store."""
+        ...
+
+
+class TypeJudge:
+    """Judges an error by its type, and leaves lists to the checker of the trace."""
+
+    def is_valid(self, registrations: object) -> bool | None:
+        """Return None for registrations of the right shape."""
+        return None if listed_tasks(registrations) is not None else False
+
+    def is_store_error(self, error: BaseException) -> bool:
+        """Return whether the store failed or has another owner; an unexpected error is the scheduler's."""
+        return isinstance(error, StoreError | ConflictError) and not isinstance(error, SchedulerFailedError)
+
+
 class HeldEvent(NamedTuple):
     """One event that waits until every earlier one is written."""
 
@@ -88,27 +112,30 @@ class SchedulerTrace(TraceJournal):
     `is_open` says whether a record with a past instant may still be committed.
     """
 
-    def __init__(self, file: TextIO, *, timezone: str, further: Journal, is_open: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        file: TextIO,
+        *,
+        timezone: str,
+        further: Journal,
+        is_open: Callable[[], bool],
+        judge: CallJudge | None = None,
+    ) -> None:
         derived = ["MinuteStart", "Due", "RetryDue"]
         header = {"compute": "none", "derive": derived, "timezone": timezone}
         super().__init__(file, further=further, header=header)
         self._is_open = is_open
+        self._judge: CallJudge = judge or TypeJudge()
         # Every call writes a line, so no number is used twice.
         self._calls = count(self.written)
         self._held: list[HeldEvent] = []
         self._open_stops: list[int] = []
 
     def init_started(self, at: int, registrations: object) -> int:
-        """Write a call of `initialize`; an invalid list is written without tasks."""
+        """Write a call of `initialize` with its list as given, whatever the scheduler makes of it."""
         call = next(self._calls)
-        try:
-            tasks = [task for task, _ in read_registrations(registrations)]
-            fields: dict[str, object] = {}
-        except InputError:
-            tasks, fields = [], {"valid": False}
-        listed = [
-            {"id": name, "schedule": cron, "retry_delay": _milliseconds(delay)} for name, cron, delay in tasks
-        ]
+        listed, valid = listed_tasks(registrations) or [], self._judge.is_valid(registrations)
+        fields: dict[str, object] = {} if valid is None else {"valid": valid}
         self._called(at, "InitStart", call=call, list=call, tasks=listed, **fields)
         return call
 
@@ -122,13 +149,13 @@ class SchedulerTrace(TraceJournal):
         self._write_held()
 
     def init_failed(self, at: int, call: int, error: BaseException | None) -> None:
-        """Write that `initialize` raised; a failing store, or another owner, is outside the model."""
+        """Write that `initialize` raised; an error of the store is outside the model."""
         if error is None:
             # A call in the wrong state ends nothing.
             self._called(at, "InitFailure", call=call, list=call)
             return
         self._write_held()
-        if not isinstance(error, InputError):
+        if self._judge.is_store_error(error):
             self.event("Supernatural", at, kind="store")
         self.event("InitFailure", at, call=call, list=call)
 
@@ -169,6 +196,20 @@ class SchedulerTrace(TraceJournal):
         held, self._held = self._held, []
         for line in held:
             self.event(line.name, line.at, **line.fields)
+
+
+def listed_tasks(registrations: object) -> list[dict[str, object]] | None:
+    """Return the tasks of a list as a trace shows them, valid or not; None if it has another shape."""
+    if not isinstance(registrations, list | tuple):
+        return None
+    listed: list[dict[str, object]] = []
+    for item in registrations:
+        match item:
+            case (str() as name, str() as cron, callback, timedelta() as delay) if callable(callback):
+                listed.append({"id": name, "schedule": cron, "retry_delay": _milliseconds(delay)})
+            case _:
+                return None
+    return listed
 
 
 def _milliseconds(delay: timedelta) -> int:

@@ -20,18 +20,25 @@ class Lock:
         self._path = path
         self._in_memory = in_memory
         self._handles: dict[str, int] = {}
+        self._owners: dict[str, str] = {}
         self._mutex = Mutex()
         self._is_closed = False
 
-    def acquire(self, namespace: str) -> None:
-        """Lock a namespace, or raise OwnedError if it is locked."""
+    def acquire(self, namespace: str, owner: str) -> None:
+        """Lock a namespace, or raise OwnedError if another owner holds its lock.
+
+        An owner whose release failed holds the lock still, and takes it over from itself.
+        """
         with self._mutex:
-            if namespace in self._handles or self._is_closed:
+            if self._is_closed or self._owners.get(namespace, owner) != owner:
                 raise OwnedError(namespace=namespace, owner=self._path)
-            self._handles[namespace] = -1 if self._in_memory else self._locked_file(namespace)
+            if namespace not in self._handles:
+                self._handles[namespace] = -1 if self._in_memory else self._locked_file(namespace)
+            self._owners[namespace] = owner
 
     def release(self, namespace: str) -> None:
         """Unlock a namespace."""
+        self._owners.pop(namespace, None)
         handle = self._handles.pop(namespace, -1)
         if handle != -1:
             os.close(handle)

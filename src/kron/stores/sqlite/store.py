@@ -145,7 +145,7 @@ class SqliteStore:
         return await self._do(self._acquire, namespace, owner)
 
     def _acquire(self, namespace: str, owner: str) -> Ownership:
-        self._lock.acquire(namespace)
+        self._lock.acquire(namespace, owner)
         try:
             values = {"namespace": self._number_of(namespace), "owner": owner}
             with self._writing() as connection:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kron.testing.simulator.compute import ComputeModel
+from kron.testing.simulator.demand import unmet
 from kron.testing.simulator.ledger import faults_of
 from kron.testing.simulator.scenario import Act, Scenario, drawn, without_long_waits
 from kron.testing.simulator.step_counter import POINT, computed
@@ -23,6 +24,7 @@ HAPPY = ("clock",)
 # plus b, much of which is for downtimes of years.
 WITNESSES = Witnesses(a=10, b=5_000, t_lag=0)
 FAIR = "fair"
+CALL_EVENTS = ("InitStart", "InitSuccess", "InitFailure", "StopStart", "StopEnd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,11 @@ def judge(history: History, seed: int | str | None = None) -> Verdict:
     lines: list[Line] = without_refused([json.loads(line) for line in history.lines])
     report = _report(history, lines)
     faults = [f"{finding.axiom}: {finding.message} (t {finding.t})" for finding in report.failed]
-    faults += [f"calls: {fault}" for fault in [*history.faults, *_miscounts(history, lines)]]
+    faults += [
+        f"calls: {fault}"
+        for fault in [*history.faults, *_miscounts(history, lines), *_untold(history, lines)]
+    ]
+    faults += [f"demand: {fault}" for fault in _unmet(history, lines)]
     faults += [f"ledger: {fault}" for fault in faults_of(history, lines)]
     return Verdict(seed, history, tuple(faults))
 
@@ -81,6 +87,35 @@ def late_ms(scenario: Scenario) -> int:
     """Return how late a start may be by the wall clock: a clock set forward makes all starts late."""
     jumped = sum(step.seconds for step in scenario.steps if step.act is Act.JUMP and step.seconds > 0)
     return int(1000 * jumped) + (MAX_LATE_MS if scenario.faulty else 0)
+
+
+def _unmet(history: History, lines: Sequence[Line]) -> Iterator[str]:
+    """Find starts that the schedules demand; a counted history is late as often as its compute pauses."""
+    if history.counter is None:
+        zone, until = history.scenario.zone, history.until
+        yield from unmet(lines, zone, until=until, late_ms=late_ms(history.scenario))
+
+
+def _untold(history: History, lines: Sequence[Line]) -> Iterator[str]:
+    """Compare the observed calls of `initialize` and `stop` with the trace, per process lifetime.
+
+    A crash may come before a call is traced, and between a traced end and the return of its call.
+    """
+    traced = [Counter[str]()]
+    for line in lines:
+        if line.get("event") == "UnexpectedShutdown":
+            traced.append(Counter())
+        elif line.get("event") in CALL_EVENTS:
+            traced[-1][line["event"]] += 1
+    for number, (told, seen) in enumerate(zip(traced, history.calls, strict=True)):
+        crashed = number + 1 < len(traced)
+        ended = seen["InitSuccess"] + seen["InitFailure"]
+        cut_off = {"InitSuccess": seen["InitStart"] - ended, "StopEnd": seen["StopStart"] - seen["StopEnd"]}
+        for event in CALL_EVENTS:
+            extra = told[event] - seen[event]
+            if extra > (cut_off.get(event, 0) if crashed else 0) or (extra < 0 and not crashed):
+                counts = f"{told[event]} times in the trace and {seen[event]} times observed"
+                yield f"process {number}: {event} {counts}"
 
 
 def _miscounts(history: History, lines: Sequence[Line]) -> Iterator[str]:

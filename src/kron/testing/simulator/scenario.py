@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kron.core.time.instant import DAY, datetime_of
 from kron.testing.faulty_store import Fault
+from kron.testing.simulator.flaws import FLAWS
 from kron.testing.simulator.rng import Rng
 
 MINUTE, HOUR = 60, 3600
@@ -43,7 +44,10 @@ class Act(StrEnum):
 
 
 class ScenarioStep(NamedTuple):
-    """One step: it follows the previous one after `turns` iterations of the event loop."""
+    """One step: it follows the previous one after `turns` iterations of the event loop.
+
+    An INIT with a `flaw` has an invalid list: the tasks, and a registration with that flaw.
+    """
 
     act: Act
     turns: int = 0
@@ -51,12 +55,14 @@ class ScenarioStep(NamedTuple):
     tasks: tuple[ScenarioTask, ...] = ()
     call: str = ""
     how: str = ""
+    flaw: str = ""
 
     def __str__(self) -> str:
         later = f" {self.turns} turns later" if self.turns else ""
         match self.act:
             case Act.INIT:
-                return f"initialize{later}: {'; '.join(map(str, self.tasks)) or 'no tasks'}"
+                listed = [*map(str, self.tasks), *([self.flaw] if self.flaw else [])]
+                return f"initialize{later}: {'; '.join(listed) or 'no tasks'}"
             case Act.TRAP | Act.FAULT:
                 return f"{self.act}{later}: {self.how} {self.call}"
             case Act.WAIT | Act.JUMP:
@@ -121,6 +127,8 @@ SAME_LIST = 0.6
 EPISODES, QUARTER, QUARTERLY = 0.2, 900, "0-2,15-17,30-32,45-47 * * * *"
 # How often it ends with a store that fails when the end of a run is to be written.
 OUTAGES = 0.2
+# How often an initialization with an invalid list comes before a step.
+FLAWED_LISTS = 0.08
 ENGINE_CALLS = ("load", "settle", "settle", "cases", "find_runs", "in_flight")
 # These calls do not fail after writing: `initialize` could not report a list that was written.
 CALL_FAULTS = {call: tuple(Fault) for call in ENGINE_CALLS} | dict.fromkeys(
@@ -159,7 +167,18 @@ def drawn(seed: int | str) -> Scenario:
     if not (rare or tame) and rng.happens(OUTAGES):
         passed = sum(step.seconds for step in steps)
         steps += _outage(rng, start + passed)
-    return Scenario(zone, start, tuple(steps))
+    return Scenario(zone, start, tuple(_with_flawed_lists(Rng(seed, "flaws"), steps)))
+
+
+def _with_flawed_lists(rng: Rng, steps: Sequence[ScenarioStep]) -> Iterator[ScenarioStep]:
+    """Yield the steps, and before some of them an initialization with an invalid list."""
+    tasks: tuple[ScenarioTask, ...] = ()
+    for step in steps:
+        if rng.happens(FLAWED_LISTS):
+            turns, flaw = rng.one_of((0, 0, 1, 3)), rng.one_of(tuple(FLAWS))
+            yield ScenarioStep(Act.INIT, turns, tasks=tasks, flaw=flaw)
+        tasks = step.tasks or tasks
+        yield step
 
 
 def _overrun(rng: Rng, now: float) -> list[ScenarioStep]:

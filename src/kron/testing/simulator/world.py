@@ -8,17 +8,21 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-from kron.core.errors import KronError
+from kron.core.errors import InputError, KronError
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.plan.step import MILLISECOND
+from kron.core.task.errors import SchedulerAlreadyActiveError
 from kron.core.time.instant import EPOCH
 from kron.fronts.embed.scheduler import Scheduler
 from kron.stores.sqlite.store import MEMORY
 from kron.testing.crash import kill, trace
-from kron.testing.faulty_store import Fault
+from kron.testing.faulty_store import Fault, was_injected
 from kron.testing.simulator.compute import ComputeModel
 from kron.testing.simulator.crash_store import CrashStore, InlineStore
+from kron.testing.simulator.demand import CallOracle
+from kron.testing.simulator.flaws import FLAWS, flawed
 from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask
 from kron.testing.simulator.step_counter import CountedClock, StampedTrace, StepCounter
 from kron.testing.simulator.trace_repair import complete, supernatural
@@ -34,6 +38,7 @@ MAX_WORK_S = 30.0
 Callback = Callable[[], Awaitable[object]]
 # A task, and the name of a trace event.
 Seen = tuple[str, str]
+ACTIVE = ("initializing", "running", "stopping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class History:
     faults: list[str] = field(default_factory=list)
     # The observed calls of each task per process lifetime; all but the last ended with a crash.
     uptimes: list[Counter[Seen]] = field(default_factory=lambda: [Counter()])
+    # The observed calls of `initialize` and `stop` per process lifetime, by the name of the trace event.
+    calls: list[Counter[str]] = field(default_factory=lambda: [Counter()])
     is_running: bool = False
     until: int = 0
     # The counter of the engine's steps, if they were counted.
@@ -77,6 +84,8 @@ class World:
         self._calls: list[asyncio.Task[None]] = []
         self._busy: set[str] = set()
         self._crashed = False
+        # The list that was accepted last; nothing else may be called.
+        self._accepted: object = None
         self._processes = 0
         self.scheduler = self._make()
 
@@ -85,7 +94,7 @@ class World:
         # The identifier decides when an owner prunes; a random one would make every history differ.
         self._processes += 1
         scheduler._wiring.identifier = f"process {self._processes}"
-        trace(scheduler, self._lines)
+        trace(scheduler, self._lines, judge=CallOracle(was_injected))
         self._process = object()
         return scheduler
 
@@ -116,9 +125,9 @@ class World:
             await self._restart()
         match step.act:
             case Act.INIT:
-                self._initialize(step.tasks)
+                self._initialize(step)
             case Act.STOP:
-                self._call(self.scheduler.stop())
+                self._begin(self._stop(self.scheduler))
             case Act.CRASH:
                 await asyncio.sleep(0)
                 self._crash()
@@ -131,22 +140,58 @@ class World:
             case Act.WAIT:
                 await self.clock.advance_to(self.clock.now() + timedelta(seconds=step.seconds))
 
-    def _initialize(self, tasks: tuple[ScenarioTask, ...]) -> None:
+    def _initialize(self, step: ScenarioStep) -> None:
         if self.scheduler.state in ("uninitialized", "stopped"):
             self.store.put_at = None
-        self._call(self.scheduler.initialize(self._listed(tasks)))
+        registrations: object = self._listed(step.tasks)
+        if step.flaw:
+            registrations = flawed(self._listed(step.tasks), step.flaw, self._callback("flawed", None))
+        self._begin(self._call_initialize(self.scheduler, registrations, FLAWS.get(step.flaw)))
 
-    def _call(self, call: Coroutine[object, object, None]) -> None:
+    def _begin(self, call: Coroutine[object, object, None]) -> None:
+        """Run a call in a task, unless its process crashes before that."""
         process = self._process
 
         async def try_to() -> None:
             if process is not self._process:
-                call.close()  # the process has crashed
+                call.close()
                 return
-            with suppress(KronError, asyncio.CancelledError):
+            with suppress(asyncio.CancelledError):
                 await call
 
         self._calls.append(asyncio.create_task(try_to()))
+
+    async def _call_initialize(
+        self, scheduler: Scheduler, registrations: Any, refused_with: type[InputError] | None
+    ) -> None:
+        process, calls = self._process, self.history.calls[-1]
+        was_active = scheduler.state in ACTIVE
+        calls["InitStart"] += 1
+        try:
+            await scheduler.initialize(registrations)
+        except Exception as error:  # noqa: BLE001 - whatever it raises is judged
+            if process is self._process:
+                calls["InitFailure"] += 1
+                self._judge_refusal(error, SchedulerAlreadyActiveError if was_active else refused_with)
+        else:
+            calls["InitSuccess"] += 1
+            self._accepted = registrations
+
+    def _judge_refusal(self, error: Exception, expected: type[KronError] | None) -> None:
+        """Judge the error of a refusal; whether the list had to be accepted is judged by S5."""
+        if not was_injected(error) and (expected is None or not isinstance(error, expected)):
+            self.history.faults.append(f"initialize raises {type(error).__name__}: {error}")
+
+    async def _stop(self, scheduler: Scheduler) -> None:
+        process, calls = self._process, self.history.calls[-1]
+        calls["StopStart"] += 1
+        try:
+            await scheduler.stop()
+        except Exception as error:  # noqa: BLE001 - whatever it raises is judged
+            if process is self._process and not was_injected(error):
+                self.history.faults.append(f"stop raises {type(error).__name__}: {error}")
+        if process is self._process:
+            calls["StopEnd"] += 1
 
     def _jump(self, seconds: float) -> None:
         if seconds < 0:
@@ -155,18 +200,22 @@ class World:
 
     # --- callbacks -------------------------------------------------------------------------------
 
-    def _listed(self, tasks: tuple[ScenarioTask, ...]) -> list[tuple[str, str, Callback, timedelta]]:
+    def _listed(self, tasks: tuple[ScenarioTask, ...]) -> list[object]:
         self._scripts.update({task.name: list(task.does) for task in tasks})
-        return [
-            (task.name, task.cron, self._callback(task.name), timedelta(seconds=task.retry_s))
+        listed: list[object] = []
+        listed += [
+            (task.name, task.cron, self._callback(task.name, listed), timedelta(seconds=task.retry_s))
             for task in tasks
         ]
+        return listed
 
-    def _callback(self, name: str) -> Callback:
-        """Return a function that records its call and follows the task's script."""
+    def _callback(self, name: str, listed: object) -> Callback:
+        """Return a function of a list that records its call and follows the task's script."""
 
         async def call() -> None:
             process = self._process
+            if self._accepted is not listed:
+                self.history.faults.append(f"{name} of another list is called, at {self.clock.now()}")
             if name in self._busy:
                 self.history.faults.append(f"{name} is called while it runs, at {self.clock.now()}")
             self._busy.add(name)
@@ -201,7 +250,9 @@ class World:
             self._crashed = True
             self._process = object()
             self._busy = set()
+            self._accepted = None
             self.history.uptimes.append(Counter())
+            self.history.calls.append(Counter())
             self._count(False)
             kill(self.scheduler)
 
