@@ -74,7 +74,11 @@ PLAN, TURN, OVERLAP = "core/plan/plan.py", "core/plan/step.py", "core/plan/overl
 BACKLOG, OVERRIDE, LIFE = "core/plan/backlog.py", "core/task/reconcile.py", "core/plan/lifecycle.py"
 ENGINE, DISPATCHER, RECOVERY = "runtime/engine.py", "runtime/dispatcher.py", "runtime/recovery.py"
 SCHEDULER, SESSION, USUAL = "fronts/embed/scheduler.py", "fronts/embed/task_list.py", "core/plan/fast_path.py"
-TASK, REGISTRATION, STATUS = "core/task/task.py", "fronts/embed/registration.py", "fronts/embed/task_status.py"
+TASK, REGISTRATION, STATUS = (
+    "core/task/task.py",
+    "fronts/embed/registration.py",
+    "fronts/embed/task_status.py",
+)
 
 MUTANTS = (
     Mutant("every start is made twice", DISPATCHER, "            launcher.start(launch, self.report)\n",

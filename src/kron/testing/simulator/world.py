@@ -87,6 +87,7 @@ class World:
         # The list that was accepted last; nothing else may be called.
         self._accepted: object = None
         self._processes = 0
+        self._earlier_stops = 0
         self.scheduler = self._make()
 
     def _make(self) -> Scheduler:
@@ -192,6 +193,11 @@ class World:
                 self.history.faults.append(f"stop raises {type(error).__name__}: {error}")
         if process is self._process:
             calls["StopEnd"] += 1
+            if self._ended_stops() - self._earlier_stops < calls["StopEnd"]:
+                self.history.faults.append(f"stop returns before it is done, at {self.clock.now()}")
+
+    def _ended_stops(self) -> int:
+        return self._lines.getvalue().count('"StopEnd"')
 
     def _jump(self, seconds: float) -> None:
         if seconds < 0:
@@ -267,6 +273,7 @@ class World:
             self.store.inner = InlineStore(self._path)
         tasks = await self._task_histories()
         complete(self._lines, tasks, self.store.put_at)
+        self._earlier_stops = self._ended_stops()
         self.store.put_at = None
         self._crashed = False
         self._count(True)
