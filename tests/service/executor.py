@@ -14,6 +14,11 @@ class Sent(NamedTuple):
     headers: dict[str, str]
     document: dict[str, object]
 
+    @property
+    def key(self) -> str:
+        """Return the run's key."""
+        return self.headers["idempotency-key"]
+
 
 class Executor:
     """Where runs are started."""
@@ -24,6 +29,9 @@ class Executor:
         self.status, self.answer = 202, ""
         # Keys whose starts are answered with 503.
         self.refused: set[str] = set()
+        # Keys whose next connection ends without an answer, and keys that came over a kept connection.
+        self.cut: set[str] = set()
+        self.kept: set[str] = set()
 
     def keys(self) -> list[str]:
         """Return the keys of the starts, in the order in which they came."""
@@ -36,13 +44,24 @@ def executing(look: Callable[[str], None] = lambda key: None) -> Iterator[Execut
     executor = Executor()
 
     class Handler(BaseHTTPRequestHandler):
+        # Connections are kept as long as the server runs.
+        protocol_version = "HTTP/1.1"
+        is_kept = False
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
             document = json.loads(body)
             key = str(document.get("idempotency_key"))
+            if self.is_kept:
+                executor.kept.add(key)
+            self.is_kept = True
             look(key)
             executor.sent.append(Sent(headers, document))
+            if key in executor.cut:
+                executor.cut.remove(key)
+                self.close_connection = True
+                return
             answer = executor.answer.encode()
             self.send_response(503 if key in executor.refused else executor.status)
             self.send_header("Content-Length", str(len(answer)))
@@ -52,7 +71,11 @@ def executing(look: Callable[[str], None] = lambda key: None) -> Iterator[Execut
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    class Server(ThreadingHTTPServer):
+        # Threads of kept connections are not waited for.
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
         executor.url = f"http://127.0.0.1:{server.server_address[1]}/start"
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

@@ -12,7 +12,7 @@ from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent, Traits
 from kron.launchers.backoff import Backoff, sleep_for
-from kron.launchers.launch import lease_is_lost, may_start, report_of
+from kron.launchers.launch import StartWithheldError, lease_is_lost, may_start, report_of
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
@@ -124,10 +124,12 @@ class RemoteLauncher:
     async def _attempt(self, delivery: _Delivery) -> None:
         """Send the request; after a temporary error, schedule a retry within the backoff's bounds."""
         launch = delivery.launch
-        if not await may_start(self._clock, launch):
-            self._drop(delivery)
-            return
-        result = await self._result_of(launch)
+        result = None
+        while result is None:  # each round waits for the lease
+            if not await may_start(self._clock, launch):
+                self._drop(delivery)
+                return
+            result = await self._result_of(launch)
         delivery.failures += 1
         if result.error is None:
             self._report(launch, RunEvent.ACCEPTED, run_id=result.run_id)
@@ -145,10 +147,13 @@ class RemoteLauncher:
             _log.info("launch of %r: %s; retrying in %.1f s", launch.run.identity, error, delay_s)
             self._spawn(delivery, self._retry(delivery, delay_s))
 
-    async def _result_of(self, launch: Launch) -> DeliveryResult:
+    async def _result_of(self, launch: Launch) -> DeliveryResult | None:
+        """Send the request once and return its result; None if the lease lapsed before it was sent."""
         try:
             with self._clock.working():
                 return await self._deliver_one(launch)
+        except StartWithheldError:
+            return None
         except InputError as error:
             return DeliveryResult(str(error))
         except Exception as error:  # noqa: BLE001 - every error is reported to the engine

@@ -19,6 +19,16 @@ MAX_ERROR = 2_000
 _UNPRINTABLE = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "\N{REPLACEMENT CHARACTER}")
 
 
+class StartWithheldError(Exception):
+    """A start was not sent, because its lease is not held any more."""
+
+
+def check_lease(launch: Launch) -> None:
+    """Raise StartWithheldError unless the lease is held; to be called directly before anything is sent."""
+    if launch.lease_status is not None and launch.lease_status() is not LeaseStatus.HELD:
+        raise StartWithheldError
+
+
 def lease_is_lost(launch: Launch) -> bool:
     """Return whether another worker owns the run now, or has owned it since."""
     return launch.lease_status is not None and launch.lease_status() is LeaseStatus.LOST

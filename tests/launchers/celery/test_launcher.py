@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from kron.app.launchers import read_launcher, settings_of
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError
-from kron.core.plan.report import Launch, RunEvent, RunReport, Traits
+from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport, Traits
 from kron.core.redaction import Redactor
 from kron.fronts.service.settings import Settings, secrets_of
 from kron.launchers.backoff import Backoff
@@ -138,6 +138,24 @@ async def test_an_executor_of_workflows_gets_dag_and_meta(files: FolderBroker) -
     assert kwargs["dag"] == {"nodes": [{"id": "n"}]}
     assert (kwargs["meta"]["source"], kwargs["meta"]["schedule_id"]) == ("schedule", "backup")
     assert (said["workflow_id"], said["version"], said["user_id"]) == ("etl", 4, "ben")
+
+
+async def test_a_task_whose_lease_lapses_before_it_is_published_waits_for_it(files: FolderBroker) -> None:
+    statuses = [LeaseStatus.HELD, LeaseStatus.LAPSED, LeaseStatus.LAPSED]
+    launch = a_task()._replace(lease_status=lambda: statuses.pop(0) if statuses else LeaseStatus.HELD)
+    async with launching(files.broker()) as launcher:
+        assert (await result_of(launcher, launch)).happened is RunEvent.ACCEPTED
+    assert (len(files.published()), statuses) == (1, [])
+
+
+async def test_a_task_is_not_published_by_a_worker_whose_lease_was_lost(files: FolderBroker) -> None:
+    statuses = [LeaseStatus.HELD]
+    launch = a_task()._replace(lease_status=lambda: statuses.pop(0) if statuses else LeaseStatus.LOST)
+    ear = Ear()
+    async with launching(files.broker()) as launcher:
+        launcher.start(launch, ear)
+        await until(lambda: not launcher.busy)
+    assert (files.published(), ear.reports) == ([], [])
 
 
 @pytest.mark.parametrize("reports", [False, True])

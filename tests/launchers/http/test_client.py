@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kron.clocks.system import SystemClock
-from kron.core.plan.report import RunEvent
+from kron.core.plan.report import LeaseStatus, RunEvent
 from kron.launchers.delivery import DeliveryResult
 from kron.launchers.http.client import ConnectionPool, HttpClient, Origin, connect, request_of, target_of
 from kron.launchers.http.egress import EgressPolicy, egress_policy_of
@@ -127,6 +127,24 @@ async def test_a_request_over_a_kept_connection_that_has_ended_is_sent_once_more
             assert await sent(sender, f"http://127.0.0.1:{keeper.port}/") == DeliveryResult()
         assert (keeper.connections, len(keeper.heads)) == (2, 3)
         assert len({head.partition("Idempotency-Key")[2] for head in keeper.heads}) == 1
+
+
+async def test_a_request_over_a_connection_that_has_ended_is_not_sent_again_when_its_lease_is_lost() -> None:
+    launcher, ear = HttpLauncher(SystemClock(), backoff=QUICK), Ear()
+    async with keeping() as keeper:
+        keeper.script = [ACCEPTED, None]
+        launch = a_request(f"http://127.0.0.1:{keeper.port}/")
+        launcher.start(launch, ear)
+        await ear.accepted(launch)
+        lost = launch._replace(
+            run=launch.run._replace(attempt=2),
+            lease_status=lambda: LeaseStatus.LOST if len(keeper.heads) > 1 else LeaseStatus.HELD,
+        )
+        launcher.start(lost, ear)
+        await until(lambda: not launcher.busy)
+        await launcher.close()
+        assert len(keeper.heads) == 2
+        assert ear.said(lost) == []
 
 
 async def test_a_new_connection_that_ends_without_an_answer_is_not_tried_again_here() -> None:

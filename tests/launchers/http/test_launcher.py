@@ -545,6 +545,18 @@ async def test_what_somebody_else_looks_after_is_not_sent_again(
     assert (len(server.asked), ear.reports) == (1, []), "the other owner sends it, and hears of it"
 
 
+async def test_a_start_whose_lease_lapses_before_it_is_sent_waits_for_it_and_has_not_failed(
+    server: Server, launcher: HttpLauncher
+) -> None:
+    """More often than a start is retried: it lapses while the connection is made."""
+    statuses = [LeaseStatus.HELD, LeaseStatus.LAPSED] * (QUICK.max_attempts + 1)
+    ear, launch = Ear(), a_request(server.url)
+    launch = launch._replace(lease_status=lambda: statuses.pop(0) if statuses else LeaseStatus.HELD)
+    launcher.start(launch, ear)
+    assert (await ear.accepted(launch)).happened is RunEvent.ACCEPTED
+    assert (len(server.asked), statuses) == (1, [])
+
+
 async def test_what_was_lost_is_not_adopted_and_begins_anew_once(
     server: Server, launcher: HttpLauncher
 ) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -24,6 +24,8 @@ class CeleryTask(NamedTuple):
     args: list[object]
     kwargs: dict[str, object]
     headers: dict[str, object]
+    # Called directly before the task is sent; what it raises is not caught.
+    check: Callable[[], None] = lambda: None
 
 
 class BrokerError(Exception):

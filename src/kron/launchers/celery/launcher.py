@@ -14,7 +14,7 @@ from kron.launchers.backoff import Backoff
 from kron.launchers.celery.broker import Broker, BrokerError, CeleryTask, TaskPublisher
 from kron.launchers.celery.spec import CeleryOptions, CelerySettings, check_start
 from kron.launchers.delivery import DEFAULT_BACKOFF, DeliveryResult, RemoteLauncher, delivery_traits
-from kron.launchers.launch import plain_request_of, start_arguments, tidy
+from kron.launchers.launch import check_lease, plain_request_of, start_arguments, tidy
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import LauncherContext, LauncherKind, settings_parser
 from kron.ports import Clock
@@ -138,7 +138,8 @@ def task_of(
         kwargs |= payload
         header |= {name: payload["meta"][name] for name in ("workflow_id", "version", "user_id")}
     header |= {name: value for name, value in extra.items() if value is not None}
-    return CeleryTask(settings.task, launch.run.key, queue, args, kwargs, {HEADER: header})
+    check = partial(check_lease, launch)
+    return CeleryTask(settings.task, launch.run.key, queue, args, kwargs, {HEADER: header}, check)
 
 
 class DaemonThreads:

@@ -11,6 +11,7 @@ from kombu import Connection, Producer
 from kombu.exceptions import OperationalError
 
 from kron.launchers.celery.broker import Broker, BrokerError, CeleryTask, scheme_of
+from kron.launchers.launch import StartWithheldError
 
 # Timeouts of connecting to a broker and of each read or write, in seconds.
 CONNECT_S, SOCKET_S = 4, 8
@@ -41,6 +42,8 @@ class Publisher:
         if kept is not None:
             try:
                 self._send(kept, task)
+            except StartWithheldError:
+                raise
             except Exception:  # noqa: BLE001 - a new connection shows whether the task is at fault
                 # The connection may have ended before; if not, the task's id makes a second message safe.
                 self._mine.producer = None
@@ -70,6 +73,9 @@ class Publisher:
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_S)
             producer = Producer(connection.channel())
             self._send(producer, task)
+        except StartWithheldError:
+            _close(connection)
+            raise
         except Exception as cause:
             is_temporary = isinstance(cause, (OperationalError, OSError, *_errors_of(connection)))
             _close(connection)
@@ -84,6 +90,7 @@ class Publisher:
         _close(None if kept is None else kept.connection, orderly=True)
 
     def _send(self, producer: Producer, task: CeleryTask) -> None:
+        task.check()
         self._app.send_task(
             task.name,
             task.args,

@@ -293,23 +293,30 @@ class HttpClient:
         self.pool = ConnectionPool()
 
     async def send(
-        self, data: bytes, target: HttpTarget, *, connect_s: float, max_body: int = MAX_BODY
+        self,
+        data: bytes,
+        target: HttpTarget,
+        *,
+        connect_s: float,
+        max_body: int = MAX_BODY,
+        check: Callable[[], None] = lambda: None,
     ) -> tuple[Connection, Response]:
         """Send a request over a kept connection or a new one; return when the response's head has arrived.
 
-        The caller gives the connection back with `release`.
+        The caller gives the connection back with `release`. `check` is called before each time the request
+        is sent, with nothing awaited in between; what it raises is raised here.
         """
         origin = self._origin_of(target)
         connection = self.pool.take(origin)
         if connection is not None:
             try:
-                return connection, await connection.request(data, max_body=max_body)
+                return connection, await _checked(connection, check).request(data, max_body=max_body)
             except ConnectionLostError as error:
                 # The server may have closed it before the request arrived; if not, idempotency makes it safe.
                 if not error.untouched:
                     raise
         connection = await self._connected(target.url, origin, connect_s)
-        return connection, await connection.request(data, max_body=max_body)
+        return connection, await _checked(connection, check).request(data, max_body=max_body)
 
     def release(self, connection: Connection, response: Response) -> None:
         """Keep a connection for reuse if its response allows it, else close it."""
@@ -376,6 +383,16 @@ class HttpClient:
     def close(self) -> None:
         """Close the idle connections."""
         self.pool.close()
+
+
+def _checked(connection: Connection, check: Callable[[], None]) -> Connection:
+    """Return a connection if the check passes, else close it."""
+    try:
+        check()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 async def _exchange(connection: Connection, data: bytes, max_body: int) -> Response:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from http import HTTPStatus
 from typing import NamedTuple
@@ -37,7 +37,7 @@ from kron.launchers.http.client import (
 from kron.launchers.http.egress import EgressPolicy
 from kron.launchers.http.response import Response
 from kron.launchers.http.spec import HttpSettings, egress_policy
-from kron.launchers.launch import plain_request_of, start_arguments, tidy
+from kron.launchers.launch import check_lease, plain_request_of, start_arguments, tidy
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import LauncherContext, LauncherKind, settings_parser
 from kron.ports import Clock
@@ -127,7 +127,9 @@ class StartSender:
         try:
             request = self._request(launch, settings, template)
             async with asyncio.timeout(total_s):
-                connection, response = await self.client.send(request, template.target, connect_s=connect_s)
+                connection, response = await self.client.send(
+                    request, template.target, connect_s=connect_s, check=partial(check_lease, launch)
+                )
         except ConnectTimeoutError:
             error = f"{shown} did not answer within {connect_s:g} s"
         except TimeoutError:
