@@ -106,6 +106,11 @@ mutants: $(VENV)/.dev .cache/tmp ## check that the simulator detects each of a l
 	@$(SAY) "simulating copies of the source with one bug each, a few minutes ..."
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
+.PHONY: mutation
+mutation: $(VENV)/.dev .cache/tmp ## change one detail of app, stores, launchers or auth at a time; a test must fail (ARGS="--module app/catalog")
+	@$(SAY) "testing mutants of the source, one at a time; the first run measures which test runs which line ..."
+	@$(BIN)/python tools/mutation.py $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(VENV)/.dev .cache/tmp ## send generated requests to every route of the service, from a fresh seed (ARGS=... for schemathesis)
 	@$(SAY) "fuzzing the API, some minutes (a failure is printed with its seed and a request that shows it) ..."

@@ -1,5 +1,6 @@
 """One real PostgreSQL server per test worker: started on first use, stopped at the end."""
 
+import shutil
 import subprocess
 import warnings
 from collections.abc import Callable, Iterator
@@ -51,6 +52,13 @@ class Server:
             except subprocess.SubprocessError:
                 if not tries_left:
                     raise
+                self._empty_unless_started()
+
+    def _empty_unless_started(self) -> None:
+        """Remove the files of an initialization that failed: the next one would take them as complete."""
+        if not self.log.exists():
+            for file in self._folder.iterdir():
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
 
     def _try_to_start(self) -> None:
         (self._folder / "postgresql.auto.conf").write_text(self._settings)

@@ -53,7 +53,15 @@ async def test_a_version_is_found_by_workflow_and_number(workflows: WorkflowStor
     assert await workflows.put(FIRST) == FIRST
     assert await workflows.get("report", 1) == FIRST
     assert await workflows.get("report", 2) is None
+    assert await workflows.get("report", 0) is None
     assert await workflows.get("other", 1) is None
+
+
+async def test_each_version_has_its_own_content(workflows: WorkflowStore) -> None:
+    records = [FIRST._replace(version=version, dag=f'{{"nodes":[{version}]}}') for version in (1, 2, 10)]
+    for record in (records[1], records[2], records[0]):
+        await workflows.put(record)
+    assert [await workflows.get("report", record.version) for record in records] == records
 
 
 async def test_a_version_that_is_there_never_changes(workflows: WorkflowStore) -> None:
