@@ -20,8 +20,7 @@ async def test_names_are_stored_as_given(database: tuple[Store, Connection]) -> 
     names = {"workflow_id": " Nightly  Report Ä", "user_id": "Ann.B@Example.org ß", "schedule_id": "Job Ö/1"}
     launcher = {"kind": "http", "url": "http://127.0.0.1:9/Start"}
     async with office_on(store) as office:
-        spec = office.registrar.read_spec({**HOURLY, **names, "launcher": launcher})
-        await office.registrar.upsert_schedule(spec)
+        await office.registrar.upsert_schedule({**HOURLY, **names, "launcher": launcher})
         found = await office.registrar.get_schedule("Job Ö/1")
         assert {name: found[name] for name in names} == names
         (schedule,) = rows(connection, "SELECT * FROM schedules")
@@ -38,7 +37,7 @@ async def test_a_row_has_its_nominal_time_its_fire_time_and_when_it_was_written_
     async with office_on(store) as office:
         fields: dict[str, object] = {"window": {"mode": "after", "duration": "30m"}, "jitter_ms": 1_000}
         fields["start_at"] = "2026-01-01T12:30:00Z"
-        await office.registrar.upsert_schedule(office.registrar.read_spec({**HOURLY, **fields}))
+        await office.registrar.upsert_schedule({**HOURLY, **fields})
         office.launchers["workflow"].then("hourly", Step.HANG)
         await office.work()
         await office.until(NOON + HOUR - MILLISECOND)
@@ -68,10 +67,10 @@ async def test_a_schedules_updated_at_is_the_time_of_its_last_change(
 ) -> None:
     store, connection = database
     async with office_on(store) as office:
-        await office.registrar.upsert_schedule(office.registrar.read_spec(HOURLY))
+        await office.registrar.upsert_schedule(HOURLY)
         created_at = NOON + MILLISECOND
         changes: list[Callable[[], Awaitable[object]]] = [
-            lambda: office.registrar.upsert_schedule(office.registrar.read_spec({**HOURLY, "jitter_ms": 5})),
+            lambda: office.registrar.upsert_schedule({**HOURLY, "jitter_ms": 5}),
             lambda: office.registrar.pause_schedule("hourly", True),
             lambda: office.registrar.pause_schedule("hourly", False),
         ]
