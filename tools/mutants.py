@@ -23,7 +23,7 @@ MAX_SEEDS = 600
 # A story that takes longer than this never ends, and that is a detection; the simulator itself stops most of
 # them. A hunt that takes longer has detected nothing.
 MAX_STORY_S, MAX_HUNT_S = 400, 900
-ENDLESS = "it never ends"
+ENDLESS = "the scenario does not end"
 WORKERS = 2
 HUNT = """
 import json, logging, os, signal
@@ -58,7 +58,7 @@ class Mutant(NamedTuple):
 
 
 class Caught(NamedTuple):
-    """What detected a bug, with the seed of the story; or why it was not detected."""
+    """What detected a fault, with the seed of the scenario; or why it was not detected."""
 
     mutant: Mutant
     found: bool
@@ -70,10 +70,14 @@ class Caught(NamedTuple):
         return f"{self.by}{seed}" if self.found else f"NOT FOUND {self.by}"
 
 
-PLAN, TURN, OVERLAP = "core/plan/plan.py", "core/plan/step.py", "core/plan/overlap.py"
-BACKLOG, OVERRIDE, LIFE = "core/plan/backlog.py", "core/task/reconcile.py", "core/plan/lifecycle.py"
+PLAN, STEP, OVERLAP = "core/plan/plan.py", "core/plan/step.py", "core/plan/overlap.py"
+BACKLOG, RECONCILE, LIFECYCLE = "core/plan/backlog.py", "core/task/reconcile.py", "core/plan/lifecycle.py"
 ENGINE, DISPATCHER, RECOVERY = "runtime/engine.py", "runtime/dispatcher.py", "runtime/recovery.py"
-SCHEDULER, SESSION, USUAL = "fronts/embed/scheduler.py", "fronts/embed/task_list.py", "core/plan/fast_path.py"
+SCHEDULER, TASK_LIST, FAST_PATH = (
+    "fronts/embed/scheduler.py",
+    "fronts/embed/task_list.py",
+    "core/plan/fast_path.py",
+)
 TASK, REGISTRATION, STATUS = (
     "core/task/task.py",
     "fronts/embed/registration.py",
@@ -81,83 +85,83 @@ TASK, REGISTRATION, STATUS = (
 )
 
 MUTANTS = (
-    Mutant("every start is made twice", DISPATCHER, "            launcher.start(launch, self.report)\n",
+    Mutant("every run is started twice", DISPATCHER, "            launcher.start(launch, self.report)\n",
            "            launcher.start(launch, self.report)\n            launcher.start(launch, self.report)\n"),
-    Mutant("a start is recorded and never made", DISPATCHER, "            launcher.start(launch, self.report)\n",
+    Mutant("a recorded run is never started", DISPATCHER, "            launcher.start(launch, self.report)\n",
            "            if run.attempt == 1: launcher.start(launch, self.report)\n"),
-    Mutant("the minute before the first registration counts", OVERRIDE,
+    Mutant("the minute before the first registration is due", RECONCILE,
            "since = 1000 * minute_of(timezone, now // 1000)", "since = 1000 * minute_of(timezone, now // 1000) - 60_000"),
-    Mutant("a start comes a second late", USUAL, "plan_at = None if following is None else 1000 * following",
+    Mutant("a start is one second late", FAST_PATH, "plan_at = None if following is None else 1000 * following",
            "plan_at = None if following is None else 1000 * following + 1000"),
-    Mutant("a failure is not tried again", PLAN, "elif policy.retry_delay is not None and run.kind in RETRIED:",
+    Mutant("a failed run is not retried", PLAN, "elif policy.retry_delay is not None and run.kind in RETRIED:",
            "elif False:"),
-    Mutant("a retry comes at once", PLAN, "due_at = run.ended_at - (-policy.retry_delay // MILLISECOND)",
+    Mutant("a retry ignores its delay", PLAN, "due_at = run.ended_at - (-policy.retry_delay // MILLISECOND)",
            "due_at = run.ended_at"),
-    Mutant("a retry comes a second late", PLAN, "due_at = run.ended_at - (-policy.retry_delay // MILLISECOND)",
+    Mutant("a retry is one second late", PLAN, "due_at = run.ended_at - (-policy.retry_delay // MILLISECOND)",
            "due_at = run.ended_at + 1000 - (-policy.retry_delay // MILLISECOND)"),
-    Mutant("a success is to be tried again", PLAN, "last_success_at=run.ended_at)\n        return run\n",
+    Mutant("a successful run is retried", PLAN, "last_success_at=run.ended_at)\n        return run\n",
            "last_success_at=run.ended_at)\n        return _with_retry(step, run)\n"),
-    Mutant("a retry is not given up for the next period", OVERLAP, "    if line:\n        _preempt_retries(step)",
+    Mutant("the next period does not pre-empt a retry", OVERLAP, "    if line:\n        _preempt_retries(step)",
            "    if False:\n        _preempt_retries(step)"),
-    Mutant("an orphan is forgotten", PLAN, "if policy.on_orphan is OnOrphan.RESTART:", "if False:"),
-    Mutant("orphans are not looked for", RECOVERY, "    if not left:\n        return []", "    if True:\n        return []"),
-    Mutant("an orphan waits a minute", PLAN, "due_at=run.ended_at, is_open=1)",
+    Mutant("an orphaned run is not restarted", PLAN, "if policy.on_orphan is OnOrphan.RESTART:", "if False:"),
+    Mutant("orphaned runs are not recovered", RECOVERY, "    if not left:\n        return []", "    if True:\n        return []"),
+    Mutant("an orphaned run restarts a minute late", PLAN, "due_at=run.ended_at, is_open=1)",
            "due_at=run.ended_at + 60_000, is_open=1)"),
-    Mutant("every missed period is made up", TASK, "catchup=Catchup.ONCE", "catchup=Catchup.ALL"),
-    Mutant("no missed period is made up", TASK, "catchup=Catchup.ONCE", "catchup=Catchup.NONE"),
-    Mutant("a period starts beside a run", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.ALLOW"),
-    Mutant("a period during a run is dropped", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.SKIP"),
-    Mutant("every period during a run waits its turn", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.QUEUE"),
-    Mutant("the oldest period waits instead of the newest", OVERLAP,
+    Mutant("every missed period is caught up", TASK, "catchup=Catchup.ONCE", "catchup=Catchup.ALL"),
+    Mutant("no missed period is caught up", TASK, "catchup=Catchup.ONCE", "catchup=Catchup.NONE"),
+    Mutant("a period starts while a run is active", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.ALLOW"),
+    Mutant("a period due during a run is dropped", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.SKIP"),
+    Mutant("every period due during a run is queued", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.QUEUE"),
+    Mutant("the oldest period is buffered instead of the newest", OVERLAP,
            "line[:-1]:\n        step.drop(run, RunStatus.SKIPPED, Reason.COALESCED)\n"
            "    return [] if step.newer and not step.active() else line[-1:]",
            "line[1:]:\n        step.drop(run, RunStatus.SKIPPED, Reason.COALESCED)\n"
            "    return [] if step.newer and not step.active() else line[:1]"),
-    Mutant("what waited for an end waits for the next period", PLAN, "        _leave_waiting(step)\n", "        pass\n"),
+    Mutant("a buffered period starts with the next period only", PLAN, "        _leave_waiting(step)\n", "        pass\n"),
     Mutant("stop does not wait for callbacks", ENGINE,
            "        for launcher in self._launchers.values():\n            await launcher.close()\n"
            "        self._wakeup.hurry(is_running=self._is_running())\n        if self._task is not None:\n"
            "            # A caller that is cancelled here does not cancel the loop.\n"
            "            await asyncio.wait([self._task])\n            self._task.result()\n",
            "        if self._task is not None:\n            self._task.cancel()\n"),
-    Mutant("stop returns before it is done", SCHEDULER,
+    Mutant("stop returns before the scheduler has stopped", SCHEDULER,
            "        if self._closing is not None and self._machine.state is SchedulerState.STOPPING:\n"
            "            await asyncio.shield(self._closing)",
            "        if self._closing is not None:\n            self._calls.stops_ended(self._now())"),
-    Mutant("a lost answer means a lost start", DISPATCHER, "        for launch in starts:\n            self._start(launch.job, launch.run)\n", ""),
-    Mutant("a lost answer means another start", RECOVERY,
+    Mutant("an unconfirmed commit loses its starts", DISPATCHER, "        for launch in starts:\n            self._start(launch.job, launch.run)\n", ""),
+    Mutant("an unconfirmed commit starts its runs twice", RECOVERY,
            "    return stored is not None and (stored.attempt, stored.token, stored.acked) == (run.attempt, run.token, 0)",
            "    return True"),
-    Mutant("a report is lost when the store fails", ENGINE, "            self._inbox.put_back(reports)\n            raise",
+    Mutant("a store error loses the reports", ENGINE, "            self._inbox.put_back(reports)\n            raise",
            "            raise"),
-    Mutant("a store that fails ends the engine", ENGINE, "                    self._degrade(error)\n                    #",
+    Mutant("a store error stops the engine", ENGINE, "                    self._degrade(error)\n                    #",
            "                    raise RuntimeError from error\n                    #"),
-    Mutant("an edit owes nothing", OVERRIDE, "newest is None or 1000 * newest <= since", "True"),
-    Mutant("an edit owes a run in any case", OVERRIDE, "newest is None or 1000 * newest <= since", "newest is None"),
-    Mutant("an edit keeps the old retry delay", OVERRIDE,
+    Mutant("an edit never leaves a period due", RECONCILE, "newest is None or 1000 * newest <= since", "True"),
+    Mutant("an edit always leaves a period due", RECONCILE, "newest is None or 1000 * newest <= since", "newest is None"),
+    Mutant("an edit keeps the old retry delay", RECONCILE,
            "return run._replace(due_at=run.ended_at - (-compiled.policy.retry_delay // MILLISECOND))", "return run"),
-    Mutant("an edit leaves what waited by the old expression", OVERRIDE,
+    Mutant("an edit keeps a buffered period of the old expression", RECONCILE,
            "return settle(run, RunStatus.CANCELLED, Reason.EDITED)", "return run"),
-    Mutant("an edit is not noticed", OVERRIDE, "    if not same:\n", "    if False:\n"),
-    Mutant("every restart is an edit", OVERRIDE, "    if not same:\n", "    if True:\n"),
-    Mutant("a removed task is remembered", OVERRIDE, "    resolution.forgotten.extend(states)\n", ""),
-    Mutant("the first minute comes too late", OVERRIDE, "        change = _withdraw_first_minute(record)\n",
+    Mutant("an edit is not detected", RECONCILE, "    if not same:\n", "    if False:\n"),
+    Mutant("every restart counts as an edit", RECONCILE, "    if not same:\n", "    if True:\n"),
+    Mutant("a removed task keeps its state", RECONCILE, "    resolution.forgotten.extend(states)\n", ""),
+    Mutant("the first minute is not withdrawn", RECONCILE, "        change = _withdraw_first_minute(record)\n",
            "        change = None\n"),
-    Mutant("the current minute is past at the first start", OVERRIDE,
+    Mutant("the current minute counts as past at the first start", RECONCILE,
            ".job, now=now, since=since)", ".job, now=now)"),
-    Mutant("periods are read in UTC", SESSION, "timezone=self.timezone, now=now)", 'timezone="UTC", now=now)'),
+    Mutant("expressions are evaluated in UTC", TASK_LIST, "timezone=self.timezone, now=now)", 'timezone="UTC", now=now)'),
     Mutant("a second list is accepted", SCHEDULER, "        if self._machine.state in ACTIVE:\n            self._calls",
            "        if self._machine.state is SchedulerState.INITIALIZING:\n            self._calls"),
-    Mutant("the end of a run is written as its failure", LIFE,
+    Mutant("a successful run is recorded as failed", LIFECYCLE,
            "RunEvent.SUCCESS: (RunStatus.SUCCESS, Result.SUCCESS)", "RunEvent.SUCCESS: (RunStatus.FAILED, Result.SUCCESS)"),
-    Mutant("a period's record is left out when it is dropped", OVERLAP,
+    Mutant("a dropped period has no record", OVERLAP,
            "        step.drop(run, RunStatus.SKIPPED, Reason.COALESCED)\n    return",
            "        step.runs.pop(run.key)\n    return"),
-    Mutant("an attempt is not counted", LIFE, "attempt=run.attempt + 1,", "attempt=max(1, run.attempt),"),
-    Mutant("the cursor stays behind", BACKLOG, "        step.job = step.job._replace(cursor=nominal_time)\n", ""),
-    Mutant("a counted record says one too few", BACKLOG, "RangeRecord(identity, first, newest, count,",
+    Mutant("an attempt is not counted", LIFECYCLE, "attempt=run.attempt + 1,", "attempt=max(1, run.attempt),"),
+    Mutant("the cursor does not advance", BACKLOG, "        step.job = step.job._replace(cursor=nominal_time)\n", ""),
+    Mutant("an aggregated record ends one second early", BACKLOG, "RangeRecord(identity, first, newest, count,",
            "RangeRecord(identity, first, newest - 1, count,"),
-    Mutant("what waited starts while the scheduler stops", PLAN, "    if draining:\n        _leave_waiting(step)\n",
+    Mutant("a buffered period starts while draining", PLAN, "    if draining:\n        _leave_waiting(step)\n",
            "    if False:\n        pass\n"),
     Mutant("every list is refused", REGISTRATION, "if not isinstance(registrations, list | tuple):", "if True:"),
     Mutant("every initialize raises", SCHEDULER, "            since = await self._reconciler.start(",
@@ -169,17 +173,17 @@ MUTANTS = (
     Mutant("the list is accepted and the engine not started", SCHEDULER, "            self._wiring.worker.start()\n", ""),
     Mutant("every callback is called twice", STATUS, "        return self.callback()\n",
            "        import asyncio\n\n        return asyncio.gather(self.callback(), self.callback())\n"),
-    Mutant("the first retry calls nothing", SESSION, "return None if entry is None else entry.call",
+    Mutant("the first retry calls nothing", TASK_LIST, "return None if entry is None else entry.call",
            "return None if entry is None or launch.run.attempt == 2 else entry.call"),
-    Mutant("the callbacks of the first list stay", SESSION, "        self._tracker.entries = await aside(enter, count=len(registered))\n",
+    Mutant("the callbacks of the first list stay", TASK_LIST, "        self._tracker.entries = await aside(enter, count=len(registered))\n",
            "        self._tracker.entries = await aside(enter, count=len(registered)) | self._tracker.entries\n"),
-    Mutant("an override is lost", SESSION, "changed=resolution.changed,", "changed=[],"),
-    Mutant("the orphans of a take-over are dropped", SESSION, "        await wiring.worker.take_over(wait=wait)\n",
+    Mutant("an override is lost", TASK_LIST, "changed=resolution.changed,", "changed=[],"),
+    Mutant("the orphans of a take-over are dropped", TASK_LIST, "        await wiring.worker.take_over(wait=wait)\n",
            "        await wiring.worker.take_over(wait=wait)\n        wiring.engine._inbox.reports.clear()\n"),
     Mutant("stop does not wait for initialize", SCHEDULER, "            await asyncio.shield(self._initialized)\n", ""),
-    Mutant("a retry starts beside what runs", OVERLAP, "step.policy.overlap is not Overlap.ALLOW and step.active()",
+    Mutant("a retry starts while another run is active", OVERLAP, "step.policy.overlap is not Overlap.ALLOW and step.active()",
            "False", "tests/core/plan/test_overlap.py::test_a_retry_does_not_overlap_what_was_asked_for"),
-    Mutant("what is due starts after stop was called", USUAL, "if self._snapshot.draining or not compiled.plain",
+    Mutant("a due period starts while draining", FAST_PATH, "if self._snapshot.draining or not compiled.plain",
            "if not compiled.plain",
            "tests/simulator/test_simulator.py::test_an_owner_that_is_stopping_starts_no_plain_period_either"),
 )  # fmt: skip

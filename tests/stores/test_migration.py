@@ -178,7 +178,7 @@ def test_a_database_is_migrated_step_by_step(url: str, capsys: pytest.CaptureFix
     assert run(["migrate", url]) == GOOD
     assert capsys.readouterr().out == "".join(f"applied {step.number} {step.name}\n" for step in STEPS)
     assert run(["migrate", url]) == GOOD
-    assert capsys.readouterr().out == f"nothing to do: the tables are at step {len(STEPS)}\n"
+    assert capsys.readouterr().out == f"nothing to do: the database is at migration {len(STEPS)}\n"
     assert run(["migrate", url, "--status"]) == GOOD
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [(int(number), name) for number, name, _ in shown] == [(step.number, step.name) for step in STEPS]
@@ -230,7 +230,7 @@ def test_a_newer_database_is_refused_in_one_line(tmp_path: Path, capsys: pytest.
         (["memory://"], "a store in memory has no migrations"),
         (["kron.db"], "it is not a URL"),
         (["mysql://me@host/kron"], 'Invalid store "mysql://..."'),
-        (["sqlite:///kron.db", "--status", "--dry-run"], "--status changes nothing anyway"),
+        (["sqlite:///kron.db", "--status", "--dry-run"], "--status changes nothing"),
     ],
 )
 def test_a_url_that_cannot_be_migrated_is_an_error(

@@ -1,4 +1,4 @@
-"""`kron config`: the settings of the service that hold here, and where each came from."""
+"""`kron config`: the effective settings of the service and their sources."""
 
 import json
 import os
@@ -9,10 +9,10 @@ from kron.fronts.service.settings import read_settings
 
 
 def config_command(config: Config = None, as_json: AsJson = False) -> int:
-    """Print the settings of the service, each with where it came from.
+    """Print the effective settings of the service, each with its source.
 
-    Settings come from a TOML file, from the environment (KRON_TICK_MS, ...), and from options of a command;
-    the later count.
+    Settings come from a TOML file, the environment (KRON_TICK_MS, ...) and command options; later sources
+    override earlier ones.
 
     \b
     Examples:

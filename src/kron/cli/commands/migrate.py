@@ -1,4 +1,4 @@
-"""`kron migrate`: brings a database's tables to what this program expects, or says how they stand."""
+"""`kron migrate`: applies the pending migrations of a database, or shows their status."""
 
 import asyncio
 import json
@@ -22,9 +22,9 @@ Url = Annotated[
     ),
 ]
 Status = Annotated[
-    bool, typer.Option("--status", help="Show which steps are applied; exit with 1 if not all.")
+    bool, typer.Option("--status", help="Show which migrations are applied; exit with 1 if any is pending.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be applied, and apply nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the pending migrations without applying them.")]
 
 
 def migrate_command(
@@ -34,12 +34,12 @@ def migrate_command(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Bring the tables of a database to what this version of Kron expects.
+    """Apply the pending migrations of a database.
 
-    Without a URL it is the store of the settings, which is also where a password may stand.
+    Without a URL it is the store of the settings, which may contain a password.
 
-    Steps only go forward. A database that is newer than this program, or that lacks a step, is refused.
-    Workers of the last version go on while the new ones start.
+    There is no downgrade. A database that is newer than this program, or that lacks a migration, is rejected.
+    Workers of the previous version keep running during a rolling upgrade.
 
     \b
     Examples:
@@ -48,11 +48,11 @@ def migrate_command(
       KRON_STORE_FILE=store.txt kron migrate --dry-run
     """  # noqa: D301
     if status and dry_run:
-        raise InvalidOptionError(option="--dry-run", value=True, reason="--status changes nothing anyway")
+        raise InvalidOptionError(option="--dry-run", value=True, reason="--status changes nothing")
     schema = schema_of(read_settings(os.environ, {"store": url}, file=config).settings.store_url)
     if status:
         return asyncio.run(_show_status(schema, as_json=as_json))
-    return asyncio.run(_go_forward(schema, dry_run=dry_run, as_json=as_json))
+    return asyncio.run(_apply(schema, dry_run=dry_run, as_json=as_json))
 
 
 async def _show_status(schema: Schema, *, as_json: bool) -> int:
@@ -68,7 +68,7 @@ async def _show_status(schema: Schema, *, as_json: bool) -> int:
     return NO if missing else GOOD
 
 
-async def _go_forward(schema: Schema, *, dry_run: bool, as_json: bool) -> int:
+async def _apply(schema: Schema, *, dry_run: bool, as_json: bool) -> int:
     steps = pending(schema.steps, await schema.applied()) if dry_run else await schema.forward()
     if as_json:
         entries = [{"number": step.number, "name": step.name} for step in steps]
@@ -79,7 +79,7 @@ async def _go_forward(schema: Schema, *, dry_run: bool, as_json: bool) -> int:
     for step in steps:
         print(f"{verb} {step.number} {step.name}")
     if not steps:
-        print(f"nothing to do: the tables are at step {len(schema.steps)}")
+        print(f"nothing to do: the database is at migration {len(schema.steps)}")
     return GOOD
 
 

@@ -40,7 +40,7 @@ from kron.core.value_types import nullable, one_of
 # How many windows of one job may be open at once, which bounds the periods a planning step keeps (DESIGN 7).
 MAX_OPEN_WINDOWS = 1_000
 NO_WINDOW, NO_SEED, UNIFORM = Window(), Seed(), Uniform()
-UNCONSTRAINED, USUAL_POLICY = Constraints(), Policy()
+UNCONSTRAINED, DEFAULT_POLICY = Constraints(), Policy()
 
 
 def check_identity(value: object) -> str:
@@ -139,7 +139,7 @@ class Job:
     seed_strategy: SeedStrategy = SeedStrategy.STABLE
     salt: str = ""
     constraints: Constraints = UNCONSTRAINED
-    policy: Policy = USUAL_POLICY
+    policy: Policy = DEFAULT_POLICY
 
     def __post_init__(self) -> None:
         """Check the fields that no part checks, and those that depend on each other."""
@@ -208,7 +208,7 @@ def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:
     if reader.has("constraints"):
         sides = reader.sub("constraints", CONSTRAINTS.words)
         constraints = read_constraints(sides, {**calendars, **own})
-    policy = USUAL_POLICY
+    policy = DEFAULT_POLICY
     if reader.has("policy"):
         policy = read_policy(reader.sub("policy", POLICY.words))
     if schedule is not None and (fault := _window_fault(schedule, window)):

@@ -174,7 +174,6 @@ class Policy:
 
 END_BEFORE_START = "lies before start_at"
 POLICY = table_of(Policy)
-USUAL = Policy()
 
 
 def read_policy(reader: FieldReader) -> Policy:
