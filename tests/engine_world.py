@@ -8,6 +8,7 @@ from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.lifecycle import TRANSITIONS
+from kron.core.plan.pace import Pace
 from kron.core.plan.pause import pause, resume
 from kron.core.plan.plan import plan
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, key_of
@@ -48,6 +49,7 @@ class World:
         self.starts: list[tuple[int, int, int]] = []
         self.wakes = 0
         self.wake_at: int | None = None
+        self.pace = Pace()
         self.requests = 0
         self._outcomes: dict[str, Outcome] = {}
         self.ownership = at_once(self.store.acquire(SPACE, "world"))
@@ -91,11 +93,13 @@ class World:
             named = list({report.identity for report in reports})
             loaded = at_once(self.store.load(self.ownership, until=self.now, limit=100, named=named))
             cases = [case._replace(reports=reports) if reports else case for case in loaded.cases]
-            snapshot = Snapshot(cases, self.taken_over_at, self.ownership.token, self.traits, loaded.next_at)
+            owner = (self.taken_over_at, self.ownership.token, self.traits)
+            snapshot = Snapshot(cases, *owner, loaded.next_at, pace=self.pace)
             changes, self.wake_at = plan(snapshot, self.now)
             assert plan(snapshot, self.now) == (changes, self.wake_at), "plan is a function"
             for case, change in zip(cases, changes, strict=True):
                 check_change(case, change)
+                self._count(change)
             settled = at_once(self.store.settle(self.ownership, changes, now=self.now))
             assert not settled.stale_jobs
             if launch:
@@ -106,6 +110,13 @@ class World:
         else:
             raise AssertionError("it is never idle")
         self._check_rest()
+
+    def _count(self, change: Change) -> None:
+        """Count catch-up, as the engine does."""
+        if change.caught_up:
+            self.pace.start(self.now, change.caught_up)
+        if change.waiting:
+            self.pace.wait(change.waiting)
 
     def carry_out(self, changes: list[Change], handled: frozenset[str]) -> None:
         """Start and cancel the executions the changes name."""
@@ -141,6 +152,13 @@ class World:
         self.taken_over_at = self.now
         left = at_once(self.store.in_flight(self.ownership))
         self.wake(*(RunReport(r.identity, r.key, r.attempt, RunEvent.ORPHANED, self.now) for r in left))
+
+    def take_over_and_die(self) -> None:
+        """Become the owner, record what is due, and die before anything is launched."""
+        self.ownership = at_once(self.store.acquire(SPACE, "world"))
+        self.taken_over_at = self.now
+        self.wake(launch=False)
+        self.crash()
 
     def outage(self, milliseconds: int) -> None:
         """Crash, stay down, and take over."""

@@ -427,7 +427,7 @@ async def test_jobs_of_a_burst_that_have_more_to_do_at_once_do_it_in_the_same_wa
     await rig.engine.stop()
     await rig.clock.advance_to(NOON + 3 * MINUTE + 30 * SECOND)
     rig.engine = rig.make_engine()
-    rig.engine.limits = Limits(catchup_per_wake=1)
+    rig.engine.limits = Limits(catchup_per_tick=None, replayed_per_wake=1)
     await rig.run()
     await rig.clock.advance_to(NOON + 3 * MINUTE + 31 * SECOND)
     begun = sorted((name, nominal - NOON_S) for _, name, nominal, _ in rig.calls)

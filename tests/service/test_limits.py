@@ -1,7 +1,6 @@
 """An operator's limits hold for the engine: the lookahead, and the missed periods of one wake ."""
 
-from kron.core.plan.plan import plan
-from kron.core.plan.step import Limits, Snapshot
+from kron.core.plan.step import Limits
 from kron.ports import Store
 from tests.service.registrar_rig import MINUTE, MINUTELY, NOON, SECOND, office_on
 
@@ -34,17 +33,14 @@ async def test_a_take_over_has_the_lookahead_as_its_grace(store: Store) -> None:
             await office.registrar.delete_schedule(name)
 
 
-async def test_a_wake_starts_no_more_missed_periods_than_the_limit(store: Store) -> None:
+async def test_a_tick_starts_no_more_missed_periods_than_the_limit(store: Store) -> None:
     async with office_on(store) as office:
         fields = {"catchup_policy": "fire_immediately", "overlap_policy": "allow", "paused": True}
         await office.registrar.upsert_schedule({**MINUTELY, **fields})
         await office.until(NOON + 30 * MINUTE + SECOND)
         await office.registrar.pause_schedule("minutely", False)
-        now, case = office.registrar.now(), await office.registrar.catalog.query.state("minutely")
-        for limits, started in ((Limits(catchup_per_wake=7), 7), (Limits(), 30)):
-            ((change,), _) = plan(Snapshot([case], now, 1, {}, limits=limits), now)
-            assert len(change.starts) == started
-        office.engine.limits = Limits(catchup_per_wake=7)
+        office.engine.limits = Limits(catchup_per_tick=7)
         await office.work()
-        await office.until(NOON + 30 * MINUTE + 2 * SECOND)
-        assert len(office.launchers["workflow"].started) == 30
+        for second, started in ((1, 7), (2, 14), (3, 21), (4, 28), (5, 30), (9, 30)):
+            await office.until(NOON + 30 * MINUTE + second * SECOND + SECOND // 2)
+            assert len(office.launchers["workflow"].started) == started

@@ -97,7 +97,7 @@ class Worker:
             journal=self._journal,
             balance=self.options.balance,
         )
-        engine.limits = self.options.limits
+        engine.limits = self.options.limits._replace(tick_ms=self.options.tick_ms)
         return engine
 
     # --- health ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 from kron.core.errors import OwnedError, StoreError
+from kron.core.plan.pace import Pace
 from kron.core.plan.plan import plan
 from kron.core.plan.report import RunReport, Traits
 from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Snapshot, WriteResult
@@ -90,6 +91,7 @@ class Engine:
         self.health = Health(inbox=self._inbox)
         # May be replaced before the engine runs.
         self.limits = DEFAULT_LIMITS
+        self._pace = Pace()
 
     # --- life cycle ------------------------------------------------------------------------------
 
@@ -145,6 +147,7 @@ class Engine:
         granted = self._lease.granted
         assert granted.shards, "acquire first"
         self._draining = False
+        self._pace = Pace(self.limits.catchup_per_tick, self.limits.tick_ms)
         self.health.state = "running"
         self._wakeup.begin_work()
         self._task = asyncio.create_task(self._loop(), name=f"kron {self._namespace}")
@@ -403,8 +406,16 @@ class Engine:
             self._traits,
             draining=self._draining,
             limits=self.limits,
+            pace=self._pace,
         )
-        return plan(snapshot, now)
+        changes, wake_at = plan(snapshot, now)
+        for change in changes:
+            # Counted even if the store refuses the change: the bound holds, and the next tick is near.
+            if change.caught_up:
+                self._pace.start(now, change.caught_up)
+            if change.waiting:
+                self._pace.wait(change.waiting)
+        return changes, wake_at
 
     async def _write(self, ownership: Ownership, changes: Sequence[Change], now: int) -> WriteResult:
         """Write first, dispatch later: a start that is not committed does not happen."""

@@ -28,7 +28,7 @@ def plan_backlog(step: JobStep) -> None:
     last = replay if replay is not None else (step.now + compiled.jitter_ms) // 1000 - compiled.early
     _drop_late(step, last)
     _drop_coalesced(step, last)
-    limit = MAX_PLANNED_PER_WAKE if replay is None else step.limits.catchup_per_wake
+    limit = MAX_PLANNED_PER_WAKE if replay is None else step.limits.replayed_per_wake
     for number, nominal_time in enumerate(step.segment.times_until(last)):
         if number == limit:
             step.more = True

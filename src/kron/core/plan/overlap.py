@@ -18,8 +18,8 @@ def judge_due(step: JobStep) -> None:
     if line:
         _preempt_retries(step)
     match step.policy.overlap:
-        case Overlap.REPLACE:
-            _replace_active(step, line)
+        case Overlap.REPLACE if step.traits.reports:
+            _replace_active(step, _paced(step, line))
         case Overlap.BUFFER_ONE:
             _start_in_order(step, _newest_of(step, line))
         case _:
@@ -59,11 +59,14 @@ def _deadline_of(step: JobStep, run: RunRecord) -> float | None:
 
 def _start_in_order(step: JobStep, line: list[RunRecord]) -> None:
     """Start runs as the overlap policy allows; those that have to wait are queued, up to `queue_max`."""
-    active, waiting = bool(step.active()), 0
+    active, waiting, later = bool(step.active()), 0, []
     for run in line:
         match overlap_verdict(step.policy.overlap, active=active):
+            case Start() if not step.may_start(run):
+                later.append(run)
             case Start():
-                active |= step.start(run)
+                # A target that does not report has nothing in flight, so several periods start at once.
+                active |= step.start(run) and step.traits.reports
             case Wait() if waiting < step.policy.queue_max:
                 step.put(_queued(run))
                 waiting += 1
@@ -71,6 +74,13 @@ def _start_in_order(step: JobStep, line: list[RunRecord]) -> None:
                 step.drop(run, RunStatus.SKIPPED, Reason.QUEUE_FULL)
             case Settle() as verdict:
                 step.settle(run, verdict)
+    step.wait_for_tick(later)
+
+
+def _paced(step: JobStep, line: list[RunRecord]) -> list[RunRecord]:
+    """Return the runs that may start in this tick; the others wait for a later one."""
+    step.wait_for_tick([run for run in line if not step.may_start(run)])
+    return [run for run in line if step.may_start(run)]
 
 
 def _newest_of(step: JobStep, line: list[RunRecord]) -> list[RunRecord]:

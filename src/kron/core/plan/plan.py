@@ -3,6 +3,8 @@
 `plan` is pure and total. It decides everything; the runtime that carries out its changes decides nothing.
 """
 
+from dataclasses import replace
+
 from kron.core.errors import KronError, StoreError
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import OnOrphan
@@ -28,7 +30,7 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
     """Return the changes of each job, and when to wake next; `now` is in milliseconds."""
     changes = []
     wake_at = snapshot.next_at
-    fast_path = FastPath(snapshot, now)
+    fast_path, pace = FastPath(snapshot, now), replace(snapshot.pace)
     for state in snapshot.cases:
         try:
             if state.fault is not None:
@@ -36,7 +38,7 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
             change = (
                 fast_path.start(state)
                 or fast_path.end(state)
-                or take_step(JobStep(state, snapshot, now), state, draining=snapshot.draining)
+                or take_step(JobStep(state, snapshot, now, pace), state, draining=snapshot.draining)
             )
             at = _next_of(change) if change.cohort is None else change.cohort.next_at
             if at is not None and (wake_at is None or at < wake_at):

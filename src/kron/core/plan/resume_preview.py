@@ -16,7 +16,7 @@ from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Snapshot
 
 # Steps that planning takes for each definition: the longest replay at the engine's pace, the periods whose
 # windows are open, and the switch to the next definition; the rest is margin.
-MAX_STEPS = MAX_CATCHUP // DEFAULT_LIMITS.catchup_per_wake + 10
+MAX_STEPS = MAX_CATCHUP // DEFAULT_LIMITS.replayed_per_wake + 10
 
 
 class ResumePreview(NamedTuple):

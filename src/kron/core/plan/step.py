@@ -1,7 +1,7 @@
 """One job's step in a wake: its state, the changes made to it, and the resulting `Change`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from kron.core.job.policy import LOOKAHEAD_MS, REMOTE_TIMEOUT, Policy
 from kron.core.job.verdict import Settle
 from kron.core.plan.compiled import CompiledJob, compiled_job, segment_of
 from kron.core.plan.lifecycle import is_retried_later, settle, start
+from kron.core.plan.pace import Pace
 from kron.core.plan.record import OUTCOME_OF, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, key_of
 from kron.core.plan.report import RunReport, Traits
 from kron.core.time.instant import EpochSeconds
@@ -18,6 +19,9 @@ from kron.core.time.instant import EpochSeconds
 MILLISECOND = timedelta(milliseconds=1)
 DEFAULT_TRAITS = Traits()
 NO_DEFINITIONS: Mapping[int, str] = {}
+# Reasons of missed periods that run, and of runs that wait for another one and may be of such a period.
+CATCH_UP = frozenset({Reason.CAUGHT_UP, Reason.SPREAD})
+DELAYED = frozenset({Reason.QUEUED, Reason.REPLACING})
 # Reasons that stay with a run while it executes, because they explain its start.
 KEPT_REASONS = frozenset({Reason.CAUGHT_UP, Reason.SPREAD, Reason.ASKED})
 
@@ -47,13 +51,20 @@ class LoadResult(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The width of `spread` and of a take-over's grace, and the most catch-up starts of a job per wake."""
+    """The width of `spread` and of a take-over's grace, and the bounds of catch-up.
+
+    At most `catchup_per_tick` missed periods start in `tick_ms`, over all jobs of a worker; None is no bound.
+    A wake plans at most `replayed_per_wake` of one job.
+    """
 
     lookahead_ms: int = LOOKAHEAD_MS
-    catchup_per_wake: int = 100
+    catchup_per_tick: int | None = 100
+    tick_ms: int = 1_000
+    replayed_per_wake: int = 100
 
 
 DEFAULT_LIMITS = Limits()
+UNPACED = Pace()
 
 
 class Snapshot(NamedTuple):
@@ -70,6 +81,7 @@ class Snapshot(NamedTuple):
     next_at: int | None = None
     draining: bool = False
     limits: Limits = DEFAULT_LIMITS
+    pace: Pace = UNPACED
 
 
 class WriteScope(Enum):
@@ -122,6 +134,9 @@ class Change:
     ended: list[RunRecord] = field(default_factory=list)
     cohort: Cohort | None = None
     fault: str | None = None
+    # How many of the starts are catch-up, and how many catch-up runs were put in line for later ticks.
+    caught_up: int = 0
+    waiting: int = 0
 
 
 class WriteResult(NamedTuple):
@@ -152,8 +167,9 @@ NO_RUNS, NO_RANGES = _NoRuns(), _NoRanges()
 class JobStep:
     """A job and its runs during a step."""
 
-    def __init__(self, state: JobState, snapshot: Snapshot, now: int) -> None:
+    def __init__(self, state: JobState, snapshot: Snapshot, now: int, pace: Pace | None = None) -> None:
         self.now = now
+        self.pace = replace(snapshot.pace) if pace is None else pace
         self.job = state.job
         self.token = token_of(state, snapshot)
         self.limits = snapshot.limits
@@ -190,6 +206,9 @@ class JobStep:
                 self.drop(run, RunStatus.SKIPPED, Reason.FINISHED)
                 return False
             self.job = self.job._replace(remaining=self.job.remaining - 1)
+        if self._is_catch_up(run):
+            self.pace.start(self.now)
+            self.change.caught_up += 1
         if run.attempt:
             self.change.attempts.append(run)
         kept = run.reason if run.reason in KEPT_REASONS else reason
@@ -200,9 +219,34 @@ class JobStep:
         self.job = self.job._replace(last_start_at=self.now)
         return True
 
+    def may_start(self, run: RunRecord) -> bool:
+        """Say whether a run may start in this tick; only catch-up runs have to wait for a later one."""
+        return self.pace.has_room(self.now) or not self._is_catch_up(run)
+
+    def wait_for_tick(self, line: list[RunRecord]) -> None:
+        """Let catch-up runs wait for later ticks, in order: the first has a time, the others follow it."""
+        if not line:
+            return
+        first, *rest = line
+        at = first.due_at
+        if at is None or at <= self.now:
+            # One that wakes shortly before the tick ends keeps its place at the head of the line.
+            is_next = at is not None and at != first.fire_time and self.now - at < self.pace.tick_ms
+            at = self.pace.ends_at if is_next else self.pace.wait(len(line))
+            self.change.waiting += 0 if is_next else len(line)
+        self.put(first._replace(due_at=at))
+        for run in rest:
+            self.put(run._replace(due_at=None))
+
+    def _is_catch_up(self, run: RunRecord) -> bool:
+        """Say whether a waiting run is of a period that was missed; a queued one has another reason."""
+        if run.status is not RunStatus.PENDING or run.kind is not RunKind.PERIOD:
+            return False
+        return run.reason in CATCH_UP or (run.reason in DELAYED and run.fire_time < self.catch_line)
+
     def active(self) -> list[RunRecord]:
-        """Return the runs that may be executing."""
-        return [run for run in self.runs.values() if run.in_flight]
+        """Return the runs that may be executing; a target that does not report has none (DESIGN 7)."""
+        return [run for run in self.runs.values() if run.in_flight] if self.traits.reports else []
 
     def compiled_job(self, run: RunRecord) -> CompiledJob:
         """Return the definition a run follows: that of the epoch in which it was decided."""

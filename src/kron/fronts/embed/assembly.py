@@ -8,7 +8,7 @@ from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError
 from kron.core.fields import identity_fault
-from kron.core.plan.step import MILLISECOND
+from kron.core.plan.step import DEFAULT_LIMITS, MILLISECOND, Limits
 from kron.core.time.instant import EPOCH
 from kron.fronts.embed.store_source import State
 from kron.launchers.callback import CallbackLauncher
@@ -19,7 +19,9 @@ from kron.runtime.engine import Engine
 class Wiring:
     """A store, a catalog, a launcher and a worker for one namespace; they are rebuilt after every stop."""
 
-    def __init__(self, state: State, clock: Clock | None, *, kind: str, name: str) -> None:
+    def __init__(
+        self, state: State, clock: Clock | None, *, kind: str, name: str, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
         if fault := identity_fault(name):
             raise InvalidOptionError(option="name", value=name, reason=fault)
         self.clock: Clock = SystemClock() if clock is None else clock
@@ -27,6 +29,7 @@ class Wiring:
         # Runs that were started under another identifier and have not ended are orphans.
         self.identifier = uuid4().hex
         self._state = state
+        self._limits = limits
         self._assembled = self._is_up = False
         self.store: Store
         self.worker: Worker
@@ -47,7 +50,7 @@ class Wiring:
             self.clock,
             {"callback": self.launcher},
             namespace=self.namespace,
-            options=WorkerOptions(owner=self.identifier),
+            options=WorkerOptions(owner=self.identifier, limits=self._limits),
             journal=journal,
         )
         engine = self.engine

@@ -7,6 +7,7 @@ from types import MappingProxyType, TracebackType
 from typing import TextIO
 
 from kron.core.errors import KronError
+from kron.core.plan.step import Limits
 from kron.core.task.errors import (
     SchedulerAlreadyActiveError,
     SchedulerFailedError,
@@ -36,6 +37,8 @@ from kron.fronts.embed.trace import CallJudge, CallTrace, NoTrace, SchedulerTrac
 from kron.ports import Clock, Journal, Store
 from kron.runtime.journal import LogJournal
 
+# A task that was missed starts once, as soon as possible (SPEC 1): SPEC 3's pace does not apply.
+LIMITS = Limits(catchup_per_tick=None)
 ACTIVE = (SchedulerState.INITIALIZING, SchedulerState.RUNNING, SchedulerState.STOPPING)
 
 
@@ -62,7 +65,7 @@ class Scheduler:
         self._events = EventLog(on_event)
         self._tracker = TaskTracker(self._events, LogJournal())
         zone = None if timezone is None else zone_of(timezone).key
-        self._wiring = Wiring(State(state), clock, kind="embed", name=name)
+        self._wiring = Wiring(State(state), clock, kind="embed", name=name, limits=LIMITS)
         self._reconciler = TaskReconciler(self._wiring, self._tracker, timezone=zone)
         self._wait = wait
         self._journal: Journal = self._tracker

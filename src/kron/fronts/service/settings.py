@@ -98,7 +98,7 @@ class Settings:
     )
     tick_ms: int = setting(
         integer(10, 60_000),
-        "Polling interval for changes by other processes, ms",
+        "Polling interval for changes by other processes, and the interval of `max_catchup_per_tick`, ms",
         default=1_000,
         bare=True,
     )
@@ -109,7 +109,10 @@ class Settings:
         bare=True,
     )
     max_catchup_per_tick: int = setting(
-        integer(1, 10_000), "Missed periods of one schedule started per wake", default=100, bare=True
+        integer(1, 10_000),
+        "Missed periods that a worker starts per `tick_ms`, over all schedules",
+        default=100,
+        bare=True,
     )
     default_overlap_policy: str = setting(
         choice_of({name: name for name in OVERLAP_NAMES}),
