@@ -114,6 +114,15 @@ async def test_racing_writers_all_get_their_runs(rig: Rig) -> None:
     assert (await rig.record()).revision == 5
 
 
+async def test_a_definition_that_changes_only_the_pause_is_written(rig: Rig) -> None:
+    await rig.catalog.upsert([JobDefinition(JOB)])
+    for paused, expected in ((None, 0), (True, 1), (None, 1), (True, 1), (False, 0)):
+        (record,) = await rig.catalog.upsert([JobDefinition(JOB, paused=paused)])
+        assert record.paused == (await rig.record()).paused == expected
+    # A repeated pause, and none, write nothing.
+    assert (await rig.record()).revision == 3
+
+
 class Hiding(SqliteStore):
     """A store in which one job belongs to another tenant: it exists, and cannot be read."""
 

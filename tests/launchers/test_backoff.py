@@ -23,6 +23,11 @@ def test_waits_double_up_to_the_bound_and_then_end() -> None:
         assert MIN_SHARE * whole <= wait <= whole
 
 
+def test_a_single_attempt_is_never_repeated() -> None:
+    assert Backoff(max_attempts=1).delay_after("key", 1) is None
+    assert Backoff(max_attempts=2).delay_after("key", 1) is not None
+
+
 @law(100)
 @given(
     key=st.text(max_size=8),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.errors import InputError, UnknownRunError
-from kron.core.plan.query import FoundJob, JobFilter
+from kron.core.plan.query import AuditFilter, FoundJob, JobFilter
 from kron.core.plan.record import key_of
 from kron.core.plan.registration import create
 from kron.fronts.service.bulk import upsert_batch
@@ -472,6 +472,9 @@ async def test_a_name_that_no_schedule_can_have_is_not_found(store: Store, name:
             await take_feedback(office.registrar, name, Feedback("SUCCESS"))
         if "\0" in name:
             assert await office.registrar.list_schedules(JobFilter(search=name)) == []
+            query = office.registrar.catalog.query
+            for wanted in (AuditFilter(identity=name), AuditFilter(who=name)):
+                assert await query.audits(wanted) == []
 
 
 ODD: list[object] = [
