@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kron.app.retention import Pruned, Pruner, RetentionPolicy
+from kron.app.retention import MAX_BATCH_S, BatchSize, Pruned, Pruner, RetentionPolicy
 from kron.core.errors import InvalidOptionError, StoreError
 from kron.core.plan.record import RunKind
 from kron.core.plan.registration import request_run
@@ -162,3 +162,21 @@ def test_impossible_bounds_are_refused(policy: RetentionPolicy, max_batch: int) 
             policy=policy,
             max_batch=max_batch,
         )
+
+
+def test_batches_shrink_on_a_slow_store_and_grow_again_on_a_fast_one() -> None:
+    size, slow, fast = BatchSize(100), 2 * MAX_BATCH_S, MAX_BATCH_S / 5
+    sizes = [size.limit]
+    for seconds in (slow, slow, MAX_BATCH_S / 2, MAX_BATCH_S, fast, fast, fast):
+        size.took(seconds)
+        sizes.append(size.limit)
+    assert sizes == [100, 50, 25, 25, 25, 50, 100, 100]
+
+
+def test_a_batch_has_at_least_one_record_however_slow_the_store_is() -> None:
+    size = BatchSize(3)
+    for _ in range(5):
+        size.took(2 * MAX_BATCH_S)
+    assert size.limit == 1
+    size.took(0)
+    assert size.limit == 2

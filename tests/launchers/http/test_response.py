@@ -139,6 +139,16 @@ def test_what_comes_beside_an_answer_ends_the_connection() -> None:
     assert seen(response) == (200, b"hi", True, False)
 
 
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+@pytest.mark.parametrize("header", [b"", b"Content-Length: 2\r\n", b"Transfer-Encoding: chunked\r\n"])
+def test_an_answer_without_a_body_ends_with_its_head(status: bytes, header: bytes) -> None:
+    head = b"HTTP/1.1 " + status + b"\r\n" + header + b"\r\n"
+    for more, is_kept in ((b"", True), (b"hi", False)):
+        response = Response()
+        response.feed(head + more)
+        assert seen(response) == (int(status[:3]), b"", True, is_kept)
+
+
 @pytest.mark.parametrize(("name", "is_whole"), [("until it is closed", True), ("not all has come", False)])
 def test_only_a_text_of_no_known_size_ends_with_its_connection(name: str, is_whole: bool) -> None:
     response = Response()

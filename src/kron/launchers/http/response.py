@@ -97,7 +97,7 @@ class Response:
         encoding, length = self.headers.get("transfer-encoding"), _length_of(self.headers)
         self.is_kept = is_persistent and "close" not in self.headers.get("connection", "").lower()
         if self.status in _WITHOUT_BODY:
-            self.is_over = True
+            self._left = 0  # whatever its headers say
         elif encoding is not None:
             self._until = "chunks" if encoding.lower() == "chunked" else "close"
         elif length is None:
