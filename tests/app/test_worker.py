@@ -19,6 +19,7 @@ from tests.engine_stage import HOUR, MINUTE, NOON, SECOND, SPACE, job_of
 
 MILLISECOND = timedelta(milliseconds=1)
 LOOKAHEAD = 10 * SECOND
+PER_TICK, TICK = 3, 2 * SECOND
 
 
 @asynccontextmanager
@@ -40,12 +41,18 @@ async def register(store: Store, clock: SimulatedClock, catchup: str) -> None:
 
 
 def plain_worker(store: Store, clock: SimulatedClock) -> Worker:
-    options = WorkerOptions(limits=Limits(LOOKAHEAD // MILLISECOND, 100))
+    limits = Limits(LOOKAHEAD // MILLISECOND, PER_TICK)
+    options = WorkerOptions(limits=limits, tick_ms=TICK // MILLISECOND)
     return Worker(store, clock, {"callback": ScriptedLauncher(clock)}, namespace=SPACE, options=options)
 
 
 def service_worker(store: Store, clock: SimulatedClock) -> Worker:
-    return ServiceWorker(store, clock, Settings(lookahead_ms=LOOKAHEAD // MILLISECOND))
+    settings = Settings(
+        lookahead_ms=LOOKAHEAD // MILLISECOND,
+        max_catchup_per_tick=PER_TICK,
+        tick_ms=TICK // MILLISECOND,
+    )
+    return ServiceWorker(store, clock, settings)
 
 
 @pytest.mark.parametrize("make_worker", [plain_worker, service_worker])
@@ -66,4 +73,25 @@ async def test_a_period_is_missed_only_if_the_take_over_is_later_than_the_lookah
         await clock.advance_to(NOON + MINUTE)
         (run,) = await store.runs(SPACE, "job")
         assert run.reason == reason
+    await store.close()
+
+
+@pytest.mark.parametrize("make_worker", [plain_worker, service_worker])
+async def test_a_worker_starts_as_many_missed_periods_in_a_tick_as_its_settings_allow(
+    make_worker: Callable[[Store, SimulatedClock], Worker],
+) -> None:
+    store, clock = SqliteStore(), SimulatedClock(NOON)
+    await register(store, clock, "all")
+    taken_over_at = NOON + 9 * HOUR + HOUR / 2
+    clock.jump_to(taken_over_at)
+    async with working(make_worker(store, clock)):
+        await clock.advance_to(taken_over_at + MINUTE)
+        runs = await store.runs(SPACE, "job")
+    started = sorted(run.started_at for run in runs if run.started_at is not None)
+    assert len(started) == 10
+    tick = TICK // MILLISECOND
+    for first in started:
+        assert len([at for at in started if first <= at < first + tick]) <= PER_TICK
+    # Nor does it hold them back longer.
+    assert started[-1] - started[0] <= 4 * tick
     await store.close()
