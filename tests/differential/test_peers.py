@@ -338,8 +338,7 @@ DIFFERENCES = {
         cronsim=REFUSED, croniter=REFUSED, zone=None),
     "D10": Difference(text="H 3 * * *", kron="01-01 03:26, 01-02 03:26, 01-03 03:26", cronsim=REFUSED,
         croniter="01-01 03:24, 01-02 03:24, 01-03 03:24", identity="backup"),
-    "D11": Difference(text="0 0 ? * 1", kron=REFUSED, cronsim=REFUSED,
-        croniter="01-05 00:00, 01-12 00:00, 01-19 00:00"),
+    "D11": Difference(text="0 0 ? * 1", kron="01-05 00:00, 01-12 00:00, 01-19 00:00", cronsim=REFUSED),
     "D12": Difference(text="5 10 * * * *", kron="01-01 00:10:05, 01-01 01:10:05, 01-01 02:10:05",
         croniter="01-01 10:05:00, 01-01 10:05:01, 01-01 10:05:02"),
     "D13": Difference(text="0 0 9 * * 7", kron="01-04 09:00, 01-11 09:00, 01-18 09:00",
@@ -386,6 +385,14 @@ DIFFERENCES = {
     "D36": Difference(text="30 2 * * *", zone=BERLIN, since="2026-10-25T02:15+01:00",
         kron="10-25 02:30 CET, 10-26 02:30 CET, 10-27 02:30 CET",
         cronsim="10-25 02:30 CEST, 10-26 02:30 CET, 10-27 02:30 CET"),
+    "D37": Difference(text="@daily", identity="backup", kron=DAILY, cronsim=REFUSED,
+        croniter="01-01 06:24:21, 01-02 06:24:21, 01-03 06:24:21"),
+    "D38": Difference(text="0 0 29-L * *", kron=REFUSED, cronsim=REFUSED,
+        croniter="01-29 00:00, 01-30 00:00, 01-31 00:00"),
+    "D39": Difference(text="0 0 W15 * *", kron=REFUSED, cronsim=REFUSED,
+        croniter="01-15 00:00, 02-16 00:00, 03-16 00:00"),
+    "D40": Difference(text="0 0 * * MON-FRI#1", kron=REFUSED, cronsim=REFUSED,
+        croniter="01-02 00:00, 01-05 00:00, 01-06 00:00"),
 }  # fmt: skip
 
 

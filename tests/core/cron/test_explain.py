@@ -58,14 +58,14 @@ BOTH_DIALECTS = [
     ("0 0 1-7,15,22 * *", "At 00:00 on the 1st to 7th, 15th and 22nd of the month"),
     ("0 0 1 1 *", "At 00:00 on the 1st of January"),
     ("0 0 1 1,6 *", "At 00:00 on the 1st of the month in January and June"),
-    ("0 9 * 6-8 *", "At 09:00 every day in June to August"),
+    ("0 9 * 6-8 *", "At 09:00 every day from June to August"),
     ("* * * 6 *", "Every minute in June"),
     ("0 9 * 6 0", "At 09:00 on Sunday in June"),
     ("0 0 1,15 * 1", "At 00:00 on the 1st and 15th of the month, and also every Monday"),
     ("0 0 1 5 1-5", "At 00:00 on the 1st of the month, and also every Monday to Friday, but only in May"),
     ("0 0 1-31 * 1", "At 00:00 every day"),
     ("0 0 1 * 0-6", "At 00:00 every day"),
-    ("0 9 * 1,2,11,12 0-4", "At 09:00 on Sunday to Thursday in November to February"),
+    ("0 9 * 1,2,11,12 0-4", "At 09:00 on Sunday to Thursday from November to February"),
     ("0 9 * * 0,1,3", "At 09:00 on Monday, Wednesday and Sunday"),
 ]
 
@@ -76,7 +76,16 @@ EXTENDED_ONLY = [
     ("*/7 9,17 * * *", "At minutes 0, 7, 14, ... 56 past hours 9 and 17 every day"),
     ("5/15 * * * *", "At minutes 5, 20, 35 and 50 past every hour"),
     ("*/10 8-18 * * *", "Every 10 minutes from 08:00 to 18:50 every day"),
-    ("*/10 22-1 * * *", "Every 10 minutes from 00:00 to 01:50 and from 22:00 to 23:50 every day"),
+    ("*/10 22-1 * * *", "Every 10 minutes from 22:00 to 01:50 every day"),
+    ("0 22-5 * * *", "Every hour from 22:00 to 05:00 every day"),
+    ("0 22-5,9-12 * * *", "Every hour from 09:00 to 12:00 and from 22:00 to 05:00 every day"),
+    # On single days it does not continue into the next: Monday has two stretches.
+    ("0 22-5 * * 1", "Every hour from 00:00 to 05:00 and from 22:00 to 23:00 on Monday"),
+    ("0 22-5 * 6 *", "Every hour from 00:00 to 05:00 and from 22:00 to 23:00 every day in June"),
+    ("0 * * 6-8 *", "Every hour from June to August"),
+    ("0 0 1 6-8 1", "At 00:00 on the 1st of the month, and also every Monday, but only from June to August"),
+    ("0 0 1 6-8 *", "At 00:00 on the 1st of the month from June to August"),
+    ("0 0 1 1,6-8 *", "At 00:00 on the 1st of the month in January and June to August"),
     ("*/15 */2 * * *", "Every 15 minutes during hours 0, 2, 4, ... 22 every day"),
     ("0 */2 * * *", "Every 2 hours from 00:00 to 22:00 every day"),
     ("0 */5 * * *", "At 00:00, 05:00, 10:00, 15:00 and 20:00 every day"),
@@ -187,6 +196,7 @@ def read_period(text: str) -> int:
 
 def read_stretch(text: str, step: int) -> range:
     start, end = map(read_clock, text.split(" to "))
+    end += 86_400 if end < start else 0
     assert (end - start) % step == 0
     return range(start, end + 1, step)
 
@@ -221,7 +231,7 @@ def read_times(text: str) -> frozenset[int]:
             return frozenset(time for time in read_place(place) if time % step == 0)
         if not bounds:
             return frozenset(range(0, 86_400, step))
-        return frozenset().union(*(read_stretch(bound, step) for bound in bounds))
+        return frozenset(time % 86_400 for bound in bounds for time in read_stretch(bound, step))
     assert verb == "At", text
     what, _, place = rest.partition(" past ")
     if not place:
@@ -292,7 +302,7 @@ def read_weekdays(text: str) -> Days:
 def read_of(text: str) -> Days:
     """Return the days of such as `the 1st and the last day of the month in May and June`."""
     items, _, place = text.rpartition(" of ")
-    months = place.removeprefix("the month").removeprefix(" in ")
+    months = re.sub("^the month(?: in | from )?", "", place)
     return both(read_items(items), read_months(months)) if months else read_items(items)
 
 
@@ -306,7 +316,8 @@ def either(*rules: Days) -> Days:
 
 def read_days(text: str) -> Days:
     """Return whether a day is one a phrase names."""
-    for clause, joined in ((", but only in ", read_months), (", but only if it falls on ", read_one_of)):
+    only_months = [(f", but only {word} ", read_months) for word in ("in", "from")]
+    for clause, joined in (*only_months, (", but only if it falls on ", read_one_of)):
         front, found, rest = text.partition(clause)
         if found:
             return both(read_days(front), joined(rest))
@@ -315,15 +326,15 @@ def read_days(text: str) -> Days:
         return either(read_days(front), read_days(rest))
     if text in ("", "every day"):
         return lambda day: True
-    if text.startswith(("in ", "every day in ")):
-        return read_months(text.split("in ", 1)[1])
+    if months := re.fullmatch("(?:every day )?(?:in|from) (.*)", text):
+        return read_months(months[1])
     plain, found, marks = text.removeprefix("every ").removeprefix("on ").partition(" and on ")
     if found:
         return either(read_weekdays(plain), read_of(marks))
     if plain.startswith("the "):
         return read_of(plain)
-    names, _, months = plain.partition(" in ")
-    return both(read_weekdays(names), read_months(months)) if months else read_weekdays(names)
+    names, *months = re.split(" in | from ", plain, maxsplit=1)
+    return both(read_weekdays(names), read_months(*months)) if months else read_weekdays(names)
 
 
 def read_one_of(text: str) -> Days:
@@ -334,7 +345,7 @@ def read_one_of(text: str) -> Days:
 
 def parts_of(sentence: str) -> tuple[str, str]:
     """Return the words about times and those about days."""
-    found = re.fullmatch("(.+?)(?: ((?:every day|on |in ).*))?", sentence)
+    found = re.fullmatch("(.+?)(?: ((?:every day|on |in |from [A-Z]).*))?", sentence)
     assert found is not None
     return found[1], found[2] or ""
 

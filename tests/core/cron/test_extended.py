@@ -42,6 +42,8 @@ UNITS = {
 # 2000 to 2027 begin with every weekday, as leap years and as common ones: every kind of year there is.
 EVERY_KIND_OF_YEAR = [date(2000, 1, 1) + timedelta(n) for n in range(28 * 365 + 7)]
 
+NO_YEARS = "there is no field for years: bound the schedule with start_at and end_at"
+
 
 def days_of(text: str, *, year: int = 2026, month: int = 1) -> list[int]:
     """Return the days of a UTC month on which an expression matches."""
@@ -434,7 +436,7 @@ def test_a_strict_expression_means_the_same_in_both_dialects(text: str, start: d
     ],
 )
 def test_an_expression_that_never_matches_is_refused(text: str) -> None:
-    with pytest.raises(NeverMatchesError, match="can never match: no year has a day"):
+    with pytest.raises(NeverMatchesError, match=r"can never match: no (year|month) has a day"):
         parse(text)
 
 
@@ -463,7 +465,30 @@ REFUSED: dict[str, tuple[str, str]] = {
     "": ("expression", "must have 5 fields, or 6 with seconds first, got 0"),
     " \t ": ("expression", "must have 5 fields, or 6 with seconds first, got 0"),
     "* * * *": ("expression", "must have 5 fields, or 6 with seconds first, got 4"),
-    "0 0 1 1 * * 2030": ("expression", "must have 5 fields, or 6 with seconds first, got 7"),
+    "0 0 1 1 * * 2030": (
+        "expression",
+        f"must have 5 fields, or 6 with seconds first, got 7; {NO_YEARS}",
+    ),
+    "0 0 1 1 * 2030": (
+        "weekday",
+        f"has the value 2030, outside 0-7; {NO_YEARS}",
+    ),
+    # what excludes each other, as it was written
+    "0 0 LW * */6": ("expression", "can never match: no month has a day LW on weekday */6"),
+    "0 0 31 2 */100": ("expression", "can never match: no year has a day 31 in month 2 on weekday */100"),
+    "0 0 31 april ?": ("expression", "can never match: no year has a day 31 in month april"),
+    # notations of other libraries
+    "0 0 * * L5": ("weekday", 'has "L5"; write 5L for the last Friday of the month'),
+    "0 0 L5 * *": ("day", 'has "L5"; write L-5 to count back from the last day of the month'),
+    "0 0 W15 * *": ("day", 'has "W15"; write 15W for the workday nearest to day 15'),
+    "R 0 * * *": (
+        "minute",
+        'has "R"; a random value has no fixed times; use H, which is derived from the identity',
+    ),
+    "0 R(1-5) * * *": (
+        "hour",
+        'has "R(1-5)"; a random value has no fixed times; use H, which is derived from the identity',
+    ),
     "TZ=UTC": ("expression", "must have 5 fields, or 6 with seconds first, got 0"),
     "CRON_TZ= 0 0 * * *": ("expression", "has an empty time zone prefix; write CRON_TZ=Europe/Berlin"),
     # blanks
@@ -511,8 +536,9 @@ REFUSED: dict[str, tuple[str, str]] = {
     "0 0 * * wendesday": ("weekday", 'has the unknown name "wendesday"; did you mean wednesday?'),
     "mon * * * *": ("minute", f'has "mon", {DECIMAL}'),
     # the question mark
-    "0 0 ? * 1": ("day", 'has "?"; use * for any day'),
-    "0 0 1 * ?": ("weekday", 'has "?"; use * for any weekday'),
+    "? 0 * * *": ("minute", 'has "?"; use * for any minute'),
+    "0 0 ?,1 * 1": ("day", 'has "?"; use * for any day'),
+    "0 0 1 * ?/2": ("weekday", 'has "?"; use * for any weekday'),
     # marks in the wrong field, or out of range
     "0 L * * *": ("hour", 'has "L"; L and W belong in the day field'),
     "0 0 * LW *": ("month", 'has "LW"; L and W belong in the day field'),
@@ -608,3 +634,11 @@ def test_any_text_is_accepted_or_refused_with_the_one_error(text: str, identity:
 def test_a_prefix_may_say_anything(zone: str) -> None:
     with suppress(InvalidCronExpressionError, UnknownTimezoneError):
         Schedule(f"TZ={zone} 0 0 * * *")
+
+
+@pytest.mark.parametrize(
+    ("text", "same"), [("0 0 ? * 1", "0 0 * * 1"), ("0 0 1 * ?", "0 0 1 * *"), ("0 0 ? * ?", "0 0 * * *")]
+)
+def test_a_lone_question_mark_in_a_day_field_is_a_star(text: str, same: str) -> None:
+    assert parse(text) == parse(same)
+    assert str(parse(text)) == same

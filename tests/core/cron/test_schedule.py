@@ -1,6 +1,7 @@
 """A schedule answers with the instants at which its local wall clock matches, before and after any other."""
 
 import sys
+from calendar import isleap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
@@ -16,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.cron.schedule import Schedule, next_times
+from kron.core.cron.timeline import KINDS_WITHIN, Timeline
+from kron.core.cron.walk import Walk, hour_table, seconds_inside
 from kron.core.errors import (
     CronCalculationError,
     InputError,
@@ -23,6 +26,7 @@ from kron.core.errors import (
     InvalidInstantError,
     InvalidOptionError,
 )
+from kron.core.time.zone import REPEATING_FROM, Zone
 from tests import reference
 from tests.reference import DAY, HOUR, Minutes, epoch, minutes_of, neighbours
 from tests.strategies import law, seconds, strict_expressions, zones
@@ -465,7 +469,33 @@ def test_a_rare_occurrence_is_found_in_both_directions(
     assert schedule.prev_at_or_before(utc(expected) - timedelta(seconds=1)) <= utc(after)
 
 
-@pytest.mark.slow
+def test_a_search_without_a_result_looks_at_a_bounded_number_of_years() -> None:
+    """All 14 kinds of year after the zone's last irregular one, and no more."""
+    schedule = Schedule("30 2 * 3 0L", "Europe/Berlin")
+    zone = Zone("Europe/Berlin", ZoneInfo("Europe/Berlin"))
+    walk = Walk(
+        hour_table(schedule.expression.hour.mask),
+        seconds_inside(schedule.expression.minute.mask, schedule.expression.second.mask),
+        schedule.expression.days,
+        Timeline(zone, "skip", "both", mirrored=False),
+    )
+    assert walk.next_after(int(utc("2026-01-01").timestamp())) is None
+    assert max(zone._years) < REPEATING_FROM + 2 * KINDS_WITHIN
+    assert len(zone._years) < 120
+
+
+@pytest.mark.parametrize("text", ["0 0 29 2 */7", "30 2 29 2 */7", "0 0 29 2 */3"])
+@pytest.mark.parametrize("year", [2026, 2096, 2101, 2500, 9940])
+def test_a_rare_day_is_found_however_far_it_is(text: str, year: int) -> None:
+    """Leap days on a Sunday come every 28 or 40 years."""
+    schedule = Schedule(text, "Europe/Berlin")
+    after = datetime(year, 3, 1, tzinfo=UTC)
+    weekdays = set(schedule.expression.weekday.values)
+    leap = (y for y in range(year + 1, 9999) if isleap(y) and date(y, 2, 29).isoweekday() % 7 in weekdays)
+    found = schedule.next_after(after).astimezone(ZoneInfo("Europe/Berlin"))
+    assert (found.date(), found.hour) == (date(next(leap), 2, 29), schedule.expression.hour.values[0])
+
+
 def test_a_time_that_its_zone_skips_every_year_is_given_up_with_an_error_that_says_so() -> None:
     """Berlin goes forward at 02:00 on the last Sunday of March since 1981, and no rule ends that."""
     text = "30 2 * 3 0L"
@@ -476,6 +506,10 @@ def test_a_time_that_its_zone_skips_every_year_is_given_up_with_an_error_that_sa
     assert str(caught.value) == f"Failed to calculate next occurrence: {cause}"
     assert schedule.prev_at_or_before(utc("2024-01-01")) == utc("1980-03-30 01:30")
     assert list(schedule.between(utc("1981-01-01"), utc("2400-01-01"))) == []
+    for later in ("2100-01-01", "2399-07-01", "9000-01-01", "9999-12-30"):
+        with pytest.raises(CronCalculationError):
+            schedule.next_after(utc(later))
+        assert schedule.prev_at_or_before(utc(later)) == utc("1980-03-30 01:30")
     moved = Schedule(text, "Europe/Berlin", dst_gap="next")
     assert moved.next_after(utc("2024-01-01")) == utc("2024-03-31 01:00")
     assert moved.prev_at_or_before(utc("2024-01-01")) == utc("2023-03-26 01:00")

@@ -403,3 +403,31 @@ def test_any_text_can_be_checked(text: str, zone: str, dialect: str) -> None:
         assert finding.message
         assert finding.remedy
         assert finding.severity is RULES[finding.code].severity
+
+
+@pytest.mark.parametrize(
+    "text", ["0 0 */10 * 1", "0 0 13 * */2", "0 0 */10 * */2", "0 0 */10,L * 1", "0 0 5 * */3,5L"]
+)
+def test_the_remedy_for_both_days_makes_either_enough(text: str) -> None:
+    remedy = only(text).remedy
+    words = text.split()
+    for values, field in re.findall(r"(\S+) for the (day|weekday)", remedy):
+        words[{"day": 2, "weekday": 4}[field]] = values
+    meant, written = parse(" ".join(words)), parse(text)
+    assert meant.either
+    assert [it.values for it in meant.fields] == [it.values for it in written.fields]
+    assert [it.marks for it in meant.fields] == [it.marks for it in written.fields]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("0 0 * * *", "0 0 1-31 * 0-6"), ("0 0 */31 * *", "0 0 1 * *"), ("0 0 1 * ?", "0 0 1 * *")],
+)
+def test_equal_times_are_seen_however_the_fields_are_written(first: str, second: str) -> None:
+    assert (2, Code.DUPLICATE) in lines(f"{first} /opt/a\n{second} /opt/a\n")
+
+
+def test_fields_are_quoted_as_they_were_written() -> None:
+    messages = {finding.code: finding.message for finding in lint("0 0 13 * */100")}
+    assert messages[Code.BOTH_DAYS].endswith("both day fields must match: day 13 and weekday */100")
+    assert "day 1 of the month and also on weekday mon-fri" in only("0 0 1 * mon-fri").message

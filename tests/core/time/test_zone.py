@@ -11,7 +11,16 @@ import pytest
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import InputError, UnknownTimezoneError
 from kron.core.time.instant import FIRST_SECOND, LAST_SECOND
-from kron.core.time.zone import HOST_KEYS, PROBE, Span, Transition, year_bounds, year_of, zone_of
+from kron.core.time.zone import (
+    HOST_KEYS,
+    PROBE,
+    REPEATING_FROM,
+    Span,
+    Transition,
+    year_bounds,
+    year_of,
+    zone_of,
+)
 from tests.reference import DAY, HOUR, OffsetChange, epoch, local_text, offset_changes
 from tests.strategies import ZONE_KEYS
 from tests.tiers import mostly_slow
@@ -65,6 +74,33 @@ def test_no_zone_ever_kept_an_offset_for_less_than_the_time_between_two_looks() 
         for change, later in pairwise(offset_changes(key, until=2100))
     )
     assert shortest[0] > PROBE, shortest
+
+
+def test_from_one_year_on_every_zone_follows_a_rule_of_the_kind_of_year() -> None:
+    """Years of one kind have their changes at the same times; and no span is shorter than a long probe."""
+    for key in ZONE_KEYS:
+        for year in (REPEATING_FROM, 2089, 2091, 2092, 2099, 2100):
+            start, again = year_bounds(year)[0], year_bounds(year + 400)[0]
+            changes = changes_probed_daily(key, year)
+            assert changes == found(key, year, year), (key, year)
+            assert [(at - start, *rest) for at, *rest in changes] == [
+                (at - again, *rest) for at, *rest in found(key, year + 400, year + 400)
+            ], (key, year)
+
+
+def changes_probed_daily(key: str, year: int) -> list[tuple[int, int, int]]:
+    """Return the changes of a year without the zone's own steps."""
+    zone, (start, end) = zone_of(key), year_bounds(year)
+    days = [zone.offset_at(at) for at in range(start, end, PROBE)]
+    changes = []
+    for number, (before, after) in enumerate(pairwise(days)):
+        if before != after:
+            low, high = start + number * PROBE, start + (number + 1) * PROBE
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if zone.offset_at(middle) == before else (low, middle)
+            changes.append((high, before, after))
+    return changes
 
 
 def test_no_offset_is_as_large_as_a_day_and_no_change_larger() -> None:

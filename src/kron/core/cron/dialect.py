@@ -14,6 +14,7 @@ from kron.core.cron.field import (
     SECOND,
     UNITS,
     WEEKDAY,
+    WEEKDAY_NAMES,
     Field,
     LastDay,
     Mark,
@@ -43,6 +44,8 @@ FIELD_NAMES = {
     EXTENDED: ("second", "minute", "hour", "day", "month", "weekday"),
 }
 ZONE_PREFIXES = ("CRON_TZ=", "TZ=")
+# Far longer than any field list needs; longer texts are refused before they are split.
+MAX_LENGTH = 1_000
 MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -61,6 +64,8 @@ def parse(text: str, dialect: str = EXTENDED, *, identity: str | None = None) ->
     """
     if not isinstance(text, str):
         _reject(text, f"must be a string, got {type(text).__name__}")
+    if len(text) > MAX_LENGTH:
+        _reject(text, f"must have at most {MAX_LENGTH:,} characters, got {len(text):,}")
     try:
         if dialect == POSIX:
             expression = _parse_posix(text)
@@ -121,7 +126,8 @@ def _parse_extended(text: str, identity: str | None) -> Expression:
     if "@" in text and words and words[0].startswith("@"):
         words = _expand_macro(words, text)
     if len(words) not in (5, 6):
-        _reject(text, f"must have 5 fields, or 6 with seconds first, got {len(words)}")
+        year = f"; {NO_YEARS}" if len(words) == 7 else ""
+        _reject(text, f"must have 5 fields, or 6 with seconds first, got {len(words)}{year}")
     # Without `H` the identity has no effect, and omitting it lets expressions share their fields.
     seed = identity if identity is not None and needs_identity(text) else None
     second = parse_extended_field(words.pop(0), "second", seed) if len(words) == 6 else ON_THE_MINUTE
@@ -177,14 +183,20 @@ def _reject(text: object, reason: str) -> NoReturn:
 
 
 def _impossible(expression: Expression) -> str:
-    weekday = expression.weekday
-    on_weekday = "" if weekday.star and not weekday.marks else f" on weekday {weekday}"
-    return f"no year has a day {expression.day} in month {expression.month}{on_weekday}"
+    """Name the fields that exclude each other, as they were written."""
+    day, month, weekday = expression.text.split()[-3:]
+    on_weekday = "" if weekday in ANY else f" on weekday {weekday}"
+    if month in ANY:
+        return f"no month has a day {day}{on_weekday}"
+    return f"no year has a day {day} in month {month}{on_weekday}"
 
 
 # --- fields of the extended dialect --------------------------------------------------------------
 
 _UNIT_OF = {unit.name: unit for unit in (SECOND, *UNITS)}
+# A whole field that allows every value; `?`, from Quartz, only for days.
+ANY = ("*", "?")
+NO_YEARS = "there is no field for years: bound the schedule with start_at and end_at"
 # The days of every month, so that a hashed day always exists.
 HASHED_DAYS = (1, 28)
 
@@ -201,6 +213,8 @@ def parse_extended_field(text: str, name: str, identity: str | None = None) -> F
     Only `H` uses the identity; pass None for fields without it, so that they are shared.
     """
     unit = _UNIT_OF[name]
+    if text == "?" and unit in (DAY, WEEKDAY):
+        text = "*"
     mask = 0
     marks: set[Mark] = set()
     for item in text.split(","):
@@ -273,8 +287,8 @@ def _value_of(word: str, item: str, text: str, unit: Unit) -> int:
         value = number_of(word)
         if unit is WEEKDAY and value >= 7:
             if value > 7:
-                reason = f"has the value {quoted_number(word)}, outside 0-7; Sunday is 0 or 7"
-                reject_field(text, unit, reason)
+                remedy = NO_YEARS if 1970 <= value <= 9999 else "Sunday is 0 or 7"
+                reject_field(text, unit, f"has the value {quoted_number(word)}, outside 0-7; {remedy}")
             return value
         return check_range(value, word, text=text, unit=unit)
     if (named := unit.value_of(word)) is not None:
@@ -339,11 +353,28 @@ def _hash_bounds(bounds: str, text: str, unit: Unit) -> tuple[int, int]:
     return low, high
 
 
+def _foreign(word: str, unit: Unit) -> str | None:
+    """Return the remedy for notations of other libraries, in upper case."""
+    if match := re.fullmatch(r"([LW])([0-9]+)", word):
+        mark, number = match[1], int(match[2]) if len(match[2]) < 3 else 0
+        if mark == "W" and unit is DAY and 1 <= number <= 31:
+            return f"write {number}W for the workday nearest to day {number}"
+        if mark == "L" and unit is WEEKDAY and number <= 7:
+            return f"write {number}L for the last {WEEKDAY_NAMES[number % 7].title()} of the month"
+        if mark == "L" and unit is DAY and 1 <= number <= 30:
+            return f"write L-{number} to count back from the last day of the month"
+    if re.match(r"R(?:\(|/|$)", word):
+        return "a random value has no fixed times; use H, which is derived from the identity"
+    return None
+
+
 def _reject_word(word: str, item: str, text: str, unit: Unit) -> NoReturn:
     """Raise for a word that is neither a number nor a name, with the most specific remedy."""
     upper = word.upper()
     if "?" in word:
         reject_field(text, unit, f"has {quoted(item)}; use * for any {unit.name}")
+    if remedy := _foreign(upper, unit):
+        reject_field(text, unit, f"has {quoted(item)}; {remedy}")
     if unit is WEEKDAY and upper == "L":
         reject_field(text, unit, 'has "L" without a weekday; write 5L for the last Friday of the month')
     if upper in ("L", "LW") or (upper.endswith("W") and is_decimal(word[:-1])):

@@ -58,8 +58,8 @@ def describe_expression(expression: Described, timezone: str | None = None) -> s
     """
     *first, minute, hour, day, month, weekday = expression.fields
     second = first[0].values if first else (0,)
-    times = _times(second, minute.values, hour.values)
     days = _days(day, month, weekday, either=expression.either)
+    times = _times(second, minute.values, hour.values, wraps=days == "every day")
     # "Every minute every day" means the same as "every minute".
     if _is_full(hour):
         days = days.removeprefix("every day").lstrip()
@@ -73,11 +73,18 @@ def describe_expression(expression: Described, timezone: str | None = None) -> s
 # --- times of day ----------------------------------------------------------------------------------
 
 
-def _times(second: Values, minute: Values, hour: Values) -> str:
-    """Describe the times of day: as a step, as single times, or by hour, minute and second."""
+def _times(second: Values, minute: Values, hour: Values, *, wraps: bool) -> str:
+    """Describe the times of day: as a step, as single times, or by hour, minute and second.
+
+    `wraps` says that every day matches, so that a stretch may continue over midnight.
+    """
     stretches = _stretches(second, minute, hour)
     step, alone = stretches[0].step, len(stretches) == 1
     count = len(second) * len(minute) * len(hour)
+    if wraps and len(hour) < 24 and count > MAX_ALONE and _meet_at_midnight(stretches):
+        nights = [*stretches[1:-1], range(stretches[-1][0], stretches[0][-1] + _DAY + 1, step)]
+        if len(nights) <= MAX_STRETCHES and (len(nights) == 1 or _are_alike(nights)):
+            return _from_to(nights)
     if len(hour) == 24:
         if stretches == [range(0, _DAY, step)]:
             return f"Every {_period(step)}"
@@ -130,6 +137,16 @@ def _are_alike(stretches: list[range]) -> bool:
     return len(steps) == 1 and _is_round(steps.pop()) and all(len(part) > 1 for part in stretches)
 
 
+def _meet_at_midnight(stretches: list[range]) -> bool:
+    """Return whether the last stretch of a day continues with the first of the next, in one step."""
+    if len(stretches) == 1 or len(stretches) > MAX_STRETCHES + 1:
+        return False
+    first, last = stretches[0], stretches[-1]
+    steps = {part.step for part in (first, last) if len(part) > 1}
+    step = first[0] + _DAY - last[-1]
+    return steps == {step} and first.step == step and _is_round(step)
+
+
 def _from_to(stretches: list[range]) -> str:
     clocks = _clocks(bound for part in stretches for bound in (part[0], part[-1]))
     bounds = [f"from {start} to {end}" for start, end in zip(clocks[::2], clocks[1::2], strict=True)]
@@ -169,7 +186,7 @@ def _count(number: int, name: str) -> str:
 
 def _clocks(times: Iterable[int]) -> list[str]:
     """Format times of day, with seconds only if any of them has some."""
-    texts = [f"{time // _HOUR:02}:{time // _MINUTE % 60:02}:{time % 60:02}" for time in times]
+    texts = [f"{time // _HOUR % 24:02}:{time // _MINUTE % 60:02}:{time % 60:02}" for time in times]
     if all(text.endswith(":00") for text in texts):
         return [text.removesuffix(":00") for text in texts]
     return texts
@@ -235,12 +252,19 @@ def _months(month: Field) -> str:
 
 
 def _in(month: Field) -> str:
-    return "" if _is_full(month) else f" in {_months(month)}"
+    return "" if _is_full(month) else f" {_within(month)}"
+
+
+def _within(month: Field) -> str:
+    """Name months after a preposition: "in May and June", "from June to August"."""
+    values = _unwrapped(month.values, 12)
+    one_range = len(values) > 2 and len(_runs(values)) == 1
+    return f"{'from' if one_range else 'in'} {_months(month)}"
 
 
 def _only_in(month: Field) -> str:
     """Name the months that a whole list of days is restricted to."""
-    return "" if _is_full(month) else f", but only in {_months(month)}"
+    return "" if _is_full(month) else f", but only {_within(month)}"
 
 
 def _of(month: Field) -> str:

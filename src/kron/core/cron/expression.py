@@ -93,6 +93,11 @@ class MatchingDays:
         common = rule.days & COMMON_DAYS and rule.weekdays
         self.possible = bool(common) or any(self._mask_of(kind) for kind in range(13, -1, -1))
 
+    @property
+    def masks(self) -> tuple[int, ...]:
+        """Return the matching days of every kind of year: equal for rules that match the same days."""
+        return tuple(map(self._mask_of, range(14)))
+
     def mirror(self) -> "MatchingDays":
         """Return the same days in the opposite direction."""
         return MatchingDays(self._rule, mirrored=not self._mirrored)
@@ -247,6 +252,11 @@ class Expression:
         strict dialect, where `*` is alone, this is SPEC 1: Day-of-Month/Day-of-Week Semantics).
         """
         return not (self.day.star or self.weekday.star)
+
+    @property
+    def times(self) -> tuple[object, ...]:
+        """Return a value that is equal for expressions with the same times, however they are written."""
+        return (self.second.mask, self.minute.mask, self.hour.mask, self.days.masks, self.timezone)
 
     def describe(self) -> str:
         """Return one English sentence, without a full stop, that describes exactly the matching times."""

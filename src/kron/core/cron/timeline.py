@@ -9,12 +9,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kron.core.time.instant import DAY, FIRST_SECOND, LAST_SECOND, EpochSeconds
-from kron.core.time.zone import Transition, Zone, year_bounds, year_of
+from kron.core.time.zone import REPEATING_FROM, Transition, Zone, year_bounds, year_of
 
 SKIP, NEXT = "skip", "next"
 GAP_CHOICES = (SKIP, NEXT)
 BOTH, FIRST, LAST = "both", "first", "last"
 REPEAT_CHOICES = (BOTH, FIRST, LAST)
+# Any so many full years have all 14 kinds of years: leap or not, starting on each weekday (29 February falls
+# on a given weekday every 28 years, and every 40 across a century without a leap day).
+KINDS_WITHIN = 42
+LAST_YEAR = 9999
 
 
 class Stretch(NamedTuple):
@@ -47,6 +51,21 @@ class Timeline:
         # The last result (start, end, offset), where a new schedule starts its search: schedules of one zone
         # mostly search near one instant. Replaced atomically.
         self.latest = (0, 0, 0)
+
+    def beyond_repeats(self, origin: int, instant: int) -> int:
+        """Return where a search from `origin` continues that found nothing until `instant`.
+
+        Once it has seen every kind of year under a zone's final rule, further years only repeat them: a time
+        that is skipped in all of them (02:30 on each last Sunday of March in Berlin) is not there.
+        """
+        year = year_of(~origin if self._mirrored else origin)
+        if not self._mirrored:
+            last = max(year, REPEATING_FROM) + KINDS_WITHIN
+            return instant if last > LAST_YEAR or instant < year_bounds(last)[0] else LAST_SECOND + 1
+        first = year - KINDS_WITHIN
+        if first <= REPEATING_FROM or instant < ~year_bounds(first)[0]:
+            return instant
+        return max(instant, ~year_bounds(REPEATING_FROM)[0])
 
     def stretch_from(self, instant: int) -> Stretch | None:
         """Return the stretch an instant lies in or, if it lies in none, the next one."""

@@ -6,6 +6,7 @@ days, hours and stretches run the other way and the same code finds the previous
 
 from bisect import bisect_left
 from functools import lru_cache
+from itertools import count
 
 from kron.core.cron.expression import Expression, MatchingDays
 from kron.core.cron.field import bits_of, mirrored
@@ -17,10 +18,8 @@ HOUR = 3600
 NEVER = 1 << 62
 # Offsets are less than a day, so two days after a search's start no fold can repeat an earlier wall time.
 SETTLED = 2 * DAY
-# A time that its zone skips every year (02:30 on each last Sunday of March in Berlin) costs three steps a
-# year. Calendar and zone rules repeat after 400 years, so a match beyond these steps does not exist.
-MAX_STEPS = 3_000
-STEPS = range(MAX_STEPS)
+# Most searches end within these steps.
+NEAR_STEPS = 8
 # The entry of an hour table if no matching hour is left in the day.
 NO_HOUR = 24
 
@@ -92,7 +91,10 @@ class Walk:
 
     def _search(self, instant: int, wall_from: int, wall: int) -> int | None:
         """Search the stretches from an instant; no wall time in `[wall_from, wall)` matches."""
-        for _ in STEPS:
+        origin = instant
+        for step in count():
+            if step > NEAR_STEPS:
+                instant = self._timeline.beyond_repeats(origin, instant)
             stretch = self._timeline.stretch_from(instant)
             if stretch is None:
                 return None
@@ -111,7 +113,7 @@ class Walk:
                 self._stretch = (start, end, offset)
                 return wall - offset
             instant = _beyond(end, instant, wall)
-        return None
+        raise AssertionError("the calendar ends")
 
 
 def _beyond(end: int, instant: int, wall: int) -> int:

@@ -70,7 +70,7 @@ def lint_entries(entries: Iterable[CrontabEntry], setting: Setting) -> list[Lint
         schedule, remarks = _examine(entry.expression, own)
         remarks += _extra_field(entry)
         if schedule is not None:
-            same = (schedule.expression, own.timezone or UTC, entry.user, entry.command)
+            same = (schedule.expression.times, own.timezone or UTC, entry.user, entry.command)
             if lines.setdefault(same, entry.line) != entry.line:
                 remarks.append(_repeated(lines[same]))
         findings += [_placed(remark, entry) for remark in remarks]
@@ -180,9 +180,12 @@ def _either_day(schedule: Schedule, now: EpochSeconds) -> Remarks:
     everything = [field.mask == field.unit.full for field in (day, weekday)]
     if not schedule.expression.either or all(everything):
         return
-    message = f"either day field is enough: it runs on day {day} of the month and also on weekday {weekday}"
+    on_day, on_weekday = _day_words(schedule)
+    message = (
+        f"either day field is enough: it runs on day {on_day} of the month and also on weekday {on_weekday}"
+    )
     if any(everything):
-        message = f"either day field is enough: day {day} or weekday {weekday} is every day"
+        message = f"either day field is enough: day {on_day} or weekday {on_weekday} is every day"
     remedy = "leave one of them *, or test the other in the command"
     nth = next((n for n in range(1, 5) if day.values == tuple(range(7 * n - 6, 7 * n + 1))), None)
     if nth and schedule.dialect == EXTENDED and not (day.marks or weekday.marks):
@@ -197,12 +200,25 @@ def _both_days(schedule: Schedule, now: EpochSeconds) -> Remarks:
     starred = [field for field in restricted if field.star]
     if len(restricted) < 2 or not starred:
         return
+    on_day, on_weekday = _day_words(schedule)
     name = starred[0].unit.name
     message = (
-        f"the {name} field starts with *, so both day fields must match: day {day} and weekday {weekday}"
+        f"the {name} field starts with *, so both day fields must match: "
+        f"day {on_day} and weekday {on_weekday}"
     )
-    remedy = f"for either field to be enough, write {','.join(runs_of(starred[0].values))} for the {name}"
-    yield Remark(Code.BOTH_DAYS, message, remedy)
+    written = [f"{_spelled(field)} for the {field.unit.name}" for field in starred]
+    yield Remark(Code.BOTH_DAYS, message, f"for either field to be enough, write {' and '.join(written)}")
+
+
+def _day_words(schedule: Schedule) -> tuple[str, str]:
+    """Return the two day fields as they were written; a macro restricts neither."""
+    words = schedule.text.split()
+    return words[-3], words[-1]
+
+
+def _spelled(field: Field) -> str:
+    """Return a field's values without a `*`."""
+    return ",".join([*runs_of(field.values), *map(str, field.marks)])
 
 
 # --- steps -----------------------------------------------------------------------------------------

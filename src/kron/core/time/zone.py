@@ -16,6 +16,10 @@ from kron.core.time.instant import DAY, EPOCH, FIRST_SECOND, LAST_SECOND, EpochS
 # Offsets are compared once a day. The shortest span of any zone is four days (Freetown, September
 # 1939), so no transition is missed between two probes; a test checks this for all zones.
 PROBE = DAY
+# From this year on every zone follows a rule that depends only on the kind of year, whose spans are longer,
+# so fewer probes are enough. A test checks both for all zones.
+REPEATING_FROM = 2088
+LONG_PROBE = 14 * DAY
 
 # Near its ends the calendar cannot represent local times, so the offset a day further in is used.
 FIRST_PROBE = FIRST_SECOND + DAY
@@ -101,11 +105,12 @@ class Zone:
 
     def _probe(self, year: int) -> Iterator[Span]:
         start, end = year_bounds(year)
+        distance = PROBE if year < REPEATING_FROM else LONG_PROBE
         since, offset = start, self.offset_at(start)
-        for probe in range(start + PROBE, end + PROBE, PROBE):
+        for probe in range(start + distance, end + distance, distance):
             probe = min(probe, end - 1)
             if (now := self.offset_at(probe)) != offset:
-                change = self._first_with(now, max(since, probe - PROBE), probe)
+                change = self._first_with(now, max(since, probe - distance), probe)
                 yield Span(since, change, offset)
                 since, offset = change, now
         yield Span(since, end, offset)
