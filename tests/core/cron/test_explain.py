@@ -333,8 +333,8 @@ def read_days(text: str) -> Days:
         return either(read_weekdays(plain), read_of(marks))
     if plain.startswith("the "):
         return read_of(plain)
-    names, *months = re.split(" in | from ", plain, maxsplit=1)
-    return both(read_weekdays(names), read_months(*months)) if months else read_weekdays(names)
+    names, *place = re.split(" in | from ", plain, maxsplit=1)
+    return both(read_weekdays(names), read_months(*place)) if place else read_weekdays(names)
 
 
 def read_one_of(text: str) -> Days:
