@@ -201,6 +201,14 @@ async def test_an_edit_and_a_pause_are_one_change(rig: Rig, paused: bool) -> Non
     assert await rig.record() == job._replace(number=(await rig.record()).number)
 
 
+@pytest.mark.parametrize("paused", [True, False])
+async def test_an_upsert_that_changes_only_the_pause_pauses_or_resumes(rig: Rig, paused: bool) -> None:
+    await rig.catalog.upsert([JobDefinition(JOB, paused=not paused)])
+    (job,) = await rig.catalog.upsert([JobDefinition(JOB, paused=paused)])
+    assert (job.paused, job.epoch, job.revision) == (paused, 1, 2)
+    assert (await rig.record()).paused == paused
+
+
 async def test_a_paused_job_keeps_the_reason_of_its_pause(rig: Rig) -> None:
     await rig.catalog.upsert([JobDefinition(JOB)])
     await rig.catalog.pause("job", because="5 failures in a row")
@@ -224,6 +232,15 @@ async def test_a_precondition_is_checked_against_the_record_that_is_written(rig:
             await verb("job", expect=expect)
         assert seen == [None, 1]
         seen.pop()
+
+
+async def test_a_precondition_on_a_new_job_holds_again_once_it_is_deleted(rig: Rig) -> None:
+    seen: list[JobRecord | None] = []
+    await rig.catalog.upsert([JobDefinition(JOB)], expect=seen.append)
+    await rig.catalog.delete("job")
+    (job,) = await rig.catalog.upsert([JobDefinition(JOB)], expect=seen.append)
+    assert seen == [None, None]
+    assert (job.epoch, job.deleted_at) == (2, None)
 
 
 @pytest.mark.parametrize("identity", ["nothing", "", "a\0b", "a\nb", "\ud800", "deleted"])
@@ -283,6 +300,19 @@ async def test_feedback_moves_a_run_once(rig: Rig) -> None:
     revision = (await rig.record()).revision
     assert (await rig.catalog.feedback(key, RunEvent.FAILED)).status is RunStatus.SUCCESS
     assert (await rig.record()).revision == revision
+
+
+async def test_feedback_without_an_attempt_concerns_the_latest_one(rig: Rig) -> None:
+    await rig.catalog.upsert([JobDefinition(JOB, kind="remote")])
+    change = request_run(await rig.record(), request="request", now=rig.now)
+    retried = change.inserts[0]._replace(
+        status=RunStatus.ENQUEUED, attempt=2, started_at=rig.now, due_at=None
+    )
+    change.inserts = [retried]
+    await rig.store.put(SPACE, created=[], changed=[change], now=rig.now)
+    rig.now += 5
+    assert (await rig.catalog.feedback(retried.key, RunEvent.FAILED, attempt=1)).status is RunStatus.ENQUEUED
+    assert (await rig.catalog.feedback(retried.key, RunEvent.SUCCESS)).status is RunStatus.SUCCESS
 
 
 async def test_feedback_is_refused_where_no_executor_reports(rig: Rig) -> None:
