@@ -24,7 +24,7 @@ def identities() -> SearchStrategy[str]:
 
 
 def salts() -> SearchStrategy[str]:
-    return st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+    return st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=10)
 
 
 def durations(longest: int = 72 * 3600) -> SearchStrategy[str]:

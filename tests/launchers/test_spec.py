@@ -18,6 +18,7 @@ from kron.launchers.spec import (
     LauncherSettings,
     launcher_kind_of,
     launcher_text_of,
+    settings_parser,
 )
 from tests.strategies import law
 
@@ -275,3 +276,15 @@ def test_whatever_is_given_is_read_or_refused(kind: object, fields: dict[str, ob
     assert launcher_kind_of(settings).partition(":")[0] == kind
     assert settings_of(launcher_text_of(settings)) == settings
     assert json.loads(launcher_text_of(settings))["kind"] == kind
+
+
+@pytest.mark.parametrize("workflow", [{"user_id": ""}, {"workflow_id": ""}, {"version": 10**30}])
+def test_a_stored_object_with_a_workflow_that_is_refused_today_still_starts(
+    workflow: dict[str, object],
+) -> None:
+    fields = {"kind": "http", "url": URL, "workflow_id": "wf", "version": 1, "user_id": "ann", **workflow}
+    with pytest.raises(InvalidLauncherError):
+        read_launcher(fields)
+    settings = settings_of(json.dumps(fields))
+    assert {name: settings.to_dict()[name] for name in workflow} == workflow
+    assert settings_parser(HttpSettings)(json.dumps(fields)) == settings

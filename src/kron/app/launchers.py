@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from kron.core.errors import Problem
-from kron.core.fields import Schema, suggestion
+from kron.core.fields import NO_PARSERS, Parsers, Schema, suggestion
 from kron.core.plan.report import Traits
 from kron.launchers.callback import CALLBACK
 from kron.launchers.celery.launcher import CELERY
@@ -17,6 +17,7 @@ from kron.launchers.process.launcher import PROCESS
 from kron.launchers.spec import (
     MAX_CACHED,
     MAX_TEXT,
+    STORED,
     InvalidLauncherError,
     LauncherContext,
     LauncherKind,
@@ -45,7 +46,9 @@ def _all_kinds() -> Iterator[LauncherKind]:
 # --- launcher objects ------------------------------------------------------------------------------
 
 
-def read_launcher(value: object, *, path: str = "launcher") -> LauncherSettings:
+def read_launcher(
+    value: object, *, path: str = "launcher", parsers: Parsers = NO_PARSERS
+) -> LauncherSettings:
     """Return the settings of a launcher object, or raise InvalidLauncherError with every problem."""
     if not isinstance(value, Mapping):
         reason = f"must be an object with kind, one of {', '.join(KINDS)}"
@@ -56,7 +59,7 @@ def read_launcher(value: object, *, path: str = "launcher") -> LauncherSettings:
         known = suggestion(name, (*KINDS, *plugin_kinds()))
         reason = "is missing" if name is None else f"unknown kind; {known}"
         raise InvalidLauncherError(problems=[Problem(f"{path}.kind", name, reason)])
-    settings = kind.read(value, path)
+    settings = kind.read(value, path, parsers)
     size = len(launcher_text_of(settings).encode())
     if size > MAX_TEXT:
         reason = f"has {size} bytes as text; at most {MAX_TEXT} are allowed"
@@ -67,7 +70,7 @@ def read_launcher(value: object, *, path: str = "launcher") -> LauncherSettings:
 @lru_cache(maxsize=MAX_CACHED)
 def settings_of(text: str) -> LauncherSettings:
     """Return the settings that are stored with a job, or raise InvalidLauncherError."""
-    return read_launcher(launcher_document(text))
+    return read_launcher(launcher_document(text), parsers=STORED)
 
 
 def launcher_schema() -> Schema:

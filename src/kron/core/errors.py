@@ -45,9 +45,10 @@ class Problem:
 
 
 def quoted(value: object) -> str:
-    """Format a value for a message, as JSON would, truncated if it is long."""
+    """Format a value for a message, as JSON would; NUL and surrogates are escaped, long ones cut off."""
     shown = value if isinstance(value, str) else _json_like(value)
-    return shown if len(shown) <= MAX_QUOTED else f"{shown[:MAX_QUOTED]}..."
+    shown = shown if len(shown) <= MAX_QUOTED else f"{shown[:MAX_QUOTED]}..."
+    return shown.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _json_like(value: object) -> str:

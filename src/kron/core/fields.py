@@ -4,7 +4,7 @@ A row has the words a field is read under, its value type, its default and one l
 reader, the JSON Schema, the defaults, the written form and the tables of the documentation come from it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from datetime import datetime
 from math import isfinite
@@ -101,11 +101,40 @@ def suggestion(name: object, names: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"use {', '.join(known)}"
 
 
+def text_fault(text: str) -> str | None:
+    """Return why a text cannot be stored and sent everywhere, or None."""
+    if "\0" in text:
+        return "must not contain a NUL character"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "must be valid Unicode"
+    return None
+
+
 def parse_text(value: object) -> str:
-    """Return a text, or refuse another type."""
+    """Return a text, or refuse another type, a NUL character and lone surrogates."""
     if not isinstance(value, str):
         raise invalid_value(value, f"must be a string, got {type(value).__name__}")
+    if fault := text_fault(value):
+        raise invalid_value(ascii(value), fault)
     return value
+
+
+def text_problems(value: object, path: str) -> Iterator[Problem]:
+    """Yield a problem for each text in a JSON document, names included, that cannot be stored."""
+    left = [(path, value)]
+    while left:
+        path, value = left.pop()
+        if isinstance(value, str) and (fault := text_fault(value)):
+            yield Problem(path, ascii(value), fault)
+        elif isinstance(value, Mapping):
+            for name in value:
+                if isinstance(name, str) and (fault := text_fault(name)):
+                    yield Problem(path or "document", ascii(name), f"a name in it {fault}")
+            left += ((f"{path}.{name}".lstrip("."), each) for name, each in value.items())
+        elif isinstance(value, list | tuple):
+            left += ((f"{path}.{number}".lstrip("."), each) for number, each in enumerate(value))
 
 
 def parse_bool(value: object) -> bool:
@@ -137,16 +166,6 @@ def choice_of(choices: Mapping[str, Value]) -> Callable[[object], Value]:
         return choices[value]
 
     return parse
-
-
-def parse_utf8(value: object) -> str:
-    """Return a text without lone surrogates, so that it can be hashed."""
-    text = parse_text(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise invalid_value(ascii(value), "must be valid Unicode") from None
-    return text
 
 
 def optional(parse: Callable[[object], Value]) -> Callable[[object], Value | None]:
@@ -187,6 +206,13 @@ def parse_instant(value: object) -> EpochSeconds:
 LINE_BREAKS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 
 
+# The same as a pattern: something to read, and nothing that ends a line.
+_ON_A_LINE = r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029\x00]*"
+NAME_PATTERN = rf"^{_ON_A_LINE}[^\s\x1c-\x1f\x85\x00]{_ON_A_LINE}$"
+# The longest name of a schedule, a workflow or a user, in bytes: databases keep it in their indexes.
+MAX_NAME = 500
+
+
 def identity_fault(value: object) -> str | None:
     """Return why a value is not a valid identity, or None."""
     if not isinstance(value, str):
@@ -195,13 +221,19 @@ def identity_fault(value: object) -> str | None:
         return "must not be empty"
     if not LINE_BREAKS.isdisjoint(value):
         return "must not contain a line break; two jobs could share a seed"
-    if "\0" in value:
-        return "must not contain a NUL character"
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return "must be valid Unicode"
-    return None
+    return text_fault(value)
+
+
+def parse_name(value: object) -> str:
+    """Return the name of a workflow or a user: one line, not empty, of limited length."""
+    text = parse_text(value)
+    if not text.strip():
+        raise invalid_value(value, "must not be empty")
+    if not LINE_BREAKS.isdisjoint(text):
+        raise invalid_value(value, "must not contain a line break")
+    if len(text.encode()) > MAX_NAME:
+        raise invalid_value(value, f"is longer than {MAX_NAME} bytes")
+    return text
 
 
 # --- tables --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from kron.core.errors import InputError
 from kron.core.fields import (
+    NAME_PATTERN,
     Schema,
     ValueType,
     choice_of,
@@ -14,6 +15,7 @@ from kron.core.fields import (
     optional,
     parse_bool,
     parse_instant,
+    parse_name,
 )
 from kron.core.time.duration import format_duration, parse_duration
 from kron.core.time.instant import FIRST_SECOND, LAST_SECOND, rfc3339
@@ -150,3 +152,7 @@ INSTANT = ValueType(
     write=_write_instant,
     written={"type": "string"},
 )
+NAME_TEXT = ValueType(schema={"type": "string", "pattern": NAME_PATTERN}, parse=parse_name)
+# The versions of a workflow: the range of an integer in every database.
+MAX_VERSION = 2**31 - 1
+VERSION = whole_number(0, MAX_VERSION)

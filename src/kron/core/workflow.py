@@ -4,18 +4,20 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from kron.core.errors import InputError, Problem
-from kron.core.fields import parse_text
+from kron.core.fields import text_problems
 
 SCHEDULE_BASED = "schedule_based"
 # A name that is a valid file name everywhere, without characters special to a shell or a URL.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 NAME_RULE = "must be 1 to 128 of A-Z a-z 0-9 . _ - and start with a letter or a digit"
-MAX_VERSION = 2**31 - 1
 # The largest DAG, as JSON, and the most nodes and triggers; each trigger becomes a schedule.
 MAX_BYTES, MAX_NODES, MAX_TRIGGERS = 1 << 20, 10_000, 100
+# How many texts that cannot be stored an error lists.
+MAX_TEXT_PROBLEMS = 10
 
 
 class InvalidWorkflowError(InputError):
@@ -131,6 +133,7 @@ def _text_of(document: Mapping[str, object], problems: list[Problem]) -> str:
     if len(text) > MAX_BYTES:
         reason = f"has {len(text)} bytes as text; at most {MAX_BYTES} are allowed"
         problems.append(Problem("dag", None, reason))
+    problems += islice(text_problems(document, ""), MAX_TEXT_PROBLEMS)
     return text
 
 
@@ -206,7 +209,8 @@ def _check_node(node: object, number: int, places: dict[str, int], problems: lis
         problems.append(Problem(path, node, "must be an object with id, type and dependsOn"))
         return
     for field in ("id", "type"):
-        if not isinstance(node.get(field), str) or not parse_text(node[field]).strip():
+        text = node.get(field)
+        if not isinstance(text, str) or not text.strip():
             reason = "is missing" if node.get(field) is None else "must be a non-empty string"
             problems.append(Problem(f"{path}.{field}", node.get(field), reason))
     needs = node.get("dependsOn", [])

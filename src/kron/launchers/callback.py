@@ -11,8 +11,9 @@ from kron.core.errors import InvalidOptionError
 from kron.core.fields import FieldTable, row
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent, Traits
+from kron.core.value_types import NAME_TEXT, nullable
 from kron.launchers.launch import may_start, report_of
-from kron.launchers.spec import TEXT_OR_NULL, LauncherContext, LauncherKind, TableSettings, launcher_table
+from kron.launchers.spec import LauncherContext, LauncherKind, TableSettings, launcher_table
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
@@ -31,7 +32,7 @@ class CallbackSettings(TableSettings):
 
     name: str | None = field(
         default=None,
-        metadata=row(TEXT_OR_NULL, "the function, in the setting `executor` only", sparse=True),
+        metadata=row(nullable(NAME_TEXT), "the function, in the setting `executor` only", sparse=True),
     )
 
 

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple, Protocol
 
 from kron.core.errors import InputError, Problem
-from kron.core.fields import FieldReader
+from kron.core.fields import NO_PARSERS, FieldReader, Parsers, text_problems
 from kron.core.plan.report import Launch
 from kron.launchers.backoff import Backoff
 from kron.launchers.delivery import (
@@ -25,6 +25,7 @@ from kron.launchers.delivery import (
 from kron.launchers.launch import start_arguments, tidy
 from kron.launchers.spec import (
     WORKFLOW_FIELDS,
+    WORKFLOW_TABLE,
     InvalidLauncherError,
     LauncherConfig,
     LauncherContext,
@@ -153,7 +154,7 @@ def plugin_kind(name: str) -> LauncherKind:
     )
 
 
-def _read(value: Mapping[str, object], path: str) -> PluginSettings:
+def _read(value: Mapping[str, object], path: str, parsers: Parsers = NO_PARSERS) -> PluginSettings:
     kind = str(value["kind"])
     problems: list[Problem] = []
     try:
@@ -165,7 +166,10 @@ def _read(value: Mapping[str, object], path: str) -> PluginSettings:
     except (TypeError, ValueError, RecursionError):
         problems = [Problem(path, None, "must be a JSON document")]
     else:
-        FieldReader(value, path, problems, known=("kind", *WORKFLOW_FIELDS, *fields))
+        reader = FieldReader(value, path, problems, known=("kind", *WORKFLOW_FIELDS, *fields))
+        WORKFLOW_TABLE.read(reader, parsers)
+        own = {name: each for name, each in value.items() if name not in WORKFLOW_FIELDS}
+        problems += text_problems(own, path)
     if problems:
         raise InvalidLauncherError(problems=problems)
     return PluginSettings(kind=kind, text=text)

@@ -12,19 +12,22 @@ from typing import ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from kron.core.errors import InputError, Problem
 from kron.core.fields import (
+    NO_PARSERS,
     FieldReader,
     FieldTable,
+    Parsers,
     Schema,
     ValueType,
     invalid_value,
     object_schema,
-    optional,
-    parse_utf8,
+    parse_text,
     row,
     table_of,
+    unchanged,
 )
 from kron.core.plan.report import Traits
 from kron.core.redaction import HIDDEN
+from kron.core.value_types import NAME_TEXT, VERSION, nullable
 from kron.ports import Clock, Launcher
 
 # The largest launcher object, as text: the store returns it with every due job.
@@ -123,7 +126,7 @@ class LauncherKind:
     """
 
     name: str
-    read: Callable[[Mapping[str, object], str], LauncherSettings]
+    read: Callable[[Mapping[str, object], str, Parsers], LauncherSettings]
     schema: Schema
     traits: Mapping[str, Traits]
     build: Callable[[str, LauncherContext], Launcher | None]
@@ -142,26 +145,11 @@ def launcher_text_of(settings: LauncherSettings) -> str:
 # --- settings with a field table -------------------------------------------------------------------
 
 
-def parse_version(value: object) -> int:
-    """Return the version of a workflow, or refuse the value."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise invalid_value(value, "must be a whole number")
-    return value
-
-
-def parse_word(value: object) -> str:
-    """Return a text that the operating system takes as a word: without a NUL."""
-    word = parse_utf8(value)
-    if "\0" in word:
-        raise invalid_value(ascii(word), "must not contain a NUL character")
-    return word
-
-
 def parse_pairs(value: object) -> Pairs:
     """Return an object of strings as sorted pairs."""
     if not isinstance(value, Mapping):
         raise invalid_value(value, "must be an object of strings")
-    return tuple(sorted((parse_word(name), parse_word(text)) for name, text in value.items()))
+    return tuple(sorted((parse_text(name), parse_text(text)) for name, text in value.items()))
 
 
 def pairs_type(parse: Callable[[object], Pairs]) -> ValueType:
@@ -180,9 +168,9 @@ def _write_pairs(value: object) -> object:
     return dict(value)
 
 
-TEXT = ValueType(schema={"type": "string"}, parse=parse_utf8)
-TEXT_OR_NULL = ValueType(schema={"type": ["string", "null"]}, parse=optional(parse_utf8))
-_VERSION = ValueType(schema={"type": ["integer", "null"]}, parse=optional(parse_version))
+TEXT = ValueType(schema={"type": "string"}, parse=parse_text)
+# The workflow fields of a stored launcher object were checked when it was written, perhaps by an older Kron.
+STORED: Parsers = dict.fromkeys(WORKFLOW_FIELDS, unchanged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,11 +183,12 @@ class TableSettings:
     unquoted: ClassVar[tuple[str, ...]] = ()
 
     workflow_id: str | None = field(
-        default=None, metadata=row(TEXT_OR_NULL, "the workflow the job belongs to; sent with every start")
+        default=None,
+        metadata=row(nullable(NAME_TEXT), "the workflow the job belongs to; sent with every start"),
     )
-    version: int | None = field(default=None, metadata=row(_VERSION, "its version"))
+    version: int | None = field(default=None, metadata=row(nullable(VERSION), "its version"))
     user_id: str | None = field(
-        default=None, metadata=row(TEXT_OR_NULL, "the user the job runs for; sent with every start")
+        default=None, metadata=row(nullable(NAME_TEXT), "the user the job runs for; sent with every start")
     )
 
     @property
@@ -224,7 +213,7 @@ class TableSettings:
         return []
 
     @classmethod
-    def read(cls, value: Mapping[str, object], path: str = "launcher") -> Self:
+    def read(cls, value: Mapping[str, object], path: str = "launcher", parsers: Parsers = NO_PARSERS) -> Self:
         """Return the settings of a launcher object, or raise InvalidLauncherError with every problem."""
         if value.get("kind") != cls.kind:
             problem = Problem(f"{path}.kind", value.get("kind"), f'must be "{cls.kind}" here')
@@ -236,7 +225,7 @@ class TableSettings:
         for name in required:
             if not reader.has(name):
                 reader.problem(name, None, "is missing")
-        values = cls.table.read(reader)
+        values = cls.table.read(reader, parsers)
         if problems:
             secret = [reader.path_of(name) for name in cls.unquoted]
             raise InvalidLauncherError(
@@ -264,6 +253,8 @@ def launcher_table(
     return FieldTable((*own, *workflow), required)
 
 
+# The workflow alone, for kinds whose own fields are not declared here.
+WORKFLOW_TABLE = launcher_table(TableSettings)
 Read = TypeVar("Read", bound=TableSettings)
 
 
@@ -272,7 +263,7 @@ def settings_parser(kind: type[Read]) -> Callable[[str], Read]:
 
     @lru_cache(maxsize=MAX_CACHED)
     def parse(text: str) -> Read:
-        return kind.read(launcher_document(text))
+        return kind.read(launcher_document(text), parsers=STORED)
 
     return parse
 

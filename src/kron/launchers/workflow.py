@@ -9,24 +9,23 @@ from datetime import timedelta
 from typing import ClassVar, TypeAlias
 
 from kron.core.errors import InputError, StoreError
-from kron.core.fields import FieldTable, ValueType, row
+from kron.core.fields import FieldTable, row
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, Payload, RunEvent, Traits
 from kron.core.time.instant import rfc3339
-from kron.core.workflow import MAX_VERSION, NAME, WorkflowRecord
+from kron.core.value_types import MAX_VERSION, NAME_TEXT, VERSION
+from kron.core.workflow import NAME, WorkflowRecord
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.callback import Callback, CallbackSettings
 from kron.launchers.launch import report_of
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import (
-    TEXT,
     LauncherContext,
     LauncherKind,
     LauncherSettings,
     TableSettings,
     launcher_table,
     launcher_text_of,
-    parse_version,
     settings_parser,
 )
 from kron.ports import Clock, Launcher, ReportSink, WorkflowStore
@@ -69,11 +68,9 @@ class WorkflowSettings(TableSettings):
     kind: ClassVar[str] = "workflow"
     table: ClassVar[FieldTable]
 
-    workflow_id: str = field(metadata=row(TEXT, "the workflow"))
-    version: int = field(
-        metadata=row(ValueType(schema={"type": "integer"}, parse=parse_version), "its version")
-    )
-    user_id: str = field(metadata=row(TEXT, "the user it runs for"))
+    workflow_id: str = field(metadata=row(NAME_TEXT, "the workflow"))
+    version: int = field(metadata=row(VERSION, "its version"))
+    user_id: str = field(metadata=row(NAME_TEXT, "the user it runs for"))
 
 
 WorkflowSettings.table = launcher_table(WorkflowSettings, required=("workflow_id", "version", "user_id"))

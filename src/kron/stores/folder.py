@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from kron.core.errors import StoreError
-from kron.core.workflow import MAX_VERSION, NAME, WorkflowRecord, WorkflowVersion
+from kron.core.value_types import MAX_VERSION
+from kron.core.workflow import NAME, WorkflowRecord, WorkflowVersion
 
 T = TypeVar("T")
 # No larger file is read: a record is a DAG of at most 1 MiB, escaped as text, and a few fields.

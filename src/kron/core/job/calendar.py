@@ -101,7 +101,7 @@ def read_calendars(value: object, problems: list[Problem]) -> Calendars:
     valid: dict[str, tuple[Days, ...]] = {}
     for name, dates in value.items():
         try:
-            valid[name] = parse_dates(dates)
+            valid[parse_text(name)] = parse_dates(dates)
         except InputError as error:
             valid[name] = ()
             problems.append(Problem(f"calendars.{name}", dates, str(error.details["reason"])))

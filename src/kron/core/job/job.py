@@ -9,6 +9,7 @@ from kron.core.cron.schedule import UTC, Schedule
 from kron.core.cron.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP
 from kron.core.errors import InputError, InvalidJobError, Problem
 from kron.core.fields import (
+    NAME_PATTERN,
     FieldReader,
     FieldSpec,
     FieldTable,
@@ -17,7 +18,6 @@ from kron.core.fields import (
     invalid_value,
     optional,
     parse_text,
-    parse_utf8,
     part,
 )
 from kron.core.job.calendar import CALENDARS, Calendars, parse_calendars, read_calendars
@@ -54,10 +54,7 @@ def _parse_zone(value: object) -> str:
     return zone_of(parse_text(value)).key
 
 
-# Something to read, and nothing that ends a line.
-_ON_A_LINE = r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029\x00]*"
-_IDENTITY = rf"^{_ON_A_LINE}[^\s\x1c-\x1f\x85\x00]{_ON_A_LINE}$"
-IDENTITY = ValueType(schema={"type": "string", "pattern": _IDENTITY}, parse=check_identity)
+IDENTITY = ValueType(schema={"type": "string", "pattern": NAME_PATTERN}, parse=check_identity)
 CRON = ValueType(schema={"type": "string", "examples": ["0 9 * * mon-fri"]}, parse=parse_text)
 ZONE = ValueType(
     schema={"type": ["string", "null"], "examples": ["Europe/Berlin"]},
@@ -146,7 +143,7 @@ class Job:
         problems: list[Problem] = []
         for path, value, check in (
             ("identity", self.identity, check_identity),
-            ("seed.salt", self.salt, parse_utf8),
+            ("seed.salt", self.salt, parse_text),
         ):
             try:
                 check(value)
@@ -258,7 +255,7 @@ def _read_schedule(reader: FieldReader, identity: str) -> Schedule | None:
     except InputError as error:
         # The zone is refused here only if the expression names another.
         blamed = "timezone" if error.details.get("option") == "timezone" else "schedule"
-        reason = error.details["reason"] if blamed == "timezone" else error
+        reason = error.details["reason"] if error.details.get("option") in ("timezone", "value") else error
         reader.problem(blamed, reader.get(blamed), str(reason))
     return None
 

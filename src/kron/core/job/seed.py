@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
-from kron.core.fields import FieldReader, ValueType, parse_utf8, row, table_of
+from kron.core.fields import FieldReader, ValueType, parse_text, row, table_of
 from kron.core.time.instant import EpochSeconds
 from kron.core.time.zone import Zone, wall_time
 from kron.core.value_types import choice, names_of
@@ -38,7 +38,7 @@ class Seed:
     salt: str = field(
         default="",
         metadata=row(
-            ValueType(schema={"type": "string"}, parse=parse_utf8),
+            ValueType(schema={"type": "string"}, parse=parse_text),
             "any text; another salt draws other times for the same job",
         ),
     )

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import InputError, InvalidJobError, Problem
-from kron.core.fields import FieldReader, choice_of, invalid_value, parse_text, parse_utf8
+from kron.core.fields import FieldReader, choice_of, invalid_value, parse_text
 from kron.core.job.constraint import CONSTRAINTS, read_constraints
 from kron.core.job.decision import FORMAT, decide
 from kron.core.job.distribution import read_distribution
@@ -132,7 +132,7 @@ def _job_of(text: str) -> Job:
     try:
         job = Job(
             identity=identity,
-            salt=fields.read("salt", parse_utf8, ""),
+            salt=fields.read("salt", parse_text, ""),
             schedule=fields.read("timezone", _parse_zone, Schedule(ANY_SCHEDULE)),
             window=window,
             distribution=read_distribution(fields, window.mode),

@@ -9,8 +9,15 @@ from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
-from kron.core.errors import ConflictError, InvalidOptionError, KronError, StoreError, UnknownRunError
-from kron.core.fields import identity_fault, parse_instant
+from kron.core.errors import (
+    ConflictError,
+    InputError,
+    InvalidOptionError,
+    KronError,
+    StoreError,
+    UnknownRunError,
+)
+from kron.core.fields import identity_fault, parse_instant, parse_name
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.report import Launch, RunEvent, RunReport
@@ -163,6 +170,12 @@ def _check(start: WorkflowStart) -> None:
     fault = None if start.schedule_id is None else identity_fault(start.schedule_id)
     if fault is not None:
         raise InvalidOptionError(option="identity", value=ascii(start.schedule_id), reason=fault)
+    for option, name in (("workflow_id", start.workflow_id), ("user_id", start.user_id)):
+        try:
+            parse_name(name)
+        except InputError as error:
+            reason = str(error.details["reason"])
+            raise InvalidOptionError(option=option, value=ascii(name), reason=reason) from None
 
 
 def _check_same(start: WorkflowStart, workflow_id: str, version: int) -> None:

@@ -8,25 +8,23 @@ from kron.app.launchers import launcher_schema, read_launcher
 from kron.core.cron.count import smallest_gap
 from kron.core.errors import InvalidOptionError, Problem, quoted
 from kron.core.fields import (
+    MAX_NAME,
     NO_DEFAULT,
     FieldReader,
     FieldSpec,
     FieldTable,
     Schema,
     ValueType,
-    invalid_value,
     parse_bool,
-    parse_text,
     suggestion,
+    text_fault,
 )
 from kron.core.job.job import JOB, Job, read_job
 from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES, POLICY, Catchup
-from kron.core.value_types import FLAG, choice
+from kron.core.value_types import FLAG, NAME_TEXT, VERSION, choice
 from kron.fronts.service.errors import InvalidScheduleError
 from kron.launchers.spec import WORKFLOW_FIELDS, InvalidLauncherError, LauncherConfig, LauncherSettings
 
-# The longest name of a schedule, in bytes: databases keep it in their indexes.
-MAX_NAME = 500
 # The longest request id, in characters.
 MAX_REQUEST = 500
 # The longest reason of a pause, in characters.
@@ -35,14 +33,6 @@ WORKFLOW = WORKFLOW_FIELDS
 NO_LIMITS = LauncherConfig()
 
 
-def _parse_version(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise invalid_value(value, f"must be a whole number, got {type(value).__name__}")
-    return value
-
-
-TEXT = ValueType(schema={"type": "string"}, parse=parse_text)
-VERSION = ValueType(schema={"type": "integer"}, parse=_parse_version)
 LAUNCHER = ValueType(schema=launcher_schema(), parse=read_launcher)
 # Rows that differ from those of a job: values are written in SPEC 3's words, and the settings have defaults.
 _OWN_ROWS = {
@@ -62,9 +52,17 @@ _OWN_ROWS = {
 
 
 def _rows() -> Iterator[FieldSpec]:
-    yield _row("workflow_id", TEXT, "the workflow that is run; sent with every start")
+    yield _row(
+        "workflow_id",
+        NAME_TEXT,
+        f"the workflow that is run, up to {MAX_NAME} bytes on one line; sent with every start",
+    )
     yield _row("version", VERSION, "the version of the workflow; sent with every start")
-    yield _row("user_id", TEXT, "the user who owns the schedule; sent with every start")
+    yield _row(
+        "user_id",
+        NAME_TEXT,
+        f"the user who owns the schedule, up to {MAX_NAME} bytes on one line; sent with every start",
+    )
     for row in (*JOB.rows, *POLICY.rows):
         word = row.service_word
         if word is not None and row.name != "policy":
@@ -273,9 +271,9 @@ def check_pause(paused: bool, reason: str | None, until: object) -> None:
 
 
 def check_text(option: str, value: str, *, most: int) -> None:
-    """Refuse a text that is too long, or that UTF-8 cannot encode."""
+    """Refuse a text that is too long, or that cannot be stored."""
     if len(value) > most:
         reason = f"is longer than {most} characters"
         raise InvalidOptionError(option=option, value=quoted(value), reason=reason)
-    if value != value.encode("utf-8", "replace").decode("utf-8"):
-        raise InvalidOptionError(option=option, value=ascii(quoted(value)), reason="must be valid Unicode")
+    if fault := text_fault(value):
+        raise InvalidOptionError(option=option, value=ascii(quoted(value)), reason=fault)

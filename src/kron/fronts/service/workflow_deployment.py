@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kron.app.launchers import settings_of
-from kron.core.errors import Problem
-from kron.core.fields import identity_fault
+from kron.core.errors import InputError, Problem
 from kron.core.plan.record import JobRecord
+from kron.core.value_types import NAME_TEXT, VERSION
 from kron.core.workflow import (
-    MAX_VERSION,
     InvalidWorkflowError,
     Trigger,
     WorkflowRecord,
@@ -18,7 +17,7 @@ from kron.core.workflow import (
 from kron.fronts.service.auth import principal as caller
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import ChangedVersionError, InvalidScheduleError
-from kron.fronts.service.schedule_spec import MAX_NAME, WORKFLOW, Rules, ScheduleSpec, parse_schedule_spec
+from kron.fronts.service.schedule_spec import WORKFLOW, Rules, ScheduleSpec, parse_schedule_spec
 from kron.launchers.spec import InvalidLauncherError
 
 # Fields that the workflow sets, so that its triggers cannot.
@@ -53,14 +52,14 @@ def read_deployment(
 
 
 def _faults_of(version: int, user_id: object) -> Iterator[Problem]:
-    if not 0 <= version <= MAX_VERSION:
-        yield Problem("version", version, f"outside 0-{MAX_VERSION}")
     if user_id is None:
         yield Problem("user_id", None, "is missing; set it in the DAG or as a parameter of the request")
-    elif (fault := identity_fault(user_id)) is not None:
-        yield Problem("user_id", user_id, fault)
-    elif len(str(user_id).encode()) > MAX_NAME:
-        yield Problem("user_id", user_id, f"is longer than {MAX_NAME} bytes")
+    given = (("version", VERSION, version), ("user_id", NAME_TEXT, user_id))
+    for name, kind, value in given if user_id is not None else given[:1]:
+        try:
+            kind.parse(value)
+        except InputError as error:
+            yield Problem(name, value, str(error.details["reason"]))
 
 
 def _spec_of(

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from kron.core.errors import Problem
-from kron.core.fields import FieldTable, Schema, ValueType, invalid_value, optional, parse_text, row
+from kron.core.fields import (
+    FieldTable,
+    Schema,
+    ValueType,
+    invalid_value,
+    optional,
+    parse_text,
+    row,
+    text_problems,
+)
 from kron.core.value_types import FLAG
 from kron.launchers.celery.broker import Broker
 from kron.launchers.spec import InvalidLauncherError, LauncherConfig, TableSettings, launcher_table
@@ -41,6 +50,8 @@ def _parse_kwargs(value: object) -> str:
 
 def _document_text(value: object) -> str:
     """Return a JSON document as text, the same one for the same document."""
+    for problem in text_problems(value, ""):
+        raise invalid_value(problem.value, problem.reason)
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)
         text.encode()

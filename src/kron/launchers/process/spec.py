@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from kron.core.errors import Problem
-from kron.core.fields import FieldTable, Schema, ValueType, invalid_value, optional, row
+from kron.core.fields import FieldTable, Schema, ValueType, invalid_value, optional, parse_text, row
 from kron.core.value_types import FLAG
 from kron.launchers.spec import (
     InvalidLauncherError,
@@ -16,7 +16,6 @@ from kron.launchers.spec import (
     launcher_table,
     pairs_type,
     parse_pairs,
-    parse_word,
     redact_pairs,
 )
 
@@ -46,7 +45,7 @@ def unsafe_variables(env: Iterable[tuple[str, str]]) -> list[str]:
 def _parse_command(value: object) -> str | tuple[str, ...]:
     if not isinstance(value, str | list | tuple) or value in ([], ()):
         raise invalid_value(value, "must be a list of words, or one string for /bin/sh")
-    command = parse_word(value) if isinstance(value, str) else tuple(map(parse_word, value))
+    command = parse_text(value) if isinstance(value, str) else tuple(map(parse_text, value))
     if not _program_of(command).strip():
         raise invalid_value(value, "must not be empty")
     return command
@@ -95,7 +94,7 @@ _WORDS: Schema = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 _COMMAND = ValueType(
     schema={"oneOf": [{"type": "string", "minLength": 1}, _WORDS]}, parse=_parse_command, write=_write_command
 )
-_FOLDER = ValueType(schema={"type": ["string", "null"]}, parse=optional(parse_word))
+_FOLDER = ValueType(schema={"type": ["string", "null"]}, parse=optional(parse_text))
 _DOCUMENT = ValueType(schema={}, parse=_parse_document, write=_write_document)
 _SIZE = ValueType(
     schema={"type": "integer", "minimum": MIN_OUTPUT, "maximum": MAX_OUTPUT}, parse=_parse_max_output

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_type
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema, create_model
 
 from kron.app.backfill import Only
-from kron.core.workflow import MAX_VERSION
+from kron.core.value_types import MAX_VERSION
 from kron.fronts.service.responses import ScheduleState
 from kron.fronts.service.runs import EVENTS, MAX_ATTEMPT, MAX_ERROR, MAX_RUN_ID
 from kron.fronts.service.schedule_spec import (

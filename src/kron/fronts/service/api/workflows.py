@@ -1,9 +1,11 @@
 """Routes of workflows: deploy a version, read it, start it."""
 
+import re
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Query, Response
+from pydantic import BeforeValidator
 
 from kron.core.errors import ConflictError, Problem
 from kron.core.fields import parse_instant
@@ -29,7 +31,19 @@ UserId = Annotated[str | None, Query(description="the owner, unless the DAG has 
 DryRun = Annotated[bool, Query(description="report what would be written, without writing")]
 Key = Annotated[str | None, Header(description="the key of the start, if the body has none")]
 DEPLOYED = model_of(DeploymentReceipt)
-VERSION = "/workflows/{workflow_id}/versions/{version}"
+# Only digits: the framework would take 1.0 for 1.
+DIGITS = re.compile("-?[0-9]{1,19}")
+PATH = "/workflows/{workflow_id}/versions/{version}"
+
+
+def _digits(text: object) -> str:
+    """Return the version in a path, or refuse anything but digits."""
+    if not isinstance(text, str) or not DIGITS.fullmatch(text):
+        raise ValueError("must be a whole number, in digits")
+    return text
+
+
+Version = Annotated[int, BeforeValidator(_digits)]
 
 
 def workflow_routes(registrar: Registrar, settings: Settings, launcher: RunLauncher | None) -> APIRouter:
@@ -42,10 +56,10 @@ def workflow_routes(registrar: Registrar, settings: Settings, launcher: RunLaunc
 
 
 def _add_deployment(router: APIRouter, registrar: Registrar) -> None:
-    @router.put(VERSION, response_model=DEPLOYED, responses={201: {"model": DEPLOYED}})
+    @router.put(PATH, response_model=DEPLOYED, responses={201: {"model": DEPLOYED}})
     async def deploy(
         workflow_id: str,
-        version: int,
+        version: Version,
         dag: Dag,
         response: Response,
         user_id: UserId = None,
@@ -69,8 +83,8 @@ def _owner_of(name: str, dag: dict[str, Any], user_id: str | None) -> object:
 
 
 def _add_reads(router: APIRouter, registrar: Registrar, most: int) -> None:
-    @router.get(VERSION, response_model=model_of(WorkflowView))
-    async def get(workflow_id: str, version: int) -> WorkflowView:
+    @router.get(PATH, response_model=model_of(WorkflowView))
+    async def get(workflow_id: str, version: Version) -> WorkflowView:
         """Get a version of a workflow with its DAG."""
         record = await find_workflow(registrar.workflows, name_of(workflow_id), version)
         return {

@@ -19,7 +19,8 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.step import Change, JobState, WriteResult
-from kron.core.workflow import MAX_VERSION, NAME, InvalidWorkflowError, WorkflowRecord, WorkflowVersion
+from kron.core.value_types import MAX_VERSION
+from kron.core.workflow import NAME, InvalidWorkflowError, WorkflowRecord, WorkflowVersion
 from kron.fronts.service.auth.audit import audit_of
 from kron.fronts.service.auth.principal import (
     Caller,
