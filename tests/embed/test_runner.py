@@ -209,6 +209,14 @@ async def test_a_job_added_suspended_runs_once_its_definition_no_longer_suspends
         assert await rig.statuses() == ["SUCCESS due"]
 
 
+async def test_a_jitter_beyond_the_lookahead_is_refused_with_the_field_the_value_and_the_remedy(
+    rig: Rig,
+) -> None:
+    rig.runner.add(a_job(policy={"jitter_ms": 60_000}), rig.note)
+    with pytest.raises(InvalidOptionError, match=r'policy.jitter_ms "60001".*use at most 60000'):
+        rig.runner.add(a_job(policy={"jitter_ms": 60_001}), rig.note)
+
+
 async def test_a_pause_may_end_at_an_instant(rig: Rig) -> None:
     rig.runner.add(a_job(), rig.note)
     async with rig.runner:

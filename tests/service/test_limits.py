@@ -1,6 +1,12 @@
-"""An operator's limits hold for the engine: the lookahead, and the missed periods of one wake ."""
+"""An operator's limits hold for the engine: the lookahead, and the missed periods of one tick."""
 
+import pytest
+
+from kron.core.errors import InvalidOptionError
 from kron.core.plan.step import Limits
+from kron.fronts.service.errors import InvalidScheduleError
+from kron.fronts.service.schedule_spec import Rules, parse_schedule_spec
+from kron.fronts.service.settings import read_settings
 from kron.ports import Store
 from tests.service.registrar_rig import MINUTE, MINUTELY, NOON, SECOND, office_on
 
@@ -44,3 +50,20 @@ async def test_a_tick_starts_no_more_missed_periods_than_the_limit(store: Store)
         for second, started in ((1, 7), (2, 14), (3, 21), (4, 28), (5, 30), (9, 30)):
             await office.until(NOON + 30 * MINUTE + second * SECOND + SECOND // 2)
             assert len(office.launchers["workflow"].started) == started
+
+
+@pytest.mark.parametrize(("lookahead_ms", "jitter_ms"), [(5_000, 5_000), (90_000, 90_000)])
+def test_the_configured_lookahead_bounds_the_jitter(lookahead_ms: int, jitter_ms: int) -> None:
+    rules = Rules(lookahead_ms=lookahead_ms)
+    document = {**MINUTELY, "jitter_ms": jitter_ms}
+    assert parse_schedule_spec(document, rules, schedule_id="").job.policy.jitter_ms == jitter_ms
+    with pytest.raises(
+        InvalidScheduleError, match=f'jitter_ms "{jitter_ms + 1}".*use at most {lookahead_ms}'
+    ):
+        parse_schedule_spec({**document, "jitter_ms": jitter_ms + 1}, rules, schedule_id="")
+
+
+def test_a_default_jitter_beyond_the_lookahead_is_refused_with_the_settings() -> None:
+    settings = read_settings({}, {"default_jitter_ms": 5_001, "lookahead_ms": 5_000}).settings
+    with pytest.raises(InvalidOptionError, match=r'default_jitter_ms "5001".*raise lookahead_ms'):
+        _ = settings.rules

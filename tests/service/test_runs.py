@@ -83,10 +83,7 @@ async def test_a_backfill_runs_what_is_meant_and_a_dry_run_only_counts(
         # A handled period keeps its outcome; one from before the schedule's creation gets its own row.
         assert [run for run in own if run.nominal_time > NOON_S] == before
         again = await backfill_schedule(office.registrar, "minutely", wanted, request_id="b")
-        if only is Only.ALL:
-            assert again["already_asked"] == 4
-        else:
-            assert again["count"] == 0
+        assert (again["count"], again["already_asked"]) == (0, len(minutes))
 
 
 async def test_a_backfill_leaves_what_is_still_to_be_judged_alone(store: Store) -> None:
@@ -97,6 +94,32 @@ async def test_a_backfill_leaves_what_is_still_to_be_judged_alone(store: Store) 
         wanted = PeriodRange(start=NOON_S, end=NOON_S + 300)
         done = await backfill_schedule(office.registrar, "minutely", wanted)
         assert (done["count"], done["still_to_be_judged"]) == (1, 4)
+        assert done["starts"] == "on_resume"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"paused": True}, {"policy": {"suspend": True}}], ids=["paused", "suspended"]
+)
+async def test_a_stopped_schedule_runs_manual_runs_at_once_and_backfills_when_it_is_resumed(
+    store: Store, fields: dict[str, object]
+) -> None:
+    async with office_on(store) as office:
+        await office.registrar.upsert_schedule({**MINUTELY, **fields})
+        await office.work()
+        wanted = PeriodRange(start=NOON_S - 120, end=NOON_S)
+        for dry_run in (True, False):
+            done = await backfill_schedule(office.registrar, "minutely", wanted, dry_run=dry_run)
+            assert (done["count"], done["starts"]) == (2, "on_resume")
+        requested = await run_now(office.registrar, "minutely")
+        assert "a manual run starts all the same" in str(requested["note"])
+        await office.until(NOON + 5 * SECOND)
+        assert await office.seen("minutely") == ["PENDING asked", "PENDING asked", "SUCCESS asked"]
+        await office.registrar.upsert_schedule({**MINUTELY, "paused": False})
+        await office.until(NOON + 6 * SECOND)
+        assert await office.seen("minutely") == ["SUCCESS asked"] * 3
+        again = await backfill_schedule(office.registrar, "minutely", wanted)
+        assert (again["count"], again["already_asked"], again["starts"]) == (0, 2, "now")
+        assert (await run_now(office.registrar, "minutely"))["note"] is None
 
 
 async def test_a_backfill_of_too_much_or_of_nothing_is_refused(store: Store) -> None:

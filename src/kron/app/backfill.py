@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kron.core.cron.schedule import seconds_between
 from kron.core.errors import InvalidOptionError
+from kron.core.job.outcome import Reason
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, request_key_of
 from kron.core.plan.registration import backfill, is_period
@@ -46,11 +47,15 @@ class PeriodRange:
 
 
 class BackfillResult(NamedTuple):
-    """The runs a backfill adds, how many the same request added before, and how many are not planned yet."""
+    """The runs a backfill adds, how many periods were requested before, and how many are not planned yet.
+
+    `waits` says that the runs start when the job, which is paused or suspended, is resumed.
+    """
 
     runs: list[RunRecord]
     already_requested: int
     undecided: int
+    waits: bool
 
 
 class PastPeriods(NamedTuple):
@@ -65,12 +70,20 @@ class PastPeriods(NamedTuple):
         return next((run for run in self.runs.get(nominal_time, ()) if run.kind is RunKind.PERIOD), None)
 
     def selected(self, wanted: PeriodRange) -> list[EpochSeconds]:
-        """Return the periods a backfill runs: of those the job has now, and those with a record."""
+        """Return the periods a backfill runs."""
+        return [time for time in self.periods(wanted) if self._is_selected(time, wanted.only)]
+
+    def periods(self, wanted: PeriodRange) -> list[EpochSeconds]:
+        """Return the periods of a range: those the job has now, and those with a record."""
         compiled = compiled_job(self.job.definition, self.job.identity)
         times = seconds_between(compiled.plan, wanted.start, wanted.end)
         periods = {time for time in times if is_period(compiled, time)}
         periods |= {time for time in self.runs if self.own(time) is not None}
-        return sorted(time for time in periods if self._is_selected(time, wanted.only))
+        return sorted(periods)
+
+    def requested(self) -> set[EpochSeconds]:
+        """Return the periods that a backfill has run before, or has requested."""
+        return {time for time, runs in self.runs.items() if any(map(_is_backfill, runs))}
 
     def _is_selected(self, nominal_time: EpochSeconds, only: Only) -> bool:
         statuses = {run.status for run in self.runs.get(nominal_time, ())}
@@ -125,6 +138,11 @@ async def read_past(store: ReadStore, namespace: str, job: JobRecord, wanted: Pe
                 runs.setdefault(run.nominal_time, []).append(run)
         before = wanted.start if is_last else oldest + 1
     return PastPeriods(job, runs, await store.ranges(namespace, job.identity))
+
+
+def _is_backfill(run: RunRecord) -> bool:
+    """Say whether a backfill requested a run; that of a period from before the job is the period's own."""
+    return run.kind is RunKind.BACKFILL or run.reason is Reason.ASKED
 
 
 def _request_of(request: str, nominal_time: EpochSeconds) -> str:

@@ -245,7 +245,7 @@ class Catalog:
     # --- runs ------------------------------------------------------------------------------------
 
     async def run_now(self, identity: str, request: str) -> RunRecord:
-        """Add a manual run that starts at once; the same request adds one run."""
+        """Add a manual run that starts at once, whatever stops the job; the same request adds one run."""
         check_identity(self._namespace, identity)
         key = request_key_of(identity, RunKind.MANUAL, request)
 
@@ -264,14 +264,18 @@ class Catalog:
     async def backfill(
         self, identity: str, wanted: PeriodRange, request: str, *, dry_run: bool = False
     ) -> BackfillResult:
-        """Add runs of past periods, which start at once; the same request adds each run once."""
+        """Add runs of past periods; the same request adds each run once.
+
+        They start at once, or when a job that is paused or suspended is resumed: no period is handled until
+        then.
+        """
 
         async def read() -> _Backfill:
             job = (await self.query.state(identity)).job
             check_size(job, wanted)
             past = await read_past(self._store, self._namespace, job, wanted)
             selected = past.selected(wanted)
-            keys = keys_of(identity, request, selected)
+            keys = keys_of(identity, request, past.periods(wanted))
             known = await self._store.find_runs(self._namespace, keys) if keys else []
             return _Backfill(past, selected, frozenset(run.key for run in known))
 
@@ -279,8 +283,13 @@ class Catalog:
             past, selected, requested = records
             decided = [time for time in selected if time <= past.job.cursor]
             runs = [past.run_of(time, request=request, now=now) for time in decided]
-            added = [run for run in runs if run.key not in requested]
-            result = BackfillResult(added, len(runs) - len(added), len(selected) - len(decided))
+            done = past.requested()
+            # A repeated request runs none of them again, not even one that got the period's own row.
+            again = done if requested else frozenset()
+            added = [run for run in runs if run.key not in requested and run.nominal_time not in again]
+            repeated = done - {run.nominal_time for run in added}
+            undecided = len(selected) - len(decided)
+            result = BackfillResult(added, len(repeated), undecided, past.job.is_stopped)
             if dry_run or not added:
                 return NoWrite(result)
             return Write(result=result, changed=[change_of(past.job, added)])

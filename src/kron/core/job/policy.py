@@ -12,6 +12,8 @@ from kron.core.value_types import DURATION, FLAG, INSTANT, choice, names_of, nul
 
 # How far ahead due schedules are loaded, the width of `spread`, and the grace of a take-over.
 LOOKAHEAD_MS = 60_000
+# The longest lookahead that can be configured; the jitter of a job is at most the configured one.
+MAX_LOOKAHEAD_MS = 3_600_000
 # The run timeout of a run that reports its end from outside the worker, where its policy has none.
 REMOTE_TIMEOUT = timedelta(hours=24)
 # Upper bounds of numbers: more would let one job fill the store or the memory.
@@ -104,9 +106,9 @@ class Policy:
     jitter_ms: int = field(
         default=0,
         metadata=row(
-            whole_number(0, LOOKAHEAD_MS),
+            whole_number(0, MAX_LOOKAHEAD_MS),
             "moves each start by up to this many milliseconds either way; derived from a seed, so a period "
-            "always has the same offset",
+            "always has the same offset; at most the lookahead, 60,000 unless configured",
             sparse=True,
         ),
     )

@@ -17,6 +17,7 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch
+from kron.core.plan.step import DEFAULT_LIMITS
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import EPOCH, datetime_of, seconds_of
 from kron.fronts.embed.assembly import Wiring
@@ -132,6 +133,10 @@ class Runner:
         """
         if fault := callback_fault(callback, arguments=1):
             raise InvalidOptionError(option="callback", value=callback, reason=fault)
+        jitter, most = job.policy.jitter_ms, DEFAULT_LIMITS.lookahead_ms
+        if jitter > most:
+            reason = f"is longer than the runner's lookahead: use at most {most}"
+            raise InvalidOptionError(option="policy.jitter_ms", value=jitter, reason=reason)
         call = _calling(callback)
         self._jobs[job.identity] = job, call
         if not self._is_running:

@@ -310,6 +310,12 @@ def _pause_receipt(job: JobRecord, now: int, effect: ResumeEffect | None = None)
     return receipt
 
 
+def stopped_words(job: JobRecord) -> str:
+    """Return what stops a schedule, for people; nothing if it is active."""
+    flags = {"paused": job.paused, "suspended by its definition": job.suspended}
+    return " and ".join(words for words, flag in flags.items() if flag)
+
+
 def _next_run_at(job: JobRecord, now: int) -> str | None:
     # The record's own next time may have passed during a pause, and never run.
     following = next(upcoming_times(job, now), None)

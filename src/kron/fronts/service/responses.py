@@ -131,9 +131,10 @@ class RunView(TypedDict):
 
 
 class RequestedRun(RunView):
-    """A run that was requested."""
+    """A run that was requested; `note` if its schedule is paused or suspended, which does not hold it."""
 
     request_id: str
+    note: str | None
 
 
 class AttemptView(TypedDict):
@@ -189,13 +190,18 @@ class BackfilledRun(TypedDict):
 
 
 class BackfillReceipt(TypedDict):
-    """The runs a backfill requested, or would request."""
+    """The runs a backfill requested, or would request.
+
+    `starts` is `now`, or `on_resume` while the schedule is paused or suspended. `already_asked` counts the
+    periods of the range that a backfill requested before.
+    """
 
     request_id: str
     dry_run: bool
     only: str
     count: int
     runs: list[BackfilledRun]
+    starts: str
     already_asked: int
     still_to_be_judged: int
 

@@ -13,7 +13,7 @@ from kron.core.plan.report import RunEvent
 from kron.core.redaction import hide_run_tokens
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.documents import attempt_view, range_view, run_view
-from kron.fronts.service.registrar import Registrar, new_name, unknown_as_schedule
+from kron.fronts.service.registrar import Registrar, new_name, stopped_words, unknown_as_schedule
 from kron.fronts.service.responses import (
     BackfillReceipt,
     FactView,
@@ -66,7 +66,10 @@ async def run_now(registrar: Registrar, schedule_id: str, request_id: str | None
     request = request_id or new_name()
     with unknown_as_schedule():
         run = await registrar.catalog.run_now(schedule_id, request)
-    return {**run_view(run), "request_id": request}
+        job = (await registrar.catalog.query.find(schedule_id, deleted=True)).job
+    words = stopped_words(job)
+    note = f"the schedule is {words}; a manual run starts all the same" if words else None
+    return {**run_view(run), "request_id": request, "note": note}
 
 
 async def backfill_schedule(
@@ -77,7 +80,7 @@ async def backfill_schedule(
     request_id: str | None = None,
     dry_run: bool = False,
 ) -> BackfillReceipt:
-    """Run past periods of a schedule; the same request runs each once. Return which, and how many."""
+    """Run past periods of a schedule; the same request runs each once. Return which, how many and when."""
     check_request(request_id)
     request = request_id or new_name()
     with unknown_as_schedule():
@@ -88,6 +91,7 @@ async def backfill_schedule(
         "only": wanted.only.value,
         "count": len(result.runs),
         "runs": [{"run_at": rfc3339(run.nominal_time), "idempotency_key": run.key} for run in result.runs],
+        "starts": "on_resume" if result.waits else "now",
         "already_asked": result.already_requested,
         "still_to_be_judged": result.undecided,
     }

@@ -243,7 +243,8 @@ def _check_rules(
         allowed = suggestion(zone, sorted(rules.timezones))
         problems.append(Problem("timezone", zone, f"is not among those allowed here; {allowed}"))
     if job.policy.jitter_ms > rules.lookahead_ms:
-        reason = f"is longer than the lookahead of {rules.lookahead_ms} ms"
+        most = rules.lookahead_ms
+        reason = f"is longer than the lookahead: use at most {most}, or raise the setting lookahead_ms"
         problems.append(Problem("jitter_ms", job.policy.jitter_ms, reason))
     gap = smallest_gap(job.schedule.expression) if rules.min_interval_s else None
     if gap is not None and gap < rules.min_interval_s:

@@ -19,7 +19,7 @@ from kron.app.settings import (
 )
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.fields import choice_of, invalid_value, parse_text
-from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES
+from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, MAX_LOOKAHEAD_MS, OVERLAP_NAMES
 from kron.core.time.zone import zone_of
 from kron.fronts.service.auth.principal import Caller, parse_subjects
 from kron.fronts.service.schedule_spec import Rules
@@ -103,8 +103,8 @@ class Settings:
         bare=True,
     )
     lookahead_ms: int = setting(
-        integer(1_000, 3_600_000),
-        "Width of `spread`, and grace period after a take-over, ms",
+        integer(1_000, MAX_LOOKAHEAD_MS),
+        "Width of `spread`, grace period after a take-over, and the largest jitter, ms",
         default=LOOKAHEAD_MS,
         bare=True,
     )
@@ -127,7 +127,7 @@ class Settings:
         bare=True,
     )
     default_jitter_ms: int = setting(
-        integer(0, LOOKAHEAD_MS), "Jitter of schedules that set none, ms", default=0, bare=True
+        integer(0, MAX_LOOKAHEAD_MS), "Jitter of schedules that set none, ms", default=0, bare=True
     )
     default_launcher: Mapping[str, object] | None = setting(
         _launcher, "Launcher of schedules that set none, as JSON", default=None, sensitive=LAUNCHER
@@ -274,6 +274,9 @@ class Settings:
     @property
     def rules(self) -> Rules:
         """Return the defaults and limits of schedules."""
+        if self.default_jitter_ms > self.lookahead_ms:
+            reason = f"is longer than lookahead_ms, {self.lookahead_ms}: lower it, or raise lookahead_ms"
+            raise InvalidOptionError(option="default_jitter_ms", value=self.default_jitter_ms, reason=reason)
         return Rules(
             overlap_policy=self.default_overlap_policy,
             catchup_policy=self.default_catchup_policy,

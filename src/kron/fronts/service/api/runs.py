@@ -25,7 +25,9 @@ def run_routes(client: LocalClient, most: int) -> APIRouter:
 
 def _add_writes(router: APIRouter, client: LocalClient) -> None:
     @router.post(
-        "/schedules/{schedule_id}/run", status_code=HTTPStatus.ACCEPTED, response_model=model_of(RequestedRun)
+        "/schedules/{schedule_id}/run",
+        status_code=HTTPStatus.ACCEPTED,
+        response_model=model_of(RequestedRun),
     )
     async def run(
         schedule_id: str, document: RunRequest | None = None, idempotency_key: IdempotencyKey = None
