@@ -11,6 +11,8 @@ from tests.chaos.executor import REPORTS
 from tests.chaos.story import Story
 
 STEADY, EDITED, MAYFLY = "steady", "edited", "mayfly"
+# Schedules of reporting runs with a timeout that passes before a take-over.
+TIMED, RUN_TIMEOUT = f"{REPORTS}-timed", "3s"
 # The seconds field of the schedules: a first second and a step.
 TEXTS = ("*/1", "*/2", "1-59/2", "*/3", "2-59/5")
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.02, 0.2
@@ -52,6 +54,9 @@ class ServiceClient:
             self._create(f"{STEADY}-jitter-{number}", jitter_ms=600, cron="*/2", overlap_policy="allow")
         for number, policy in enumerate(("allow", "skip", "queue", "buffer_one")):
             self._create(f"{REPORTS}-{number}", overlap_policy=policy, reports=True, queue_max=3)
+        for number, policy in enumerate(("queue", "skip") * 2):
+            limits = {"run_timeout": RUN_TIMEOUT}
+            self._create(f"{TIMED}-{number}", overlap_policy=policy, reports=True, queue_max=3, policy=limits)
         for number in range(6):
             self._create(f"{EDITED}-{number}", overlap_policy="allow")
             self._create(f"{MAYFLY}-{number}", overlap_policy="allow")

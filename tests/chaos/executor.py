@@ -21,8 +21,8 @@ import httpx
 from tests.chaos.delivery import Answer, Delivery
 
 REPORTS = "reports"
-# The delay of some responses.
-SLOW_S = 0.2
+# The delay of some responses; some connections end without one, after longer than a lease.
+SLOW_S, HELD_S = 0.2, 7.0
 # The pause before a report is retried.
 AGAIN_S = 0.2
 # The statuses of a report that is settled.
@@ -39,13 +39,14 @@ class Manner(NamedTuple):
 
 
 MANNERS = {
-    Manner(True, 0.0, 202, Answer.ACCEPTED): 78,
+    Manner(True, 0.0, 202, Answer.ACCEPTED): 77,
     Manner(True, SLOW_S, 202, Answer.ACCEPTED): 4,
     Manner(False, 0.0, 500, Answer.REFUSED): 6,
     Manner(False, 0.0, None, Answer.REFUSED): 4,
     Manner(True, 0.0, None, Answer.LOST): 5,
     Manner(True, SLOW_S, None, Answer.LOST): 1,
     Manner(True, 0.0, 503, Answer.LOST): 2,
+    Manner(True, HELD_S, None, Answer.LOST): 1,
 }
 
 

@@ -20,7 +20,7 @@ from tests.chaos.client import ServiceClient
 from tests.chaos.delivery import read_deliveries
 from tests.chaos.fleet import API, Fleet
 from tests.chaos.judge import Evidence, History, faults_of, periods_of, repeats_of
-from tests.chaos.story import Story
+from tests.chaos.story import Story, now_ms
 from tests.postgres import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,7 +104,8 @@ def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Report:
         asked=client.asked,
         is_file=plan.database is None,
         broken_off=story.broken_off,
-        thawed=story.thawed,
+        struck=story.struck,
+        outages=story.outages,
     )
     return Report(plan=plan, story=story, faults=faults + faults_of(evidence), figures=_figures(evidence))
 
@@ -174,6 +175,7 @@ def _do(act: str, plan: Plan, fleet: Fleet, chance: Random, story: Story) -> Non
 
 
 def _hurt(database: Server, act: str, chance: Random, story: Story) -> None:
+    story.outages.append(now_ms())
     if act == "cut":
         story.tell("cut", "all connections")
         database.execute(CUT)
@@ -232,6 +234,7 @@ def _figures(evidence: Evidence) -> dict[str, int]:
         "runs": sum(len(history.runs) for history in evidence.histories),
         "deliveries": len(evidence.deliveries),
         "repeats": repeats_of(evidence),
+        "lost": sum(run.result == "lost" for history in evidence.histories for run in history.runs),
         "takeovers": len({lease.token for lease in evidence.leases}),
         "epochs": sum(1 + len(history.epochs) for history in evidence.histories),
     }

@@ -70,6 +70,8 @@ class Fleet:
         """Kill, freeze or stop a process; it is restarted or thawed when due."""
         assert slot.process is not None
         self._story.tell(how, f"{slot.name} ({slot.process.pid})")
+        if how != "stop":
+            self._story.struck.append((slot.process.pid, now_ms()))
         if how == "freeze":
             slot.process.signal(signal.SIGSTOP)
             slot.is_frozen = True
@@ -94,7 +96,6 @@ class Fleet:
 
     def _thaw(self, slot: Slot) -> None:
         assert slot.process is not None
-        self._story.thawed.append(now_ms())
         slot.process.signal(signal.SIGCONT)
         self._story.tell("thaw", f"{slot.name} ({slot.process.pid})")
         slot.is_frozen = False

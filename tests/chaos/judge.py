@@ -13,13 +13,16 @@ from typing import NamedTuple
 from kron.core.plan.record import EpochRecord, JobRecord, RangeRecord, RunKind, RunRecord, request_key_of
 from kron.core.shard import shard_of
 from tests.chaos.audit import Lease, Start
-from tests.chaos.client import MAYFLY
+from tests.chaos.client import MAYFLY, TIMED
 from tests.chaos.delivery import Answer, Delivery
+from tests.chaos.executor import REPORTS
 
 # A response this long before a drain was cut short may not have been recorded; generous, for a busy machine.
 UNDER_WAY_MS = 15_000
-# A thawed worker may take this long to finish a request it had started; generous, for a busy machine.
-THAWING_MS = 15_000
+# A worker that was struck, or cut off from its store, loses its lease within this time, or never.
+STRUCK_MS = 45_000
+# A request may be on its way for this long after its run was recorded as lost; generous, for a busy machine.
+ON_ITS_WAY_MS = 15_000
 # A period this close to a creation or an edit may have been fired before it, where fire times vary.
 CLOSE_MS = 1_000
 # The reasons for a skipped period, and the overlap policy of each.
@@ -40,7 +43,8 @@ class Evidence:
     """The records, deliveries and audit of an experiment.
 
     `asked` are requests for a run, and whether they were acknowledged. A file has one shard. `broken_off` are
-    the times at which a drain was cut short, `thawed` those at which frozen workers continued.
+    the times at which a drain was cut short, `struck` the processes that were killed or frozen, and when,
+    and `outages` the times at which the database was cut off or away.
     """
 
     histories: list[History]
@@ -50,7 +54,8 @@ class Evidence:
     asked: dict[str, bool]
     is_file: bool = False
     broken_off: list[int] = field(default_factory=list)
-    thawed: list[int] = field(default_factory=list)
+    struck: list[tuple[int, int]] = field(default_factory=list)
+    outages: list[int] = field(default_factory=list)
 
     def by_key(self) -> dict[str, list[Delivery]]:
         """Return the deliveries of each run, in order."""
@@ -123,11 +128,16 @@ def each_run_has_an_outcome(evidence: Evidence) -> Iterator[str]:
                 yield f"{said}, and nothing was ever late enough"
             elif run.status == "SKIPPED" and run.reason != "edited" and SKIPPED.get(run.reason) != overlap:
                 yield f"{said}, and its policy is {overlap}"
-            elif run.status == "FAILED" and run.result != "launch_failed":
+            elif run.status == "FAILED" and run.result not in _results_of(history.job):
                 yield f"{said}: {run.result}, {run.error}"
         for shared in history.ranges:
             if shared.outcome != "skipped" or SKIPPED.get(shared.reason) != overlap:
                 yield f"{history.job.identity}: {shared} was dropped, and its policy is {overlap}"
+
+
+def _results_of(job: JobRecord) -> tuple[str, ...]:
+    """Return the ways in which a run of a schedule may fail."""
+    return ("launch_failed", "lost") if job.identity.startswith(TIMED) else ("launch_failed",)
 
 
 def _overlap_of(job: JobRecord) -> str:
@@ -160,10 +170,38 @@ def records_and_deliveries_agree(evidence: Evidence) -> Iterator[str]:
     )
 
 
+def nothing_lost_arrives_later(evidence: Evidence) -> Iterator[str]:
+    """A run that is recorded as lost was sent before that, if at all, and never much later."""
+    by_key = evidence.by_key()
+    lost = [run for history in evidence.histories for run in history.runs if run.result == "lost"]
+    for run in lost:
+        found = by_key.get(run.key, [])
+        # A take-over that finds it lost gives it the token of the new owner, which has to send nothing.
+        by_its_owner = [delivery.at for delivery in found if delivery.token == run.token]
+        assert run.ended_at is not None
+        said = f"{run.identity}: {run.nominal_time} was lost at {run.ended_at} and"
+        if by_its_owner and by_its_owner[0] > run.ended_at:
+            yield f"{said} sent by that owner at {by_its_owner[0]}"
+        late = [delivery.at for delivery in found if delivery.at > run.ended_at + ON_ITS_WAY_MS]
+        yield from (f"{said} arrived at {at}" for at in late)
+
+
+def no_two_runs_overlap(evidence: Evidence) -> Iterator[str]:
+    """Of a schedule with reporting runs that may not overlap, each starts after the one before has ended."""
+    for history in evidence.histories:
+        if not history.job.identity.startswith(REPORTS) or _overlap_of(history.job) == "allow":
+            continue
+        spans = sorted((run.started_at, run.ended_at or 0) for run in history.runs if run.started_at)
+        for (_, ended_at), (started_at, _) in pairwise(spans):
+            if started_at < ended_at:
+                yield f"{history.job.identity}: a run started at {started_at}, one before ended at {ended_at}"
+
+
 def repeats_have_a_reason(evidence: Evidence) -> Iterator[str]:
     """A delivery is repeated when its response was lost, or when its owner's lease expired.
 
-    A worker that releases its shards has recorded every response before.
+    A lease expires when its worker is killed, frozen or cut off. A worker that releases its shards has
+    recorded every response before.
     """
     for key, found in evidence.by_key().items():
         for before, after in pairwise(found):
@@ -176,14 +214,24 @@ def repeats_have_a_reason(evidence: Evidence) -> Iterator[str]:
 
 def _was_taken_over(evidence: Evidence, before: Delivery, after: Delivery) -> bool:
     shard = 0 if evidence.is_file else shard_of(before.identity)
-    older, newer = sorted((before.token, after.token))
     forced = any(
-        lease.forced and lease.shard == shard and older < lease.token <= newer for lease in evidence.leases
+        lease.forced and lease.shard == shard and before.token < lease.token <= after.token
+        for lease in evidence.leases
     )
-    if after.token < before.token:
-        # An owner that froze while sending may finish the request, but starts nothing on an expired lease.
-        return forced and any(0 <= after.at - at <= THAWING_MS for at in evidence.thawed)
-    return forced or any(before.at - UNDER_WAY_MS <= at <= after.at for at in evidence.broken_off)
+    if forced and _was_struck(evidence, shard, before, after):
+        return True
+    return any(before.at - UNDER_WAY_MS <= at <= after.at for at in evidence.broken_off)
+
+
+def _was_struck(evidence: Evidence, shard: int, before: Delivery, after: Delivery) -> bool:
+    """Return whether the sender of a delivery was killed, frozen or cut off before the next."""
+    senders = {
+        int(lease.owner.split(":")[1])
+        for lease in evidence.leases
+        if (lease.shard, lease.token) == (shard, before.token)
+    }
+    times = [at for pid, at in evidence.struck if pid in senders] + evidence.outages
+    return any(before.at - STRUCK_MS <= at <= after.at for at in times)
 
 
 def repeats_of(evidence: Evidence) -> int:
@@ -212,6 +260,21 @@ def tokens_never_go_back(evidence: Evidence) -> Iterator[str]:
         taken[lease.shard] = lease.token
 
 
+def executors_never_see_tokens_go_back(evidence: Evidence) -> Iterator[str]:
+    """Of each schedule, no start arrives with an older token than one before it."""
+    highest: dict[str, int] = {}
+    for delivery in evidence.deliveries:
+        name, token = delivery.identity, delivery.token
+        if token < highest.get(name, 0) and not _is_cut_short(evidence, delivery):
+            yield f"{name}: {delivery.key[:8]} arrived with token {token} after {highest[name]}"
+        highest[name] = max(token, highest.get(name, 0))
+
+
+def _is_cut_short(evidence: Evidence, delivery: Delivery) -> bool:
+    """Return whether a request may have been given up by a drain that was cut short."""
+    return any(abs(delivery.at - at) <= UNDER_WAY_MS for at in evidence.broken_off)
+
+
 def each_request_is_run_once(evidence: Evidence) -> Iterator[str]:
     """Every acknowledged request has exactly one run."""
     names = [history.job.identity for history in evidence.histories]
@@ -226,7 +289,10 @@ CHECKS: list[Callable[[Evidence], Iterator[str]]] = [
     each_period_has_one_record,
     each_run_has_an_outcome,
     records_and_deliveries_agree,
+    nothing_lost_arrives_later,
+    no_two_runs_overlap,
     repeats_have_a_reason,
     tokens_never_go_back,
+    executors_never_see_tokens_go_back,
     each_request_is_run_once,
 ]

@@ -19,8 +19,9 @@ class Story:
         self.lines: list[str] = []
         # The times at which a drain was cut short.
         self.broken_off: list[int] = []
-        # The times at which a frozen worker continued.
-        self.thawed: list[int] = []
+        # When each process was killed or frozen, by its id, and when the database was cut off or away.
+        self.struck: list[tuple[int, int]] = []
+        self.outages: list[int] = []
         self.counts: Counter[str] = Counter()
 
     def strikes(self, acts: Iterable[str]) -> int:

@@ -14,9 +14,10 @@ from kron.core.plan.record import RangeRecord, Result, RunKind, RunRecord, RunSt
 from kron.core.plan.registration import create
 from kron.core.shard import shard_of
 from tests.chaos.audit import Lease, Start
-from tests.chaos.client import TEXTS
+from tests.chaos.client import TEXTS, TIMED
 from tests.chaos.delivery import Answer, Delivery
-from tests.chaos.judge import THAWING_MS, Evidence, History, faults_of, seconds_of
+from tests.chaos.executor import REPORTS
+from tests.chaos.judge import ON_ITS_WAY_MS, STRUCK_MS, Evidence, History, faults_of, seconds_of
 from tests.engine_world import with_policy
 
 BORN_MS, NAME = 1_000_000_000_000, "steady-1"
@@ -48,6 +49,7 @@ def good() -> Evidence:
         leases=[Lease(SHARD, 7, "host:11:x", False), Lease(SHARD, 8, "host:12:x", True)],
         starts=[Start(SHARD, run.key, 1, 7) for run in runs],
         asked={"one": True, "two": False},
+        struck=[(11, BORN_MS + 1_100)],
     )
 
 
@@ -67,30 +69,61 @@ def delivered_again(evidence: Evidence, **changes: object) -> Evidence:
     return replace(evidence, deliveries=[*evidence.deliveries, again._replace(**changes)])  # type: ignore[arg-type]
 
 
-def delivered_late(evidence: Evidence, **changes: object) -> Evidence:
-    """Deliver once more what an owner sent before another took over, which delivered it first."""
-    (first, *rest) = [found for found in evidence.deliveries if found.key != run_at(TIMES[1]).key]
-    newer = delivery_of(run_at(TIMES[1]), token=8)
-    late = delivery_of(run_at(TIMES[1]), ran=False, at=BORN_MS + 1_500)
-    spoilt = replace(evidence, deliveries=[first, *rest, newer, late], thawed=[BORN_MS + 1_400])
-    return replace(spoilt, **changes)  # type: ignore[arg-type]
+def delivered_late(evidence: Evidence) -> Evidence:
+    """Deliver a start of the former owner once more, after one of the owner that took over."""
+    newer = delivery_of(evidence.histories[0].runs[-1], token=8)
+    late = delivery_of(run_at(TIMES[1]), ran=False, at=newer.at + 5)
+    return replace(evidence, deliveries=[*evidence.deliveries[:-1], newer, late])
 
 
-def missed(time: int) -> RangeRecord:
-    return RangeRecord(NAME, time, time, 1, Outcome.MISSED, Reason.CATCHUP_NONE, 1, 1000 * time)
+def lost(evidence: Evidence, *, sent_at: int, name: str = f"{TIMED}-0") -> Evidence:
+    """Lose the first period of a schedule with a run timeout at its fire time plus 3 s, and send it."""
+    (history,) = evidence.histories
+    run = run_at(TIMES[0], status=RunStatus.FAILED, result=Result.LOST, ended_at=BORN_MS + 3_000, token=8)
+    run = run._replace(identity=name, key=key_of(name, TIMES[0]))
+    timed = History(history.job._replace(identity=name), [run], [missed(name, TIMES[1], TIMES[-1])], [])
+    timed = timed._replace(ranges=[timed.ranges[0]._replace(outcome=Outcome.SKIPPED, reason=Reason.ACTIVE)])
+    sent = [delivery_of(run, identity=name, ran=False, at=BORN_MS + 5, answer=Answer.REFUSED)]
+    sent += [delivery_of(run, identity=name, token=8, at=sent_at)] if sent_at else []
+    return replace(evidence, histories=[history, timed], deliveries=[*evidence.deliveries, *sent])
+
+
+def overlapping(evidence: Evidence, started_at: int) -> Evidence:
+    """Add a reporting schedule whose runs take 900 ms, and whose second one starts at an instant."""
+    name, (history,) = f"{REPORTS}-1", evidence.histories
+    runs = [
+        run_at(
+            time, key=key_of(name, time), identity=name, status=RunStatus.SUCCESS, ended_at=1000 * time + 900
+        )
+        for time in TIMES
+    ]
+    runs[1] = runs[1]._replace(started_at=started_at)
+    reporting = History(history.job._replace(identity=name), runs, [], [])
+    sent = [delivery_of(run, identity=name) for run in runs]
+    return replace(evidence, histories=[history, reporting], deliveries=[*evidence.deliveries, *sent])
+
+
+def missed(name: str, first: int, last: int) -> RangeRecord:
+    count = last - first + 1
+    return RangeRecord(name, first, last, count, Outcome.MISSED, Reason.CATCHUP_NONE, 1, 1000 * first)
 
 
 def test_what_is_right_is_not_complained_about() -> None:
     assert faults_of(good()) == []
     assert faults_of(delivered_again(good())) == []
-    assert faults_of(delivered_late(good())) == []
+    assert faults_of(lost(good(), sent_at=0)) == []
+    assert faults_of(lost(good(), sent_at=BORN_MS + 2_000)) == []
+    assert faults_of(overlapping(good(), BORN_MS + 1_000)) == []
 
 
 SPOILT: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
     "a lost period": (lambda e: with_runs(e, e.histories[0].runs[:-1]), "has no record"),
     "a period twice": (lambda e: with_runs(e, [*e.histories[0].runs, run_at(TIMES[0])]), "has 2 records"),
     "no period": (lambda e: with_runs(e, [*e.histories[0].runs, run_at(TIMES[-1] + 9)]), "is no period"),
-    "dropped": (lambda e: with_runs(e, e.histories[0].runs[:-1], [missed(TIMES[-1])]), "was dropped"),
+    "dropped": (
+        lambda e: with_runs(e, e.histories[0].runs[:-1], [missed(NAME, TIMES[-1], TIMES[-1])]),
+        "was dropped",
+    ),
     "open": (lambda e: with_first(e, is_open=1), "not over"),
     "missed": (lambda e: with_first(e, status=RunStatus.MISSED, attempt=0), "late enough"),
     "skipped": (lambda e: with_first(e, status=RunStatus.SKIPPED, reason=Reason.QUEUE_FULL), "its policy is"),
@@ -118,18 +151,28 @@ SPOILT: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
         "no owner had died",
     ),
     "repeated by the same owner": (lambda e: delivered_again(e, token=7), "with the token 7"),
-    "sent by a former owner that had not frozen": (
-        lambda e: delivered_late(e, thawed=[]),
-        "with the token 7",
+    "repeated though its sender was not struck": (
+        lambda e: replace(delivered_again(e), struck=[(12, BORN_MS + 1_100)]),
+        "no owner had died",
     ),
-    "sent by a former owner long after it thawed": (
-        lambda e: delivered_late(e, thawed=[BORN_MS + 300 - THAWING_MS]),
-        "with the token 7",
+    "repeated long after its sender was struck": (
+        lambda e: replace(delivered_again(e), struck=[(11, BORN_MS + 1_004 - STRUCK_MS)]),
+        "no owner had died",
     ),
-    "sent by a former owner whose lease was not taken over": (
-        lambda e: delivered_late(e, leases=[lease._replace(forced=False) for lease in e.leases]),
-        "with the token 7",
+    "sent by a former owner": (delivered_late, "arrived with token 7 after 8"),
+    "sent when it was recorded as lost": (lambda e: lost(e, sent_at=BORN_MS + 3_001), "sent by that owner"),
+    "lost, and sent long after that": (
+        lambda e: replace(
+            spoilt := lost(e, sent_at=0),
+            deliveries=[
+                *spoilt.deliveries,
+                spoilt.deliveries[-1]._replace(at=BORN_MS + 3_001 + ON_ITS_WAY_MS),
+            ],
+        ),
+        "and arrived at",
     ),
+    "lost without a timeout": (lambda e: lost(e, sent_at=0, name=f"{REPORTS}-0"), "lost, None"),
+    "two at once": (lambda e: overlapping(e, BORN_MS + 899), "one before ended at"),
     "an older token": (
         lambda e: replace(e, starts=[Start(SHARD, "k", 1, 8), *e.starts]),
         "has token 7 after 8",

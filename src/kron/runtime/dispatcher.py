@@ -135,14 +135,14 @@ class Dispatcher:
             # A store that never waits would keep the last of them from running.
             await asyncio.sleep(0)
 
-    async def dispatch_unconfirmed(self, store: EngineStore, namespace: str) -> None:
+    async def dispatch_unconfirmed(self, store: EngineStore, namespace: str, now: int) -> None:
         """Dispatch the changes that were committed although the store's answer was lost."""
         if not self.unconfirmed or self.clock.monotonic() >= self.lease_ends:
             return
         states = await store.cases(namespace, list({change.job.identity for change in self.unconfirmed}))
         unconfirmed, self.unconfirmed = self.unconfirmed, []
-        committed, starts, ends = confirm_changes(unconfirmed, states)
-        self.journal.settled(committed, NOTHING[1], (self.clock.now() - EPOCH) // MILLISECOND)
+        committed, starts, ends = confirm_changes(unconfirmed, states, now)
+        self.journal.settled(committed, NOTHING[1], now)
         for launch in starts:
             self._start(launch.job, launch.run)
         for launch in ends:

@@ -293,7 +293,7 @@ class Engine:
         Every job is planned at the instant the wake began, so that a burst does not make itself late.
         """
         now = self._read_time()
-        await self._dispatcher.dispatch_unconfirmed(self._store, ownership.namespace)
+        await self._dispatcher.dispatch_unconfirmed(self._store, ownership.namespace, now)
         if self._was_set_back:
             # Written at once, so that no period repeats after a crash either (SPEC 2: reading 16).
             await self._store.settle(ownership, (), now=now)

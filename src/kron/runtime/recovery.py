@@ -41,9 +41,12 @@ async def recover_orphans(
 
 
 def confirm_changes(
-    unconfirmed: Sequence[Change], states: Sequence[JobState]
+    unconfirmed: Sequence[Change], states: Sequence[JobState], now: int
 ) -> tuple[list[Change], list[Launch], list[Launch]]:
-    """Return which changes were committed although the answer was lost, and their starts and ends."""
+    """Return which changes were committed although the answer was lost, and their starts and ends.
+
+    A start whose run timeout has passed since is not made: the next planning step records it as lost.
+    """
     jobs = {state.job.identity: state.job for state in states}
     stored = {run.key: run for state in states for run in state.runs}
     committed = [change for change in unconfirmed if _was_written(change, jobs, stored)]
@@ -51,7 +54,7 @@ def confirm_changes(
         Launch(change.job, run)
         for change in unconfirmed
         for run in change.starts
-        if _is_unacknowledged(stored.get(run.key), run)
+        if _is_unacknowledged(stored.get(run.key), run) and (run.due_at is None or run.due_at > now)
     ]
     ends = [
         Launch(change.job, run)

@@ -6,9 +6,11 @@ import pytest
 
 from kron.core.job.policy import OnOrphan, Overlap
 from kron.core.plan.overlap import DID_NOT_END, REPLACED_RUNS_ON
+from kron.core.plan.plan import plan
 from kron.core.plan.record import Result, key_of
 from kron.core.plan.registration import edit
-from kron.core.plan.report import RunEvent
+from kron.core.plan.report import RunEvent, RunReport
+from kron.core.plan.step import Snapshot
 from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth, seen, started
 from tests.engine_world import SPACE, World, at_once, with_policy
 
@@ -351,3 +353,33 @@ def test_a_retry_gives_way_to_a_period_that_only_the_new_definition_has() -> Non
     made.wake()
     assert seen(made) == ["FAILED retry_preempted", "MISSED deadline", "STARTED due"]
     assert started(made) == [1, 3]
+
+
+@pytest.mark.parametrize("overlap", [Overlap.QUEUE, Overlap.SKIP, Overlap.BUFFER_ONE])
+@pytest.mark.parametrize("happened", [RunEvent.SUCCESS, RunEvent.FAILED])
+def test_a_run_starts_no_earlier_than_the_one_before_it_ended(overlap: Overlap, happened: RunEvent) -> None:
+    """Another process records the end after the wake began that starts the next period."""
+    made = world(overlap)
+    made.advance(2 * MINUTE - 2)
+    made.now += 1
+    record_end(made, happened, at=made.now + 7)
+    made.wake()
+    first, second = made.rows()[nth(1)], made.rows()[nth(2)]
+    assert (second.status, second.started_at, first.ended_at) == ("STARTED", made.now + 7, made.now + 7)
+
+
+def test_an_end_by_a_clock_that_is_far_ahead_delays_no_start() -> None:
+    made = world(Overlap.QUEUE)
+    made.advance(2 * MINUTE - 2)
+    made.now += 1
+    record_end(made, RunEvent.SUCCESS, at=made.now + 60 * MINUTE)
+    made.wake()
+    assert made.rows()[nth(2)].started_at == made.now
+
+
+def record_end(made: World, happened: RunEvent, *, at: int) -> None:
+    """Record the end of the first period as the API does, which starts nothing."""
+    (run,) = made.case.runs
+    state = made.case._replace(reports=[RunReport(run.identity, run.key, run.attempt, happened, at)])
+    ((change,), _) = plan(Snapshot([state], at, run.token, made.traits, draining=True), at)
+    at_once(made.store.put(SPACE, created=[], changed=[change], now=at))

@@ -74,6 +74,9 @@ class FastPath:
             return None
         if job.paused or job.suspended or job.replay_until is not None or job.remaining is not None:
             return None
+        if max(job.last_success_at or 0, job.last_failure_at or 0) > self._now:
+            # Its last run ended after this wake began.
+            return None
         since = self._since
         if job.resumed_at or state.taken_over_at is not None:
             since = catch_line_of(state, self._snapshot)

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from kron.core.job.outcome import Reason
-from kron.core.job.policy import LOOKAHEAD_MS, REMOTE_TIMEOUT, Policy
+from kron.core.job.policy import LOOKAHEAD_MS, REMOTE_TIMEOUT, Overlap, Policy
 from kron.core.job.verdict import Settle
 from kron.core.plan.compiled import CompiledJob, compiled_job, segment_of
 from kron.core.plan.lifecycle import is_retried_later, settle, start
@@ -212,11 +212,12 @@ class JobStep:
         if run.attempt:
             self.change.attempts.append(run)
         kept = run.reason if run.reason in KEPT_REASONS else reason
-        started = start(run, reason=kept, now=self.now, token=self.token, traits=self.traits)
-        started = started._replace(due_at=overdue_at(self.policy, self.traits, self.now))
+        at = self._start_time()
+        started = start(run, reason=kept, now=at, token=self.token, traits=self.traits)
+        started = started._replace(due_at=overdue_at(self.policy, self.traits, at))
         self.put(started)
         self.change.starts.append(started)
-        self.job = self.job._replace(last_start_at=self.now)
+        self.job = self.job._replace(last_start_at=at)
         return True
 
     def may_start(self, run: RunRecord) -> bool:
@@ -243,6 +244,15 @@ class JobStep:
         if run.status is not RunStatus.PENDING or run.kind is not RunKind.PERIOD:
             return False
         return run.reason in CATCH_UP or (run.reason in DELAYED and run.fire_time < self.catch_line)
+
+    def _start_time(self) -> int:
+        """Return when a run starts now, in milliseconds: not before the end of the run it waited for.
+
+        Another process may have recorded that end after this wake began, or by a clock that is ahead.
+        """
+        if self.policy.overlap is Overlap.ALLOW:
+            return self.now
+        return max(self.now, last_end_of(self.job, self.now + self.limits.lookahead_ms))
 
     def active(self) -> list[RunRecord]:
         """Return the runs that may be executing; a target that does not report has none (DESIGN 7)."""
@@ -346,6 +356,12 @@ def overdue_at(policy: Policy, traits: Traits, now: int) -> int | None:
             return None
         timeout = REMOTE_TIMEOUT
     return now + timeout // MILLISECOND
+
+
+def last_end_of(job: JobRecord, until: int) -> int:
+    """Return the last recorded end of a run up to an instant, or 0; a later one is that of a wrong clock."""
+    ends = (job.last_success_at or 0, job.last_failure_at or 0)
+    return max(at if at <= until else 0 for at in ends)
 
 
 def token_of(state: JobState, snapshot: Snapshot) -> int:
