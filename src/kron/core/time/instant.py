@@ -55,6 +55,12 @@ def rfc3339(seconds: EpochSeconds) -> str:
     return f"{_day_text(day)}T{_clock_text(second)}Z"
 
 
+def instant_text(milliseconds: int) -> str:
+    """Return an instant in UTC, with milliseconds where there are any."""
+    text, rest = rfc3339(milliseconds // 1000), milliseconds % 1000
+    return f"{text[:-1]}.{rest:03}Z" if rest else text
+
+
 @lru_cache(maxsize=4096)
 def _day_text(day: int) -> str:
     """Format a day, counted from 1970; cached, because the same days recur."""

@@ -8,7 +8,7 @@ from kron.core.job.job import Job
 from kron.core.plan.compiled import CompiledJob, compiled_job, upcoming_times
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import AttemptRecord, AuditRecord, JobRecord, RangeRecord, RunRecord
-from kron.core.time.instant import rfc3339
+from kron.core.time.instant import instant_text, rfc3339
 from kron.fronts.service.responses import AttemptView, AuditView, RangeView, RunView, ScheduleState
 from kron.fronts.service.schedule_spec import DEFINITION_WORDS, FLAT_POLICY, SCHEDULE
 
@@ -18,12 +18,6 @@ PREVIEW, MAX_SEARCHED = 5, 1_000
 
 
 # --- schedules -----------------------------------------------------------------------------------
-
-
-def instant_text(milliseconds: int) -> str:
-    """Return an instant in UTC, with milliseconds where there are any."""
-    text, rest = rfc3339(milliseconds // 1000), milliseconds % 1000
-    return f"{text[:-1]}.{rest:03}Z" if rest else text
 
 
 def time_text(milliseconds: int | None) -> str | None:

@@ -9,10 +9,10 @@ from pydantic import BeforeValidator
 
 from kron.core.errors import ConflictError, Problem
 from kron.core.fields import parse_instant
+from kron.core.time.instant import instant_text
 from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.api.models import WORKFLOW_EXAMPLE, StartRequest, model_of
 from kron.fronts.service.auth.principal import default_owner
-from kron.fronts.service.documents import instant_text
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.responses import (
     DeploymentReceipt,

@@ -1,0 +1,1 @@
+"""DAG triggering: scheduled, batch and catch-up runs over a run orchestrator (spec 5)."""
