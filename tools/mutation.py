@@ -49,7 +49,7 @@ data_file = {folder}/data/coverage
 source = {source}
 parallel = true
 sigterm = true
-patch = subprocess, _exit
+patch = _exit
 context = ${{{variable}-}}
 disable_warnings = no-data-collected, module-not-imported, module-not-measured
 """
@@ -113,10 +113,16 @@ def measure(workers: int) -> None:
     (CACHE / "data").mkdir(parents=True)
     config = CACHE / "coverage.ini"
     config.write_text(COVERAGE.format(folder=CACHE, source=SOURCE, variable=VARIABLE))
-    words = ["-m", "coverage", "run", f"--rcfile={config}", "-m", "pytest", "-q", "-n", str(workers),
-             "-p", "tools.mutation_plugin", "--dist", "worksteal", *FAST_TIER, *TESTS]  # fmt: skip
-    variables = {VARIABLE: "", DURATIONS: str(CACHE / "durations.json")}
-    subprocess.run([sys.executable, *words], cwd=ROOT, env=os.environ | variables, check=False)
+    words = ["-m", "pytest", "-q", "-n", str(workers), "-p", "tools.mutation_plugin", "--dist", "worksteal"]
+    # Every Python process below this one measures itself, and reads the variable of its context then.
+    variables = {
+        VARIABLE: "",
+        DURATIONS: str(CACHE / "durations.json"),
+        "COVERAGE_PROCESS_START": str(config),
+    }
+    subprocess.run(
+        [sys.executable, *words, *FAST_TIER, *TESTS], cwd=ROOT, env=os.environ | variables, check=False
+    )
     MAP.write_text(json.dumps({"seconds": _durations(), "lines": dict(_lines(config))}))
     print(f"[mutation] wrote {MAP.relative_to(ROOT)}")
 

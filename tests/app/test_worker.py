@@ -1,5 +1,6 @@
-"""A worker hands its options to every engine it makes."""
+"""A worker hands its options to every engine it makes, and notices changes by others."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -7,12 +8,13 @@ from datetime import timedelta
 import pytest
 
 from kron.app.worker import Worker, WorkerOptions
+from kron.core.errors import StoreError
 from kron.core.plan.registration import create
 from kron.core.plan.step import Limits
 from kron.core.time.instant import milliseconds_of
 from kron.fronts.service.serve import ServiceWorker
 from kron.fronts.service.settings import Settings
-from kron.ports import Store
+from kron.ports import News, Store, Watch
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import ScriptedLauncher, SimulatedClock
 from tests.engine_stage import HOUR, MINUTE, NOON, SECOND, SPACE, job_of
@@ -94,4 +96,36 @@ async def test_a_worker_starts_as_many_missed_periods_in_a_tick_as_its_settings_
         assert len([at for at in started if first <= at < first + tick]) <= PER_TICK
     # Nor does it hold them back longer.
     assert started[-1] - started[0] <= 4 * tick
+    await store.close()
+
+
+class Unwatched(SqliteStore):
+    """A store whose changes by others cannot be seen."""
+
+    def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
+        """Return a watch that always fails."""
+
+        class Broken:
+            async def look(self) -> News:
+                raise StoreError("no watch")
+
+            async def close(self) -> None:
+                pass
+
+        return Broken()
+
+
+async def test_a_worker_that_cannot_see_changes_looks_for_them_at_every_tick() -> None:
+    store, clock = Unwatched(), SimulatedClock(NOON + SECOND)
+    worker = plain_worker(store, clock)
+    working = asyncio.create_task(worker.run())
+    await clock.advance_to(NOON + MINUTE + SECOND / 2)
+    # Another process, which cannot call this worker, creates a job.
+    now = milliseconds_of(clock.now())
+    await store.put(SPACE, created=[create(job_of(), now=now)], changed=[], now=now)
+    await clock.advance_to(NOON + 3 * MINUTE)
+    times = [run.started_at for run in await store.runs(SPACE, "job")]
+    assert times == [milliseconds_of(NOON + minute * MINUTE) for minute in (3, 2)]
+    worker.leave()
+    await working
     await store.close()

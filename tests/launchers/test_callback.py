@@ -152,6 +152,8 @@ async def test_a_failure_is_logged_with_where_it_came_from(
 
 def test_errors_are_texts_that_every_store_can_keep() -> None:
     assert tidy("a\x00b\udc80c\td\ne\x1b[1m\x7f") == "a\ufffdb?c\td\ne\ufffd[1m\ufffd"
+    kept = "".join(sign for sign in map(chr, range(256)) if tidy(sign) == sign)
+    assert kept == "\t\n\r" + "".join(map(chr, (*range(32, 127), *range(128, 256))))
 
 
 async def test_long_errors_are_cut(launcher: CallbackLauncher) -> None:

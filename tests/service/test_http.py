@@ -323,6 +323,14 @@ def test_it_is_healthy_and_ready(client: httpx.Client) -> None:
     assert client.get("/readyz").status_code == 200
 
 
+def test_a_schedule_is_paused_and_resumed(client: httpx.Client) -> None:
+    upserted(client, "paused")
+    for paused in (True, True, False, False):
+        answer = client.post("/schedules/pause", json={"schedule_id": "paused", "paused": paused})
+        assert (answer.status_code, answer.json()["paused"]) == (200, paused)
+        assert client.get("/schedules/paused").json()["paused"] is paused
+
+
 def test_schedules_run_and_their_executor_reports(tmp_path: Path) -> None:
     with executing() as executor, serving(tmp_path) as (client, _):
         launcher = {"kind": "http", "url": executor.url, "reports": True}

@@ -424,6 +424,31 @@ async def test_a_deleted_schedule_is_gone_and_its_history_stays(store: Store) ->
         ]
 
 
+async def test_a_deletion_cancels_what_waits_and_leaves_what_runs(store: Store) -> None:
+    """Minute 1 runs, minute 2 waits for its end, and the window of minute 3 is open."""
+    async with office_on(store) as office:
+        launcher = office.launchers["workflow"]
+        launcher.then("minutely", Step.HANG)
+        await office.registrar.upsert_schedule({**MINUTELY, "overlap_policy": "queue", "jitter_ms": 20_000})
+        await office.work()
+        await office.until(NOON + 2 * MINUTE + 50 * SECOND)
+        running, *waiting = await office.runs("minutely")
+        assert (running.status, {run.status for run in waiting}) == ("STARTED", {"PENDING"})
+        assert {run.reason for run in waiting} == {"queued", "planned"}
+        await office.registrar.delete_schedule("minutely")
+        left, *others = await office.runs("minutely")
+        assert (left.status, {run.status for run in others}) == ("STARTED", {"CANCELLED"})
+        launcher.end(launcher.running[0])
+        await office.until(NOON + 5 * MINUTE)
+        ended, *cancelled = await office.runs("minutely")
+        assert (ended.key, ended.outcome, ended.is_open) == (running.key, "executed", 0)
+        assert [run.key for run in cancelled] == [run.key for run in waiting]
+        assert {(run.status, run.reason, run.outcome) for run in cancelled} == {
+            ("CANCELLED", "deleted", "skipped")
+        }
+        assert len(launcher.started) == 1
+
+
 async def test_a_schedule_created_again_starts_no_period_twice_and_is_new(store: Store) -> None:
     async with office_on(store) as office:
         await office.registrar.upsert_schedule({**MINUTELY, "remaining": 2})

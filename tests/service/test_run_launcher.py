@@ -25,7 +25,7 @@ from kron.ports import Clock
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
 from kron.testing import SimulatedClock
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 DAG = '{"nodes":[{"id":"a","type":"t"}]}'
 CALLBACK: Mapping[str, object] = {"kind": "callback", "name": "run"}
@@ -230,6 +230,18 @@ async def test_a_store_that_falters_is_asked_again_before_a_start_is_given_up(tm
         workflows.faults = 2
         assert await shop.launcher.start("wf", 1, "ann", NOON, "k") is True
         assert len(shop.calls) == 1
+
+
+async def test_a_store_that_falters_is_given_time_before_it_is_asked_again(tmp_path: Path) -> None:
+    workflows, clock = Faltering(str(tmp_path / "kron.db")), SimulatedClock(NOON)
+    async with shop_with(CALLBACK, tmp_path, workflows, clock) as shop:
+        workflows.faults = 1
+        starting = asyncio.create_task(shop.launcher.start("wf", 1, "ann", NOON, "k"))
+        await until(lambda: workflows.faults == 0)
+        await clock.advance_to(NOON + timedelta(milliseconds=1))
+        assert not starting.done()
+        await clock.advance_to(NOON + timedelta(seconds=30))
+        assert await starting is True
 
 
 async def test_a_worker_calls_a_function_for_each_period_of_a_workflow(tmp_path: Path) -> None:

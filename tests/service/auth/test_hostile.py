@@ -234,6 +234,19 @@ async def test_a_bucket_never_holds_more_than_a_burst() -> None:
         rate.take("ann")
 
 
+async def test_a_caller_is_told_to_wait_until_the_bucket_holds_a_request() -> None:
+    clock = SimulatedClock(forge.NOW)
+    rate = RateLimit(1, clock)
+    for _ in range(2):
+        rate.take("ann")
+    await clock.advance_to(clock.now() + timedelta(seconds=0.5))
+    with pytest.raises(LimitExceededError, match="retry after 1 s") as refusal:
+        rate.take("ann")
+    assert refusal.value.wait_s == 1
+    await clock.advance_to(clock.now() + timedelta(seconds=0.5))
+    rate.take("ann")
+
+
 async def test_a_bucket_fills_again_and_forgotten_callers_cost_nothing() -> None:
     clock = SimulatedClock(forge.NOW)
     rate = RateLimit(2, clock)
