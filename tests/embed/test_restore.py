@@ -143,7 +143,14 @@ DAMAGE = [
         "Invalid value for field 'definition': has no retry delay",
         id="no retry delay",
     ),
-    pytest.param(JOB, "past", "[1]", "TaskInvalidValueError", None, id="no earlier definitions"),
+    pytest.param(
+        JOB,
+        "past",
+        "[1]",
+        "TaskTryDeserializeError",
+        "Cannot read field 'past': expected list of definitions",
+        id="no earlier definitions",
+    ),
     pytest.param(
         JOB,
         "replay_until",
@@ -196,8 +203,8 @@ DAMAGE = [
         JOB,
         "past",
         "{}",
-        "TaskInvalidValueError",
-        "Invalid value for field 'definition': past is not a list of definitions",
+        "TaskTryDeserializeError",
+        "Cannot read field 'past': expected list of definitions",
         id="earlier definitions that are no list",
     ),
     pytest.param(RUN, "status", "WHAT", "TaskInvalidStructureError", None, id="an unknown status of a run"),
@@ -210,6 +217,21 @@ DAMAGE = [
         id="a text for a run's number",
     ),
 ]
+
+
+def details_of(kind: str, field: str, value: object, message: str) -> dict[str, object]:
+    """Return the details that the specification prints for an error."""
+    expected = message.partition(": expected ")[2].partition(",")[0]
+    reason = message.partition(": ")[2]
+    return {
+        "TaskTryDeserializeError": {"field": field, "value": value, "expectedType": expected},
+        "TaskMissingFieldError": {"field": reason},
+        "TaskInvalidTypeError": {
+            "field": field, "value": value, "expectedType": expected, "actualType": type(value).__name__,
+        },
+        "TaskInvalidValueError": {"field": field, "value": value, "reason": reason},
+        "TaskInvalidStructureError": {"value": "bad" if field == "bad" else value},
+    }[kind]  # fmt: skip
 
 
 @pytest.mark.parametrize(("statement", "column", "value", "kind", "message"), DAMAGE)
@@ -226,6 +248,7 @@ def test_a_damaged_task_is_taken_for_new_and_the_other_goes_on(
     (fault,) = scheduler.quarantined
     assert type(fault).__name__ == kind
     assert message is None or str(fault) == message
+    assert fault.details == details_of(kind, "bad" if statement == RUN else column, value, str(fault))
     assert dict(scheduler.standings) == {"good": "preserved", "bad": "new"}
     assert sorted(calls) == ["bad"] * 3 + ["good"] * 2
     logged = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]

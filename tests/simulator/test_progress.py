@@ -1,6 +1,7 @@
 """What progress costs in counted steps: it grows no more than linearly with the list and with an absence."""
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from kron.testing.simulator.progress import Progress, busy_scenario, measure
 from kron.testing.simulator.scenario import Act, Scenario, ScenarioStep, ScenarioTask
 from kron.testing.simulator.step_counter import CountedClock
 from kron.theory import Kind, Status, Witnesses, check
+from kron.theory.checker import costs_of
 from kron.theory.environment import EnvironmentClass
 from tests.tiers import mostly_slow
 
@@ -55,14 +57,18 @@ def test_steps_grow_no_more_than_linearly_with_the_years_of_an_absence() -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("first", mostly_slow([1, 13]))
 def test_random_stories_satisfy_every_axiom_with_the_same_witnesses(first: int) -> None:
+    promised = Counter[str]()
     for seed in range(first, first + 3):
         verdict = simulate(seed, environment=FAIR)
         assert verdict.lawful, str(verdict)
-        report = check(steps_of(verdict.history), WITNESSES, happy=["clock"])
+        trace = steps_of(verdict.history)
+        report = check(trace, WITNESSES, happy=["clock"])
         for axiom in ("EA1", "EA2", "L1", "L2", "L3"):
             assert report[axiom].status in (Status.PASSED, Status.OUT_OF_SCOPE), (
                 f"seed {seed}: {report[axiom]}"
             )
+        promised.update(cost.axiom for cost in costs_of(trace))
+    assert all(promised[axiom] for axiom in ("L1", "L2", "L3")), "stories without promises show nothing"
 
 
 def test_witnesses_that_are_too_small_are_refused() -> None:

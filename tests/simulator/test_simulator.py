@@ -155,6 +155,32 @@ ONCE_BROKEN = {
 }
 
 
+STORE_CALLS = ("acquire", "in_flight", "cases", "put", "load", "settle", "release")
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+@pytest.mark.parametrize("call", STORE_CALLS)
+def test_after_a_crash_at_any_call_of_the_store_the_next_initialization_continues(
+    call: str, how: str
+) -> None:
+    """The stored state is readable, and the task starts at its next minute."""
+    again = ScenarioStep(Act.INIT, tasks=(MINUTELY,))
+    steps = (
+        ScenarioStep(Act.TRAP, call=call, how=how),
+        ScenarioStep(Act.INIT, tasks=(MINUTELY._replace(does=("20s",)),)),
+        wait(120),
+        ScenarioStep(Act.STOP),
+        wait(1),
+        again,
+        wait(120),
+    )
+    verdict = judged(Scenario("UTC", NOON + 30, steps))
+    assert verdict.lawful, str(verdict)
+    assert len(verdict.history.uptimes) == 2, "it crashed once"
+    assert verdict.history.is_running
+    assert verdict.history.uptimes[-1]["a", "RunSuccess"] >= 2
+
+
 @pytest.mark.parametrize("steps", [pytest.param(steps, id=name) for name, steps in ONCE_BROKEN.items()])
 def test_what_once_broke_is_lawful(steps: tuple[ScenarioStep, ...]) -> None:
     verdict = judged(Scenario("UTC", NOON + 30, steps))

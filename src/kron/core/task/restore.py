@@ -28,6 +28,9 @@ OPTIONAL = frozenset(
 )  # fmt: skip
 RUN_TEXTS = frozenset({"key", "identity", "status", "reason", "kind", "result", "error", "run_id"})
 RUN_OPTIONAL = frozenset({"due_at", "started_at", "ended_at", "result", "error", "run_id"})
+# The errors of a text that is not a definition, and the type of the earlier definitions.
+UNREADABLE = (InputError, ValueError, TypeError, LookupError, AttributeError)
+EARLIER = "list of definitions"
 # Counters that start at one; and the latest instant of the calendar, in milliseconds.
 FROM_ONE = frozenset({"epoch", "revision"})
 LAST_MS = 1000 * LAST_SECOND
@@ -138,23 +141,26 @@ def _check_definition(job: JobRecord) -> None:
     _read_object("definition", job.definition)
     try:
         compiled = compiled_job(job.definition, job.identity)
-        if job.past is not None:
-            _check_past(job.past, job.identity)
-    except (InputError, ValueError, TypeError, LookupError, AttributeError) as cause:
+    except UNREADABLE as cause:
         raise TaskInvalidValueError(field="definition", value=job.definition, reason=str(cause)) from cause
     if compiled.policy.retry_delay is None:
         raise TaskInvalidValueError(field="definition", value=job.definition, reason="has no retry delay")
+    if job.past is not None:
+        _check_past(job.past, job.identity)
 
 
 def _check_past(past: str, identity: str) -> None:
     """Check the earlier definitions: a list, each with its epoch, its instant, its end and its text."""
-    earlier = json.loads(past)
-    if not isinstance(earlier, list) or not earlier:
-        raise TypeError("past is not a list of definitions")
-    for *numbers, definition in earlier:
-        if [type(number) for number in numbers] != [int] * 3:
-            raise TypeError("an earlier definition has no epoch, no instant or no end")
-        compiled_job(definition, identity)
+    try:
+        earlier = json.loads(past)
+        if not isinstance(earlier, list) or not earlier:
+            raise TypeError("past is not a list of definitions")
+        for *numbers, definition in earlier:
+            if [type(number) for number in numbers] != [int] * 3:
+                raise TypeError("an earlier definition has no epoch, no instant or no end")
+            compiled_job(definition, identity)
+    except UNREADABLE as cause:
+        raise TaskTryDeserializeError(field="past", value=past, expected_type=EARLIER) from cause
 
 
 @lru_cache(maxsize=MAX_COMPILED)
