@@ -223,7 +223,7 @@ def details_of(kind: str, field: str, value: object, message: str) -> dict[str, 
     """Return the details that the specification prints for an error."""
     expected = message.partition(": expected ")[2].partition(",")[0]
     reason = message.partition(": ")[2]
-    return {
+    details: dict[str, dict[str, object]] = {
         "TaskTryDeserializeError": {"field": field, "value": value, "expectedType": expected},
         "TaskMissingFieldError": {"field": reason},
         "TaskInvalidTypeError": {
@@ -231,7 +231,8 @@ def details_of(kind: str, field: str, value: object, message: str) -> dict[str, 
         },
         "TaskInvalidValueError": {"field": field, "value": value, "reason": reason},
         "TaskInvalidStructureError": {"value": "bad" if field == "bad" else value},
-    }[kind]  # fmt: skip
+    }  # fmt: skip
+    return details[kind]
 
 
 @pytest.mark.parametrize(("statement", "column", "value", "kind", "message"), DAMAGE)
