@@ -17,12 +17,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from examples.verify_decision import differing
-from kron.core.errors import NoCandidateError
+from kron.core.errors import InvalidJobError, NoCandidateError
 from kron.core.job.decision import BUDGET, Decision, attempts_of, decide, decide_at, upcoming
 from kron.core.job.distribution import Distribution, Normal, Uniform
 from kron.core.job.job import Job
 from kron.core.job.seed import seed_hash
 from kron.core.job.window import Bounds
+from kron.core.plan.compiled import compiled_job, definition_of
 from kron.core.time.instant import datetime_of, seconds_of
 from tests.job_strategies import (
     Definition,
@@ -37,6 +38,7 @@ from tests.job_strategies import (
 )
 from tests.strategies import law, zones
 
+WHEN = ("schedule", "timezone")
 START = datetime(2025, 1, 1, tzinfo=UTC)
 ALMOST_ONE = 1 - 2**-53
 
@@ -274,6 +276,29 @@ def test_a_change_of_policy_never_changes_a_chosen_time(
 ) -> None:
     other = Job.from_dict({**definition, "policy": policy})
     assert decide(other, at).to_dict() == decide(Job.from_dict(definition), at).to_dict()
+
+
+@law(80)
+@given(definitions(), definitions(), nominal_times())
+def test_nominal_times_depend_on_the_expression_and_the_zone_alone(
+    definition: Definition, other: Definition, at: datetime
+) -> None:
+    """Whatever else two definitions differ in, the engine plans the same nominal times for both."""
+    when = {"timezone": "UTC"} | {name: definition[name] for name in WHEN if name in definition}
+    walks: list[list[int]] = []
+    for fields in (definition, {**other, **when}):
+        try:
+            job = Job.from_dict(fields)
+        except InvalidJobError:
+            assume(False)
+        plan = compiled_job(definition_of(job), job.identity).plan
+        times: list[int] = []
+        time = plan.prev_at_or_before(seconds_of(at))
+        while time is not None and len(times) < 10:
+            times.append(time)
+            time = plan.next_after(time)
+        walks.append(times)
+    assert walks[0] == walks[1]
 
 
 # --- distributions ---------------------------------------------------------------------------------

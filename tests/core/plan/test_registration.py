@@ -1,6 +1,8 @@
 """What creating, changing, pausing and deleting a job does to its periods."""
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,8 +10,10 @@ from hypothesis import strategies as st
 
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import ConflictError
+from kron.core.job.distribution import SkewLate
 from kron.core.job.job import Job
 from kron.core.job.policy import Catchup, Overlap
+from kron.core.job.seed import SeedStrategy
 from kron.core.job.window import Window, WindowMode
 from kron.core.plan.compiled import compiled_job, definition_of
 from kron.core.plan.record import RunKind
@@ -89,6 +93,13 @@ def test_a_job_made_suspended_waits() -> None:
     assert (made.job.suspended, made.job.paused, made.job.plan_at, made.wake_at) == (1, 0, None, None)
     made.oversleep(5 * MINUTE)
     assert seen(made) == {}
+
+
+@pytest.mark.parametrize(("text", "hours"), [("0 0 * * *", 24), ("0 0 1 * *", 24 * 40), ("*/5 * * * *", 80)])
+def test_a_window_may_be_as_long_as_its_own_schedule_allows(text: str, hours: int) -> None:
+    job = every(text, window=Window(WindowMode.AFTER, timedelta(hours=hours)))
+    made = world(job)
+    assert compiled_job(made.job.definition, job.identity).job.window == job.window
 
 
 # --- edits -----------------------------------------------------------------------------------------
@@ -209,6 +220,42 @@ def test_a_new_fire_time_that_is_already_past_ends_the_period() -> None:
     expected = "CANCELLED edited" if fire <= made.now else "PENDING planned"
     assert seen(made)[60] == expected
     assert fire <= made.now, "the example is one where it matters"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"salt": "another"},
+        {"seed_strategy": SeedStrategy.DAILY},
+        {"window": Window()},
+        {"distribution": SkewLate(shape=3.0)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+@pytest.mark.parametrize("mode", [WindowMode.AFTER, WindowMode.BEFORE])
+def test_an_edit_decides_anew_what_is_not_handled_and_nothing_that_is(
+    changes: dict[str, Any], mode: WindowMode
+) -> None:
+    """With a window before the nominal time, a period that is recorded already is decided anew as well."""
+    job = every("0 * * * *", window=Window(mode, timedelta(minutes=40)))
+    made = world(job)
+    made.advance(141 * MINUTE)
+    handled = {nominal: run.fire_time for nominal, run in made.rows().items() if run.status != "PENDING"}
+    edited = replace(job, **changes)
+    if "window" in changes:
+        edited = replace(job, window=Window(mode, timedelta(minutes=50)))
+    made.edit(edited)
+    made.advance(180 * MINUTE)
+    later = 0
+    for nominal, run in made.rows().items():
+        old, new = fire_time_of(job, nominal), fire_time_of(edited, nominal)
+        if nominal in handled:
+            assert run.fire_time == handled[nominal] == old
+        elif nominal > NOON + 141 * 60 and run.status != "CANCELLED":
+            later += old != new
+            assert run.fire_time == new
+    assert handled
+    assert later, "the edit moves some period"
 
 
 @pytest.mark.parametrize(("before_ms", "expected"), [(0, "CANCELLED edited"), (1, "STARTED due")])

@@ -1,0 +1,56 @@
+"""Owners come and go: who runs a job changes nothing of what is decided."""
+
+from kron.core.job.decision import decide
+from kron.core.job.job import Job
+from kron.core.time.instant import datetime_of
+from kron.ports import Store
+from kron.stores.sqlite.store import SqliteStore
+from tests.engine_stage import HOUR, MINUTE, Stage, stage_on
+
+JOB = Job.from_dict(
+    {
+        "identity": "job",
+        "schedule": "*/10 * * * *",
+        "window": {"mode": "around", "duration": "18m"},
+        "distribution": {"name": "normal"},
+        "policy": {"deadline": None, "concurrency": "allow"},
+    }
+)
+
+
+async def check_decisions(stage: Stage) -> None:
+    """Check that the fire time of every run is the decision of its definition."""
+    await stage.advance(HOUR)
+    runs = await stage.runs()
+    assert len(runs) >= 10
+    for run in runs:
+        chosen = decide(JOB, datetime_of(run.nominal_time)).chosen_time
+        assert chosen is not None
+        assert run.fire_time == 1000 * chosen
+
+
+async def test_a_change_of_the_owner_changes_no_chosen_time(store: Store) -> None:
+    async with stage_on(store) as stage:
+        await stage.add(JOB)
+        await stage.run()
+        for owner in ("second", "third"):
+            await stage.advance(25 * MINUTE)
+            await stage.engine.stop()
+            stage.engine = stage.make_engine(owner)
+            await stage.run()
+        await check_decisions(stage)
+
+
+async def test_the_owner_after_a_crash_changes_no_chosen_time() -> None:
+    store = SqliteStore()
+    async with stage_on(store) as stage:
+        await stage.add(JOB)
+        await stage.run()
+        for owner in ("second", "third"):
+            await stage.advance(25 * MINUTE)
+            stage.engine.kill()
+            store.drop_locks()
+            stage.engine = stage.make_engine(owner)
+            await stage.run()
+        await check_decisions(stage)
+    await store.close()
