@@ -24,13 +24,16 @@ from kron.core.plan.query import (
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
+    ClockRecord,
     EpochRecord,
     JobRecord,
     RangeRecord,
+    ReopenedRecord,
     RunRecord,
     RunStatus,
 )
 from kron.core.plan.report import Launch, RunReport, Traits
+from kron.core.plan.rewind import Recorded
 from kron.core.plan.step import Change, JobState, LoadResult, WriteResult
 from kron.core.shard import Ownership
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
@@ -81,6 +84,9 @@ class JobStore(Protocol):
     async def find_runs(self, namespace: str, keys: Sequence[str]) -> list[RunRecord]:
         """Return runs by idempotency key, open or closed: at least those that were enqueued or manual."""
 
+    async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
+        """Return the excursions of the workers' clocks, newest first."""
+
 
 class EngineStore(JobStore, Protocol):
     """The loop's store: leases, due jobs, and fenced writes. It never reads a clock and never decides."""
@@ -117,6 +123,15 @@ class EngineStore(JobStore, Protocol):
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every run that may be executing."""
+
+    async def ahead(self, ownership: Ownership, *, since: int, after: str = "", limit: int) -> list[JobState]:
+        """Return owned jobs last written later than `since`, in the order of their names, after a name."""
+
+    async def recorded(self, namespace: str, after: Mapping[str, int]) -> dict[str, Recorded]:
+        """Return the records of some jobs, each after a nominal time: runs, ranges, earlier definitions."""
+
+    async def note_clock(self, ownership: Ownership, record: ClockRecord, *, high: int | None = None) -> None:
+        """Write an excursion of this owner's clock; with `high`, set the namespace's latest instant to it."""
 
     async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
         """Count the open runs by state, reading at most `limit` of them."""
@@ -171,6 +186,9 @@ class ReadStore(JobStore, Protocol):
 
     async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
         """Return a job's earlier definitions, oldest first."""
+
+    async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
+        """Return the withdrawn records of a period that was opened again, oldest first."""
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""

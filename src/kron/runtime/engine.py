@@ -13,6 +13,7 @@ from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Snapshot, Writ
 from kron.core.shard import Ownership
 from kron.ports import Clock, EngineStore, Journal, Launcher
 from kron.runtime.burst import burst
+from kron.runtime.clock_watch import ClockWatch
 from kron.runtime.dispatcher import NOTHING, Dispatcher, LocalRuns, Written
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, attach_reports, sole_run_states
@@ -89,6 +90,15 @@ class Engine:
         # Called whenever a wake ends.
         self.on_rest: Callable[[], None] | None = None
         self.health = Health(inbox=self._inbox)
+        self._watch = ClockWatch(
+            self._time,
+            store,
+            journal,
+            self.health,
+            namespace=namespace,
+            owner=owner,
+            corrected=self._clock_corrected,
+        )
         # May be replaced before the engine runs.
         self.limits = DEFAULT_LIMITS
         self._pace = Pace()
@@ -116,7 +126,8 @@ class Engine:
 
     async def acquire(self, *, not_before: int = 0) -> None:
         """Take over: from now on the store refuses the writes of every earlier owner."""
-        self._time.high = max(self._time.high, not_before)
+        self._time.lookahead_ms = self.limits.lookahead_ms
+        self._time.recorded(not_before)
         self._time.read()  # from here on a clock jump is noticed, even before the first wake
         requested_at = self._clock.monotonic()
         ownership = await self._store.acquire(self._namespace, self.owner, balance=self._balance)
@@ -125,7 +136,7 @@ class Engine:
 
     async def _take(self, ownership: Ownership, requested_at: float) -> None:
         """Switch to a granted lease; shards that are new to this owner are recovered first."""
-        self._time.high = max(self._time.high, ownership.high)
+        self._time.recorded(ownership.high)
         lease = self.health.lease = self._lease
         now, had = self.now(), len(lease.owned.shards)
         new = lease.renewed(ownership, requested_at)
@@ -194,7 +205,7 @@ class Engine:
 
     def report(self, report: RunReport) -> None:
         """Queue a report about a run, stamped no earlier than the engine's time."""
-        at = self._time.high = max(self._time.high, report.at)
+        at = self._time.recorded(report.at)
         self._inbox.reports.append(report if report.at == at else report._replace(at=at))
         if not self._wakeup.is_called:
             self.call()
@@ -237,7 +248,8 @@ class Engine:
         with self._clock.working():
             async with self._writing:
                 requested_at = self._clock.monotonic()
-                granted = self._lease.granted._replace(busy=self._dispatcher.busy_shards())
+                # The latest instant counts at a take-over only: a correction may have lowered it since.
+                granted = self._lease.granted._replace(busy=self._dispatcher.busy_shards(), high=0)
                 await self._take(await self._store.renew(granted, balance=self._balance), requested_at)
 
     async def _loop(self) -> None:
@@ -298,6 +310,9 @@ class Engine:
             # Written at once, so that no period repeats after a crash either (SPEC 2: reading 16).
             await self._store.settle(ownership, (), now=now)
             self._was_set_back = False
+        if self._watch.has_work and not self._dispatcher.unconfirmed:
+            await self._watch.work(ownership)
+            now = self._time.high
         with burst() if len(self._inbox.reports) > FIRST_BATCH else nullcontext():
             for _ in range(MAX_REPORT_BATCHES):
                 reports = self._inbox.take(BATCH, now)
@@ -305,7 +320,9 @@ class Engine:
                     # A run that ends after the wake began is written after the starts of this wake.
                     break
                 await self._write_reports(ownership, reports, now)
-        return None if self._draining else await self._start_due(ownership, now)
+        return (
+            None if self._draining else _earliest(await self._start_due(ownership, now), self._watch.wake_at)
+        )
 
     async def _write_reports(self, ownership: Ownership, reports: list[RunReport], now: int) -> None:
         """Plan, write and dispatch the changes that follow from some reports."""
@@ -433,7 +450,8 @@ class Engine:
     # --- time and health -------------------------------------------------------------------------
 
     def _read_time(self) -> int:
-        now, jump = self._time.read()
+        judgement = self._time.read()
+        now, jump = judgement.now, judgement.jump
         if jump:
             self.health.jumps += 1
             self._was_set_back = self._was_set_back or jump < 0
@@ -441,7 +459,15 @@ class Engine:
             self._journal.note("clock_jumped", {"namespace": self._namespace, **fields})
             if jump > self.limits.lookahead_ms:
                 self._lease.since = dict.fromkeys(self._lease.since, now)
+        self._watch.judge(judgement)
         return now
+
+    def _clock_corrected(self, steady_since: int, now: int) -> None:
+        """Forget the times of a clock that was ahead: of take-overs, ticks, reports and jobs in memory."""
+        self._lease.since = dict.fromkeys(self._lease.since, steady_since)
+        self._pace = Pace(self.limits.catchup_per_tick, self.limits.tick_ms)
+        self._inbox.restamp(now)
+        self._dispatcher.sole_runs.clear()
 
     def _fail(self, error: Exception) -> None:
         self.health.fail(error)

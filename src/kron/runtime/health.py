@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from kron.core.plan.record import ClockRecord
 from kron.runtime.inbox import Inbox
 from kron.runtime.lease import LeaseState
 
@@ -14,6 +15,9 @@ class Health:
     error: str | None = None
     failures: int = 0
     jumps: int = 0
+    # How far the clock is behind the latest recorded instant, beyond the lookahead; and its last excursion.
+    clock_behind_ms: int = 0
+    excursion: ClockRecord | None = None
     lease: LeaseState | None = None
     inbox: Inbox = field(default_factory=Inbox)
 

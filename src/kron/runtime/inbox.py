@@ -47,6 +47,11 @@ class Inbox:
         self.early += [report for report in others if shard_of(report.identity) in granted]
         return [report for report in reports if shard_of(report.identity) in shards]
 
+    def restamp(self, latest: int) -> None:
+        """Let no report be later than an instant: the clock was ahead when it came."""
+        self.reports = deque(report._replace(at=min(report.at, latest)) for report in self.reports)
+        self.early = [report._replace(at=min(report.at, latest)) for report in self.early]
+
     def put_in(self, orphans: Sequence[RunReport]) -> None:
         """Queue the reports of recovered shards: those that came early, and orphans."""
         self.reports += [*self.early, *orphans]

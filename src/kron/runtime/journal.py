@@ -15,8 +15,13 @@ from kron.ports import Journal
 LOGGER = logging.getLogger("kron.engine")
 # Events of the engine that operators should see; other events are details.
 WARNINGS = frozenset(
-    {"store_failed", "ownership_lost", "clock_jumped", "start_withheld", "engine_failed", "quarantined"}
-)
+    {
+        "store_failed", "ownership_lost", "clock_jumped", "start_withheld", "engine_failed", "quarantined",
+        "clock_behind", "clock_moved_forward", "clock_corrected",
+    }
+)  # fmt: skip
+# Events that say that the host's clock is or was wrong.
+ERRORS = frozenset({"clock_behind", "clock_moved_forward"})
 
 
 # Events of a scheduler's calls in a trace, and those after which it is over.
@@ -33,7 +38,7 @@ class LogJournal:
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Write one line."""
-        level = logging.WARNING if event in WARNINGS else logging.INFO
+        level = logging.ERROR if event in ERRORS else logging.WARNING if event in WARNINGS else logging.INFO
         if self._logger.isEnabledFor(level):
             self._logger.log(level, "%s %s", event, json.dumps(fields, default=str, sort_keys=True))
 
@@ -84,6 +89,8 @@ class TraceJournal:
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Pass the event on; a wall clock set back behind the time that has passed is beyond the model."""
         passed, now = fields.get("passed"), fields.get("now")
+        if event == "clock_corrected":
+            self.event("Supernatural", self._latest, kind="clock")
         if event == "clock_jumped" and isinstance(passed, int) and isinstance(now, int) and passed > now:
             self.event("Supernatural", self._latest, kind="clock")
         if self._further is not None:

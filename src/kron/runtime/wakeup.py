@@ -3,48 +3,70 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
+from kron.core.job.policy import LOOKAHEAD_MS
 from kron.core.time.instant import EPOCH
+from kron.core.time.steady import ClockState, Judgement, Reading
 from kron.ports import Clock
 
 MILLISECOND = timedelta(milliseconds=1)
-# A wall clock that moved against the monotonic one by more than this was set, or the machine slept.
-JUMP_MS = 500
 
 
 @dataclass(slots=True)
 class EngineClock:
-    """The wall clock made monotone; detects when it was set or when the machine slept.
+    """The wall clock made monotone; `ClockState` judges whether it was set, and whether it is steady.
 
     `passed` is the latest instant the wall clock can have shown, whether or not it was read then.
     """
 
     clock: Clock
-    high: int = 0
+    lookahead_ms: int = LOOKAHEAD_MS
     passed: int = 0
-    _wall: int | None = None
-    _mono: float = 0.0
+    state: ClockState = field(default_factory=ClockState)
+
+    @property
+    def high(self) -> int:
+        """Return the latest instant read or recorded."""
+        return self.state.high
+
+    @property
+    def read_at(self) -> int:
+        """Return what the wall clock showed at the last reading."""
+        return self.high if self.state.last is None else self.state.last.wall
+
+    @property
+    def steady_at(self) -> int | None:
+        """Return the wall clock's time at which it counts as steady."""
+        return self.state.steady_at(self.lookahead_ms)
 
     def wall(self) -> int:
         """Return the wall clock's time, which may be earlier than before."""
         return (self.clock.now() - EPOCH) // MILLISECOND
 
+    def recorded(self, instant: int) -> int:
+        """Note an instant on disk or of a report; return the latest one."""
+        self.state = self.state.recorded(instant)
+        return self.state.high
+
     def look(self) -> int:
         """Return the present instant without detecting a jump: only a wake does that."""
-        self.high = max(self.high, self.wall())
-        return self.high
+        return self.recorded(self.wall())
 
-    def read(self) -> tuple[int, int]:
-        """Return the present instant in milliseconds, never decreasing, and how far the clock jumped."""
-        wall, mono = self.wall(), self.clock.monotonic()
-        expected = wall if self._wall is None else self._wall + round(1000 * (mono - self._mono))
-        jump = wall - expected
-        self._wall, self._mono = wall, mono
-        self.high = max(self.high, wall)
-        self.passed = max(self.high, expected)
-        return self.high, jump if abs(jump) > JUMP_MS else 0
+    def read(self) -> Judgement:
+        """Read both clocks: the present instant never decreases until `correct`."""
+        reading = Reading(self.wall(), round(1000 * self.clock.monotonic()))
+        lookahead_ms = self.lookahead_ms
+        self.state, judgement = self.state.read(reading, lookahead_ms=lookahead_ms, steady_ms=lookahead_ms)
+        self.passed = max(judgement.now, judgement.expected)
+        return judgement
+
+    def correct(self) -> int:
+        """Make the wall clock authoritative; return when its steady stretch started."""
+        self.state = self.state.corrected()
+        assert self.state.steady_from is not None, "a clock is corrected after it was read"
+        return self.state.steady_from.wall
 
 
 class Wakeup:

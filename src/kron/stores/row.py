@@ -15,12 +15,15 @@ from kron.core.errors import StoreError
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
+    ClockRecord,
     JobRecord,
     RangeRecord,
+    ReopenedRecord,
     RunRecord,
     getter,
     positions,
 )
+from kron.core.plan.rewind import Recorded
 from kron.core.plan.step import WriteScope
 
 # Columns whose names differ from their fields': the names of the fields are those of views and timestamps.
@@ -78,6 +81,8 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "attempt": columns_of(AttemptRecord),
     "range": columns_of(RangeRecord),
     "audit": columns_of(AuditRecord),
+    "reopened": columns_of(ReopenedRecord),
+    "clock": columns_of(ClockRecord),
 }
 # The columns of a job that a change writes, by its scope.
 CHANGED_JOB = {
@@ -172,6 +177,10 @@ job_of: Callable[[Iterable[Any]], JobRecord] = partial(tuple.__new__, JobRecord)
 run_of = reader(RunRecord, "run")
 range_of = reader(RangeRecord, "range")
 attempt_of = reader(AttemptRecord, "attempt")
+reopened_of = reader(ReopenedRecord, "reopened range")
+clock_of = reader(ClockRecord, "clock excursion")
+# The excursions of a namespace's clocks that a store keeps.
+MAX_EXCURSIONS = 1_000
 
 
 def runs_of(rows: Iterable[Row]) -> tuple[dict[str, list[RunRecord]], dict[str, str]]:
@@ -184,6 +193,25 @@ def runs_of(rows: Iterable[Row]) -> tuple[dict[str, list[RunRecord]], dict[str, 
         except StoreError as error:
             faults[row[_IDENTITY]] = str(error)
     return runs, faults
+
+
+def recorded_by_job(
+    runs: Sequence[RunRecord], ranges: Sequence[RangeRecord], epochs: Iterable[Row]
+) -> dict[str, Recorded]:
+    """Return records grouped by job; epochs are rows of name, epoch, instant and definition."""
+    definitions: dict[str, dict[int, str]] = {}
+    for name, epoch, _, definition in epochs:
+        definitions.setdefault(name, {})[epoch] = definition
+    own_runs: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        own_runs.setdefault(run.identity, []).append(run)
+    own_ranges: dict[str, list[RangeRecord]] = {}
+    for dropped in ranges:
+        own_ranges.setdefault(dropped.identity, []).append(dropped)
+    return {
+        name: Recorded(own_runs.get(name, ()), own_ranges.get(name, ()), definitions.get(name, {}))
+        for name in own_runs.keys() | own_ranges.keys()
+    }
 
 
 def readable(rows: Iterable[Row], read: Callable[[Row], Record]) -> list[Record]:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 VERBS = (
     "acquire", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs",
     "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs",
-    "attempts", "audits", "prune",
+    "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "reopened",
 )  # fmt: skip
 Written = Callable[[Sequence[Change], WriteResult, int], None]
 Seen = Callable[[Iterable[RunRecord]], Awaitable[None]]
@@ -60,6 +60,11 @@ class StoreMeter:
         self.attempts = self._timed("attempts", store.attempts)
         self.audits = self._timed("audits", store.audits)
         self.prune = self._timed("prune", store.prune)
+        self.ahead = self._timed("ahead", store.ahead)
+        self.recorded = self._timed("recorded", store.recorded)
+        self.note_clock = self._timed("note_clock", store.note_clock)
+        self.clock_records = self._timed("clock_records", store.clock_records)
+        self.reopened = self._timed("reopened", store.reopened)
         self.watch = store.watch
         self.close = store.close
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,12 +27,15 @@ from kron.core.plan.query import (
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
+    ClockRecord,
     EpochRecord,
     JobRecord,
     RangeRecord,
+    ReopenedRecord,
     RunRecord,
     RunStatus,
 )
+from kron.core.plan.rewind import Recorded
 from kron.core.plan.step import Change, JobState, LoadResult, WriteResult
 from kron.core.shard import Ownership
 from kron.ports import Clock, Store, Watch
@@ -230,6 +233,26 @@ class FaultyStore:
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         """Commit changes."""
         return await self._call("settle", self.inner.settle, ownership, changes, now=now)
+
+    async def ahead(self, ownership: Ownership, *, since: int, after: str = "", limit: int) -> list[JobState]:
+        """Return the jobs last written later than an instant."""
+        return await self._call("ahead", self.inner.ahead, ownership, since=since, after=after, limit=limit)
+
+    async def recorded(self, namespace: str, after: Mapping[str, int]) -> dict[str, Recorded]:
+        """Return the records of some jobs."""
+        return await self._call("recorded", self.inner.recorded, namespace, after)
+
+    async def note_clock(self, ownership: Ownership, record: ClockRecord, *, high: int | None = None) -> None:
+        """Write an excursion of the clock."""
+        await self._call("note_clock", self.inner.note_clock, ownership, record, high=high)
+
+    async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
+        """Return the excursions of the clock."""
+        return await self._call("clock_records", self.inner.clock_records, namespace, limit=limit)
+
+    async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
+        """Return the withdrawn records of a period."""
+        return await self._call("reopened", self.inner.reopened, namespace, identity, at=at)
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every run that may be executing."""

@@ -7,7 +7,7 @@ A custom store is tested by a subclass that supplies `store`::
         async def store(self): ...
 """
 
-from kron.testing.contract.engine import OwnershipContract, SettlementContract, WakeContract
+from kron.testing.contract.engine import ClockContract, OwnershipContract, SettlementContract, WakeContract
 from kron.testing.contract.pruning import PruningContract
 from kron.testing.contract.read import AuditContract, HistoryContract, ListingContract
 from kron.testing.contract.registry import RecordContract, RegistrationContract
@@ -60,6 +60,7 @@ class StoreContract(
     RegistrationContract,
     WakeContract,
     SettlementContract,
+    ClockContract,
     HistoryContract,
     PruningContract,
     ListingContract,

@@ -4,6 +4,7 @@ from kron.core.errors import StoreError
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import Catchup, Overlap
 from kron.core.job.verdict import SETTLED, Stage, stage_of
+from kron.core.plan.compiled import Segment
 from kron.core.plan.record import OUTCOME_OF, RangeRecord, RunRecord, RunStatus
 from kron.core.plan.step import JobStep
 from kron.core.time.instant import EpochSeconds
@@ -118,19 +119,28 @@ def _drop_coalesced(step: JobStep, last: EpochSeconds) -> None:
 
 
 def _drop_until(step: JobStep, last: EpochSeconds, reason: Reason) -> None:
-    """Drop all periods up to a nominal time, in one record."""
-    segment = step.segment
-    first, newest = segment.next_after(segment.after), segment.last_until(last)
-    if first is None or newest is None:
+    """Drop all periods up to a nominal time, in as few records as possible."""
+    newest = step.segment.last_until(last)
+    if newest is None:
         return
+    for part in step.segment.parts_until(newest):
+        _drop_part(step, part, reason)
+    step.advance(newest)
+
+
+def _drop_part(step: JobStep, part: Segment, reason: Reason) -> None:
+    """Drop consecutive periods: one has a run record, several share a range."""
+    assert part.until is not None
+    first, newest = part.next_after(part.after), part.last_until(part.until)
+    assert first is not None
+    assert newest is not None
     if first == newest:
         _drop_one(step, first, reason)
-    else:
-        count = segment.count_until(newest)
-        identity, outcome = step.job.identity, OUTCOME_OF[_STATUS_OF.get(reason, RunStatus.MISSED)]
-        dropped = RangeRecord(identity, first, newest, count, outcome, reason, segment.epoch, step.now)
-        step.change.ranges.append(dropped)
-    step.advance(newest)
+        return
+    count = part.count_until(newest)
+    identity, outcome = step.job.identity, OUTCOME_OF[_STATUS_OF.get(reason, RunStatus.MISSED)]
+    dropped = RangeRecord(identity, first, newest, count, outcome, reason, part.epoch, step.now)
+    step.change.ranges.append(dropped)
 
 
 def _drop_one(step: JobStep, nominal_time: EpochSeconds, reason: Reason) -> None:

@@ -1,10 +1,10 @@
 """Compiled jobs: definitions as the engine uses them, and the segments of periods still to be planned."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kron.core.cron.count import count_between
 from kron.core.cron.dialect import needs_identity
@@ -147,32 +147,58 @@ def _compile(definition: str, identity: str) -> CompiledJob:
 
 # The most periods examined for the newest missed one that is schedulable.
 MAX_UNSCHEDULABLE = 1_000
+# Intervals of nominal times, both ends included, in order and apart from each other.
+Intervals: TypeAlias = tuple[tuple[EpochSeconds, EpochSeconds], ...]
 # The most cached lookups: jobs of one definition need the same ones, one after the other.
 MAX_CACHED = 10_000
 
 
 class Segment(NamedTuple):
-    """The unplanned periods of one definition: nominal times in `(after, until]`, or all after `after`."""
+    """The unplanned periods of one definition: nominal times in `(after, until]`, or all after `after`.
+
+    Those in `handled` intervals have records from a time when the clock was ahead.
+    """
 
     compiled: CompiledJob
     epoch: int
     edited_at: int
     after: EpochSeconds
     until: EpochSeconds | None
+    handled: Intervals = ()
 
     def next_after(self, instant: EpochSeconds) -> EpochSeconds | None:
         """Return the first nominal time later than an instant."""
         time = _next_after(self.compiled.plan, max(instant, self.after))
+        for first, last in self.handled:
+            if time is not None and first <= time <= last:
+                time = _next_after(self.compiled.plan, last)
         return None if time is None or (self.until is not None and time > self.until) else time
 
     def last_until(self, instant: EpochSeconds) -> EpochSeconds | None:
         """Return the last nominal time at or before an instant."""
         time = last_at(self.compiled.plan, self._end(instant))
+        for first, last in reversed(self.handled):
+            if time is not None and first <= time <= last:
+                time = last_at(self.compiled.plan, first - 1)
         return None if time is None or time <= self.after else time
 
     def count_until(self, instant: EpochSeconds) -> int:
         """Return the number of nominal times up to an instant."""
-        return count_between(self.compiled.plan, self.after + 1, self._end(instant) + 1)
+        plan, start, end = self.compiled.plan, self.after + 1, self._end(instant) + 1
+        handled = sum(
+            count_between(plan, max(first, start), min(last + 1, end)) for first, last in self.handled
+        )
+        return count_between(plan, start, end) - handled
+
+    def parts_until(self, instant: EpochSeconds) -> Iterator["Segment"]:
+        """Yield the stretches without handled periods up to an instant, each with a nominal time at least."""
+        after = self.after
+        for first, last in (*self.handled, (self._end(instant) + 1, self._end(instant) + 1)):
+            until = min(first - 1, self._end(instant))
+            part = self._replace(after=after, until=until, handled=())
+            if part.last_until(until) is not None:
+                yield part
+            after = max(after, last)
 
     def times_until(self, instant: EpochSeconds) -> Iterator[EpochSeconds]:
         """Yield the nominal times up to an instant, oldest first."""
@@ -260,6 +286,16 @@ def definitions_of(job: JobRecord) -> dict[int, str]:
     return {epoch: definition for epoch, _, _, definition in json.loads(job.past or "[]")}
 
 
+def until_at_most(past: str | None, latest: EpochSeconds, cursor: EpochSeconds) -> str | None:
+    """Return the earlier definitions with periods up to an instant at most, without those up to a cursor."""
+    earlier = [
+        [epoch, edited_at, min(until, latest), definition]
+        for epoch, edited_at, until, definition in json.loads(past or "[]")
+    ]
+    rest = [each for each in earlier if each[2] > cursor]
+    return json.dumps(rest) if rest else None
+
+
 def _segment(
     job: JobRecord, compiled: CompiledJob, epoch: int, edited_at: int, until: EpochSeconds | None
 ) -> Segment:
@@ -268,4 +304,37 @@ def _segment(
         after = max(after, policy.start_at - 1)
     if policy.end_at is not None:
         until = policy.end_at if until is None else min(until, policy.end_at)
-    return Segment(compiled, epoch, edited_at, after, until)
+    return Segment(compiled, epoch, edited_at, after, until, handled_of(job.handled))
+
+
+@lru_cache(maxsize=MAX_COMPILED)
+def handled_of(text: str | None) -> Intervals:
+    """Return the handled intervals of a job's record."""
+    return () if text is None else tuple((first, last) for first, last in json.loads(text))
+
+
+def handled_text(intervals: Iterable[tuple[EpochSeconds, EpochSeconds]]) -> str | None:
+    """Return handled intervals as a job's record stores them; None if there are none."""
+    listed = list(intervals)
+    return json.dumps(listed, separators=(",", ":")) if listed else None
+
+
+def handled_one_by_one(job: JobRecord) -> str | None:
+    """Return the handled intervals as single times, which hold for every definition.
+
+    Beyond a bound the store's unique periods prevent a second start.
+    """
+    if job.handled is None:
+        return None
+    plan, times = compiled_job(job.definition, job.identity).plan, list[EpochSeconds]()
+    for first, last in handled_of(job.handled):
+        time = _next_after(plan, first - 1)
+        while time is not None and time <= last and len(times) < MAX_CACHED:
+            times.append(time)
+            time = _next_after(plan, time)
+    return handled_text((time, time) for time in times)
+
+
+def handled_after(text: str | None, cursor: EpochSeconds) -> str | None:
+    """Return the handled intervals that end after a cursor."""
+    return None if text is None else handled_text(part for part in handled_of(text) if part[1] > cursor)

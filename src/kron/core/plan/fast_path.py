@@ -74,8 +74,8 @@ class FastPath:
             return None
         if job.paused or job.suspended or job.replay_until is not None or job.remaining is not None:
             return None
-        if max(job.last_success_at or 0, job.last_failure_at or 0) > self._now:
-            # Its last run ended after this wake began.
+        if job.handled is not None or max(job.last_success_at or 0, job.last_failure_at or 0) > self._now:
+            # Some periods ahead are handled, or its last run ended after this wake began.
             return None
         since = self._since
         if job.resumed_at or state.taken_over_at is not None:

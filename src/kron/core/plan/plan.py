@@ -44,12 +44,12 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
             if at is not None and (wake_at is None or at < wake_at):
                 wake_at = at
         except UNUSABLE as fault:
-            change = _set_aside(state, f"{type(fault).__name__}: {fault}", now)
+            change = set_aside(state, f"{type(fault).__name__}: {fault}", now)
         changes.append(change)
     return changes, wake_at
 
 
-def _set_aside(state: JobState, fault: str, now: int) -> Change:
+def set_aside(state: JobState, fault: str, now: int) -> Change:
     """Return a job that is paused because its record cannot be used; the other jobs are not affected."""
     job = state.job
     because = f"{UNUSABLE_RECORD}: {fault}"

@@ -68,7 +68,8 @@ class JobRecord(NamedTuple):
     `plan_at` is when the next period is planned, or a pause ends; None if there is neither. Missed periods
     are replayed up to `replay_until`. `past` lists earlier definitions whose last periods are not planned
     yet. `suspended` is the definition's `policy.suspend`; a person pauses and resumes, until `paused_until`
-    if that is set.
+    if that is set. `handled` are intervals of nominal times after the cursor that were handled while the
+    clock was ahead.
     """
 
     identity: str
@@ -97,6 +98,7 @@ class JobRecord(NamedTuple):
     last_start_at: int | None = None
     last_success_at: int | None = None
     last_failure_at: int | None = None
+    handled: str | None = None
     # The store's internal id of the job; 0 where it has none.
     number: int = 0
 
@@ -166,6 +168,59 @@ class RangeRecord(NamedTuple):
     reason: Reason
     epoch: int
     created_at: int
+
+
+class ReopenedRecord(NamedTuple):
+    """Periods that were dropped while the clock was ahead, and are open again since `reopened_at`.
+
+    The other fields are those of the record that was withdrawn.
+    """
+
+    identity: str
+    first: EpochSeconds
+    last: EpochSeconds
+    periods: int
+    outcome: Outcome
+    reason: Reason
+    epoch: int
+    created_at: int
+    reopened_at: int
+
+
+class ClockEvent(Choice):
+    """What a clock did: it fell behind the latest recorded instant, or was set forward by more than a day."""
+
+    BEHIND = "behind"
+    FORWARD = "forward"
+
+
+class ClockEnding(Choice):
+    """How an excursion ended: the records were corrected, or the clock moved again before it was steady."""
+
+    CORRECTED = "corrected"
+    MOVED = "moved"
+
+
+class ClockRecord(NamedTuple):
+    """One excursion of the host's clock, as one worker found it.
+
+    `found_at` is the wall clock when it was noticed, `reference` the instant it is compared with: the latest
+    recorded one, or, for a step forward, the time it would have shown. `reopened` counts the periods that
+    its correction opened again.
+    """
+
+    event: ClockEvent
+    found_at: int
+    owner: str
+    reference: int
+    ended_at: int | None = None
+    ending: ClockEnding | None = None
+    reopened: int = 0
+
+    @property
+    def by_ms(self) -> int:
+        """Return how far the clock was from the instant it is compared with."""
+        return abs(self.reference - self.found_at)
 
 
 class EpochRecord(NamedTuple):

@@ -13,7 +13,14 @@ from kron.core.errors import ConflictError, InvalidOptionError
 from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import Policy
-from kron.core.plan.compiled import CompiledJob, compiled_job, definition_of, segment_of, with_newest
+from kron.core.plan.compiled import (
+    CompiledJob,
+    compiled_job,
+    definition_of,
+    handled_one_by_one,
+    segment_of,
+    with_newest,
+)
 from kron.core.plan.lifecycle import settle
 from kron.core.plan.pause import BY_HAND, pause, resume, suspend
 from kron.core.plan.record import (
@@ -62,7 +69,7 @@ def create(
         edited_at=now,
         born_at=born_at,
         revision=1,
-        cursor=_before(born_at, compiled),
+        cursor=cursor_before(born_at, compiled),
         next_time=None,
         plan_at=None,
         suspended=int(job.policy.suspend),
@@ -133,6 +140,7 @@ def _redefined(
         cursor=record.cursor if left_over else max(until, record.cursor),
         remaining=_remaining(record, job.policy),
         deleted_at=None,
+        handled=handled_one_by_one(record),
     )
     updates = [_redecided(run, compiled, changed, now) for run in runs if _is_ahead(run, until)]
     inserts = _added(record, compiled, changed, now)
@@ -284,9 +292,9 @@ def is_period(compiled: CompiledJob, nominal_time: EpochSeconds) -> bool:
     return compiled.plan.prev_at_or_before(nominal_time) == nominal_time
 
 
-def _before(born_at: int, compiled: CompiledJob) -> EpochSeconds:
-    """Return the last second whose period, anywhere in its window, fires before a job's creation."""
-    return (born_at - 1 - compiled.jitter_ms) // 1000 - compiled.late
+def cursor_before(instant: int, compiled: CompiledJob) -> EpochSeconds:
+    """Return the last second whose period, anywhere in its window, fires before an instant."""
+    return (instant - 1 - compiled.jitter_ms) // 1000 - compiled.late
 
 
 def _is_ahead(run: RunRecord, until: EpochSeconds) -> bool:

@@ -9,10 +9,19 @@ from typing import NamedTuple
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import LOOKAHEAD_MS, REMOTE_TIMEOUT, Overlap, Policy
 from kron.core.job.verdict import Settle
-from kron.core.plan.compiled import CompiledJob, compiled_job, segment_of
+from kron.core.plan.compiled import CompiledJob, compiled_job, handled_after, segment_of
 from kron.core.plan.lifecycle import is_retried_later, settle, start
 from kron.core.plan.pace import Pace
-from kron.core.plan.record import OUTCOME_OF, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, key_of
+from kron.core.plan.record import (
+    OUTCOME_OF,
+    JobRecord,
+    RangeRecord,
+    ReopenedRecord,
+    RunKind,
+    RunRecord,
+    RunStatus,
+    key_of,
+)
 from kron.core.plan.report import RunReport, Traits
 from kron.core.time.instant import EpochSeconds
 
@@ -112,6 +121,18 @@ class Cohort(NamedTuple):
     next_at: int | None
 
 
+class Rewind(NamedTuple):
+    """Records that were written while the clock was ahead and are withdrawn (SPEC 2: reading 16).
+
+    `removed` runs never started. Of the `cut` ranges the `kept` parts stay; `reopened` is the rest.
+    """
+
+    removed: Sequence[RunRecord] = ()
+    cut: Sequence[RangeRecord] = ()
+    kept: Sequence[RangeRecord] = ()
+    reopened: Sequence[ReopenedRecord] = ()
+
+
 @dataclass(slots=True)
 class Change:
     """The result of one job's step: its new record, its runs, and the runs to start and to end after commit.
@@ -119,7 +140,7 @@ class Change:
     `revision` is the one the job must still have; `attempts` are earlier attempts of runs that start again,
     `ended` the runs whose end was reported. `fault` says why the job's record cannot be used; then none of
     its runs becomes due, except a retry at its time. Changes with the same `cohort` are alike, so that a
-    store can write them in one batch.
+    store can write them in one batch. A `rewind` starts a new epoch of an unchanged definition.
     """
 
     job: JobRecord
@@ -137,6 +158,7 @@ class Change:
     # How many of the starts are catch-up, and how many catch-up runs were put in line for later ticks.
     caught_up: int = 0
     waiting: int = 0
+    rewind: Rewind | None = None
 
 
 class WriteResult(NamedTuple):
@@ -288,7 +310,8 @@ class JobStep:
     def finish(self) -> Change:
         """Return the change; consecutive periods dropped for one reason become one record."""
         change = self.change
-        change.job = self.job._replace(revision=change.revision + 1)
+        handled = handled_after(self.job.handled, self.job.cursor)
+        change.job = self.job._replace(revision=change.revision + 1, handled=handled)
         # A run that is sent again after a take-over may end in the same step: it is overdue, or reported on.
         change.starts = [run for run in change.starts if self._is_current(run)]
         if self.job.is_stopped:

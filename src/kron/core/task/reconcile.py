@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kron.core.job.outcome import Outcome, Reason
-from kron.core.plan.compiled import CompiledJob, compiled_job, last_at, segment_of
+from kron.core.plan.compiled import CompiledJob, compiled_job, handled_one_by_one, last_at, segment_of
 from kron.core.plan.lifecycle import settle
 from kron.core.plan.record import (
     JobRecord,
@@ -181,6 +181,7 @@ def override(state: JobState, definition: str, *, now: int) -> Change:
         replay_until=None,
         replay_at=None,
         replay_count=0,
+        handled=handled_one_by_one(record),
     )
     newest = last_at(compiled.plan, until)
     inserts = NO_RUNS if newest is None or 1000 * newest <= since else [_due_again(changed, newest, now)]

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from kron.core.errors import InputError
-from kron.core.plan.compiled import MAX_COMPILED, compiled_job
+from kron.core.plan.compiled import MAX_COMPILED, compiled_job, handled_of
 from kron.core.plan.plan import UNUSABLE_RECORD as UNUSABLE
 from kron.core.plan.record import JobRecord, RunRecord
 from kron.core.plan.registration import times_ahead
@@ -19,11 +19,14 @@ from kron.core.task.errors import (
 )
 from kron.core.time.instant import LAST_SECOND
 
-TEXTS = frozenset({"identity", "definition", "launcher", "launcher_kind", "past", "paused_because"})
+TEXTS = frozenset(
+    {"identity", "definition", "launcher", "launcher_kind", "past", "paused_because", "handled"}
+)
 OPTIONAL = frozenset(
     {
         "next_time", "plan_at", "past", "replay_until", "replay_at", "paused_because", "paused_until",
         "resumed_at", "deleted_at", "remaining", "last_start_at", "last_success_at", "last_failure_at",
+        "handled",
     }
 )  # fmt: skip
 RUN_TEXTS = frozenset({"key", "identity", "status", "reason", "kind", "result", "error", "run_id"})
@@ -57,10 +60,15 @@ def fault_of(state: JobState, *, now: int) -> TaskTryDeserializeError | None:
         if state.fault is not None:
             raise TaskInvalidStructureError(value=state.job.identity, reason=state.fault)
         for run in state.runs:
-            _check_record(run, RUN_TEXTS, RUN_OPTIONAL, now)
+            _check_record(run, RUN_TEXTS, RUN_OPTIONAL, _latest(state.job, now))
     except TaskTryDeserializeError as fault:
         return fault
     return None
+
+
+def _latest(job: JobRecord, now: int) -> int:
+    """Return the latest instant of a run: one of a time when the clock was ahead may be of a later period."""
+    return max([now, *(1000 * last for _, last in handled_of(job.handled))])
 
 
 def _check_record(
@@ -141,6 +149,7 @@ def _check_definition(job: JobRecord) -> None:
     _read_object("definition", job.definition)
     try:
         compiled = compiled_job(job.definition, job.identity)
+        handled_of(job.handled)
     except UNREADABLE as cause:
         raise TaskInvalidValueError(field="definition", value=job.definition, reason=str(cause)) from cause
     if compiled.policy.retry_delay is None:

@@ -1,7 +1,7 @@
 """The PostgreSQL store: any number of workers, each the owner of its shards while its leases last."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -24,12 +24,15 @@ from kron.core.plan.query import (
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
+    ClockRecord,
     EpochRecord,
     JobRecord,
     RangeRecord,
+    ReopenedRecord,
     RunRecord,
     RunStatus,
 )
+from kron.core.plan.rewind import Recorded
 from kron.core.plan.step import Change, JobState, LoadResult, WriteResult, WriteScope
 from kron.core.shard import SHARDS, Ownership, shard_of
 from kron.ports import Watch
@@ -41,6 +44,7 @@ from kron.stores.postgres.write import (
     accepted,
     arrays,
     chunks,
+    keep_epochs,
     numbers,
     refused,
     shards_of,
@@ -49,13 +53,16 @@ from kron.stores.postgres.write import (
 )
 from kron.stores.prune import Pruning, Rows, count_batch, prune_batch
 from kron.stores.row import (
-    COLUMNS,
     GROUPS,
+    MAX_EXCURSIONS,
     attempt_of,
+    clock_of,
     job_of,
     range_of,
     readable,
     readable_runs,
+    recorded_by_job,
+    reopened_of,
     run_of,
     runs_of,
 )
@@ -212,6 +219,39 @@ class PostgresStore:
         runs, _ = runs_of(rows)
         return [run for theirs in runs.values() for run in theirs if run.in_flight]
 
+    async def ahead(self, ownership: Ownership, *, since: int, after: str = "", limit: int) -> list[JobState]:
+        """Return owned jobs last written later than `since`, in the order of their names, after a name."""
+        namespace, shards = ownership.namespace, numbers(ownership.shards)
+        values = {"namespace": namespace, "since": since, "after": after, "limit": limit, "shards": shards}
+        async with self._reading() as connection:
+            rows = await rows_of(connection, f"{SQL['jobs']} {SQL['ahead_jobs']}", values)
+            known = {job.identity: job for job in map(job_of, rows)}
+            return await self._cases(connection, namespace, list(known), known) if known else []
+
+    async def recorded(self, namespace: str, after: Mapping[str, int]) -> dict[str, Recorded]:
+        """Return the records of some jobs, each after a nominal time: runs, ranges, earlier definitions."""
+        names = texts(list(after))
+        values = {"namespace": namespace, "names": names, "after": numbers(after.values())}
+        async with self._reading() as connection:
+            runs = readable(await rows_of(connection, SQL["recorded_runs"], values), run_of)
+            ranges = readable(await rows_of(connection, SQL["recorded_ranges"], values), range_of)
+            epochs = await rows_of(connection, SQL["epochs"], values) if ranges else []
+        return recorded_by_job(runs, ranges, epochs)
+
+    async def note_clock(self, ownership: Ownership, record: ClockRecord, *, high: int | None = None) -> None:
+        """Write an excursion of this owner's clock; with `high`, set the latest instant to it."""
+        await self._write(self._note_clock, ownership, record, high)
+
+    async def _note_clock(
+        self, connection: Connection, ownership: Ownership, record: ClockRecord, high: int | None
+    ) -> bool:
+        common = {"namespace": ownership.namespace, "limit": MAX_EXCURSIONS, "now": high}
+        await connection.execute(SQL["note_clock"].encode(), {**common, **record._asdict()})
+        await connection.execute(SQL["trim_clock"], common)
+        if high is not None:
+            await connection.execute(SQL["set_high"], common)
+        return True
+
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         """Commit changes in one transaction, fenced by the lease's tokens and by each job's revision."""
         if await self._write(self._settle_all, ownership, changes, now):
@@ -277,10 +317,7 @@ class PostgresStore:
         await connection.execute(SQL["record_high"], common)
         await self._forget(connection, namespace, forgotten)
         for edited in chunks(changed):
-            jobs = [change.job for change in edited]
-            values = {**common, **arrays(JobRecord._fields, jobs, (COLUMNS["identity"], COLUMNS["epoch"]))}
-            values["namespaces"] = texts([namespace] * len(jobs))
-            await connection.execute(SQL["keep_epochs"], values)
+            await keep_epochs(connection, namespace, edited)
         for new in chunks(created):
             values = {**common, **arrays(JobRecord._fields, new, GROUPS["new_job"]), "shard": shards_of(new)}
             if await count_of(connection, SQL["insert_jobs"], values) != len(new):
@@ -318,6 +355,18 @@ class PostgresStore:
         async with self._reading() as connection:
             rows = await rows_of(connection, SQL["epochs"], values)
         return [EpochRecord(*row) for row in rows]
+
+    async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
+        """Return the withdrawn records of a period that was opened again, oldest first."""
+        async with self._reading() as connection:
+            values = {"namespace": namespace, "name": identity, "at": at}
+            return readable(await rows_of(connection, SQL["reopened"], values), reopened_of)
+
+    async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
+        """Return the excursions of the workers' clocks, newest first."""
+        async with self._reading() as connection:
+            values = {"namespace": namespace, "limit": limit}
+            return readable(await rows_of(connection, SQL["clock_records"], values), clock_of)
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""

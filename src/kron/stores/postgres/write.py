@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kron.core.plan.record import JobRecord, RangeRecord, RunRecord
+from kron.core.plan.record import JobRecord, RangeRecord, ReopenedRecord, RunRecord
 from kron.core.plan.step import Change, WriteResult
 from kron.core.shard import shard_of
 from kron.stores.postgres.connection import count_of, rows_of
@@ -30,9 +30,8 @@ async def write_changes(connection: Connection, namespace: str, changes: Sequenc
     changes = sorted(changes, key=lambda change: change.job.identity)
     if changes and all(change.cohort is changes[0].cohort is not None for change in changes):
         return await _start_together(connection, common, changes)
-    for some in chunks(changes):
-        if await _update_jobs(connection, common, some) != len(some):
-            return False
+    if not await _write_jobs(connection, common, changes):
+        return False
     inserts = [run for change in changes for run in change.inserts]
     for new in chunks(inserts):
         values = {**common, **arrays(RunRecord._fields, new, GROUPS["run"]), "shard": shards_of(new)}
@@ -55,6 +54,46 @@ async def write_changes(connection: Connection, namespace: str, changes: Sequenc
     if faulty:
         await connection.execute(SQL["hold_runs"], {**common, "names": texts(faulty)})
     return True
+
+
+async def _write_jobs(connection: Connection, common: dict[str, object], changes: Sequence[Change]) -> bool:
+    """Write the jobs' records and rewinds; return whether each had the revision it was planned from."""
+    rewound = [change for change in changes if change.rewind is not None]
+    for some in chunks(rewound):
+        await keep_epochs(connection, str(common["namespace"]), some)
+    for some in chunks(changes):
+        if await _update_jobs(connection, common, some) != len(some):
+            return False
+    if rewound:
+        await _rewind(connection, common, rewound)
+    return True
+
+
+async def keep_epochs(connection: Connection, namespace: str, changes: Sequence[Change]) -> None:
+    """Keep the definitions that new epochs replace."""
+    jobs = [change.job for change in changes]
+    values = arrays(JobRecord._fields, jobs, (COLUMNS["identity"], COLUMNS["epoch"]))
+    await connection.execute(SQL["keep_epochs"], {**values, "namespaces": texts([namespace] * len(jobs))})
+
+
+async def _rewind(connection: Connection, common: dict[str, object], changes: Sequence[Change]) -> None:
+    """Withdraw the records of a time when the clock was ahead."""
+    rewinds = [change.rewind for change in changes if change.rewind is not None]
+    removed = [run.key for rewind in rewinds for run in rewind.removed]
+    for keys in chunks(removed):
+        await connection.execute(SQL["remove_runs"], {**common, "keys": texts(keys)})
+    for cut in chunks([cut for rewind in rewinds for cut in rewind.cut]):
+        values = {
+            "names": texts([each.identity for each in cut]),
+            "first": numbers(each.first for each in cut),
+        }
+        await connection.execute(SQL["remove_ranges"], {**common, **values})
+    for kept in chunks([kept for rewind in rewinds for kept in rewind.kept]):
+        values = arrays(RangeRecord._fields, kept, GROUPS["range"])
+        await connection.execute(SQL["insert_ranges"].encode(), {**common, **values})
+    for some in chunks([reopened for rewind in rewinds for reopened in rewind.reopened]):
+        values = arrays(ReopenedRecord._fields, some, GROUPS["reopened"])
+        await connection.execute(SQL["insert_reopened"].encode(), {**common, **values})
 
 
 async def _start_together(

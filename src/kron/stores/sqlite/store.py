@@ -26,23 +26,39 @@ from kron.core.plan.query import (
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
+    ClockRecord,
     EpochRecord,
     JobRecord,
     RangeRecord,
+    ReopenedRecord,
     RunRecord,
     RunStatus,
 )
+from kron.core.plan.rewind import Recorded
 from kron.core.plan.step import Change, JobState, LoadResult, WriteResult
 from kron.core.shard import SHARDS, Ownership
 from kron.ports import News, Watch
 from kron.stores.migration import bring_up, make_private
 from kron.stores.prune import Pruning, Rows, count_batch, prune_batch
-from kron.stores.row import attempt_of, job_of, range_of, readable, readable_runs, run_of, runs_of
+from kron.stores.row import (
+    MAX_EXCURSIONS,
+    attempt_of,
+    clock_of,
+    job_of,
+    range_of,
+    readable,
+    readable_runs,
+    recorded_by_job,
+    reopened_of,
+    run_of,
+    runs_of,
+)
 from kron.stores.sqlite.lock import Lock
 from kron.stores.sqlite.write import (
     CLEAN,
     Writing,
     audit_row,
+    clock_row,
     key_number,
     new_job_row,
     refused,
@@ -260,13 +276,52 @@ class SqliteStore:
     def _settle(self, ownership: Ownership, changes: Sequence[Change], now: int) -> WriteResult:
         number = self._number_of(ownership.namespace)
         with self._writing() as connection:
-            (token,) = connection.execute(SQL["token"], {"namespace": number}).fetchone() or (0,)
-            if token != ownership.token:
-                raise OwnedError(namespace=ownership.namespace, owner="another owner")
+            self._check_token(connection, number, ownership)
             if not changes:
                 connection.execute(SQL["record_high"], {"namespace": number, "now": now})
                 return CLEAN
             return write_or_refuse(connection, number, changes, now)
+
+    def _check_token(self, connection: sqlite3.Connection, namespace: int, ownership: Ownership) -> None:
+        (token,) = connection.execute(SQL["token"], {"namespace": namespace}).fetchone() or (0,)
+        if token != ownership.token:
+            raise OwnedError(namespace=ownership.namespace, owner="another owner")
+
+    async def ahead(self, ownership: Ownership, *, since: int, after: str = "", limit: int) -> list[JobState]:
+        """Return jobs last written later than `since`, in the order of their names, after a name."""
+        return await self._do(self._ahead, ownership.namespace, since, after, limit)
+
+    def _ahead(self, namespace: str, since: int, after: str, limit: int) -> list[JobState]:
+        number = self._number_of(namespace)
+        values = {"namespace": number, "since": since, "after": after, "limit": limit}
+        return self._with_runs(list(map(job_of, self._json_rows("ahead_jobs", values))))
+
+    async def recorded(self, namespace: str, after: Mapping[str, int]) -> dict[str, Recorded]:
+        """Return the records of some jobs, each after a nominal time: runs, ranges, earlier definitions."""
+        return await self._do(self._recorded, namespace, after)
+
+    def _recorded(self, namespace: str, after: Mapping[str, int]) -> dict[str, Recorded]:
+        jobs = self._jobs(namespace, list(after))
+        wanted: dict[str, object] = {
+            "wanted": json.dumps([(job.number, after[job.identity]) for job in jobs])
+        }
+        runs = readable(self._all(SQL["recorded_runs"], wanted), run_of)
+        ranges = readable(self._all(SQL["recorded_ranges"], wanted), range_of)
+        epochs = self._epochs([job.number for job in jobs]) if ranges else []
+        return recorded_by_job(runs, ranges, epochs)
+
+    async def note_clock(self, ownership: Ownership, record: ClockRecord, *, high: int | None = None) -> None:
+        """Write an excursion of this owner's clock; with `high`, set the latest instant to it."""
+        await self._do(self._note_clock, ownership, record, high)
+
+    def _note_clock(self, ownership: Ownership, record: ClockRecord, high: int | None) -> None:
+        number = self._number_of(ownership.namespace)
+        with self._writing() as connection:
+            self._check_token(connection, number, ownership)
+            connection.execute(SQL["note_clock"], (number, *clock_row(record)))
+            connection.execute(SQL["trim_clock"], {"namespace": number, "limit": MAX_EXCURSIONS})
+            if high is not None:
+                connection.execute(SQL["set_high"], {"namespace": number, "now": high})
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every run that may be executing."""
@@ -369,6 +424,18 @@ class SqliteStore:
         jobs = await self._do(self._jobs, namespace, [identity])
         rows = await self._do(self._epochs, [job.number for job in jobs])
         return list(map(EpochRecord._make, rows))
+
+    async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
+        """Return the withdrawn records of a period that was opened again, oldest first."""
+        store = self._reader()
+        rows = await store._do(store._of_job, SQL["reopened"], namespace, identity, {"at": at})
+        return readable(rows, reopened_of)
+
+    async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
+        """Return the excursions of the workers' clocks, newest first."""
+        values: dict[str, object] = {"limit": limit}
+        rows = await self._do(self._of_namespace, SQL["clock_records"], namespace, values)
+        return readable(rows, clock_of)
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from zlib import crc32
 
-from kron.core.plan.record import AuditRecord, JobRecord, RangeRecord, RunRecord, RunStatus, slot_of
+from kron.core.plan.record import (
+    AuditRecord,
+    ClockRecord,
+    JobRecord,
+    RangeRecord,
+    ReopenedRecord,
+    RunRecord,
+    RunStatus,
+    slot_of,
+)
 from kron.core.plan.step import Change, WriteResult, WriteScope
 from kron.stores.row import CHANGED_JOB, GROUPS, storable, writer
 from kron.stores.statement import filled, statements
@@ -26,6 +35,8 @@ changed_run_row = writer(RunRecord, GROUPS["changed_run"])
 attempt_row = writer(RunRecord, GROUPS["attempt"])
 range_row = writer(RangeRecord, GROUPS["range"])
 audit_row = writer(AuditRecord, GROUPS["audit"])
+reopened_row = writer(ReopenedRecord, GROUPS["reopened"])
+clock_row = writer(ClockRecord, GROUPS["clock"])
 
 
 def write_or_refuse(
@@ -118,8 +129,12 @@ def _end_of(change: Change) -> tuple[object, ...]:
 
 def _write_each(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int) -> bool:
     """Write changes row by row; return whether each job had its revision and each inserted run was new."""
+    rewound = [change for change in changes if change.rewind is not None]
+    if rewound:
+        _keep_epochs(connection, rewound)
     if not _update_jobs(connection, changes, now):
         return False
+    _rewind(connection, rewound)
     inserts = [
         (*run_row(run), namespace, change.job.number, slot_of(run), _key_number_of(run), now)
         for change in changes
@@ -131,6 +146,24 @@ def _write_each(connection: sqlite3.Connection, namespace: int, changes: Sequenc
         if rows:
             connection.executemany(SQL[name], rows)
     return True
+
+
+def _keep_epochs(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
+    """Keep the definitions that new epochs replace."""
+    edits = json.dumps([(change.job.number, change.job.epoch) for change in changes])
+    connection.execute(SQL["keep_epochs"], {"edits": edits})
+
+
+def _rewind(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
+    """Withdraw the records of a time when the clock was ahead."""
+    for change in changes:
+        rewind, job = change.rewind, change.job.number
+        assert rewind is not None
+        connection.executemany(SQL["remove_run"], [(job, run.nominal_time) for run in rewind.removed])
+        connection.executemany(SQL["remove_range"], [(job, cut.first) for cut in rewind.cut])
+        connection.executemany(SQL["insert_range"], [(*range_row(kept), job) for kept in rewind.kept])
+        reopened = [(*reopened_row(each), job) for each in rewind.reopened]
+        connection.executemany(SQL["insert_reopened"], reopened)
 
 
 def refused(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change]) -> WriteResult:

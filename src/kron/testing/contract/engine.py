@@ -7,8 +7,18 @@ from itertools import pairwise
 from kron.core.errors import OwnedError
 from kron.core.job.outcome import Reason
 from kron.core.plan.query import PruneBounds
-from kron.core.plan.record import Result, RunKind, RunStatus, key_of, request_key_of
-from kron.core.plan.step import JobState, WriteResult, WriteScope
+from kron.core.plan.record import (
+    ClockEnding,
+    ClockEvent,
+    ClockRecord,
+    ReopenedRecord,
+    Result,
+    RunKind,
+    RunStatus,
+    key_of,
+    request_key_of,
+)
+from kron.core.plan.step import JobState, Rewind, WriteResult, WriteScope
 from kron.core.shard import SHARDS, Ownership
 from kron.ports import Store
 from kron.testing.contract.sample import (
@@ -31,6 +41,80 @@ from kron.testing.contract.sample import (
     stored,
     written,
 )
+
+
+class ClockContract:
+    """Excursions of a worker's clock are kept, and the records of a time ahead are withdrawn together."""
+
+    async def test_jobs_written_after_an_instant_are_found_by_pages_of_names(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job("early"))
+        for name in ("c", "a", "b"):
+            await store.put(SPACE, created=[a_job(name)], changed=[], now=NOW + 5)
+        await store.put(ELSEWHERE, created=[a_job("other")], changed=[], now=NOW + 5)
+        first = await store.ahead(ownership, since=NOW, limit=2)
+        assert [state.job.identity for state in first] == ["a", "b"]
+        rest = await store.ahead(ownership, since=NOW, after="b", limit=2)
+        assert [state.job.identity for state in rest] == ["c"]
+        assert await store.ahead(ownership, since=NOW + 5, limit=2) == []
+
+    async def test_records_after_a_nominal_time_come_with_their_definitions(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job(), a_job("other"))
+        await written(store, ownership, a_run(), a_run(nominal_time=NOON + 60), a_run("other"))
+        (state,) = await store.cases(SPACE, ["backup"])
+        change = a_change(state.job, epoch=2, edited_at=NOW)
+        change.ranges += [a_range("backup", NOON - 600, NOON - 60), a_range("backup", NOON - 50, NOON + 1)]
+        assert await store.put(SPACE, created=[], changed=[change], now=NOW) == CLEAN
+        found = await store.recorded(SPACE, {"backup": NOON, "other": NOON})
+        assert found.keys() == {"backup"}
+        assert [run.nominal_time for run in found["backup"].runs] == [NOON + 60]
+        assert list(found["backup"].ranges) == [a_range("backup", NOON - 50, NOON + 1)]
+        assert dict(found["backup"].definitions) == {1: DEFINITION}
+
+    async def test_a_rewind_withdraws_records_and_keeps_them_beside_the_others(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job())
+        gone = a_run(nominal_time=NOON + 60, status=RunStatus.MISSED, is_open=0, started_at=None)
+        await written(store, ownership, a_run(), gone)
+        (state,) = await store.cases(SPACE)
+        first = a_change(state.job)
+        first.ranges.append(a_range("backup", NOON + 120, NOON + 600))
+        assert await store.settle(ownership, [first], now=NOW) == CLEAN
+        kept, (cut,) = a_range("backup", NOON + 120, NOON + 180), first.ranges
+        open_again = ReopenedRecord(*a_range("backup", NOON + 240, NOON + 600), NOW)
+        change = a_change(first.job, epoch=2, handled=f"[[{NOON},{NOON}]]")
+        change.rewind = Rewind([gone], [cut], [kept], [open_again])
+        assert await store.settle(ownership, [change], now=NOW) == CLEAN
+        assert [run.nominal_time for run in await store.runs(SPACE, "backup")] == [NOON]
+        assert await store.ranges(SPACE, "backup") == [kept]
+        assert await store.reopened(SPACE, "backup", at=NOON + 600) == [open_again]
+        assert await store.reopened(SPACE, "backup", at=NOON + 180) == []
+        assert [epoch.epoch for epoch in await store.epochs(SPACE, "backup")] == [1]
+        stale = a_change(first.job)
+        stale.rewind = Rewind(cut=[kept])
+        assert (await store.settle(ownership, [stale], now=NOW)).stale_jobs == {"backup"}
+        assert await store.ranges(SPACE, "backup") == [kept]
+        await store.forget(SPACE, ["backup"])
+        await stored(store, a_job())
+        assert await store.reopened(SPACE, "backup", at=NOON + 600) == []
+
+    async def test_excursions_are_kept_newest_first_and_a_correction_lowers_the_latest_instant(
+        self, store: Store
+    ) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await store.settle(ownership, (), now=NOW + 1_000_000)
+        behind = ClockRecord(ClockEvent.BEHIND, NOW, "a", NOW + 1_000_000)
+        forward = ClockRecord(ClockEvent.FORWARD, NOW, "a", NOW - 9, NOW, ClockEnding.MOVED)
+        for record in (behind, forward):
+            await store.note_clock(ownership, record)
+        over = behind._replace(ended_at=NOW + 7, ending=ClockEnding.CORRECTED, reopened=5)
+        await store.note_clock(ownership, over, high=NOW + 7)
+        assert await store.clock_records(SPACE) == [forward, over]
+        assert await store.clock_records(SPACE, limit=1) == [forward]
+        assert await store.clock_records(ELSEWHERE) == []
+        await store.release(ownership)
+        assert (await store.acquire(SPACE, "b")).high == NOW + 7
 
 
 class SettlementContract:

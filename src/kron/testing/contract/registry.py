@@ -243,6 +243,7 @@ FULL_JOB = JobRecord(
     last_start_at=NOW - 13,
     last_success_at=NOW - 14,
     last_failure_at=NOW - 15,
+    handled="[[1800000060,1800000120]]",
 )
 FULL_RUN = RunRecord(
     key=key_of("backup", NOON),

@@ -12,9 +12,11 @@ from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, RunC
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
+    ClockRecord,
     EpochRecord,
     JobRecord,
     RangeRecord,
+    ReopenedRecord,
     RunRecord,
     RunStatus,
 )
@@ -111,6 +113,10 @@ class TenantStore:
             visible = [state.job.identity for state in await self.cases(namespace, identities)]
         return await self._store.newest_runs(namespace, visible, limit=limit)
 
+    async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
+        """Return the excursions of the workers' clocks, newest first."""
+        return await self._store.clock_records(namespace, limit=limit)
+
     async def note(self, namespace: str, entry: AuditRecord) -> None:
         """Write an audit record without a change of a schedule."""
         await self._store.put(namespace, created=[], changed=[], audit=[entry], now=entry.at)
@@ -126,6 +132,12 @@ class TenantStore:
         if not await self._is_known(namespace, identity):
             return []
         return await self._store.epochs(namespace, identity)
+
+    async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
+        """Return the withdrawn records of a period that was opened again, oldest first."""
+        if not await self._is_known(namespace, identity):
+            return []
+        return await self._store.reopened(namespace, identity, at=at)
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a run, oldest first, if the current request has listed the run.

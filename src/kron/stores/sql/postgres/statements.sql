@@ -52,6 +52,56 @@ SELECT greatest(
 INSERT INTO marks (namespace, high) VALUES (%(namespace)s, %(now)s)
 ON CONFLICT (namespace) DO UPDATE SET high = greatest(marks.high, excluded.high)
 
+-- name: set_high
+INSERT INTO marks (namespace, high) VALUES (%(namespace)s, %(now)s)
+ON CONFLICT (namespace) DO UPDATE SET high = excluded.high
+
+-- name: ahead_jobs
+AND changed_at > %(since)s AND schedule_id > %(after)s AND shard = ANY (%(shards)s::smallint[])
+ORDER BY schedule_id LIMIT %(limit)s
+
+-- name: recorded_runs
+SELECT {run.columns}
+FROM schedule_runs JOIN unnest(%(names)s::text[], %(after)s::bigint[]) AS wanted (name, after)
+    ON schedule_id = wanted.name AND nominal_time > wanted.after
+WHERE namespace = %(namespace)s
+
+-- name: recorded_ranges
+SELECT {range.columns}
+FROM schedule_ranges JOIN unnest(%(names)s::text[], %(after)s::bigint[]) AS wanted (name, after)
+    ON schedule_id = wanted.name AND last > wanted.after
+WHERE namespace = %(namespace)s
+
+-- name: remove_runs
+DELETE FROM schedule_runs WHERE namespace = %(namespace)s AND idempotency_key = ANY (%(keys)s::text[])
+
+-- name: remove_ranges
+DELETE FROM schedule_ranges USING unnest(%(names)s::text[], %(first)s::bigint[]) AS gone (name, first)
+WHERE namespace = %(namespace)s AND schedule_id = gone.name AND schedule_ranges.first = gone.first
+
+-- name: insert_reopened
+INSERT INTO schedule_reopened (namespace, {reopened.columns})
+SELECT %(namespace)s, * FROM unnest({reopened.arrays})
+ON CONFLICT DO NOTHING
+
+-- name: reopened
+SELECT {reopened.columns} FROM schedule_reopened
+WHERE namespace = %(namespace)s AND schedule_id = %(name)s AND first <= %(at)s AND last >= %(at)s
+ORDER BY reopened_at
+
+-- name: note_clock
+INSERT INTO clock_excursions (namespace, {clock.columns})
+VALUES (%(namespace)s, {clock.values})
+ON CONFLICT (namespace, event, found_at, owner)
+DO UPDATE SET over_at = excluded.over_at, ending = excluded.ending, reopened = excluded.reopened
+
+-- name: trim_clock
+DELETE FROM clock_excursions WHERE namespace = %(namespace)s AND number NOT IN (
+    SELECT number FROM clock_excursions WHERE namespace = %(namespace)s ORDER BY number DESC LIMIT %(limit)s)
+
+-- name: clock_records
+SELECT {clock.columns} FROM clock_excursions WHERE namespace = %(namespace)s ORDER BY number DESC LIMIT %(limit)s
+
 -- name: note_worker
 INSERT INTO workers (namespace, owner, expires_at) VALUES (%(namespace)s, %(owner)s, %(now)s + %(ttl)s)
 ON CONFLICT (namespace, owner) DO UPDATE SET expires_at = excluded.expires_at

@@ -234,6 +234,51 @@ SELECT max(
 INSERT INTO marks (namespace, high) VALUES (:namespace, :now)
 ON CONFLICT (namespace) DO UPDATE SET high = max(high, excluded.high)
 
+-- name: set_high
+INSERT INTO marks (namespace, high) VALUES (:namespace, :now)
+ON CONFLICT (namespace) DO UPDATE SET high = excluded.high
+
+-- name: ahead_jobs
+SELECT {job.columns}
+FROM jobs WHERE namespace = :namespace AND changed_at > :since AND schedule_id > :after
+ORDER BY schedule_id LIMIT :limit
+
+-- name: recorded_runs
+SELECT {run.columns}
+FROM json_each(:wanted) CROSS JOIN runs ON job = value ->> 0 AND nominal_time > value ->> 1
+
+-- name: recorded_ranges
+SELECT {range.columns}
+FROM json_each(:wanted) CROSS JOIN ranges ON job = value ->> 0 AND last > value ->> 1
+
+-- name: remove_run
+DELETE FROM runs WHERE job = ? AND nominal_time = ? AND slot = 0
+
+-- name: remove_range
+DELETE FROM ranges WHERE job = ? AND first = ?
+
+-- name: insert_reopened
+INSERT INTO reopened ({reopened.columns}, job)
+VALUES ({reopened.values}, ?)
+ON CONFLICT DO NOTHING
+
+-- name: reopened
+SELECT {reopened.columns} FROM reopened
+WHERE job = :job AND first <= :at AND last >= :at ORDER BY reopened_at
+
+-- name: note_clock
+INSERT INTO clock_excursions (namespace, {clock.columns})
+VALUES (?, {clock.values})
+ON CONFLICT (namespace, event, found_at, owner)
+DO UPDATE SET over_at = excluded.over_at, ending = excluded.ending, reopened = excluded.reopened
+
+-- name: trim_clock
+DELETE FROM clock_excursions WHERE namespace = :namespace AND number NOT IN (
+    SELECT number FROM clock_excursions WHERE namespace = :namespace ORDER BY number DESC LIMIT :limit)
+
+-- name: clock_records
+SELECT {clock.columns} FROM clock_excursions WHERE namespace = :namespace ORDER BY number DESC LIMIT :limit
+
 -- name: take_over
 INSERT INTO leases (namespace, shard, owner, token) VALUES (:namespace, 0, :owner, 1)
 ON CONFLICT (namespace, shard) DO UPDATE SET owner = :owner, token = token + 1

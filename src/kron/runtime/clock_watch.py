@@ -1,0 +1,158 @@
+"""The clock watch: shows when the host's clock is wrong, and corrects the records once it is steady again."""
+
+from collections.abc import Callable
+
+from kron.core.errors import StoreError
+from kron.core.plan.plan import UNUSABLE, set_aside
+from kron.core.plan.record import ClockEnding, ClockEvent, ClockRecord
+from kron.core.plan.rewind import NOTHING, Recorded, cursor_at, rewind
+from kron.core.plan.step import Change, JobState
+from kron.core.shard import Ownership
+from kron.core.time.steady import DAY_MS, Judgement
+from kron.ports import EngineStore, Journal
+from kron.runtime.health import Health
+from kron.runtime.wakeup import EngineClock
+
+# Jobs corrected in one transaction; and the most transactions of one correction.
+BATCH, MAX_BATCHES = 100, 1_000_000
+# How often a batch is corrected again because other processes changed its jobs.
+MAX_TRIES = 20
+
+
+class ClockWatch:
+    """Watches the clock of one engine. `corrected` is called with the instant from which it is steady."""
+
+    def __init__(
+        self,
+        time: EngineClock,
+        store: EngineStore,
+        journal: Journal,
+        health: Health,
+        *,
+        namespace: str,
+        owner: str,
+        corrected: Callable[[int, int], None],
+    ) -> None:
+        self._time = time
+        self._store = store
+        self._journal = journal
+        self._health = health
+        self._namespace = namespace
+        self._owner = owner
+        self._corrected = corrected
+        # The excursion that is not over, and those to be written.
+        self._present: ClockRecord | None = None
+        self._unwritten: list[ClockRecord] = []
+        self._is_ready = False
+
+    @property
+    def has_work(self) -> bool:
+        """Say whether an excursion is to be written, or the records are to be corrected."""
+        return bool(self._unwritten) or self._is_ready
+
+    @property
+    def wake_at(self) -> int | None:
+        """Return when the clock will be steady, if the records wait for that."""
+        return None if self._present is None else self._time.steady_at
+
+    def judge(self, judgement: Judgement) -> None:
+        """Note an excursion that starts or ends with a reading of the clock."""
+        wall = self._time.read_at
+        if judgement.jump > DAY_MS:
+            forward = ClockRecord(
+                ClockEvent.FORWARD, wall, self._owner, judgement.expected, wall, ClockEnding.MOVED
+            )
+            self._note("clock_moved_forward", forward)
+            self._unwritten.append(forward)
+            self._health.excursion = forward
+        self._health.clock_behind_ms = judgement.behind
+        present = self._present
+        if present is not None and (not judgement.behind or wall < present.found_at):
+            self._unwritten.append(present._replace(ended_at=wall, ending=ClockEnding.MOVED))
+            self._present = None
+        if judgement.behind and self._present is None:
+            behind = ClockRecord(ClockEvent.BEHIND, wall, self._owner, judgement.now)
+            self._note("clock_behind", behind)
+            self._unwritten.append(behind)
+            self._present = self._health.excursion = behind
+        self._is_ready = bool(judgement.behind) and judgement.is_steady
+
+    async def work(self, ownership: Ownership) -> None:
+        """Write the excursions, and correct the records if the clock is steady."""
+        while self._unwritten:
+            await self._write(ownership, self._unwritten[0])
+            self._unwritten.pop(0)
+        if self._is_ready and self._present is not None:
+            await self._correct(ownership, self._present)
+
+    async def _write(self, ownership: Ownership, record: ClockRecord) -> None:
+        """Write an excursion; one that an earlier owner found and did not correct is continued."""
+        if record.ended_at is None:
+            for earlier in await self._store.clock_records(self._namespace):
+                if earlier.event is ClockEvent.BEHIND and earlier.ended_at is None:
+                    is_same = earlier.reference == record.reference and earlier.found_at <= record.found_at
+                    if is_same and self._present is record:
+                        self._present = self._health.excursion = earlier
+                        return
+                    moved = earlier._replace(ended_at=record.found_at, ending=ClockEnding.MOVED)
+                    await self._store.note_clock(ownership, moved)
+        await self._store.note_clock(ownership, record)
+
+    async def _correct(self, ownership: Ownership, present: ClockRecord) -> None:
+        """Make the wall clock authoritative: rewind every job that was written while it was ahead."""
+        now, after, reopened = self._time.read_at, "", 0
+        for _ in range(MAX_BATCHES):
+            states = await self._store.ahead(ownership, since=present.found_at, after=after, limit=BATCH)
+            if not states:
+                break
+            reopened += await self._rewind(ownership, states, present, now)
+            after = states[-1].job.identity
+        over = present._replace(ended_at=now, ending=ClockEnding.CORRECTED, reopened=reopened)
+        await self._store.note_clock(ownership, over, high=now)
+        steady_since = self._time.correct()
+        self._present, self._is_ready = None, False
+        self._health.clock_behind_ms, self._health.excursion = 0, over
+        self._corrected(steady_since, now)
+        self._note("clock_corrected", over)
+
+    async def _rewind(
+        self, ownership: Ownership, states: list[JobState], present: ClockRecord, now: int
+    ) -> int:
+        """Rewind some jobs; return how many periods are open again."""
+        reopened = 0
+        for _ in range(MAX_TRIES):
+            after = {state.job.identity: _cursor_of(state, present.found_at) for state in states}
+            recorded = await self._store.recorded(self._namespace, after)
+            changes = [
+                self._change(state, recorded.get(state.job.identity, NOTHING), present) for state in states
+            ]
+            settled = await self._store.settle(ownership, changes, now=now)
+            written = [change for change in changes if change.job.identity not in settled.stale_jobs]
+            reopened += sum(
+                each.periods for change in written if change.rewind for each in change.rewind.reopened
+            )
+            if not settled.stale_jobs:
+                return reopened
+            states = await self._store.cases(self._namespace, sorted(settled.stale_jobs))
+        raise StoreError("The store cannot be used: other callers keep writing the same jobs")
+
+    def _change(self, state: JobState, recorded: Recorded, present: ClockRecord) -> Change:
+        try:
+            if state.fault is not None:
+                raise StoreError(state.fault)
+            return rewind(state, recorded, back_to=present.found_at, ahead_to=self._time.high)
+        except UNUSABLE as fault:
+            return set_aside(state, f"{type(fault).__name__}: {fault}", self._time.high)
+
+    def _note(self, event: str, record: ClockRecord) -> None:
+        fields = {"namespace": self._namespace, "by_ms": record.by_ms, "reopened": record.reopened}
+        instants = {"clock": record.found_at, "reference": record.reference}
+        self._journal.note(event, {**fields, **instants})
+
+
+def _cursor_of(state: JobState, back_to: int) -> int:
+    """Return the nominal time after which a job's records matter; a damaged record has none."""
+    try:
+        return cursor_at(state.job, back_to)
+    except UNUSABLE:
+        return back_to // 1000

@@ -1,0 +1,230 @@
+"""Clocks that were wrong, on every store: shown, corrected once steady, nothing twice, nothing lost.
+
+Each story ends with an exact ledger: one record for each period, and the starts in order.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kron.core.job.job import Job
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.record import ClockEnding, ClockEvent, RunKind
+from kron.core.time.instant import EPOCH
+from kron.ports import Store
+from kron.testing.faulty_store import Fault, FaultyStore
+from tests.engine_model import periods_of
+from tests.engine_stage import DAY, HOUR, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
+
+TOMORROW = DAY // MINUTE
+YEAR_2099 = NOON.replace(year=2099)
+
+
+@pytest.fixture
+async def stage(store: Store) -> AsyncIterator[Stage]:
+    async with stage_on(store) as made:
+        yield made
+
+
+async def restart(stage: Stage) -> None:
+    """Stop and start again."""
+    await stage.engine.stop()
+    stage.engine = stage.make_engine()
+    await stage.run()
+
+
+async def ledger(stage: Stage, identity: str = "job") -> dict[int, str]:
+    """Return the status of every recorded period by its minute after noon; no period has two records."""
+    rows = [run for run in await stage.runs(identity) if run.kind is RunKind.PERIOD]
+    found = {(run.nominal_time - NOON_S) // 60: str(run.status) for run in rows}
+    assert len(found) == len(rows)
+    job = (await stage.case(identity)).job
+    terms = compiled_job(job.definition, identity).for_job(identity)
+    for shared in await stage.store.ranges(SPACE, identity):
+        minutes = [(time - NOON_S) // 60 for time in shown(terms, shared.first, shared.last)]
+        assert len(minutes) == shared.periods
+        assert not found.keys() & set(minutes)
+        found |= dict.fromkeys(minutes, shared.outcome.upper())
+    return found
+
+
+def shown(job: Job, first: int, last: int) -> Iterator[int]:
+    """Yield the nominal times of a range, which the story keeps short."""
+    assert last - first < 3 * 86_400, "this range is too long for a ledger"
+    return periods_of(job, first - 1, last)
+
+
+def at(instant: datetime) -> int:
+    return (instant - EPOCH) // timedelta(milliseconds=1)
+
+
+async def test_a_day_ahead_and_back(stage: Stage) -> None:
+    await stage.add(job_of(catchup="none"))
+    await stage.run()
+    await stage.until(NOON + 3 * MINUTE)
+    stage.clock.jump_to(NOON + DAY + 3 * MINUTE + SECOND)
+    await stage.until(NOON + DAY + 5 * MINUTE + SECOND)
+    stage.clock.jump_to(NOON + 5 * MINUTE + SECOND)
+    await stage.until(NOON + 5 * MINUTE + 30 * SECOND)
+    behind = timedelta(milliseconds=stage.engine.health.clock_behind_ms)
+    assert DAY - MINUTE < behind <= DAY
+    await stage.until(NOON + 10 * MINUTE)
+    assert stage.engine.health.clock_behind_ms == 0
+    ahead = [TOMORROW + 3, TOMORROW + 4, TOMORROW + 5]
+    assert stage.starts() == [1, 2, 3, *ahead, 6, 7, 8, 9, 10]
+    records = await ledger(stage)
+    assert records == {n: "MISSED" if n in (4, 5) else "SUCCESS" for n in (*range(1, 11), *ahead)}
+    excursion, forward = await stage.store.clock_records(SPACE)
+    assert (excursion.event, excursion.ending) == (ClockEvent.BEHIND, ClockEnding.CORRECTED)
+    assert excursion.reopened == 1437
+    assert (forward.event, forward.by_ms) == (ClockEvent.FORWARD, DAY // timedelta(milliseconds=1) + 1000)
+
+
+async def test_the_day_that_was_ahead_runs_once(stage: Stage) -> None:
+    await stage.add(job_of(schedule="*/30 * * * *", catchup="none"))
+    await stage.run()
+    stage.clock.jump_to(NOON + DAY - MINUTE)
+    await stage.until(NOON + DAY + 40 * MINUTE)
+    ahead = [TOMORROW, TOMORROW + 30]
+    stage.clock.jump_to(NOON + 40 * MINUTE)
+    await stage.until(NOON + DAY + 2 * HOUR)
+    later = [n for n in range(60, TOMORROW + 121, 30) if n not in ahead]
+    assert stage.starts() == [*ahead, *later]
+    records = await ledger(stage)
+    assert records == {30: "MISSED", **dict.fromkeys([*ahead, *later], "SUCCESS")}
+
+
+@pytest.mark.parametrize("policy", [{"catchup": "once"}, {"catchup": "all", "max_catchup": 3}], ids=str)
+async def test_2099_and_back(stage: Stage, policy: dict[str, Any]) -> None:
+    await stage.add(job_of(**policy))
+    await stage.run()
+    await stage.until(NOON + 3 * MINUTE)
+    stage.clock.jump_to(YEAR_2099 + SECOND)
+    await stage.until(YEAR_2099 + MINUTE + SECOND)
+    ran = stage.starts()
+    stage.clock.jump_to(NOON + 4 * MINUTE + SECOND)
+    await stage.until(NOON + 20 * MINUTE)
+    assert stage.starts() == [*ran, *range(5, 21)]
+    assert all(n > 1_000_000 for n in ran[3:])
+    assert {n for n in await ledger(stage) if n < 1_000_000} == set(range(1, 21))
+
+
+async def test_an_hour_behind_from_the_first_start_on(stage: Stage) -> None:
+    """The clock that is read is the only one there is: it is shown, and then believed."""
+    await stage.add(job_of(catchup="none"))
+    await stage.run()
+    await stage.until(NOON + 3 * MINUTE)
+    stage.clock.jump_to(NOON - 57 * MINUTE)
+    await stage.until(NOON - 50 * MINUTE)
+    assert stage.starts() == [1, 2, 3, *range(-57, -49)]
+    await stage.until(NOON + 6 * MINUTE)
+    assert stage.starts() == [1, 2, 3, *range(-57, 1), 4, 5, 6]
+    assert set((await ledger(stage)).values()) == {"SUCCESS"}
+
+
+async def test_a_step_back_within_the_lookahead_is_no_excursion(stage: Stage) -> None:
+    await stage.add(job_of())
+    await stage.run()
+    await stage.until(NOON + 3 * MINUTE)
+    stage.clock.jump_to(NOON + 2 * MINUTE + SECOND)
+    await stage.until(NOON + 6 * MINUTE)
+    assert stage.starts() == [1, 2, 3, 4, 5, 6]
+    assert await stage.store.clock_records(SPACE) == []
+
+
+async def test_a_clock_that_flaps_is_not_trusted_until_it_is_steady(stage: Stage) -> None:
+    await stage.add(job_of(catchup="none"))
+    await stage.run()
+    await stage.until(NOON + 2 * MINUTE)
+    for flap in range(5):
+        real = NOON + 2 * MINUTE + flap * MINUTE
+        stage.clock.jump_to(real + 2 * HOUR + 10 * SECOND)
+        await stage.advance(20 * SECOND)
+        stage.clock.jump_to(real + 30 * SECOND)
+        await stage.advance(30 * SECOND)
+    flapping = stage.starts()
+    assert [n for n in flapping if n < 60] == [1, 2]
+    await stage.until(NOON + 130 * MINUTE)
+    since = stage.starts()[len(flapping) :]
+    assert sorted(since) == since
+    assert len(stage.starts()) == len(set(stage.starts()))
+    assert set(stage.starts()) >= set(range(7, 131))
+    records = await ledger(stage)
+    assert set(records) == set(range(1, 131))
+    assert {n for n, status in records.items() if status == "MISSED"} == {3, 4, 5, 6}
+    endings = [record.ending for record in await stage.store.clock_records(SPACE) if record.event == "behind"]
+    assert endings == [ClockEnding.CORRECTED, *[ClockEnding.MOVED] * 4]
+
+
+@pytest.mark.parametrize("catchup", ["none", "all"])
+async def test_a_restart_while_the_clock_is_not_yet_steady_loses_nothing(stage: Stage, catchup: str) -> None:
+    await stage.add(job_of(catchup=catchup, max_catchup=2))
+    await stage.run()
+    await stage.until(NOON + 3 * MINUTE)
+    stage.clock.jump_to(NOON + DAY + SECOND)
+    await stage.until(NOON + DAY + MINUTE)
+    ran = stage.starts()
+    await stage.engine.stop()
+    stage.clock.jump_to(NOON + 4 * MINUTE + SECOND)
+    stage.engine = stage.make_engine()
+    await stage.run()
+    await stage.until(NOON + 4 * MINUTE + 50 * SECOND)
+    assert stage.starts() == ran
+    await restart(stage)
+    await stage.until(NOON + 8 * MINUTE)
+    assert stage.starts() == [*ran, 5, 6, 7, 8]
+    (behind, *_) = await stage.store.clock_records(SPACE)
+    assert behind.found_at == at(NOON + 4 * MINUTE + SECOND), "the first owner found it"
+    records = await ledger(stage)
+    assert set(records) >= set(range(1, 9))
+
+
+async def test_a_correction_that_the_store_interrupts_is_continued(store: Store) -> None:
+    """Every call of the correction fails once, before and after its commit."""
+    async with stage_on(store) as stage:
+        faulty = FaultyStore(store, stage.clock)
+        stage.store = faulty
+        stage.engine = stage.make_engine(store=faulty)
+        names = [f"job {number:03}" for number in range(130)]
+        await stage.add(*(job_of(name, "*/5 * * * *", catchup="none") for name in names))
+        await stage.run()
+        stage.clock.jump_to(NOON + DAY + SECOND)
+        await stage.until(NOON + DAY + MINUTE)
+        stage.clock.jump_to(NOON + MINUTE)
+        await stage.until(NOON + MINUTE + 59 * SECOND)
+        for call in ("ahead", "recorded", "note_clock"):
+            faulty.then(call, Fault.BEFORE, Fault.AFTER)
+        faulty.then("settle", Fault.BEFORE, Fault.AFTER)
+        await stage.until(NOON + 11 * MINUTE)
+        assert faulty.waiting == 0
+        for name in names:
+            assert stage.starts(name) == [TOMORROW, 5, 10]
+        behind, _ = await store.clock_records(SPACE)
+        assert behind.ending is ClockEnding.CORRECTED
+
+
+async def test_a_job_created_while_the_clock_was_ahead_runs_from_the_present_on(stage: Stage) -> None:
+    await stage.add(job_of("old"))
+    await stage.run()
+    stage.clock.jump_to(NOON + DAY)
+    await stage.until(NOON + DAY + SECOND)
+    await stage.add(job_of("new"))
+    stage.clock.jump_to(NOON + MINUTE + SECOND)
+    await stage.until(NOON + 5 * MINUTE)
+    assert stage.starts("new") == [2, 3, 4, 5]
+
+
+async def test_executions_that_end_after_the_correction_are_recorded(stage: Stage) -> None:
+    await stage.add(job_of(overlap="skip", run_timeout="10m"))
+    stage.launcher.then("job")
+    await stage.run()
+    await stage.until(NOON + MINUTE)
+    stage.clock.jump_to(NOON + DAY)
+    await stage.until(NOON + DAY + SECOND)
+    stage.clock.jump_to(NOON + 2 * MINUTE)
+    await stage.until(NOON + 6 * MINUTE)
+    for run in await stage.runs():
+        assert run.ended_at is None or run.started_at is None or run.ended_at >= run.started_at
+    assert set((await ledger(stage)).keys()) >= {1, 2, 3, 4, 5, 6}
