@@ -213,8 +213,6 @@ SHAPES = [
 ]
 INVALID = [
     pytest.param(("", EVERY, call, MINUTE), "name", "must not be empty", id="an empty name"),
-    pytest.param((" ", EVERY, call, MINUTE), "name", "must not be empty", id="a blank name"),
-    pytest.param(("a\nb", EVERY, call, MINUTE), "name", "must not contain a line break", id="two lines"),
     pytest.param(("a\0", EVERY, call, MINUTE), "name", "must not contain a NUL", id="a zero sign"),
     pytest.param(("\ud800", EVERY, call, MINUTE), "name", "must be valid Unicode", id="half a sign"),
     pytest.param(("a", EVERY, plain, MINUTE), "callback", "must be an async function", id="a plain function"),
@@ -223,7 +221,7 @@ INVALID = [
     pytest.param(("a", EVERY, yields, MINUTE), "callback", "without yield", id="an async generator"),
     pytest.param(("a", EVERY, Worker, MINUTE), "callback", "must be an async function", id="a class"),
     pytest.param(("a", EVERY, needs, MINUTE), "callback", "but needs path", id="an argument"),
-    pytest.param(("a", EVERY, call, timedelta(days=40_000)), "retryDelay", "at most", id="a century"),
+    pytest.param(("a", EVERY, call, timedelta.max), "retryDelay", "shorter", id="too long"),
 ]
 EXPRESSIONS = [
     ("", "expression field must have exactly 5 fields, got 0"),

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -15,10 +16,11 @@ from kron.core.errors import StoreError
 from kron.core.plan.record import JobRecord
 from kron.core.plan.step import JobState
 from kron.fronts.embed.scheduler import Scheduler
-from kron.fronts.embed.task_status import TaskStatus
+from kron.fronts.embed.task_status import LAST_INSTANT, TaskStatus
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Fault, FaultyStore, SimulatedClock
 from tests.embed.stage import Given, KeptInMemory, Stage, init, moment, stop, until
+from tests.postgres import Server
 from tests.waiting import PATIENCE_S
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -140,6 +142,57 @@ async def test_a_retry_comes_exactly_after_its_delay_however_long(delay: timedel
         assert calls == [LEAP_DAY] * (1 if delay else 2)
         await clock.advance_to(LEAP_DAY + delay + DAY)
     assert calls == [LEAP_DAY, LEAP_DAY + delay]
+
+
+@pytest.mark.parametrize("delay", [36_526 * DAY, 3_000_000 * DAY, 999_999_998 * DAY], ids=str)
+async def test_a_delay_that_ends_after_the_calendar_waits_for_the_next_period(
+    stage: Stage, delay: timedelta
+) -> None:
+    await stage.play(init("12:00", Given("a", "0 * * * *", delay.total_seconds(), "fail")), until("12:30"))
+    pending = stage.scheduler.tasks["a"].pending_retry_until
+    assert pending == min(NOON + min(delay, LAST_INSTANT - NOON), LAST_INSTANT)
+    assert stage.scheduler.tasks["a"].state == "AwaitingRetry"
+    await stage.crash()
+    again = [Given("a", "0 * * * *", delay.total_seconds()), Given("b", "0 * * * *", 1)]
+    await stage.play(init("12:40", *again), until("13:01"))
+    assert stage.scheduler.standings["a"] == "preserved"
+    assert stage.calls == ["12:00 a", "13:00 a", "13:00 b"]
+    assert stage.scheduler.tasks["a"].state == "AwaitingRun"
+
+
+NAMES = (" ", "\t", "a\nb", "a\r\n", "\u2028", "é", "x" * 5_000, "a b", "%s", "'; --", "\x7f")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_every_text_that_is_not_empty_is_a_name(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = f"sqlite:///{tmp_path}/kron.db"
+    if kind == "postgres":
+        server: Server = request.getfixturevalue("postgres")
+        state = server.fresh()
+    clock, calls = SimulatedClock(NOON), list[str]()
+    caplog.set_level("INFO")
+
+    def callback(name: str) -> Any:
+        async def call() -> None:
+            calls.append(name)
+
+        return call
+
+    for expected in ("new", "preserved"):
+        async with Scheduler(state, clock=clock, timezone="UTC") as scheduler:
+            await scheduler.initialize([(name, "* * * * *", callback(name), MINUTE) for name in NAMES])
+            assert dict(scheduler.standings) == dict.fromkeys(NAMES, expected)
+            await clock.advance_to(clock.now() + MINUTE)
+    # A minute each, and the first one at once.
+    assert Counter(calls) == Counter(dict.fromkeys(NAMES, 3))
+    # Another zone edits every task.
+    async with Scheduler(state, clock=clock, timezone="Europe/Berlin") as scheduler:
+        await scheduler.initialize([(name, "* * * * *", callback(name), MINUTE) for name in NAMES])
+        await clock.advance_to(clock.now() + MINUTE)
+    assert Counter(calls) == Counter(dict.fromkeys(NAMES, 4))
+    assert not any("\n" in record.getMessage() for record in caplog.records)
 
 
 # --- events ----------------------------------------------------------------------------------------

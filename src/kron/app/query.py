@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kron.core.errors import InvalidInstantError, UnknownJobError
-from kron.core.fields import identity_fault
+from kron.core.fields import text_fault
 from kron.core.plan import why as chain
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, RunCursor
@@ -191,7 +191,7 @@ class Query:
 
 def check_identity(namespace: str, identity: str) -> None:
     """Raise UnknownJobError for a name that no job can have, before a database rejects it in its own way."""
-    if identity_fault(identity) is not None:
+    if not identity or text_fault(identity) is not None:
         raise UnknownJobError(namespace=namespace, identity=identity)
 
 

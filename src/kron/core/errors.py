@@ -147,13 +147,14 @@ class CronCalculationError(InputError):
 
     code = "cron_calculation"
 
-    def __init__(self, *, expression: str, current_time: str, cause: str) -> None:
+    def __init__(self, *, expression: str, current_time: str, cause: Exception) -> None:
         super().__init__(
             f"Failed to calculate next occurrence: {cause}",
             expression=expression,
             currentTime=current_time,
             cause=cause,
         )
+        self.__cause__ = cause
 
 
 class UnknownTimezoneError(InputError):

@@ -117,7 +117,7 @@ class SqliteSchema:
             with closing(sqlite3.connect(self.path)) as connection:
                 return read_applied(connection)
         except sqlite3.Error as cause:
-            raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
+            raise StoreError(f"The store cannot be used: {cause}", cause=cause) from cause
 
     async def forward(self) -> list[Migration]:
         """Apply the missing steps; return them."""
@@ -129,7 +129,7 @@ class SqliteSchema:
             with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
                 return bring_up(connection, self.steps, ahead=0)
         except sqlite3.Error as cause:
-            raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
+            raise StoreError(f"The store cannot be used: {cause}", cause=cause) from cause
 
 
 def make_private(path: str) -> None:

@@ -588,7 +588,10 @@ def test_there_is_no_next_occurrence_after_the_last_year(
         posix(text, zone).next_after(utc(instant))
     cause = f'"{text}" has no next occurrence in {zone} within the calendar'
     assert str(caught.value) == f"Failed to calculate next occurrence: {cause}"
-    assert caught.value.details == {"expression": text, "currentTime": current, "cause": cause}
+    error = caught.value
+    assert str(error) == f"Failed to calculate next occurrence: {cause}"
+    assert error.details == {"expression": text, "currentTime": current, "cause": error.__cause__}
+    assert (type(error.__cause__), str(error.__cause__)) == (LookupError, cause)
     assert isinstance(caught.value, InputError)
     assert caught.value.code == "cron_calculation"
 
@@ -608,7 +611,10 @@ def test_there_is_no_previous_occurrence_before_the_first_year(
         posix(text, zone).prev_at_or_before(utc(instant))
     cause = f'"{text}" has no previous occurrence in {zone} within the calendar'
     assert str(caught.value) == f"Failed to calculate next occurrence: {cause}"
-    assert caught.value.details == {"expression": text, "currentTime": current, "cause": cause}
+    error = caught.value
+    assert str(error) == f"Failed to calculate next occurrence: {cause}"
+    assert error.details == {"expression": text, "currentTime": current, "cause": error.__cause__}
+    assert (type(error.__cause__), str(error.__cause__)) == (LookupError, cause)
 
 
 def test_the_first_and_the_last_minute_of_the_calendar_are_found() -> None:

@@ -191,7 +191,9 @@ class Schedule:
         return CronCalculationError(
             expression=self.text,
             current_time=rfc3339(seconds_of(instant)),
-            cause=f'"{self.text}" has no {direction} occurrence in {self.timezone} within the calendar',
+            cause=LookupError(
+                f'"{self.text}" has no {direction} occurrence in {self.timezone} within the calendar'
+            ),
         )
 
 

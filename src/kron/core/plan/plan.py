@@ -16,7 +16,7 @@ from kron.core.plan.overlap import judge_due, start_manual
 from kron.core.plan.pause import resume
 from kron.core.plan.record import Result, RunKind, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent, RunReport
-from kron.core.plan.step import MILLISECOND, Change, JobState, JobStep, Snapshot
+from kron.core.plan.step import Change, JobState, JobStep, Snapshot, retry_at
 
 # What the core raises for a damaged record; any other exception is a bug in Kron.
 UNUSABLE = (KronError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -166,8 +166,7 @@ def _with_retry(step: JobStep, run: RunRecord) -> RunRecord:
         if policy.on_orphan is OnOrphan.RESTART:
             return run._replace(reason=Reason.RESTARTED, due_at=run.ended_at, is_open=1)
     elif policy.retry_delay is not None and run.kind in RETRIED:
-        # Rounded up, so that no retry starts before its delay is over.
-        due_at = run.ended_at - (-policy.retry_delay // MILLISECOND)
+        due_at = retry_at(run.ended_at, policy.retry_delay)
         return run._replace(reason=Reason.RETRY, due_at=due_at, is_open=1)
     return run
 

@@ -23,7 +23,7 @@ from kron.core.plan.record import (
     key_of,
 )
 from kron.core.plan.report import RunReport, Traits
-from kron.core.time.instant import EpochSeconds
+from kron.core.time.instant import LAST_SECOND, EpochSeconds
 
 MILLISECOND = timedelta(milliseconds=1)
 DEFAULT_TRAITS = Traits()
@@ -385,6 +385,11 @@ def last_end_of(job: JobRecord, until: int) -> int:
     """Return the last recorded end of a run up to an instant, or 0; a later one is that of a wrong clock."""
     ends = (job.last_success_at or 0, job.last_failure_at or 0)
     return max(at if at <= until else 0 for at in ends)
+
+
+def retry_at(failed_at: int, delay: timedelta) -> int:
+    """Return when a failed run is due again, never before its delay is over; at the latest in year 9999."""
+    return min(failed_at - (-delay // MILLISECOND), 1000 * LAST_SECOND)
 
 
 def token_of(state: JobState, snapshot: Snapshot) -> int:

@@ -21,7 +21,7 @@ from kron.core.plan.record import (
     request_key_of,
 )
 from kron.core.plan.registration import create, edit, look_ahead
-from kron.core.plan.step import MILLISECOND, NO_RANGES, NO_RUNS, Change, JobState, WriteScope
+from kron.core.plan.step import NO_RANGES, NO_RUNS, Change, JobState, WriteScope, retry_at
 from kron.core.task.errors import TaskTryDeserializeError
 from kron.core.task.restore import fault_of
 from kron.core.task.task import TaskConfig, definition_for, is_waiting_for_retry
@@ -136,7 +136,7 @@ def _resolve_task(
         change: Change | None = override(state, definition, now=now)
     elif record.definition != definition:
         # The host has moved to another zone: periods that were due before stay due.
-        moved = compiled_job(definition, task.name).for_job(task.name)
+        moved = compiled_job(definition, task.name).job
         change = edit(_born(record), list(state.runs), moved, now=now)
     else:
         change = _withdraw_first_minute(record)
@@ -242,5 +242,5 @@ def _after_override(run: RunRecord, compiled: CompiledJob, record: JobRecord) ->
     if is_waiting_for_retry(run) and not record.paused:
         assert run.ended_at is not None
         assert compiled.policy.retry_delay is not None
-        return run._replace(due_at=run.ended_at - (-compiled.policy.retry_delay // MILLISECOND))
+        return run._replace(due_at=retry_at(run.ended_at, compiled.policy.retry_delay))
     return run

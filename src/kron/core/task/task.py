@@ -14,9 +14,6 @@ from kron.core.plan.compiled import MAX_COMPILED, SHARED_IDENTITY, definition_of
 from kron.core.plan.record import Result, RunRecord, RunStatus
 from kron.core.plan.step import Change, JobState, WriteScope
 
-# The longest retry delay, a century: it cannot reach the end of the calendar.
-MAX_RETRY_DELAY = timedelta(days=36_525)
-
 
 class TaskConfig(NamedTuple):
     """The configuration of a task, compared exactly: its name, its expression, its delay."""

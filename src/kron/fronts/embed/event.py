@@ -45,7 +45,7 @@ class EventLog:
         """Log one event and pass it to the listener."""
         if not self.enabled:
             return
-        LOGGER.info("%s%s %s", name, "" if task is None else f" {task}", details or "")
+        LOGGER.info("%s%s %s", name, "" if task is None else f" {on_one_line(task)}", details or "")
         if self._listener is None:
             return
         event = Event(name=name, at=EPOCH + timedelta(milliseconds=at_ms), task=task, details=details)
@@ -53,6 +53,11 @@ class EventLog:
             self._listener(event)
         except Exception:
             LOGGER.exception("on_event raised at %s", name)
+
+
+def on_one_line(name: str) -> str:
+    """Return a task's name for a log line; one of blanks, or with control characters, is quoted."""
+    return name if name.isprintable() and not name.isspace() else repr(name)
 
 
 # --- state machines: each a table of transitions ----------------------------------------------------

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kron.core.cron.dialect import POSIX, parse
 from kron.core.errors import InvalidCronExpressionError
-from kron.core.fields import identity_fault
+from kron.core.fields import text_fault
 from kron.core.task.errors import (
     CronExpressionInvalidError,
     InvalidRegistrationError,
@@ -16,10 +16,12 @@ from kron.core.task.errors import (
     RegistrationsNotArrayError,
     ScheduleDuplicateTaskError,
 )
-from kron.core.task.task import MAX_RETRY_DELAY, TaskConfig
+from kron.core.task.task import TaskConfig
 
 MILLISECOND = timedelta(milliseconds=1)
 PARTS = 4
+# Longer ones cannot be written as a duration; one that ends after the calendar is accepted.
+MAX_DELAY = timedelta(days=timedelta.max.days)
 Callback = Callable[[], Awaitable[object]]
 
 
@@ -51,7 +53,7 @@ def _read(index: int, item: object, known: set[object]) -> Registration:
         raise RegistrationShapeError(registration_index=index, received=item, reason=fault)
     assert isinstance(item, list | tuple)
     name, cron, callback, delay = item
-    if fault := identity_fault(name):
+    if fault := _name_fault(name):
         raise InvalidRegistrationError(registration_index=index, field="name", value=name, reason=fault)
     if cron not in known:
         _check_cron(index, cron)
@@ -63,6 +65,11 @@ def _read(index: int, item: object, known: set[object]) -> Registration:
         _check_delay(index, delay)
         known.add(id(delay))
     return Registration(TaskConfig(name, cron, delay), callback)
+
+
+def _name_fault(name: str) -> str | None:
+    """Return why a string is not a name, or None: tasks have no seed, so blanks and line breaks are fine."""
+    return text_fault(name) if name else "must not be empty"
 
 
 def _check_cron(index: int, cron: str) -> None:
@@ -82,8 +89,8 @@ def _check_callback(index: int, callback: Callable[..., object]) -> None:
 def _check_delay(index: int, delay: timedelta) -> None:
     if delay < timedelta(0):
         raise NegativeRetryDelayError(registration_index=index, retry_delay_ms=_milliseconds(delay))
-    if delay > MAX_RETRY_DELAY:
-        reason = f"must be at most {MAX_RETRY_DELAY.days} days"
+    if delay >= MAX_DELAY:
+        reason = f"must be shorter than {MAX_DELAY.days} days"
         raise InvalidRegistrationError(
             registration_index=index, field="retryDelay", value=delay, reason=reason
         )

@@ -87,9 +87,7 @@ class TaskReconciler:
     async def _enter(self, registered: Sequence[Registration], reconciled: Reconciled) -> None:
         """Track the tasks of the list from their stored states on."""
         resolution = reconciled.resolution
-        self.quarantined = tuple(resolution.faults.values())
-        for name, fault in resolution.faults.items():
-            LOGGER.error("stored task %r is unreadable and treated as new: %s", name, fault)
+        self._quarantine(resolution)
         forgotten = frozenset(resolution.forgotten)
         known = (state for state in reconciled.stored if state.job.identity not in forgotten)
         enter = partial(entries_of, registered, resolution.standings, known)
@@ -103,8 +101,14 @@ class TaskReconciler:
         self.timezone = moved_to
         tasks = [entry.task(name) for name, entry in self._tracker.entries.items()]
         with self._wiring.clock.working():
-            await self._reconcile(tasks)
+            self._quarantine((await self._reconcile(tasks)).resolution)
         return True
+
+    def _quarantine(self, resolution: Resolution) -> None:
+        """Keep and log the faults of stored tasks."""
+        self.quarantined = tuple(resolution.faults.values())
+        for name, fault in resolution.faults.items():
+            LOGGER.error("stored task %r is unreadable and treated as new: %s", name, fault)
 
     def _pick(self, launch: Launch) -> Callback | None:
         entry = self._tracker.entries.get(launch.job.identity)

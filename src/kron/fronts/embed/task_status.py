@@ -22,13 +22,14 @@ from kron.core.task.task import (
     lateness_of,
     state_of,
 )
-from kron.core.time.instant import EPOCH
-from kron.fronts.embed.event import LOGGER, EventLog
+from kron.core.time.instant import EPOCH, LAST_SECOND
+from kron.fronts.embed.event import LOGGER, EventLog, on_one_line
 from kron.fronts.embed.registration import Callback, Registration
 from kron.ports import Journal
 
 STARTS = (TaskEvent.RUN_STARTED, TaskEvent.RETRY_STARTED)
 Progress = tuple[TaskState, int | None, int | None, int | None]
+LAST_INSTANT = EPOCH + timedelta(seconds=LAST_SECOND)
 NEW: Progress = (TaskState.AWAITING_RUN, None, None, None)
 
 
@@ -83,7 +84,7 @@ class TaskEntry(NamedTuple):
             state=self.state,
             last_attempt_at=_datetime(self.attempt_at),
             last_success_at=_datetime(self.success_at),
-            pending_retry_until=None if failed_at is None else failed_at + self.retry_delay,
+            pending_retry_until=None if failed_at is None else _after_delay(failed_at, self.retry_delay),
         )
 
 
@@ -143,7 +144,7 @@ class TaskTracker:
         late_ms = lateness_of(change, run)
         if late_ms > LOOKAHEAD_MS:
             self.late_starts += 1
-            LOGGER.log(logging.WARNING, "late start: %s by %.3f s", run.identity, late_ms / 1000)
+            LOGGER.log(logging.WARNING, "late start: %s by %.3f s", on_one_line(run.identity), late_ms / 1000)
 
 
 def _after(entry: TaskEntry, event: TaskEvent, at: int, shared: Shared) -> TaskEntry:
@@ -184,6 +185,11 @@ def _progress(stored: JobState) -> Progress:
     failed = [run.ended_at for run in waiting if is_waiting_for_retry(run)]
     state = state_of(stored._replace(runs=waiting))
     return state, job.last_start_at, job.last_success_at, failed[0] if failed else None
+
+
+def _after_delay(instant: datetime, delay: timedelta) -> datetime:
+    """Return an instant after a delay; one beyond the calendar is its end."""
+    return instant + min(delay, LAST_INSTANT - instant)
 
 
 def _datetime(milliseconds: int | None) -> datetime | None:

@@ -54,7 +54,7 @@ class Address:
             if self.password and self.password in text:
                 text = text.replace(self.password, HIDDEN)
                 raise StoreError(f"The store cannot be used: {text}", cause=text) from None
-            raise StoreError(f"The store cannot be used: {text}", cause=text) from cause
+            raise StoreError(f"The store cannot be used: {text}", cause=cause) from cause
 
 
 def address_of(url: str) -> Address:

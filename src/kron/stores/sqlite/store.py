@@ -125,7 +125,7 @@ def translated(work: Callable[..., T], arguments: tuple[object, ...]) -> T:
     try:
         return work(*arguments)
     except (sqlite3.Error, OSError) as cause:
-        raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
+        raise StoreError(f"The store cannot be used: {cause}", cause=cause) from cause
 
 
 SQL, PRUNE_SQL = statements("sqlite"), statements("sqlite", "prune")

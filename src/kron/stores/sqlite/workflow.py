@@ -87,7 +87,7 @@ class SqliteWorkflows:
                 self._connection = connect(self._path)
             return work(self._connection)
         except (sqlite3.Error, OSError) as cause:
-            raise StoreError(f"The store cannot be used: {cause}", cause=str(cause)) from cause
+            raise StoreError(f"The store cannot be used: {cause}", cause=cause) from cause
 
 
 def _values_of(start: StartRequest) -> dict[str, object]:
