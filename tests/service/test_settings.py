@@ -120,6 +120,8 @@ def test_the_later_source_counts(tmp_path: Path) -> None:
         pytest.param("TICK_MS", "soon", id="no number"),
         pytest.param("KRON_TICK_MS", "0", id="too small"),
         pytest.param("KRON_LOOKAHEAD_MS", "99999999999999999999999", id="too large"),
+        pytest.param("KRON_LOOKAHEAD_MS", "3600001", id="a lookahead that is too long"),
+        pytest.param("KRON_MAX_CATCHUP_PER_TICK", "10001", id="too many missed periods in a tick"),
         pytest.param("DEFAULT_OVERLAP_POLICY", "maybe", id="no choice"),
         pytest.param("KRON_ALLOWED_TIMEZONES", "Mars/Olympus", id="no zone"),
         pytest.param("KRON_INSECURE", "maybe", id="neither true nor false"),
