@@ -10,6 +10,7 @@ from kron.core.plan.query import OpenRuns, RunCursor
 from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.statement import cursor_values, runs_clauses, statements
+from kron.testing.store_contract import a_job, stored
 
 SPACE = "service"
 MANY = 20_000
@@ -46,6 +47,7 @@ async def test_sqlite_reads_a_page_from_an_index(tmp_path: Path) -> None:
 async def test_postgres_reads_a_page_from_an_index(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     await store.acquire(SPACE, "a")
+    await stored(store, a_job("x"), namespace=SPACE)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(
             f"""INSERT INTO schedule_runs (namespace, shard, {COLUMNS})
@@ -66,6 +68,7 @@ async def test_postgres_reads_a_page_from_an_index(postgres_url: str) -> None:
 async def test_postgres_counts_open_runs_by_an_index_that_has_nothing_else_in_it(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     await store.acquire(SPACE, "a")
+    await stored(store, a_job("x"), namespace=SPACE)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(
             f"""INSERT INTO schedule_runs (namespace, shard, {COLUMNS})

@@ -19,8 +19,10 @@ from kron.core.plan.record import (
     JobRecord,
     RangeRecord,
     ReopenedRecord,
+    RunKind,
     RunRecord,
     getter,
+    key_of,
     positions,
 )
 from kron.core.plan.rewind import Recorded
@@ -96,6 +98,16 @@ COLUMNS = {column.field: column for group in GROUPS.values() for column in group
 def storable(text: str) -> str:
     """Return a text without the characters no database stores: NUL, and lone surrogates."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def check_keys(runs: Iterable[RunRecord]) -> None:
+    """Refuse to insert a period's run under a key that is not made of its job's name and its nominal time.
+
+    So a key is as unique as the period, which the database enforces.
+    """
+    for run in runs:
+        if run.kind is RunKind.PERIOD and run.key != key_of(run.identity, run.nominal_time):
+            raise StoreError(f'The run of "{run.identity}" has the key of another run', row=run.key)
 
 
 def writer(

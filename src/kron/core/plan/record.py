@@ -5,6 +5,7 @@ derive columns, statements and converters from the names and types of their fiel
 and `fire_time`, are milliseconds since 1970; nominal times are seconds.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from operator import itemgetter
@@ -256,8 +257,17 @@ def key_of(identity: str, nominal_time: EpochSeconds) -> str:
 
 
 def request_key_of(identity: str, kind: RunKind, request: str) -> str:
-    """Return the idempotency key of a manual run."""
-    return sha256(f"{identity}:{kind}:{request}".encode()).hexdigest()
+    """Return the idempotency key of a requested run, which no period and no other request has.
+
+    What is hashed must not read like anything else: a colon in the identity would move the kind, and a
+    number at the end would look like a period of another job. Neither identities nor requests have a NUL.
+    """
+    end = "\0" if _PERIOD_END.fullmatch(request) else ""
+    return sha256(f"{identity.replace(':', chr(0))}:{kind}:{request}{end}".encode()).hexdigest()
+
+
+# How the hashed text of a period ends.
+_PERIOD_END = re.compile(r"(.*:)?-?[0-9]+", re.DOTALL)
 
 
 class AuditRecord(NamedTuple):

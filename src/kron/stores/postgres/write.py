@@ -9,7 +9,7 @@ from kron.core.plan.step import Change, WriteResult
 from kron.core.shard import shard_of
 from kron.stores.postgres.connection import count_of, rows_of
 from kron.stores.postgres.schema import Connection
-from kron.stores.row import CHANGED_JOB, COLUMNS, GROUPS, Column, storable
+from kron.stores.row import CHANGED_JOB, COLUMNS, GROUPS, Column, check_keys, storable
 from kron.stores.statement import filled, statements
 
 SQL = statements("postgres")
@@ -25,6 +25,7 @@ UPDATE_JOBS = {
 
 async def write_changes(connection: Connection, namespace: str, changes: Sequence[Change], now: int) -> bool:
     """Write all changes; return whether each job had its revision and each inserted run was new."""
+    check_keys(run for change in changes for run in change.inserts)
     common = {"namespace": namespace, "now": now}
     # Every transaction locks jobs in the same order, which avoids deadlocks.
     changes = sorted(changes, key=lambda change: change.job.identity)

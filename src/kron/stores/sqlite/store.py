@@ -97,6 +97,7 @@ def connect(path: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
         bring_up(connection)
+        connection.execute("PRAGMA foreign_keys = ON")
     except BaseException:
         connection.close()
         raise
@@ -558,6 +559,8 @@ class SqliteStore:
     def _prune(self, namespace: str, pruning: Pruning, dry_run: bool) -> PrunedBatch:
         number = self._number_of(namespace)
         with nullcontext(self._open()) if dry_run else self._writing() as connection:
+            # A job goes before its earlier definitions.
+            connection.execute("PRAGMA defer_foreign_keys = ON")
             rows: Rows | None = None
             while True:
                 try:

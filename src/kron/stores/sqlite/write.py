@@ -17,7 +17,7 @@ from kron.core.plan.record import (
     slot_of,
 )
 from kron.core.plan.step import Change, WriteResult, WriteScope
-from kron.stores.row import CHANGED_JOB, GROUPS, storable, writer
+from kron.stores.row import CHANGED_JOB, GROUPS, check_keys, storable, writer
 from kron.stores.statement import filled, statements
 
 SQL = statements("sqlite")
@@ -56,6 +56,7 @@ def write_or_refuse(
 
 def write(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int) -> bool:
     """Write all changes; return whether each job had its revision and each inserted run was new."""
+    check_keys(run for change in changes for run in change.inserts)
     cohorts, ended, others = _grouped(changes)
     return (
         all(_start_together(connection, group, now) for group in cohorts)

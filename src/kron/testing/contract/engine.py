@@ -4,7 +4,7 @@
 import asyncio
 from itertools import pairwise
 
-from kron.core.errors import OwnedError
+from kron.core.errors import OwnedError, StoreError
 from kron.core.job.outcome import Reason
 from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import (
@@ -36,6 +36,7 @@ from kron.testing.contract.sample import (
     an_end,
     cohort_of,
     ends_of,
+    keys_of,
     names_due,
     refused,
     stored,
@@ -119,6 +120,22 @@ class ClockContract:
 
 class SettlementContract:
     """Changes are committed together, except those of stale jobs and runs that exist already."""
+
+    async def test_a_period_is_written_under_its_own_key_only(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        await written(store, ownership, a_run())
+        (state,) = await store.cases(SPACE)
+        for key in (key_of("backup", NOON), key_of("other", NOON + 60)):
+            change = a_change(state.job)
+            change.inserts.append(a_run(nominal_time=NOON + 60, key=key))
+            try:
+                await store.settle(ownership, [change], now=NOW)
+            except StoreError:
+                continue
+            raise AssertionError("a second period has the key of the first, or of another job")
+        assert await keys_of(store, "backup") == {key_of("backup", NOON)}
+        assert (await store.cases(SPACE))[0].job.revision == job.revision + 1
 
     async def test_a_change_is_written_with_all_its_parts(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
