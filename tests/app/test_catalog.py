@@ -201,14 +201,6 @@ async def test_an_edit_and_a_pause_are_one_change(rig: Rig, paused: bool) -> Non
     assert await rig.record() == job._replace(number=(await rig.record()).number)
 
 
-@pytest.mark.parametrize("paused", [True, False])
-async def test_an_upsert_that_changes_only_the_pause_pauses_or_resumes(rig: Rig, paused: bool) -> None:
-    await rig.catalog.upsert([JobDefinition(JOB, paused=not paused)])
-    (job,) = await rig.catalog.upsert([JobDefinition(JOB, paused=paused)])
-    assert (job.paused, job.epoch, job.revision) == (paused, 1, 2)
-    assert (await rig.record()).paused == paused
-
-
 async def test_a_paused_job_keeps_the_reason_of_its_pause(rig: Rig) -> None:
     await rig.catalog.upsert([JobDefinition(JOB)])
     await rig.catalog.pause("job", because="5 failures in a row")

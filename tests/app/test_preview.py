@@ -56,3 +56,24 @@ async def test_runner_and_service_preview_the_same_resume(
     assert total + sum(view["would_drop"].values()) == minutes
     await kron.testing.kill(runner)
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("reports", "starts"), [pytest.param(True, 1, id="reports"), pytest.param(False, 5, id="does not")]
+)
+async def test_a_target_that_does_not_report_its_ends_holds_no_later_period_back(
+    reports: bool, starts: int
+) -> None:
+    """Without reports a run is over once it is accepted, and a preview knows that."""
+    store, clock = SqliteStore(), SimulatedClock(NOON + timedelta(seconds=1))
+    registrar = Registrar(store, clock)
+    launcher = {"kind": "http", "url": "http://executor.example/", "reports": reports}
+    policy = {"overlap_policy": "queue", "catchup_policy": "fire_immediately"}
+    document = {"schedule_id": "job", "cron_expr": "* * * * *", "timezone": "UTC", "launcher": launcher}
+    await registrar.upsert_schedule({**document, **policy, "paused": True})
+    await clock.advance_to(NOON + 5 * MINUTE + timedelta(seconds=1))
+    forecast = await registrar.preview_resume("job")
+    assert (forecast["would_start"], forecast["would_wait"]) == (starts, 5 - starts)
+    resumed = await registrar.pause_schedule("job", False)
+    assert (resumed["would_start"], resumed["would_wait"]) == (starts, 5 - starts)
+    await store.close()
