@@ -1,6 +1,7 @@
 """How long an execution may take: as long as its policy says, and a day where only others can see it."""
 
 from datetime import timedelta
+from itertools import permutations
 
 import pytest
 
@@ -8,9 +9,9 @@ from kron.core.cron.schedule import Schedule
 from kron.core.job.job import Job
 from kron.core.job.policy import Overlap
 from kron.core.plan.record import Result
-from kron.core.plan.report import RunEvent, Traits
+from kron.core.plan.report import RunEvent, RunReport, Traits
 from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth
-from tests.engine_world import World, with_policy
+from tests.engine_world import SPACE, World, at_once, with_policy
 
 HOUR, DAY = 60 * MINUTE, 24 * 60 * MINUTE
 HERE, ELSEWHERE = Traits(), Traits(idempotent=True, remote=True)
@@ -94,3 +95,19 @@ def test_a_start_found_unacknowledged_within_its_timeout_is_sent_again_and_lost_
     assert world.starts[-1] == (world.now, nth(1), 1)
     world.advance(25_000)
     assert world.rows()[nth(1)].result is Result.LOST
+
+
+@pytest.mark.parametrize("traits", [ELSEWHERE, UNWAITED], ids=["it reports", "nobody waits for it"])
+@pytest.mark.parametrize("events", list(permutations([RunEvent.ACCEPTED, RunEvent.ORPHANED])))
+def test_a_start_that_is_accepted_while_it_is_found_orphaned_has_not_failed(
+    traits: Traits, events: tuple[RunEvent, ...]
+) -> None:
+    """A worker that lost a shard and regained it receives the response to its request of before."""
+    world = world_of(traits)
+    before = world.rows()[nth(1)]
+    world.crash()
+    world.ownership = at_once(world.store.acquire(SPACE, "world"))
+    world.wake(*(RunReport(before.identity, before.key, 1, event, world.now) for event in events))
+    run = world.rows()[nth(1)]
+    assert (run.status, run.result, run.acked, run.is_open) == ("STARTED", None, 1, int(traits.reports))
+    assert len(world.starts) == 1

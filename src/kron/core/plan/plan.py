@@ -119,7 +119,7 @@ def _leave_waiting(step: JobStep) -> None:
 
 def _apply_report(step: JobStep, report: RunReport, *, draining: bool) -> None:
     run = step.runs.get(report.key)
-    if run is None:
+    if run is None or _was_accepted(step, run, report):
         return
     if _may_not_have_started(step, run, report):
         # A run this owner started is no orphan, even if the response to its commit was lost.
@@ -132,6 +132,15 @@ def _apply_report(step: JobStep, report: RunReport, *, draining: bool) -> None:
     updated = reported(run, report, traits=step.traits)
     if updated is not run:
         step.put(_after_end(step, updated) if updated.ended_at is not None else updated)
+
+
+def _was_accepted(step: JobStep, run: RunRecord, report: RunReport) -> bool:
+    """Say whether a run that was found orphaned has been accepted since, by a target outside the worker.
+
+    A worker that lost a shard and regained it may receive the response to a request it had sent before.
+    """
+    is_orphan = report.happened is RunEvent.ORPHANED
+    return is_orphan and run.acked == 1 and (step.traits.remote or not run.is_open)
 
 
 def _may_not_have_started(step: JobStep, run: RunRecord, report: RunReport) -> bool:

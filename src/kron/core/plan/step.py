@@ -326,9 +326,9 @@ class JobStep:
         return change
 
     def _is_current(self, started: RunRecord) -> bool:
-        """Say whether a run is still in flight with the attempt that was started."""
+        """Say whether a run is still in flight with the attempt that was started, and not accepted yet."""
         run = self.runs[started.key]
-        return run.in_flight and run.attempt == started.attempt
+        return run.in_flight and run.attempt == started.attempt and not run.acked
 
     def _hold(self) -> None:
         """Keep the periods of a stopped job from starting; a retry and a manual run keep their due times."""
