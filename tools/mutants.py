@@ -126,7 +126,7 @@ MUTANTS = (
            "        if self._task is not None:\n            self._task.cancel()\n"),
     Mutant("stop returns before the scheduler has stopped", SCHEDULER,
            "        if self._closing is not None and self._machine.state is SchedulerState.STOPPING:\n"
-           "            await asyncio.shield(self._closing)",
+           "            await self._wait_for(self._closing)",
            "        if self._closing is not None:\n            self._calls.stops_ended(self._now())"),
     Mutant("an unconfirmed commit loses its starts", DISPATCHER, "        for launch in starts:\n            self._start(launch.job, launch.run)\n", ""),
     Mutant("an unconfirmed commit starts its runs twice", RECOVERY,

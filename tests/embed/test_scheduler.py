@@ -554,9 +554,12 @@ async def test_another_callback_is_no_other_configuration(stage: Stage) -> None:
 async def test_the_identifier_is_the_instances_own_and_owns_the_state(tmp_path: Path) -> None:
     url, clock = f"sqlite:///{tmp_path}/kron.db", SimulatedClock(NOON)
     one, two = (Scheduler(url, clock=clock, timezone="UTC") for _ in range(2))
-    assert one.identifier != two.identifier
+    assert (one.identifier, two.identifier) == (None, None)
+    async with two:
+        await two.initialize([])
     async with one:
         await one.initialize([])
+        assert one.identifier not in (None, two.identifier)
         with sqlite3.connect(tmp_path / "kron.db") as connection:
             assert connection.execute("SELECT owner FROM leases").fetchall() == [(one.identifier,)]
         connection.close()

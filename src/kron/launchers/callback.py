@@ -3,15 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from inspect import CORO_CREATED, getcoroutinestate
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from kron.core.errors import InvalidOptionError
 from kron.core.fields import FieldTable, row
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent, Traits
 from kron.core.value_types import NAME_TEXT, nullable
+from kron.launchers.awaiting import waits_for
 from kron.launchers.launch import may_start, report_of
 from kron.launchers.spec import LauncherContext, LauncherKind, TableSettings, launcher_table
 from kron.ports import Clock, ReportSink
@@ -20,6 +22,8 @@ _log = logging.getLogger("kron.launchers")
 
 CANCELLED = "CancelledError: the call was cancelled"
 Callback: TypeAlias = Callable[[Launch], Awaitable[object]]
+# The call in whose context code runs; the tasks that it creates inherit it.
+_CALL: "ContextVar[asyncio.Task[Any] | None]" = ContextVar("kron call", default=None)
 Pick: TypeAlias = Callable[[Launch], Callback | None]
 
 
@@ -71,9 +75,14 @@ class CallbackLauncher:
         return bool(self._calls)
 
     def is_inside(self) -> bool:
-        """Return whether the current task is one of the calls."""
-        current = asyncio.current_task()
-        return any(task is current for task, _, _ in self._calls.values())
+        """Return whether one of the calls is the current task, or waits for it."""
+        call, current = self.call_here(), asyncio.current_task()
+        return call is not None and current is not None and waits_for(call, current)
+
+    def call_here(self) -> "asyncio.Task[None] | None":
+        """Return the running call that created the current task, or is it."""
+        here = _CALL.get()
+        return next((task for task, _, _ in self._calls.values() if task is here), None)
 
     def knows(self, launch: Launch) -> bool:
         """Return whether there is a function for a launch."""
@@ -87,6 +96,7 @@ class CallbackLauncher:
 
     async def _call(self, launch: Launch, sink: ReportSink) -> None:
         """Call the function and report its end; in one piece, because a burst calls many."""
+        _CALL.set(asyncio.current_task())
         # An exit with neither a result nor an Exception, such as SystemExit, is an end too.
         event, error = RunEvent.FAILED, "the call was aborted"
         has_slot = False

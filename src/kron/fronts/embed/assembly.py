@@ -6,7 +6,7 @@ from uuid import uuid4
 from kron.app.catalog import Catalog
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
-from kron.core.errors import InvalidOptionError
+from kron.core.errors import InvalidOptionError, StoreError
 from kron.core.fields import identity_fault
 from kron.core.plan.step import DEFAULT_LIMITS, MILLISECOND, Limits
 from kron.core.time.instant import EPOCH
@@ -14,6 +14,9 @@ from kron.fronts.embed.store_source import State
 from kron.launchers.callback import CallbackLauncher
 from kron.ports import Clock, Journal, Store
 from kron.runtime.engine import Engine
+
+# How long a stop waits for the store after the last callback has ended, in seconds of the host's clock.
+STORE_TIMEOUT_S = 30
 
 
 class Wiring:
@@ -26,8 +29,10 @@ class Wiring:
             raise InvalidOptionError(option="name", value=name, reason=fault)
         self.clock: Clock = SystemClock() if clock is None else clock
         self.namespace = f"{kind}:{name}"
-        # Runs that were started under another identifier and have not ended are orphans.
-        self.identifier = uuid4().hex
+        # Made at the first initialization. It owns the lease whose tokens are stored with every start, so
+        # a run in flight that has the token of another owner is an orphan.
+        self.identifier: str | None = None
+        self.store_timeout_s: float = STORE_TIMEOUT_S
         self._state = state
         self._limits = limits
         self._assembled = self._is_up = False
@@ -43,6 +48,7 @@ class Wiring:
 
     def assemble(self, journal: Journal, launcher: CallbackLauncher) -> None:
         """Build the parts; no file or connection is opened yet."""
+        self.identifier = self.identifier or uuid4().hex
         self.store = self._state.open()
         self.launcher = launcher
         self.worker = Worker(
@@ -73,14 +79,33 @@ class Wiring:
     async def close(self) -> None:
         """Stop the worker and close the store, whatever fails on the way."""
         self._is_up = False
+        is_timed = isinstance(self.clock, SystemClock)
         try:
-            await self.worker.stop()
+            await (self._stop_in_time() if is_timed else self.worker.stop())
         except asyncio.CancelledError:
             self.crash()
             raise
         finally:
             with self.clock.working():
-                await self._state.close()
+                await asyncio.wait_for(self._state.close(), self.store_timeout_s if is_timed else None)
+
+    async def _stop_in_time(self) -> None:
+        """Stop the worker; when the calls have ended, the store has a limited time to record that."""
+        stopping = asyncio.create_task(self.worker.stop(), name="kron stop worker")
+        try:
+            while not stopping.done():
+                await self.launcher.close()
+                await asyncio.wait([stopping], timeout=self.store_timeout_s)
+                if not (stopping.done() or self.launcher.busy):
+                    raise StoreError(
+                        f"The store did not record the last ends within {self.store_timeout_s:g} s, so their "
+                        f"tasks start again: {self.worker.error or 'it does not answer'}"
+                    )
+            stopping.result()
+        finally:
+            if not stopping.done():
+                stopping.cancel()
+                self.worker.kill()
 
     def crash(self) -> None:
         """Drop everything without writing, as the death of the process would."""

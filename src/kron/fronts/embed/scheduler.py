@@ -39,6 +39,8 @@ from kron.runtime.journal import LogJournal
 
 # A task that was missed starts once, as soon as possible (SPEC 1): SPEC 3's pace does not apply.
 LIMITS = Limits(catchup_per_tick=None)
+# How often a stop that a callback's own task called checks whether that callback waits for it, in seconds.
+CHECK_CALLER_S = 0.1
 ACTIVE = (SchedulerState.INITIALIZING, SchedulerState.RUNNING, SchedulerState.STOPPING)
 
 
@@ -92,8 +94,8 @@ class Scheduler:
         return self._polling.state.value
 
     @property
-    def identifier(self) -> str:
-        """Return the unique identifier of this instance."""
+    def identifier(self) -> str | None:
+        """Return the unique identifier of this instance, made at its first initialization; None before."""
         return self._wiring.identifier
 
     @property
@@ -162,7 +164,17 @@ class Scheduler:
         elif state is not SchedulerState.STOPPING:
             self._calls.stops_ended(self._now())
         if self._closing is not None and self._machine.state is SchedulerState.STOPPING:
-            await asyncio.shield(self._closing)
+            await self._wait_for(self._closing)
+
+    async def _wait_for(self, closing: "asyncio.Task[None]") -> None:
+        """Wait for the end of a stop, unless a callback waits for this call of `stop`."""
+        launcher = self._wiring.launcher
+        while launcher.call_here() is not None and not closing.done():
+            if launcher.is_inside():
+                raise SchedulerStopInCallbackError
+            # A callback that created this task may come to wait for it at any time.
+            await asyncio.wait([closing], timeout=CHECK_CALLER_S)
+        await asyncio.shield(closing)
 
     async def __aenter__(self) -> "Scheduler":
         return self

@@ -1,5 +1,6 @@
 """The state of an embedded front: a store by URL, a given store, or a file beside the program."""
 
+import asyncio
 import logging
 import sys
 from pathlib import Path
@@ -43,7 +44,12 @@ class State:
         """Close files and connections; a store in memory stays, because closing it would lose it."""
         if self._store is not None and self._url not in (None, MEMORY_URL):
             store, self._store = self._store, None
-            await store.close()
+            try:
+                await store.close()
+            except asyncio.CancelledError:
+                if isinstance(store, SqliteStore):
+                    store.abandon()
+                raise
 
     def abandon(self) -> None:
         """Drop everything without writing, as a crash would; a store in memory is lost."""
