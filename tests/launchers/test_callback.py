@@ -97,19 +97,22 @@ async def test_a_job_without_a_function_is_a_failed_launch(launcher: CallbackLau
     assert (end.happened, end.error) == (RunEvent.LAUNCH_FAILED, "no function is registered for the job")
 
 
-async def test_only_a_call_under_way_is_inside(launcher: CallbackLauncher) -> None:
+async def test_a_call_is_inside_and_so_is_a_task_that_it_waits_for(launcher: CallbackLauncher) -> None:
     seen: list[bool] = []
 
     async def look(_: Launch) -> None:
         seen.append(launcher.is_inside())
         seen.append(await asyncio.create_task(_is_inside(launcher)))
+        left_behind = asyncio.create_task(_is_inside(launcher))
+        await asyncio.sleep(0)
+        seen.append(left_behind.result())
 
     ear, launch = Ear(), a_launch()
     launcher.callbacks["backup"] = look
     launcher.start(launch, ear)
     assert not launcher.is_inside()
     await ear.end_of(launch)
-    assert seen == [True, False]
+    assert seen == [True, True, False]
 
 
 async def _is_inside(launcher: CallbackLauncher) -> bool:
