@@ -90,7 +90,7 @@ def times_ahead(record: JobRecord) -> tuple[EpochSeconds | None, int | None]:
     """Return a job's next period, and when it has to be planned."""
     segment = segment_of(record)
     following = None if record.remaining == 0 else segment.next_after(record.cursor)
-    if record.is_stopped:
+    if record.suspended or record.paused:
         return following, record.pause_ends_at
     if record.deleted_at is not None or (following is None and record.past is None):
         return following, None
