@@ -96,6 +96,13 @@ class Edition:
     edited_at: int | None
 
 
+def _last_near(edition: Edition, now: int) -> int:
+    """Return the latest nominal time of a definition that may be planned now."""
+    early = -edition.job.window.bounds(0).start
+    last = (now + edition.job.policy.jitter_ms) // 1000 + early
+    return last if edition.until is None else min(last, edition.until)
+
+
 @dataclass
 class Model:
     """One job with the outcomes of its periods."""
@@ -259,8 +266,10 @@ class Model:
             more = self._judge(now)
             if self._is_over(edition, missed[-1].nominal):
                 return more
-        for entry in due if self.remaining != 0 else ():
-            self.entries[entry.nominal] = entry
+        if self.remaining != 0:
+            self.entries |= {entry.nominal: entry for entry in due}
+            # All of these have an entry now, and no later wake has to list them again.
+            edition.after = max(edition.after, _last_near(edition, now))
         return self._judge(now)
 
     def _is_over(self, edition: Edition, last: int) -> bool:
@@ -303,11 +312,7 @@ class Model:
 
         With `look`, only see what there is.
         """
-        job = edition.job
-        early = -job.window.bounds(0).start
-        last = (now + job.policy.jitter_ms) // 1000 + early
-        if edition.until is not None:
-            last = min(last, edition.until)
+        job, last = edition.job, _last_near(edition, now)
         planned = [e for e in self.entries.values() if e.status == "PENDING" and e.reason == "planned"]
         missed, due = [e for e in planned if e.fire < self.line], []
         for nominal in periods_of(job, edition.after, last) if self.remaining != 0 else ():

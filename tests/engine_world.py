@@ -237,7 +237,7 @@ class World:
         if pending:
             assert self.wake_at is not None
             assert self.wake_at <= min(pending)
-        for run in (*self.rows().values(), *self.rows(RunKind.MANUAL).values()):
+        for run in at_once(self.store.runs(SPACE, self.identity, limit=1_000_000)):
             assert run.is_open or run.due_at is None, "what is over does not come up again"
             before = self._outcomes.get(run.key)
             assert before is None or run.outcome is before, "an outcome is for ever"
