@@ -48,7 +48,12 @@ def quoted(value: object) -> str:
     """Format a value for a message, as JSON would; NUL and surrogates are escaped, long ones cut off."""
     shown = value if isinstance(value, str) else _json_like(value)
     shown = shown if len(shown) <= MAX_QUOTED else f"{shown[:MAX_QUOTED]}..."
-    return shown.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    return escaped(shown)
+
+
+def escaped(text: object) -> str:
+    """Return a text for a message with NUL characters and lone surrogates escaped."""
+    return str(text).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _json_like(value: object) -> str:
@@ -192,7 +197,7 @@ class InvalidJobError(InputError):
     code = "invalid_job"
 
     def __init__(self, *, identity: object, problems: Sequence[Problem]) -> None:
-        name = f'job "{identity}"' if identity else "job"
+        name = f'job "{escaped(identity)}"' if identity else "job"
         super().__init__(
             f"Invalid {name}: {'; '.join(map(str, problems))}", identity=identity, problems=tuple(problems)
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kron.core.errors import ConflictError, InputError, Problem
+from kron.core.errors import ConflictError, InputError, Problem, escaped
 
 # How many wrong lines a message lists.
 MAX_LINES = 100
@@ -14,7 +14,7 @@ class InvalidScheduleError(InputError):
     code = "invalid_schedule"
 
     def __init__(self, *, schedule_id: object, problems: Sequence[Problem]) -> None:
-        name = f'schedule "{schedule_id}"' if schedule_id else "schedule"
+        name = f'schedule "{escaped(schedule_id)}"' if schedule_id else "schedule"
         super().__init__(
             f"Invalid {name}: {'; '.join(map(str, problems))}",
             schedule_id=schedule_id,
