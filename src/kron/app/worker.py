@@ -196,8 +196,7 @@ class Worker:
         return True
 
     async def _abandon_runs(self) -> None:
-        for launcher in self._launchers.values():
-            await launcher.close(wait=False)
+        await asyncio.gather(*(launcher.close(wait=False) for launcher in self._launchers.values()))
 
     # --- the whole life cycle ----------------------------------------------------------------------
 

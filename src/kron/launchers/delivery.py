@@ -21,6 +21,8 @@ Attempt: TypeAlias = tuple[str, int]
 DEFAULT_BACKOFF = Backoff(first_delay=timedelta(milliseconds=500), max_delay=timedelta(seconds=30))
 # How many requests are in flight at once; the others wait in order.
 MAX_REQUESTS = 100
+# How long requests in flight may still take when the launches are abandoned, in seconds.
+LAST_RESPONSES_S = 3.0
 # The longest name that another system may give a run.
 MAX_RUN_ID = 200
 
@@ -46,13 +48,15 @@ def delivery_traits(*, reports: bool) -> Traits:
 class _Delivery:
     """A launch that is not accepted yet, its report sink, and its failed requests.
 
-    Its `task` sends a request or sleeps before the next; while queued it has none.
+    Its `task` sends a request or sleeps before the next; while queued it has none. `is_sent` while a request
+    waits for its response.
     """
 
     launch: Launch
     sink: ReportSink
     failures: int = 0
     task: asyncio.Task[None] | None = None
+    is_sent: bool = False
 
 
 class RemoteLauncher:
@@ -129,7 +133,9 @@ class RemoteLauncher:
             if not await may_start(self._clock, launch):
                 self._drop(delivery)
                 return
+            delivery.is_sent = True
             result = await self._result_of(launch)
+            delivery.is_sent = False
         delivery.failures += 1
         if result.error is None:
             self._report(launch, RunEvent.ACCEPTED, run_id=result.run_id)
@@ -207,8 +213,12 @@ class RemoteLauncher:
         return frozenset(adopted)
 
     async def close(self, *, wait: bool = True) -> None:
-        """Wait for the launches, or abandon them unreported: the next owner launches them again."""
+        """Wait for the launches, or abandon them unreported: the next owner launches them again.
+
+        Requests that are abandoned get a last chance to be answered, so that fewer are sent twice.
+        """
         if not wait:
+            await self._await_last_responses()
             self._deliveries.clear()
             self._queue.clear()
             for task in self._tasks:
@@ -218,3 +228,15 @@ class RemoteLauncher:
             await self._is_empty.wait()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def _await_last_responses(self) -> None:
+        """Send nothing more, and wait for the responses to requests in flight, for a bounded time."""
+        self._queue.clear()
+        in_flight = []
+        for attempt, delivery in list(self._deliveries.items()):
+            if delivery.is_sent and delivery.task is not None:
+                in_flight.append(delivery.task)
+            else:
+                del self._deliveries[attempt]
+        if in_flight:
+            await asyncio.wait(in_flight, timeout=LAST_RESPONSES_S)

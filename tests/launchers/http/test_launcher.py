@@ -521,6 +521,27 @@ async def test_closing_without_waiting_leaves_launches_to_the_next_owner(
     assert (await ear.accepted(launch)).happened is RunEvent.ACCEPTED
 
 
+async def test_closing_without_waiting_still_hears_the_last_responses_and_sends_nothing_more(
+    server: Server,
+) -> None:
+    """One start was refused and waits for its retry, one waits for its response, one for a free slot."""
+    launcher, ear = HttpLauncher(SystemClock(), max_requests=1), Ear()
+    server.script = [Reply(500), Reply(202, then="held")]
+    settings = {"kind": "http", "url": server.url}
+    refused, sent, queued = (a_launch(settings, identity=name) for name in ("refused", "sent", "queued"))
+    for launch in (refused, sent, queued):
+        launcher.start(launch, ear)
+    await until(lambda: len(server.asked) == 2)
+    closing = asyncio.create_task(launcher.close(wait=False))
+    await asyncio.sleep(0)
+    server.answers.set()
+    await closing
+    assert not launcher.busy
+    assert [report.key for report in ear.reports] == [sent.run.key]
+    assert ear.said(sent) == [RunEvent.ACCEPTED]
+    assert len(server.asked) == 2
+
+
 # --- leases --------------------------------------------------------------------------------------
 
 
