@@ -18,7 +18,8 @@ from bench.engine_due import MAX_TRIES, WRITE_S
 from bench.engine_job import NAMESPACE, daily_at, names, put, records, rig_of
 from kron.core.errors import OwnedError
 from kron.core.plan.report import Launch
-from kron.core.shard import SHARDS, Ownership
+from kron.core.plan.step import Ownership
+from kron.core.shard import SHARDS
 from kron.stores.postgres.store import PostgresStore
 
 # Leases are renewed every third of this; only then a new worker gets shards, and new jobs are found.

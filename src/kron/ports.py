@@ -34,8 +34,7 @@ from kron.core.plan.record import (
 )
 from kron.core.plan.report import Launch, RunReport, Traits
 from kron.core.plan.rewind import Recorded
-from kron.core.plan.step import Change, JobState, LoadResult, WriteResult
-from kron.core.shard import Ownership
+from kron.core.plan.step import Change, JobState, LoadResult, Ownership, WriteResult
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 
 # Receives the reports of a launcher; to be called in the event loop only.

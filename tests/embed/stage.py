@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from kron.core.errors import StoreError
 from kron.core.plan.record import JobRecord
-from kron.core.plan.step import Change, LoadResult, WriteResult
-from kron.core.shard import Ownership
+from kron.core.plan.step import Change, LoadResult, Ownership, WriteResult
 from kron.fronts.embed.scheduler import Scheduler
 from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore

@@ -16,8 +16,7 @@ import kron
 from kron.clocks.system import SystemClock
 from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.record import AuditRecord, JobRecord
-from kron.core.plan.step import Change, WriteResult
-from kron.core.shard import Ownership
+from kron.core.plan.step import Change, Ownership, WriteResult
 from kron.core.task.errors import (
     SchedulerAlreadyActiveError,
     SchedulerFailedError,

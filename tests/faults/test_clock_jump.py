@@ -10,8 +10,7 @@ import pytest
 
 from kron.core.job.policy import Catchup, Overlap
 from kron.core.plan.record import JobRecord
-from kron.core.plan.step import Change, LoadResult, WriteResult
-from kron.core.shard import Ownership
+from kron.core.plan.step import Change, LoadResult, Ownership, WriteResult
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing.clock import SimulatedClock
 from tests.faults.fork_server import seed_of

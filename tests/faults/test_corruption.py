@@ -10,8 +10,7 @@ import pytest
 
 from kron.core.job.policy import Catchup
 from kron.core.plan.record import JobRecord
-from kron.core.plan.step import LoadResult
-from kron.core.shard import Ownership
+from kron.core.plan.step import LoadResult, Ownership
 from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing.clock import SimulatedClock

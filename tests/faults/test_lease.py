@@ -11,8 +11,8 @@ from kron.core.errors import OwnedError, StoreError
 from kron.core.job.policy import Catchup, Overlap
 from kron.core.plan.record import JobRecord, Result, RunRecord, RunStatus
 from kron.core.plan.report import Launch
-from kron.core.plan.step import Change, LoadResult, WriteResult
-from kron.core.shard import SHARDS, Ownership, shard_of
+from kron.core.plan.step import Change, LoadResult, Ownership, WriteResult
+from kron.core.shard import SHARDS, shard_of
 from kron.stores.postgres.store import PostgresStore
 from kron.testing.clock import SimulatedClock
 from tests.faults.rig import MILLISECOND, MINUTE, NOON, SECOND, SPACE, Rig, job_of, rig_of

@@ -19,8 +19,7 @@ from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.registration import edit
 from kron.core.plan.report import Launch, Traits
-from kron.core.plan.step import Change, WriteResult
-from kron.core.shard import Ownership
+from kron.core.plan.step import Change, Ownership, WriteResult
 from kron.core.time.instant import EPOCH
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.http.launcher import HttpLauncher

@@ -16,7 +16,8 @@ import pytest
 from kron.core.errors import InvalidOptionError, OwnedError, StoreError
 from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import RunStatus
-from kron.core.shard import SHARDS, Ownership, shard_of
+from kron.core.plan.step import Ownership
+from kron.core.shard import SHARDS, shard_of
 from kron.stores.migration import Migration, steps_of
 from kron.stores.postgres.connection import rows_of
 from kron.stores.postgres.schema import PostgresSchema

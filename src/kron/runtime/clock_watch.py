@@ -6,8 +6,7 @@ from kron.core.errors import StoreError
 from kron.core.plan.plan import UNUSABLE, set_aside
 from kron.core.plan.record import ClockEnding, ClockEvent, ClockRecord
 from kron.core.plan.rewind import NOTHING, Recorded, cursor_at, rewind
-from kron.core.plan.step import Change, JobState
-from kron.core.shard import Ownership
+from kron.core.plan.step import Change, JobState, Ownership
 from kron.core.time.steady import DAY_MS, Judgement
 from kron.ports import EngineStore, Journal
 from kron.runtime.health import Health

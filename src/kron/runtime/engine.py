@@ -9,8 +9,7 @@ from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.pace import Pace
 from kron.core.plan.plan import plan
 from kron.core.plan.report import RunReport, Traits
-from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Snapshot, WriteResult
-from kron.core.shard import Ownership
+from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Ownership, Snapshot, WriteResult
 from kron.ports import Clock, EngineStore, Journal, Launcher
 from kron.runtime.burst import burst
 from kron.runtime.clock_watch import ClockWatch

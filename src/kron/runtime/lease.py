@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from kron.core.plan.step import JobState
-from kron.core.shard import Ownership, shard_of
+from kron.core.plan.step import JobState, Ownership
+from kron.core.shard import shard_of
 
 # A lease stops counting this long before its end, or this part of a short one: clock rates differ.
 LEASE_MARGIN_S, LEASE_MARGIN_PART = 1.0, 0.25

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord
 from kron.core.plan.report import Launch, RunEvent, RunReport
-from kron.core.plan.step import Change, JobState
-from kron.core.shard import Ownership, shard_of
+from kron.core.plan.step import Change, JobState, Ownership
+from kron.core.shard import shard_of
 from kron.ports import EngineStore, Launcher, ReportSink
 
 

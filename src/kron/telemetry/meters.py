@@ -6,8 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 from kron.core.errors import StoreError
 from kron.core.plan.record import AuditRecord, JobRecord, RunRecord
 from kron.core.plan.report import Launch, RunReport
-from kron.core.plan.step import Change, LoadResult, WriteResult
-from kron.core.shard import Ownership
+from kron.core.plan.step import Change, LoadResult, Ownership, WriteResult
 from kron.ports import Clock, Launcher, ReportSink, Store
 from kron.telemetry.counters import CALL_BOUNDS, LAUNCH_BOUNDS, Histogram
 from kron.telemetry.request_trail import RequestTrail

@@ -23,8 +23,8 @@ from kron.app.worker import Worker
 from kron.core.errors import KronError
 from kron.core.plan.query import OpenRuns
 from kron.core.plan.record import Result
-from kron.core.plan.step import Change, WriteResult
-from kron.core.shard import SHARDS, Ownership
+from kron.core.plan.step import Change, Ownership, WriteResult
+from kron.core.shard import SHARDS
 from kron.core.time.instant import milliseconds_of
 from kron.ports import Clock, Launcher, Store
 from kron.telemetry.counters import Counters, Histogram, RequestCounters

@@ -36,8 +36,7 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.rewind import Recorded
-from kron.core.plan.step import Change, JobState, LoadResult, WriteResult
-from kron.core.shard import Ownership
+from kron.core.plan.step import Change, JobState, LoadResult, Ownership, WriteResult
 from kron.ports import Clock, Store, Watch
 from kron.testing.clock import SimulatedClock
 

@@ -52,6 +52,27 @@ class JobState(NamedTuple):
     fault: str | None = None
 
 
+class Ownership(NamedTuple):
+    """The shards of a namespace that one owner leases, each with the fencing token of its writes.
+
+    A lease expires after `ttl_ms` unless renewed; None lasts as long as the process. `busy` shards have runs
+    that no other worker can adopt, so they stay with their owner. `high` is the latest instant written in the
+    namespace: the engine's time never goes back behind it.
+    """
+
+    namespace: str
+    owner: str
+    shards: Mapping[int, int]
+    ttl_ms: int | None = None
+    busy: frozenset[int] = frozenset()
+    high: int = 0
+
+    @property
+    def token(self) -> int:
+        """Return the newest token: no later owner of any of these shards gets a lower one."""
+        return max(self.shards.values(), default=0)
+
+
 class LoadResult(NamedTuple):
     """The jobs that are due, and when the next of all others is due."""
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kron.core.errors import OwnedError
-from kron.core.plan.step import Change
-from kron.core.shard import SHARDS, Ownership, shard_of
+from kron.core.plan.step import Change, Ownership
+from kron.core.shard import SHARDS, shard_of
 from kron.stores.postgres.connection import count_of, rows_of
 from kron.stores.postgres.schema import Connection
 from kron.stores.postgres.watch import LEASES, notify

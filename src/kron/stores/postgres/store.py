@@ -33,8 +33,8 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.rewind import Recorded
-from kron.core.plan.step import Change, JobState, LoadResult, WriteResult, WriteScope
-from kron.core.shard import SHARDS, Ownership, shard_of
+from kron.core.plan.step import Change, JobState, LoadResult, Ownership, WriteResult, WriteScope
+from kron.core.shard import SHARDS, shard_of
 from kron.ports import Watch
 from kron.stores.postgres.connection import PostgresPool, configuring, count_of, rows_of
 from kron.stores.postgres.lease import MARGIN_MS, MARGIN_PART, TTL_MS, PostgresLease

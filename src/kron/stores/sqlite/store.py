@@ -35,8 +35,8 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.rewind import Recorded
-from kron.core.plan.step import Change, JobState, LoadResult, WriteResult
-from kron.core.shard import SHARDS, Ownership
+from kron.core.plan.step import Change, JobState, LoadResult, Ownership, WriteResult
+from kron.core.shard import SHARDS
 from kron.ports import News, Watch
 from kron.stores.migration import bring_up, make_private
 from kron.stores.prune import Pruning, Rows, count_batch, prune_batch

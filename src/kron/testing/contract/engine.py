@@ -18,8 +18,8 @@ from kron.core.plan.record import (
     key_of,
     request_key_of,
 )
-from kron.core.plan.step import JobState, Rewind, WriteResult, WriteScope
-from kron.core.shard import SHARDS, Ownership
+from kron.core.plan.step import JobState, Ownership, Rewind, WriteResult, WriteScope
+from kron.core.shard import SHARDS
 from kron.ports import Store
 from kron.testing.contract.sample import (
     CLEAN,

@@ -7,8 +7,7 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.plan import plan
 from kron.core.plan.record import JobRecord, RangeRecord, Result, RunRecord, RunStatus, key_of
 from kron.core.plan.report import RunEvent, RunReport
-from kron.core.plan.step import Change, JobState, Snapshot, WriteResult
-from kron.core.shard import Ownership
+from kron.core.plan.step import Change, JobState, Ownership, Snapshot, WriteResult
 from kron.ports import Store
 
 # An instant in milliseconds, and the same in seconds.
