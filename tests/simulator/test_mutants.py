@@ -35,7 +35,7 @@ def test_a_test_that_hunts_a_fault_exists(mutant: Mutant) -> None:
 
 @pytest.mark.slow
 def test_a_fault_that_the_first_story_shows_is_found() -> None:
-    mutant = next(mutant for mutant in MUTANTS if mutant.name == "every start is made twice")
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == "every run is started twice")
     assert hunt(mutant) == Caught(mutant, True, "calls", 0)
 
 

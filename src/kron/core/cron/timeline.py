@@ -15,7 +15,7 @@ SKIP, NEXT = "skip", "next"
 GAP_CHOICES = (SKIP, NEXT)
 BOTH, FIRST, LAST = "both", "first", "last"
 REPEAT_CHOICES = (BOTH, FIRST, LAST)
-# Any so many full years have all 14 kinds of years: leap or not, starting on each weekday (29 February falls
+# Any 42 full years have all 14 kinds of years: leap or not, starting on each weekday (29 February falls
 # on a given weekday every 28 years, and every 40 across a century without a leap day).
 KINDS_WITHIN = 42
 LAST_YEAR = 9999

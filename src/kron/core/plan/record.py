@@ -259,7 +259,7 @@ def key_of(identity: str, nominal_time: EpochSeconds) -> str:
 def request_key_of(identity: str, kind: RunKind, request: str) -> str:
     """Return the idempotency key of a requested run, which no period and no other request has.
 
-    What is hashed must not read like anything else: a colon in the identity would move the kind, and a
+    The hashed text must be unambiguous: a colon in the identity would move the kind, and a
     number at the end would look like a period of another job. Neither identities nor requests have a NUL.
     """
     end = "\0" if _PERIOD_END.fullmatch(request) else ""
