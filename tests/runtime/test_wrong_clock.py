@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kron.app.query import Query
 from kron.core.job.job import Job
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.record import ClockEnding, ClockEvent, RunKind
@@ -228,3 +229,50 @@ async def test_executions_that_end_after_the_correction_are_recorded(stage: Stag
     for run in await stage.runs():
         assert run.ended_at is None or run.started_at is None or run.ended_at >= run.started_at
     assert set((await ledger(stage)).keys()) >= {1, 2, 3, 4, 5, 6}
+
+
+# --- shown -----------------------------------------------------------------------------------------
+
+
+async def test_why_says_what_a_wrong_clock_did_to_a_period(stage: Stage) -> None:
+    query = Query(stage.store, SPACE, now=lambda: stage.now)
+    await stage.add(job_of(catchup="none"))
+    await stage.run()
+    await stage.until(NOON + 3 * MINUTE)
+    stage.clock.jump_to(NOON + 2 * DAY)
+    await stage.until(NOON + 2 * DAY + SECOND)
+    jumped = await query.why("job", (NOON + HOUR).isoformat())
+    assert "the host's clock moved forward by 1 day, 23:57:00" in " ".join(jumped.sentences)
+    stage.clock.jump_to(NOON + 5 * MINUTE)
+    await stage.until(NOON + 5 * MINUTE + SECOND)
+    assert "nothing new starts until it has been steady" in (await query.clock_problem() or "")
+    await stage.until(NOON + 8 * MINUTE)
+    assert "2874 periods that were dropped are open again" in (await query.clock_problem() or "")
+    ran = await query.why("job", (NOON + 7 * MINUTE).isoformat())
+    assert (ran.outcome, ran.facts[-1].code) == ("executed", "ended")
+    opened = [fact.sentence for fact in ran.facts if fact.code == "reopened"]
+    sentence = (
+        "it was dropped at 2026-01-03T12:00:00Z, while the host's clock was ahead (missed: due during an "
+        "outage or a pause, and the catch-up policy is none); the clock was right again at "
+        "2026-01-01T12:05:00Z, and the period is open again in a new epoch"
+    )
+    assert opened == [sentence]
+    to_come = await query.why("job", (NOON + HOUR).isoformat())
+    assert (to_come.outcome, to_come.code) == (None, "to_come")
+    ahead = await query.why("job", (NOON + 2 * DAY).isoformat())
+    assert "handled_ahead" in [fact.code for fact in ahead.facts]
+    await stage.until(NOON + 2 * HOUR)
+    assert await query.clock_problem() is None
+
+
+async def test_a_wrong_clock_is_logged_at_level_error(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    await stage.add(job_of())
+    await stage.run()
+    stage.clock.jump_to(NOON + 2 * DAY)
+    await stage.until(NOON + 2 * DAY + SECOND)
+    stage.clock.jump_to(NOON)
+    await stage.until(NOON + 2 * MINUTE)
+    lines = [(line.levelname, line.getMessage().split()[0]) for line in caplog.records]
+    assert ("ERROR", "clock_moved_forward") in lines
+    assert ("ERROR", "clock_behind") in lines
+    assert ("WARNING", "clock_corrected") in lines

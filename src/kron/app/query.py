@@ -24,6 +24,8 @@ from kron.ports import ReadStore
 
 # Runs of one period in an answer: its own, and the newest that were requested for it.
 MAX_OF_PERIOD = 1_000
+# How long an excursion of a clock is shown after its end.
+SHOWN_MS = 3_600_000
 
 
 class PageStart(NamedTuple):
@@ -183,7 +185,20 @@ class Query:
 
     async def _explain(self, history: PeriodHistory, nominal_time: EpochSeconds) -> Explanation:
         history = await self._with_period(history, nominal_time)
+        identity = history.job.identity
+        history = history._replace(
+            reopened=await self._store.reopened(self._namespace, identity, at=nominal_time),
+            excursions=await self._store.clock_records(self._namespace),
+        )
         return chain.why(history, nominal_time, now=self._now())
+
+    async def clock_problem(self) -> str | None:
+        """Return what is wrong with a worker's clock, or was within the last hour; None if nothing is."""
+        records = await self._store.clock_records(self._namespace)
+        present = next((record for record in records if record.ended_at is None), None)
+        if present is None and records and records[0].ended_at is not None:
+            present = records[0] if 0 <= self._now() - records[0].ended_at < SHOWN_MS else None
+        return None if present is None else chain.clock_sentence(present)
 
     async def _attempts(self, run: RunRecord) -> list[AttemptRecord]:
         return await self._store.attempts(self._namespace, run.key) if run.attempt > 1 else []

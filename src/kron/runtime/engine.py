@@ -267,7 +267,7 @@ class Engine:
                 backoff_ms = BACKOFF_MS
                 if self.health.state == "degraded":
                     self.health.recover()
-                if self._inbox.reports:
+                if self._inbox.reports and not self._is_waiting_for_clock():
                     continue
                 if self._draining and not self._dispatcher.is_busy:
                     return
@@ -312,6 +312,8 @@ class Engine:
         if self._watch.has_work and not self._dispatcher.unconfirmed:
             await self._watch.work(ownership)
             now = self._time.high
+        if self._is_waiting_for_clock():
+            return self._watch.wake_at
         with burst() if len(self._inbox.reports) > FIRST_BATCH else nullcontext():
             for _ in range(MAX_REPORT_BATCHES):
                 reports = self._inbox.take(BATCH, now)
@@ -319,9 +321,7 @@ class Engine:
                     # A run that ends after the wake began is written after the starts of this wake.
                     break
                 await self._write_reports(ownership, reports, now)
-        return (
-            None if self._draining else _earliest(await self._start_due(ownership, now), self._watch.wake_at)
-        )
+        return None if self._draining else await self._start_due(ownership, now)
 
     async def _write_reports(self, ownership: Ownership, reports: list[RunReport], now: int) -> None:
         """Plan, write and dispatch the changes that follow from some reports."""
@@ -460,6 +460,10 @@ class Engine:
                 self._lease.since = dict.fromkeys(self._lease.since, now)
         self._watch.judge(judgement)
         return now
+
+    def _is_waiting_for_clock(self) -> bool:
+        """Say whether nothing is planned, because the clock is behind and not steady yet."""
+        return self._watch.wake_at is not None and not self._draining
 
     def _clock_corrected(self, steady_since: int, now: int) -> None:
         """Forget the times of a clock that was ahead: of take-overs, ticks, reports and jobs in memory."""

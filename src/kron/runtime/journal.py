@@ -20,13 +20,21 @@ WARNINGS = frozenset(
         "clock_behind", "clock_moved_forward", "clock_corrected",
     }
 )  # fmt: skip
-# Events that say that the host's clock is or was wrong.
+# Events that say that the host's clock is or was wrong, and those about it.
 ERRORS = frozenset({"clock_behind", "clock_moved_forward"})
+CLOCK_EVENTS = ERRORS | {"clock_corrected"}
 
 
 # Events of a scheduler's calls in a trace, and those after which it is over.
 ENDS = ("InitFailure", "StopEnd", "UnexpectedShutdown")
 CALLS = ("InitStart", "InitSuccess", "StopStart", *ENDS)
+
+
+def level_of(event: str) -> int:
+    """Return the log level of an event of the engine."""
+    if event in ERRORS:
+        return logging.ERROR
+    return logging.WARNING if event in WARNINGS else logging.INFO
 
 
 class LogJournal:
@@ -38,7 +46,7 @@ class LogJournal:
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Write one line."""
-        level = logging.ERROR if event in ERRORS else logging.WARNING if event in WARNINGS else logging.INFO
+        level = level_of(event)
         if self._logger.isEnabledFor(level):
             self._logger.log(level, "%s %s", event, json.dumps(fields, default=str, sort_keys=True))
 

@@ -21,7 +21,7 @@ from kron.core.redaction import NO_SECRETS, Redactor
 from kron.core.time.duration import format_duration
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.core.time.zone import tzdata_version
-from kron.runtime.journal import WARNINGS
+from kron.runtime.journal import level_of
 
 LOGGER = logging.getLogger("kron.engine")
 PLANNED, ASKED, STARTED, DROPPED, ENDED, NOTED = "planned", "asked", "started", "dropped", "ended", "noted"
@@ -177,7 +177,7 @@ class DecisionLog:
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """Log one event of the engine."""
-        level = logging.WARNING if event in WARNINGS else logging.INFO
+        level = level_of(event)
         if self._logger.isEnabledFor(level):
             self._logger.log(level, EngineEvent(event, fields))
 

@@ -27,6 +27,7 @@ from kron.core.plan.step import Change, Ownership, WriteResult
 from kron.core.shard import SHARDS
 from kron.core.time.instant import milliseconds_of
 from kron.ports import Clock, Launcher, Store
+from kron.runtime.journal import CLOCK_EVENTS
 from kron.telemetry.counters import Counters, Histogram, RequestCounters
 from kron.telemetry.decision_log import DecisionLog
 from kron.telemetry.meters import LauncherMeter, StoreMeter
@@ -164,6 +165,8 @@ class Metrics:
         if lease is not None and isfinite(lease.ends):
             left = lease.ends - self.clock.monotonic()
             yield _gauge("kron_lease_left_seconds", "Seconds until the lease expires unless renewed.", left)
+        means = "Seconds by which the clock is behind the latest recorded instant; 0 within the lookahead."
+        yield _gauge("kron_clock_behind_seconds", means, health.clock_behind_ms / 1000)
         waiting = len(health.inbox.reports)
         yield _gauge("kron_reports_waiting", "Reports of launchers not written yet.", waiting)
 
@@ -232,6 +235,9 @@ def _engine_families(counters: Counters) -> Iterator[Metric]:
     jumps = counters.warnings["clock_jumped"]
     means = "Times the wall clock was set, or the machine slept."
     yield CounterMetricFamily("kron_clock_jumps", means, value=jumps)
+    excursions = [((event,), counters.warnings[event]) for event in sorted(CLOCK_EVENTS)]
+    means = "Times the clock was found wrong, and corrections after it."
+    yield _counter("kron_clock_excursions", means, ("event",), excursions)
 
 
 def _store_families(meter: StoreMeter) -> Iterator[Metric]:

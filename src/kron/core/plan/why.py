@@ -1,19 +1,23 @@
 """Why: the chain of facts that led to a period's outcome, from stored records alone."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from kron.core.cron.preview import clock_text
 from kron.core.cron.timeline import NEXT
 from kron.core.job.decision import decide_at
 from kron.core.job.outcome import Outcome, Reason
-from kron.core.plan.compiled import CompiledJob, compiled_job
+from kron.core.plan.compiled import CompiledJob, compiled_job, handled_of
 from kron.core.plan.record import (
     AttemptRecord,
+    ClockEnding,
+    ClockEvent,
+    ClockRecord,
     EpochRecord,
     JobRecord,
     RangeRecord,
+    ReopenedRecord,
     Result,
     RunRecord,
     RunStatus,
@@ -67,6 +71,9 @@ class PeriodHistory(NamedTuple):
     run: RunRecord | None = None
     attempts: Sequence[AttemptRecord] = ()
     dropped: RangeRecord | None = None
+    # Its records that were withdrawn because the clock had been ahead, and the excursions of the clock.
+    reopened: Sequence[ReopenedRecord] = ()
+    excursions: Sequence[ClockRecord] = ()
 
 
 class Explanation(NamedTuple):
@@ -112,6 +119,7 @@ def why(history: PeriodHistory, nominal_time: EpochSeconds, *, now: int) -> Expl
     if history.run is None and not is_period(compiled, nominal_time):
         return Explanation(identity, nominal_time, None, [*facts, _no_period(compiled, nominal_time)])
     facts += _decided(history.job, compiled, nominal_time)
+    facts += _clock_facts(history, nominal_time)
     outcome = None
     if history.run is not None:
         outcome = history.run.outcome
@@ -124,6 +132,49 @@ def why(history: PeriodHistory, nominal_time: EpochSeconds, *, now: int) -> Expl
     else:
         facts.append(_unrecorded(history.job, compiled, nominal_time, now))
     return Explanation(identity, nominal_time, outcome, facts)
+
+
+def _clock_facts(history: PeriodHistory, nominal_time: EpochSeconds) -> Iterator[Fact]:
+    """Yield what a wrong clock did to a period: dropped and opened again, run early, or jumped over."""
+    for each in history.reopened:
+        at, back = _moment(each.created_at), _moment(each.reopened_at)
+        sentence = (
+            f"it was dropped at {at}, while the host's clock was ahead ({each.reason.sentence}); the clock "
+            f"was right again at {back}, and the period is open again in a new epoch"
+        )
+        yield Fact("reopened", sentence, each.reopened_at)
+    if history.run is not None and any(
+        first <= nominal_time <= last for first, last in handled_of(history.job.handled)
+    ):
+        sentence = "it was handled while the host's clock was ahead, and does not run again"
+        yield Fact("handled_ahead", sentence, history.run.started_at)
+    dropped = history.dropped if history.run is None else history.run
+    for record in history.excursions:
+        is_inside = record.reference <= 1000 * nominal_time < record.found_at
+        if record.event is not ClockEvent.FORWARD or not is_inside or dropped is None:
+            continue
+        if dropped.outcome is Outcome.MISSED and dropped.created_at >= record.found_at:
+            yield Fact("clock_moved_forward", clock_sentence(record), record.found_at)
+
+
+def clock_sentence(record: ClockRecord) -> str:
+    """Return an excursion of the clock in words."""
+    shown, reference = _moment(record.found_at), _moment(record.reference)
+    by = timedelta(seconds=record.by_ms // 1000)
+    if record.event is ClockEvent.FORWARD:
+        slept = "it was set, or the machine slept"
+        return f"the host's clock moved forward by {by}, from {reference} to {shown}: {slept}"
+    behind = f"the host's clock ({shown}) is behind the latest recorded instant ({reference}) by {by}"
+    if record.ending is ClockEnding.CORRECTED:
+        was = f"the host's clock had been ahead by {by} until {shown}, and is right again"
+        return f"{was}; {record.reopened} periods that were dropped are open again"
+    if record.ending is ClockEnding.MOVED:
+        return f"{behind.replace(' is behind', ' was behind')}, and moved again before it was steady"
+    return f"{behind}: nothing new starts until it has been steady for the lookahead"
+
+
+def _moment(instant: int) -> str:
+    return rfc3339(instant // 1000)
 
 
 def definition_at(history: PeriodHistory, nominal_time: EpochSeconds) -> EpochRecord | None:

@@ -1,6 +1,7 @@
 """The parts of an embedded front: a store, a catalog, a callback launcher and a worker, for one namespace."""
 
 import asyncio
+from datetime import timedelta
 from uuid import uuid4
 
 from kron.app.catalog import Catalog
@@ -66,6 +67,12 @@ class Wiring:
     def now(self) -> int:
         """Return the engine's time, which never decreases; before the first engine, the clock's."""
         return self.engine.now() if self._assembled else (self.clock.now() - EPOCH) // MILLISECOND
+
+    @property
+    def clock_behind(self) -> timedelta:
+        """Return how far the clock is behind the latest recorded instant, zero within a minute."""
+        behind_ms = self.engine.health.clock_behind_ms if self._assembled else 0
+        return timedelta(milliseconds=behind_ms)
 
     async def give_up(self) -> None:
         """Release the lease and close the store after a failed start, if there is anything to release."""

@@ -123,6 +123,11 @@ class Runner:
             self._is_running = False
             self._wiring.crash()
 
+    @property
+    def clock_behind(self) -> timedelta:
+        """Return how far the clock is behind the latest recorded instant, zero within a minute."""
+        return self._wiring.clock_behind
+
     # --- jobs ------------------------------------------------------------------------------------
 
     def add(self, job: Job, callback: Work) -> Awaitable[None]:

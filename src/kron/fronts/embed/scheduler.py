@@ -123,6 +123,11 @@ class Scheduler:
         """Return how many starts were more than a minute late."""
         return self._tracker.late_starts
 
+    @property
+    def clock_behind(self) -> timedelta:
+        """Return how far the clock is behind the latest recorded instant, zero within a minute."""
+        return self._wiring.clock_behind
+
     # --- the two methods ---------------------------------------------------------------------------
 
     async def initialize(self, registrations: Sequence[tuple[str, str, Callback, timedelta]]) -> None:

@@ -27,6 +27,12 @@ from kron.fronts.embed.event import LOGGER, EventLog, on_one_line
 from kron.fronts.embed.registration import Callback, Registration
 from kron.ports import Journal
 
+# The scheduler's names of the engine's events about a wrong clock.
+CLOCK_EVENT_NAMES = {
+    "clock_behind": "ClockBehind",
+    "clock_moved_forward": "ClockMovedForward",
+    "clock_corrected": "ClockCorrected",
+}
 STARTS = (TaskEvent.RUN_STARTED, TaskEvent.RETRY_STARTED)
 Progress = tuple[TaskState, int | None, int | None, int | None]
 LAST_INSTANT = EPOCH + timedelta(seconds=LAST_SECOND)
@@ -102,7 +108,10 @@ class TaskTracker:
         self.late_starts = 0
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
-        """Pass an event of the engine on."""
+        """Pass an event of the engine on; those about a wrong clock are the scheduler's events too."""
+        name, clock = CLOCK_EVENT_NAMES.get(event), fields.get("clock")
+        if name is not None and isinstance(clock, int):
+            self._events.emit(name, clock, by_ms=fields["by_ms"], reopened=fields["reopened"])
         self._further.note(event, fields)
 
     def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:

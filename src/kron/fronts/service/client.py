@@ -272,6 +272,7 @@ class LocalClient:
         state, error = self._worker_status()
         try:
             await self._registrar.catalog.query.jobs(JobFilter(), limit=1)
+            error = error or await self._registrar.catalog.query.clock_problem()
         except StoreError as fault:
             state, error = "degraded", str(fault)
         status = "ok" if state in READY else "not ready"

@@ -78,6 +78,10 @@ class Pages:
         """Return the current instant in milliseconds."""
         return self._registrar.now()
 
+    async def clock_problem(self) -> str | None:
+        """Return what is wrong with a worker's clock, or was within the last hour."""
+        return await self._query.clock_problem()
+
     async def overview(self, *, search: str = "", state: str = "", after: str = "") -> Overview:
         """Return a page of schedules, each with its last outcomes, in three queries."""
         wanted = STATES[state]._replace(search=search or None)
@@ -209,6 +213,7 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
             search=search,
             state=state,
             is_first=cursor is None,
+            problem=await pages.clock_problem(),
             following=following,
             base=str(request.base_url).rstrip("/"),
             schedule_prefix="" if owner is None else schedule_prefix(owner),
