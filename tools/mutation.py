@@ -89,6 +89,8 @@ class CoverageMap(NamedTuple):
             # A line of the module itself runs at its import, before any test.
             wanted = [line for line in lines if mutant.mutation.is_static or first <= line <= last]
             names.update(name for line in wanted for name in lines[line])
+        if mutant.path.endswith(".sql"):
+            names &= self._running(f"stores/{Path(mutant.path).parent.name}/")
         chosen: list[str] = []
         total = 0.0
         for name in sorted(self._expanded(names), key=lambda name: (self.seconds[name], name)):
@@ -97,6 +99,11 @@ class CoverageMap(NamedTuple):
                 break
             chosen.append(name)
         return chosen
+
+    def _running(self, package: str) -> set[str]:
+        """Return the tests that run any line of a package."""
+        files = (found for path, found in self.lines.items() if path.startswith(package))
+        return {name for found in files for names in found.values() for name in names}
 
     def _expanded(self, names: set[str]) -> set[str]:
         files = {name for name in names if "::" not in name}

@@ -43,6 +43,16 @@ async def test_a_valid_token_identifies_the_caller(algorithm: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "scope", ["read erase  run", ["read", "erase", "run"], ["read", 1, None, ["run"], "run"]]
+)
+async def test_unknown_scopes_are_ignored(scope: object) -> None:
+    caller = await reader_of(SimulatedClock(forge.NOW)).caller_of(forge.token(scope=scope))
+    assert caller.scopes == {TokenScope.READ, TokenScope.RUN}
+    assert caller.may(TokenScope.RUN)
+    assert not caller.may(TokenScope.WRITE)
+
+
 async def test_an_admin_sees_the_schedules_of_every_tenant() -> None:
     caller = await reader_of(SimulatedClock(forge.NOW)).caller_of(forge.token(scope="admin"))
     assert caller.users is None
