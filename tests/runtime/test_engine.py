@@ -341,8 +341,20 @@ async def test_an_execution_that_died_with_its_owner(
     assert (run.status, run.attempt, [attempt for *_, attempt in rig.calls]) == expected
 
 
-async def test_a_period_that_is_on_record_is_not_started_again_although_the_job_forgot_it(rig: Rig) -> None:
-    await rig.add(job_of())
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(job_of(), id="a plain job"),
+        pytest.param(
+            Job.from_dict({**job_of().to_dict(), "constraints": {"only": {"hours": [12]}}}), id="a constraint"
+        ),
+    ],
+)
+async def test_a_period_that_is_on_record_is_not_started_again_although_the_job_forgot_it(
+    rig: Rig, job: Job
+) -> None:
+    """Starts of plain jobs are written together, all others row by row."""
+    await rig.add(job)
     (before,) = await rig.store.cases(SPACE, ["job"])
     await rig.run()
     await rig.clock.advance_to(NOON + MINUTE)

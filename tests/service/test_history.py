@@ -6,7 +6,7 @@ import pytest
 
 from kron.app.backfill import MAX_PERIODS, Only, PeriodRange
 from kron.core.errors import InvalidOptionError
-from kron.core.plan.record import RunKind, RunStatus
+from kron.core.plan.record import RunKind, RunStatus, key_of
 from kron.fronts.service.runs import Feedback, Page, backfill_schedule, runs_page, take_feedback
 from kron.ports import Store
 from kron.testing import Step
@@ -68,6 +68,24 @@ async def test_a_backfill_covers_as_many_periods_as_its_bound_and_not_one_more(s
         one_more = PeriodRange(start=first - 60, end=NOON_S)
         with pytest.raises(InvalidOptionError, match="more than 1000 periods"):
             await backfill_schedule(office.registrar, "minutely", one_more, dry_run=True)
+
+
+async def test_a_period_without_a_record_is_backfilled_in_its_own_row_and_a_recorded_one_beside_it(
+    store: Store,
+) -> None:
+    async with office_on(store) as office:
+        await office.registrar.upsert_schedule(MINUTELY)
+        await office.work()
+        await office.until(NOON + MINUTE + SECOND)
+        wanted = PeriodRange(start=NOON_S - 60, end=NOON_S + 120, only=Only.ALL)
+        done = await backfill_schedule(office.registrar, "minutely", wanted, request_id="b")
+        keys = [run["idempotency_key"] for run in done["runs"]]
+        # Two periods before the creation, and the first one after it, which ran.
+        assert keys[:2] == [key_of("minutely", NOON_S - 60), key_of("minutely", NOON_S)]
+        assert keys[2] != key_of("minutely", NOON_S + 60)
+        await office.until(NOON + MINUTE + 2 * SECOND)
+        kinds = {run.key: run.kind for run in await office.runs("minutely")}
+        assert [kinds[key] for key in keys] == [RunKind.PERIOD, RunKind.PERIOD, RunKind.BACKFILL]
 
 
 # --- pages -----------------------------------------------------------------------------------------

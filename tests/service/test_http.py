@@ -323,6 +323,20 @@ def test_it_is_healthy_and_ready(client: httpx.Client) -> None:
     assert client.get("/readyz").status_code == 200
 
 
+def test_a_launch_that_is_refused_is_recorded_with_the_reason(client: httpx.Client) -> None:
+    """Its executor is a path of this very service that does not exist, so no retry can help."""
+    upserted(client, "refused", launcher={"kind": "http", "url": f"{client.base_url}/nowhere"})
+    client.post("/schedules/refused/run")
+
+    def ended() -> list[dict[str, object]]:
+        runs: list[dict[str, object]] = client.get("/schedules/refused/runs").json()["runs"]
+        return [run for run in runs if run["ended_at"] is not None]
+
+    (run,) = wait_for(ended)
+    assert (run["status"], run["outcome"], run["result"]) == ("FAILED", "executed", "launch_failed")
+    assert "answered 404 Not Found" in str(run["error"])
+
+
 def test_a_schedule_is_paused_and_resumed(client: httpx.Client) -> None:
     upserted(client, "paused")
     for paused in (True, True, False, False):

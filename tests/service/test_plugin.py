@@ -14,13 +14,16 @@ from tests.waiting import wait_for
 
 PAGE = (ROOT / "docs" / "how-to" / "write-a-launcher.md").read_text(encoding="utf-8")
 BROKEN = "import nothing_of_that_name"
+REPORTING = "class Launcher:\n    fields, reports = (), True\n    async def start(self, start): ..."
 
 
 def install(folder: Path, modules: dict[str, str], points: dict[str, str]) -> None:
     """Put a package into a folder as an installer does: its modules, and what is on record of it."""
-    record = folder / "kron_queue-1.0.dist-info"
+    record = folder / f"{Path(next(iter(modules))).stem}-1.0.dist-info"
     record.mkdir(parents=True)
-    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: kron-queue\nVersion: 1.0\n")
+    (record / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {Path(next(iter(modules))).stem}\nVersion: 1.0\n"
+    )
     lines = [f"{name} = {place}" for name, place in points.items()]
     (record / "entry_points.txt").write_text("\n".join(["[kron.launchers]", *lines, ""]))
     for name, text in modules.items():
@@ -101,3 +104,25 @@ def test_nothing_is_loaded_before_it_is_asked_for(variables: dict[str, str], tmp
         [sys.executable, "-c", code], env=variables, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_a_launcher_reports_ends_only_if_its_class_says_so(variables: dict[str, str], tmp_path: Path) -> None:
+    install(
+        tmp_path / "site" / "more",
+        {"kron_reporting.py": REPORTING},
+        {"reporting": "kron_reporting:Launcher"},
+    )
+    path = f"{tmp_path / 'site' / 'more'}:{variables['PYTHONPATH']}"
+    code = (
+        "from kron.app.launchers import traits_by_kind\nknown = traits_by_kind()\n"
+        "print(*(known[kind].reports for kind in ('queue', 'reporting', 'broken')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "True", "False"]

@@ -14,7 +14,7 @@ import pytest
 from kron.core.errors import OwnedError, StoreError
 from kron.core.plan.query import JobFilter
 from kron.stores.migration import SqliteSchema
-from kron.stores.sqlite.store import SqliteStore
+from kron.stores.sqlite.store import SqliteStore, connect
 from kron.testing.store_contract import CLEAN, NOW, SPACE, a_change, a_job, a_run, plain, stored, written
 
 # A process that owns a namespace until it is killed.
@@ -40,6 +40,9 @@ async def main():
     await store.close()
 asyncio.run(main())
 """
+
+# How a connection to a file is set up; `synchronous` 2 is FULL.
+PRAGMAS = {"busy_timeout": 1_234, "journal_mode": "wal", "synchronous": 2}
 
 
 @pytest.fixture
@@ -317,3 +320,12 @@ async def test_a_question_that_takes_too_long_is_given_up_and_the_next_is_answer
         await store.find_jobs(SPACE, JobFilter(search="nobody"), limit=1)
     assert [found.job.identity for found in await store.find_jobs(SPACE, JobFilter(), limit=1)] == ["000000"]
     await store.close()
+
+
+def test_a_connection_waits_for_other_writers_as_long_as_it_was_told_and_syncs_every_commit(
+    tmp_path: Path,
+) -> None:
+    connection = connect(str(tmp_path / "kron.db"), busy_ms=1_234)
+    settings = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in PRAGMAS}
+    assert settings == PRAGMAS
+    connection.close()
