@@ -124,6 +124,17 @@ def test_the_shortest_tests_that_run_the_line_come_first_within_the_time_for_one
     assert CoverageMap(seconds, {}).tests_of(mutant) == []
 
 
+def test_a_line_that_runs_at_the_import_is_tested_by_the_modules_beside_it() -> None:
+    mutant = a_mutant("self.start >= self.end", "(self.start > self.end)")
+    lines = {
+        mutant.path: {mutant.mutation.lines[0]: ["", "a.py::first"]},
+        "app/query.py": {7: ["a.py::second"]},
+        "stores/url.py": {7: ["a.py::third"]},
+    }
+    tests = CoverageMap({"a.py::first": 0.1, "a.py::second": 0.2, "a.py::third": 0.3}, lines)
+    assert tests.tests_of(mutant) == ["a.py::first", "a.py::second"]
+
+
 @pytest.mark.slow
 def test_a_mutant_is_killed_by_a_test_that_fails_and_survives_tests_that_do_not(tmp_path: Path) -> None:
     scratch = Scratch(tmp_path / "scratch")

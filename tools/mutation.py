@@ -89,6 +89,9 @@ class CoverageMap(NamedTuple):
             # A line of the module itself runs at its import, before any test.
             wanted = [line for line in lines if mutant.mutation.is_static or first <= line <= last]
             names.update(name for line in wanted for name in lines[line])
+        if "" in names:
+            # It runs at the import too, and what it made there is used by the modules beside it.
+            names |= self._running(f"{Path(mutant.path).parent.as_posix()}/")
         if mutant.path.endswith(".sql"):
             names &= self._running(f"stores/{Path(mutant.path).parent.name}/")
         chosen: list[str] = []
@@ -150,7 +153,7 @@ def _lines(config: Path) -> Iterator[tuple[str, dict[int, list[str]]]]:
         if path.is_relative_to(SOURCE):
             found = data.contexts_by_lineno(file)
             # A context is the file of the test that started a process, a bar, and the test itself.
-            names = {line: sorted({context.strip("|") for context in found[line]} - {""}) for line in found}
+            names = {line: sorted({context.strip("|") for context in found[line]}) for line in found}
             yield path.relative_to(SOURCE).as_posix(), names
 
 
