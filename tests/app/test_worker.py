@@ -129,3 +129,12 @@ async def test_a_worker_that_cannot_see_changes_looks_for_them_at_every_tick() -
     worker.leave()
     await working
     await store.close()
+
+
+async def test_a_worker_holds_its_lease_under_the_name_of_its_options() -> None:
+    store, clock = SqliteStore(), SimulatedClock(NOON)
+    named = Worker(store, clock, {}, namespace=SPACE, options=WorkerOptions(owner="ann"))
+    unnamed = [Worker(store, clock, {}, namespace=SPACE) for _ in range(2)]
+    assert named.engine.owner == "ann"
+    assert len({worker.engine.owner for worker in unnamed}) == 2
+    await store.close()
