@@ -3,13 +3,13 @@
 import sqlite3
 from collections.abc import Iterator
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from kron.core.plan.record import key_of
 from kron.ports import Store
 from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
@@ -88,7 +88,8 @@ async def test_the_tables_show_schedules_and_their_runs(database: tuple[Store, C
         runs = rows(connection, "SELECT * FROM schedule_runs ORDER BY run_at")
         assert [run["status"] for run in runs] == ["SUCCESS", "FAILED", "STARTED", "SKIPPED"]
         for number, run in enumerate(runs, 1):
-            assert run["idempotency_key"] == key_of("minutely", NOON_S + 60 * number)
+            expected = sha256(f"minutely:{NOON_S + 60 * number}".encode()).hexdigest()
+            assert run["idempotency_key"] == expected
             assert run["schedule_id"] == schedule["schedule_id"]
             assert instant(run["run_at"]) == NOON + number * MINUTE
             assert instant(run["created_at"]) == NOON + number * MINUTE
@@ -97,6 +98,17 @@ async def test_the_tables_show_schedules_and_their_runs(database: tuple[Store, C
         assert [run["run_id"] is None for run in runs] == [False, False, False, True]
         for table in ("leases", "kron_migrations"):
             assert rows(connection, f"SELECT * FROM {table}")
+        connection.commit()
+    await store.close()
+
+
+@pytest.mark.parametrize("version", [0, 1, 2_000_000_000, 2**31 - 1])
+async def test_the_table_has_the_version_as_given(database: tuple[Store, Connection], version: int) -> None:
+    store, connection = database
+    async with office_on(store) as office:
+        await office.registrar.upsert_schedule({**MINUTELY, "version": version})
+        (schedule,) = rows(connection, "SELECT * FROM schedules")
+        assert (schedule["version"], type(schedule["version"])) == (version, int)
         connection.commit()
     await store.close()
 
