@@ -138,7 +138,8 @@ def test_a_start_finds_its_own_row_committed_and_then_shows_what_came_of_it(tmp_
             instant = int(datetime.fromisoformat(row[1]).timestamp())
             assert key == sha256(f"good:{instant}".encode()).hexdigest()
         assert statuses("good") <= {"ENQUEUED", "STARTED"}
-        assert statuses("bad") <= {"FAILED", "STARTED", "SKIPPED"}
+        # A target that does not report has nothing in flight, so none is skipped while another is sent.
+        assert statuses("bad") <= {"FAILED", "ENQUEUED"}
 
 
 async def test_a_fire_time_to_come_is_a_row_and_outlives_the_one_who_planned_it(tmp_path: Path) -> None:
