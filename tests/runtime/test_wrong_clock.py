@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 
 from kron.app.query import Query
+from kron.core.errors import OwnedError
 from kron.core.job.job import Job
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.record import ClockEnding, ClockEvent, RunKind
 from kron.core.time.instant import EPOCH
 from kron.ports import Store
+from kron.runtime.engine import Engine
+from kron.stores.postgres.store import PostgresStore
 from kron.testing.faulty_store import Fault, FaultyStore
 from tests.engine_model import periods_of
 from tests.engine_stage import DAY, HOUR, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
+from tests.waiting import until
 
 TOMORROW = DAY // MINUTE
 YEAR_2099 = NOON.replace(year=2099)
@@ -276,3 +280,54 @@ async def test_a_wrong_clock_is_logged_at_level_error(stage: Stage, caplog: pyte
     assert ("ERROR", "clock_moved_forward") in lines
     assert ("ERROR", "clock_behind") in lines
     assert ("WARNING", "clock_corrected") in lines
+
+
+# --- several workers -------------------------------------------------------------------------------
+
+
+async def test_shards_of_a_worker_whose_clock_was_ahead_are_corrected_when_they_are_taken_over(
+    postgres_url: str,
+) -> None:
+    """The worker that takes them over has run steadily, so it corrects them at once."""
+    # The leases end by the database's clock, which is real.
+    store = PostgresStore(postgres_url, ttl_ms=3_600_000)
+    names = [f"job {number}" for number in range(20)]
+    async with stage_on(store, NOON + DAY) as wrong, stage_on(store) as right:
+        engines = [
+            Engine(
+                store,
+                stage.clock,
+                {"callback": stage.launcher},
+                namespace=SPACE,
+                owner=owner,
+                journal=stage.journal,
+                balance=True,
+            )
+            for stage, owner in ((wrong, "wrong"), (right, "right"))
+        ]
+        wrong.engine, right.engine = engines
+        await wrong.run()
+        await wrong.add(*(job_of(name, catchup="none") for name in names))
+        await wrong.advance(2 * MINUTE)
+        with pytest.raises(OwnedError):
+            await right.engine.acquire()
+        wrong.engine.renew_soon()
+        await until(lambda: wrong.engine.health.lease is not None and len(shards_of(wrong)) == 32)
+        await right.run()
+        await right.advance(2 * MINUTE)
+        mine = {name for name in names if right.starts(name)}
+        assert 0 < len(mine) < len(names), "each has a share"
+        await wrong.engine.stop()
+        right.engine.renew_soon()
+        await until(lambda: len(shards_of(right)) == 64)
+        await right.advance(3 * MINUTE)
+        for name in names:
+            assert [n for n in right.starts(name) if n < 60][-3:] == [3, 4, 5]
+        assert right.engine.health.clock_behind_ms == 0
+    await store.close()
+
+
+def shards_of(stage: Stage) -> set[int]:
+    """Return the shards of a stage's engine."""
+    lease = stage.engine.health.lease
+    return set() if lease is None else set(lease.owned.shards)

@@ -123,8 +123,18 @@ class PostgresStore:
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
     ) -> Ownership:
-        """Extend a lease; return the shards still owned and those newly acquired."""
-        return await self._write(self._lease.renew, ownership, now, balance)
+        """Extend a lease; return the shards still owned and those newly acquired.
+
+        `high` is the latest instant of the new ones: their last owner's clock may have been ahead.
+        """
+        renewed = await self._write(self._lease.renew, ownership, now, balance)
+        new = renewed.shards.keys() - ownership.shards.keys()
+        if not new:
+            return renewed
+        async with self._reading() as connection:
+            values = {"namespace": ownership.namespace, "shards": numbers(new)}
+            ((high,),) = await rows_of(connection, SQL["high_of_shards"], values)
+        return renewed._replace(high=high)
 
     async def release(self, ownership: Ownership) -> None:
         """End a lease at once, so that another worker can take over."""

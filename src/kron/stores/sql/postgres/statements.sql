@@ -48,6 +48,10 @@ SELECT greatest(
     coalesce((SELECT high FROM marks WHERE namespace = %(namespace)s), 0),
     coalesce((SELECT max(changed_at) FROM schedules WHERE namespace = %(namespace)s), 0))
 
+-- name: high_of_shards
+SELECT coalesce(max(changed_at), 0) FROM schedules
+WHERE namespace = %(namespace)s AND shard = ANY (%(shards)s::smallint[])
+
 -- name: record_high
 INSERT INTO marks (namespace, high) VALUES (%(namespace)s, %(now)s)
 ON CONFLICT (namespace) DO UPDATE SET high = greatest(marks.high, excluded.high)
