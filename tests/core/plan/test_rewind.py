@@ -169,6 +169,24 @@ def test_periods_that_ran_ahead_stay_handled_after_an_edit() -> None:
     world.records()
 
 
+@pytest.mark.parametrize("catchup", [Catchup.NONE, Catchup.ONCE, Catchup.ALL])
+def test_an_outage_later_counts_no_period_that_ran_ahead(catchup: Catchup) -> None:
+    job = with_policy(EVERY_MINUTE, overlap=Overlap.ALLOW, catchup=catchup, deadline=None, max_catchup=5)
+    world = Excursion(job, START)
+    world.wake()
+    world.go_ahead(HOUR)
+    world.advance(3 * MINUTE)
+    ran = set(started(world))
+    world.come_back(START + 5 * MINUTE)
+    world.wake()
+    world.end_all()
+    world.outage(2 * HOUR)
+    records = world.records()
+    assert set(records) >= {nth(n) for n in range(6, 125)}
+    assert all(records[nth(n)][0] == "SUCCESS" for n in ran)
+    assert len(started(world)) == len(set(started(world)))
+
+
 def test_a_period_dropped_by_a_person_or_without_a_candidate_stays_dropped() -> None:
     job = with_policy(EVERY_MINUTE, overlap=Overlap.ALLOW, catchup=Catchup.NONE, deadline=None)
     world = Excursion(job, START)
