@@ -193,7 +193,7 @@ class Query:
         return chain.why(history, nominal_time, now=self._now())
 
     async def clock_problem(self) -> str | None:
-        """Return what is wrong with a worker's clock, or was within the last hour; None if nothing is."""
+        """Return the problem of a worker's clock, now or within the last hour; None if nothing is."""
         records = await self._store.clock_records(self._namespace)
         present = next((record for record in records if record.ended_at is None), None)
         if present is None and records and records[0].ended_at is not None:

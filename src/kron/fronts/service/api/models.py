@@ -195,7 +195,7 @@ def _modelled(hint: Any) -> Any:
 
 EXAMPLES: dict[str, JsonValue] = {
     "RunView": RUN_EXAMPLE,
-    "RequestedRun": {**RUN_EXAMPLE, "request_id": "deploy-17"},
+    "RequestedRun": {**RUN_EXAMPLE, "request_id": "deploy-17", "note": None},
     "RunWithAttempts": {**RUN_EXAMPLE, "attempts": []},
     "Receipt": {
         "schedule_id": "daily-report",

@@ -79,7 +79,7 @@ class Pages:
         return self._registrar.now()
 
     async def clock_problem(self) -> str | None:
-        """Return what is wrong with a worker's clock, or was within the last hour."""
+        """Return the problem of a worker's clock, now or within the last hour."""
         return await self._query.clock_problem()
 
     async def overview(self, *, search: str = "", state: str = "", after: str = "") -> Overview:
