@@ -9,6 +9,7 @@ from kron.core.errors import InvalidOptionError
 from kron.core.plan.record import RunKind, RunStatus, key_of
 from kron.fronts.service.runs import Feedback, Page, backfill_schedule, runs_page, take_feedback
 from kron.ports import Store
+from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Step
 from tests.service.registrar_rig import HOURLY, MINUTE, MINUTELY, NOON, SECOND, Office, office_on
 
@@ -100,9 +101,9 @@ async def pages_of(office: Office, limit: int) -> list[Page]:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
-async def test_periods_dropped_together_are_shown_on_exactly_one_page(store: Store, limit: int) -> None:
+async def test_periods_dropped_together_are_shown_on_exactly_one_page(limit: int) -> None:
     """Two pauses drop periods between runs; the newest dropped period of each is backfilled."""
-    async with office_on(store) as office:
+    async with office_on(SqliteStore()) as office:
         await office.registrar.upsert_schedule(MINUTELY)
         await office.work()
         for hour in range(2):
@@ -143,9 +144,9 @@ async def test_periods_dropped_together_are_shown_on_exactly_one_page(store: Sto
     ],
 )
 async def test_a_schedules_preview_shows_the_instants_at_which_it_then_starts(
-    store: Store, fields: dict[str, object]
+    fields: dict[str, object],
 ) -> None:
-    async with office_on(store) as office:
+    async with office_on(SqliteStore()) as office:
         await office.registrar.upsert_schedule({**HOURLY, **fields})
         shown = (await office.registrar.get_schedule("hourly"))["preview"]
         assert isinstance(shown, list)
