@@ -116,6 +116,21 @@ async def test_pruning_comes_soon_after_the_start_and_then_once_a_day() -> None:
     await store.close()
 
 
+async def test_nothing_is_pruned_on_the_day_after_the_clock_was_set_forward_by_more_than_a_day() -> None:
+    """An excursion to 2099 must not cost the history, whether the clock returns or not."""
+    far = NOON + 365 * DAY
+    clock = SimulatedClock(NOON)
+    store = Watched(SqliteStore(), clock)
+    async with running(store, a_worker(store, clock), "0 * * * *"):
+        await clock.advance_to(NOON + 3 * HOUR)
+        clock.jump_to(far)
+        await clock.advance_to(far + DAY - HOUR)
+        assert store.times == [NOON + FIRST]
+        await clock.advance_to(far + DAY + HOUR)
+        assert len(store.times) == 2
+    await store.close()
+
+
 async def test_the_namespaces_of_one_database_are_not_pruned_together() -> None:
     times = set()
     for number in range(5):

@@ -10,6 +10,7 @@ from zlib import crc32
 
 from kron.core.errors import InvalidOptionError, StoreError
 from kron.core.plan.query import FROM_START, PruneBounds, PrunedBatch
+from kron.core.plan.record import ClockEvent
 from kron.core.plan.step import MILLISECOND
 from kron.core.time.instant import milliseconds_of
 from kron.ports import Clock, EngineStore, Journal
@@ -195,6 +196,10 @@ class Retention:
             return
         wait = first_wait(self._pruner.namespace)
         while await self._slept(wait):
+            if self._clock_is_doubtful():
+                _log.warning("nothing is pruned while the clock is in doubt, next attempt in %s", RETRY_AFTER)
+                wait = RETRY_AFTER
+                continue
             try:
                 await self._prune()
                 wait = EVERY
@@ -205,6 +210,19 @@ class Retention:
     def leave(self) -> None:
         """Stop after the batch in progress."""
         self._leaving.set()
+
+    def _clock_is_doubtful(self) -> bool:
+        """Return whether the clock is behind, or was set forward by more than a day less than a day ago.
+
+        History that a wrong clock makes look old could not be restored.
+        """
+        health = self._engine.health
+        last = health.excursion
+        if health.clock_behind_ms:
+            return True
+        if last is None or last.event is not ClockEvent.FORWARD:
+            return False
+        return self._engine.now() - last.found_at < DAY // MILLISECOND
 
     async def _prune(self) -> None:
         """Prune everything that is old, unless another worker owns the first shard."""
