@@ -20,8 +20,9 @@ from kron.core.plan.step import Ownership
 from kron.core.shard import SHARDS, shard_of
 from kron.stores.migration import Migration, steps_of
 from kron.stores.postgres.connection import rows_of
-from kron.stores.postgres.schema import PostgresSchema
+from kron.stores.postgres.schema import PostgresSchema, address_of
 from kron.stores.postgres.store import SQL, PostgresStore
+from kron.stores.postgres.watch import PostgresWatch
 from kron.testing.store_contract import (
     CLEAN,
     NOW,
@@ -35,7 +36,7 @@ from kron.testing.store_contract import (
     written,
 )
 from tests.postgres import Server, running
-from tests.waiting import retried
+from tests.waiting import retried, until
 
 TTL, MARGIN = 30_000, 2_000
 Open = Callable[..., PostgresStore]
@@ -538,3 +539,23 @@ async def test_no_statement_takes_longer_than_a_minute_and_none_waits_long_for_a
         "lock_timeout": "10s",
         "idle_in_transaction_session_timeout": "10s",
     }
+
+
+async def test_a_watch_closes_although_its_connection_fails_while_it_is_cancelled(postgres_url: str) -> None:
+    """The error of the connection takes the place of the cancellation."""
+    greetings: list[str] = []
+
+    async def greet(namespace: str, message: str) -> None:
+        greetings.append(message)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise StoreError("the connection was lost") from None
+
+    watch = PostgresWatch(address_of(postgres_url), SPACE, lambda: None, greet)
+    await watch.look()
+    await until(lambda: greetings)
+    closing = asyncio.create_task(watch.close())
+    await until(lambda: closing.done() or len(greetings) > 1)
+    assert closing.done()
+    assert len(greetings) == 1

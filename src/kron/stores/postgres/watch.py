@@ -52,6 +52,7 @@ class PostgresWatch:
         self._listener: asyncio.Task[None] | None = None
         self._backoff_s = BACKOFF_S
         self._news = News()
+        self._is_closed = False
         self.is_listening = False
 
     async def look(self) -> News:
@@ -63,6 +64,7 @@ class PostgresWatch:
 
     async def close(self) -> None:
         """Stop listening."""
+        self._is_closed = True
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.cancel()
@@ -70,8 +72,9 @@ class PostgresWatch:
                 await listener
 
     async def _listen(self) -> None:
-        """Listen until cancelled; after a failure reconnect with backoff."""
-        while True:
+        """Listen until closed; after a failure reconnect with backoff."""
+        # A connection that ends while it is cancelled raises its error instead of the cancellation.
+        while not self._is_closed:
             try:
                 async with self._address.translated():
                     await self._receive()
@@ -79,6 +82,8 @@ class PostgresWatch:
                 _log.debug("listening failed: %s", error)
             finally:
                 self.is_listening = False
+            if self._is_closed:
+                return
             await asyncio.sleep(self._backoff_s)
             self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S)
 
