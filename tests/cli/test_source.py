@@ -158,7 +158,7 @@ def test_the_bound_of_a_crontab_is_exact(size: int, is_read: bool, tmp_path: Pat
         pytest.param("evil.cron", "0 9 * * * echo \x1b[31m\x07\x00\n", id="a command"),
         pytest.param(
             "evil.json",
-            '{"identity": "a\\u001b[31m\\u0007", "schedule": "0 9 * * *", "seed": {"salt": "\\u0000"}}',
+            '{"identity": "a\\u001b[31m\\u0007", "schedule": "0 9 * * *", "seed": {"salt": "\\u0001"}}',
             id="an identity and a salt",
         ),
     ],
@@ -171,7 +171,7 @@ def test_control_characters_of_a_file_cannot_reach_the_terminal(
     assert run([command, str(file)]) == GOOD
     shown = capsys.readouterr().out
     assert "\\x1b[31m\\x07" in shown
-    assert not set(shown) & {"\x1b", "\x07", "\x00"}
+    assert not set(shown) & {"\x1b", "\x07", "\x00", "\x01"}
 
 
 # --- lines of a crontab that name no time, and users -----------------------------------------------

@@ -101,7 +101,7 @@ async def test_a_start_stands_before_a_stop_that_came_later_although_the_clock_w
     await rig.stage.play(init("12:00:30", task), until("12:03"))
     # The first call records the instant alone.
     rig.store.then("settle", Fault.YIELD, Fault.DELAY)
-    await rig.stage.play(jump("12:03", "12:01:30"), stop("12:01:30.5"), until("12:01:40"))
+    await rig.stage.play(jump("12:03", "12:02:30"), stop("12:02:30.5"), until("12:02:40"))
     events = [event.split()[0] for event in rig.events()[-5:]]
     assert events == ["RunFailure", "RunStart", "RunSuccess", "StopStart", "StopEnd"]
 

@@ -565,8 +565,15 @@ STORIES = {
 }  # fmt: skip
 
 
+# Stories of several years.
+LONG = ("leap days only",)
+
+
 def rows(stories: dict[str, Story]) -> list[object]:
-    return [pytest.param(acts, calls, id=name) for name, (acts, calls) in stories.items()]
+    return [
+        pytest.param(acts, calls, id=name, marks=pytest.mark.slow if name in LONG else ())
+        for name, (acts, calls) in stories.items()
+    ]
 
 
 @pytest.mark.parametrize(("acts", "calls"), rows(FIRST_START))

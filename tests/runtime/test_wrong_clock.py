@@ -87,6 +87,7 @@ async def test_a_day_ahead_and_back(stage: Stage) -> None:
     assert (forward.event, forward.by_ms) == (ClockEvent.FORWARD, DAY // timedelta(milliseconds=1) + 1000)
 
 
+@pytest.mark.slow
 async def test_the_day_that_was_ahead_runs_once(stage: Stage) -> None:
     await stage.add(job_of(schedule="*/30 * * * *", catchup="none"))
     await stage.run()

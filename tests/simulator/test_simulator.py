@@ -290,6 +290,7 @@ async def test_a_story_without_end_is_broken_off() -> None:
 # --- the scheduler's own word does not count ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stories_call_return_refuse_and_start(lawful_stories: list[History]) -> None:
     """A judge of stories in which nothing happens would find nothing."""
     calls = sum((calls for story in lawful_stories for calls in story.calls), Counter[str]())

@@ -76,6 +76,7 @@ def test_no_zone_ever_kept_an_offset_for_less_than_the_time_between_two_looks() 
     assert shortest[0] > PROBE, shortest
 
 
+@pytest.mark.slow
 def test_from_one_year_on_every_zone_follows_a_rule_of_the_kind_of_year() -> None:
     """Years of one kind have their changes at the same times; and no span is shorter than a long probe."""
     for key in ZONE_KEYS:
