@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
+from math import inf
 
 import pytest
 
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
 from kron.core.shard import shard_of
+from kron.core.time.instant import milliseconds_of
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.delivery import DeliveryResult, RemoteLauncher
 from kron.runtime.dispatcher import Dispatcher, LocalRuns
@@ -100,3 +103,26 @@ async def test_a_start_that_is_replaced_in_the_same_step_is_not_sent() -> None:
     await launcher.close()
     assert not sent
     assert events == [RunEvent.CANCELLED]
+
+
+@pytest.mark.parametrize("lease_s", [inf, 60], ids=["sole owner", "leased"])
+async def test_a_start_that_is_overdue_is_not_sent_again(lease_s: float) -> None:
+    """Its loss may be recorded by a wake that has not committed yet, and then it must not arrive."""
+    clock, sent = SimulatedClock(NOON), []
+
+    async def deliver(launch: Launch) -> DeliveryResult:
+        sent.append(clock.now() - NOON)
+        return DeliveryResult("no answer", retry=True)
+
+    launcher = RemoteLauncher(clock, deliver)
+    dispatcher = Dispatcher(clock, {"callback": launcher}, LogJournal(), ignore, owned={SHARD: 1})
+    dispatcher.lease_ends = clock.monotonic() + lease_s
+    (change,) = cohort_of([a_job()])
+    due_at = milliseconds_of(NOON) + 3_000
+    overdue = replace(change, cohort=None, starts=[run._replace(due_at=due_at) for run in change.starts])
+    await dispatcher.dispatch([overdue], CLEAN, {SHARD: 1})
+    await clock.advance_to(NOON + timedelta(seconds=50))
+    assert sent
+    assert max(sent) < timedelta(seconds=3)
+    assert not launcher.busy
+    await launcher.close(wait=False)

@@ -172,12 +172,19 @@ class Dispatcher:
 
     def _lease_check(self, run: RunRecord) -> Callable[[], LeaseStatus] | None:
         """Return a check for launchers that queue a start: whether it may still start later."""
-        if self.lease_ends == inf:
+        if self.lease_ends == inf and run.due_at is None:
             return None
-        return partial(self._lease_status, shard_of(run.identity), run.token)
+        return partial(self._lease_status, shard_of(run.identity), run.token, run.due_at)
 
-    def _lease_status(self, shard: int, token: int) -> LeaseStatus:
-        """Compare the token that a start was written with to the one in force."""
+    def _lease_status(self, shard: int, token: int, overdue_at: int | None) -> LeaseStatus:
+        """Compare the token that a start was written with to the one in force.
+
+        A start that is overdue is never sent: the wake that records it as lost may be about to commit.
+        """
+        if overdue_at is not None and (self.clock.now() - EPOCH) // MILLISECOND >= overdue_at:
+            return LeaseStatus.LOST
+        if self.lease_ends == inf:
+            return LeaseStatus.HELD
         if self.owned.get(shard) != token:
             return LeaseStatus.LOST
         return LeaseStatus.HELD if self.clock.monotonic() < self.lease_ends else LeaseStatus.LAPSED
