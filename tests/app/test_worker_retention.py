@@ -245,6 +245,7 @@ async def test_kept_for_ever_nothing_is_pruned() -> None:
     await store.close()
 
 
+@pytest.mark.slow
 async def test_a_log_line_says_how_much_was_pruned(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kron.engine")
     store, clock = SqliteStore(), SimulatedClock(NOON + 30 * SECOND - FIRST)

@@ -127,6 +127,7 @@ LEAP_DAY = datetime(2028, 2, 29, 12, 0, tzinfo=UTC)
     [timedelta(0), timedelta(milliseconds=1), SECOND, DAY - SECOND, DAY + SECOND, 40 * DAY, 1_400 * DAY],
     ids=str,
 )
+@pytest.mark.slow
 async def test_a_retry_comes_exactly_after_its_delay_however_long(delay: timedelta) -> None:
     clock, calls = SimulatedClock(LEAP_DAY), list[datetime]()
 

@@ -134,6 +134,7 @@ async def test_a_full_disk_costs_no_period(tmp_path: Path) -> None:
         await recovered(rig, *names)
 
 
+@pytest.mark.slow
 async def test_a_locked_file_costs_no_period(tmp_path: Path) -> None:
     path = str(tmp_path / "kron.db")
     async with rig_of(SqliteStore(path, busy_ms=100), SystemClock()) as rig:

@@ -140,6 +140,7 @@ async def test_a_step_back_within_the_lookahead_is_no_excursion(stage: Stage) ->
     assert await stage.store.clock_records(SPACE) == []
 
 
+@pytest.mark.slow
 async def test_a_clock_that_flaps_is_not_trusted_until_it_is_steady(stage: Stage) -> None:
     await stage.add(job_of(catchup="none"))
     await stage.run()
@@ -239,6 +240,7 @@ async def test_executions_that_end_after_the_correction_are_recorded(stage: Stag
 # --- shown -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_why_says_what_a_wrong_clock_did_to_a_period(stage: Stage) -> None:
     query = Query(stage.store, SPACE, now=lambda: stage.now)
     await stage.add(job_of(catchup="none"))

@@ -63,6 +63,7 @@ def test_the_demo_has_a_past_ends_at_once_and_goes_on_where_it_stopped(tmp_path:
         interrupted(server)
 
 
+@pytest.mark.slow
 def test_a_demo_says_where_it_is_and_how_to_end_it(tmp_path: Path) -> None:
     command = [*KRON, "serve", "--demo", "--port", "0"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:

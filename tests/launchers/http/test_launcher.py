@@ -507,6 +507,7 @@ async def test_closing_waits_for_what_is_begun_meanwhile(server: Server, launche
     assert len(server.asked) == 2, "no request is broken off and sent again"
 
 
+@pytest.mark.slow
 async def test_closing_without_waiting_leaves_launches_to_the_next_owner(
     server: Server, launcher: HttpLauncher
 ) -> None:
