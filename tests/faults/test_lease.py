@@ -217,6 +217,43 @@ async def test_a_shard_is_not_given_back_while_something_of_it_runs_here(postgre
             assert await first.seen(name) == ["SUCCESS due"] * 2
 
 
+async def test_a_worker_that_stops_hands_over_each_shard_when_nothing_of_it_runs_here(
+    postgres_url: str,
+) -> None:
+    """Only what still runs holds its shard back; everything else is started by the other worker meanwhile."""
+    names = one_of_each_shard()
+    slow = names[0]
+    gate = asyncio.Event()
+
+    async def waits(launch: Launch) -> None:
+        await gate.wait()
+
+    clock = LateClock(NOON + MILLISECOND)
+    async with (
+        rig_of(PostgresStore(postgres_url), clock, owner="a", balance=True) as first,
+        rig_of(PostgresStore(postgres_url), clock, owner="b", balance=True) as second,
+    ):
+        second.serve(*names)
+        await first.add(*(job_of(name, "*/5 * * * *") for name in names))
+        first.serve(slow, callback=waits)
+        await first.run()
+        await advance(first, 5 * MINUTE)
+        stopping = asyncio.create_task(first.engine.stop())
+        await advance(first, 6 * MINUTE)
+        await second.run()
+        assert await shards_of(second.store, "b") == set(range(SHARDS)) - {shard_of(slow)}
+        await advance(first, 10 * MINUTE)
+        assert {name for name, *_ in second.calls} == set(names[1:])
+        assert not stopping.done()
+        gate.set()
+        await advance(first, 11 * MINUTE)
+        await stopping
+        await advance(second, 15 * MINUTE)
+        assert await shards_of(second.store, "b") == set(range(SHARDS))
+        called = [call[:3] for call in (*first.calls, *second.calls)]
+        assert len(called) == len(set(called)) == 3 * SHARDS
+
+
 async def test_a_take_over_recovers_its_own_shards_and_no_others(postgres_url: str) -> None:
     """A run in a shard that was owned throughout is no orphan when more shards are taken over."""
     names = one_of_each_shard()

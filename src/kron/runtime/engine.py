@@ -165,8 +165,13 @@ class Engine:
             self._renewer = asyncio.create_task(self._renew_regularly(granted.ttl_ms // 3))
 
     def drain(self) -> None:
-        """Plan no more starts; those already planned are still dispatched."""
+        """Plan no more starts; those already planned are still dispatched.
+
+        A balancing worker hands over each shard as soon as nothing of it runs here.
+        """
         self._draining = True
+        if self._balance:
+            self.renew_soon()
         self._wakeup.hurry(is_running=self._is_running())
 
     async def stop(self) -> None:
@@ -248,7 +253,10 @@ class Engine:
             async with self._writing:
                 requested_at = self._clock.monotonic()
                 # The latest instant counts at a take-over only: a correction may have lowered it since.
-                granted = self._lease.granted._replace(busy=self._dispatcher.busy_shards(), high=0)
+                leaving = self._balance and self._draining
+                granted = self._lease.granted._replace(
+                    busy=self._dispatcher.busy_shards(), high=0, leaving=leaving
+                )
                 await self._take(await self._store.renew(granted, balance=self._balance), requested_at)
 
     async def _loop(self) -> None:
@@ -338,6 +346,8 @@ class Engine:
             raise
         await self._dispatch((changes, settled, ownership.shards), now)
         self._dispatcher.forget_unknown(reports, states)
+        if self._draining and self._balance:
+            self.renew_soon()
         if settled.stale_jobs:
             # These jobs changed in the store: their reports are planned again with the current records.
             self._inbox.put_back([report for report in reports if report.identity in settled.stale_jobs])

@@ -56,8 +56,8 @@ class Ownership(NamedTuple):
     """The shards of a namespace that one owner leases, each with the fencing token of its writes.
 
     A lease expires after `ttl_ms` unless renewed; None lasts as long as the process. `busy` shards have runs
-    that no other worker can adopt, so they stay with their owner. `high` is the latest instant written in the
-    namespace: the engine's time never goes back behind it.
+    that no other worker can adopt, so they stay with their owner; a `leaving` one keeps no others. `high`
+    is the latest instant written in the namespace: the engine's time never goes back behind it.
     """
 
     namespace: str
@@ -66,6 +66,7 @@ class Ownership(NamedTuple):
     ttl_ms: int | None = None
     busy: frozenset[int] = frozenset()
     high: int = 0
+    leaving: bool = False
 
     @property
     def token(self) -> int:

@@ -34,7 +34,11 @@ class PostgresLease:
         values = {**_lease_values(ownership), "ttl": self.ttl_ms, "margin": self._margin_ms}
         await connection.execute(SQL["lock_namespace"], values)
         ((values["now"],),) = await rows_of(connection, SQL["database_now"], {"now": now})
-        share = await self._share(connection, values) if balance else SHARDS
+        if ownership.leaving:
+            await connection.execute(SQL["drop_worker"], values)
+            share = 0
+        else:
+            share = await self._share(connection, values) if balance else SHARDS
         owned: dict[int, int] = {}
         if ownership.shards:
             owned = dict(sorted(await rows_of(connection, SQL["keep_leases"], values)))
@@ -49,7 +53,7 @@ class PostgresLease:
         elif len(owned) < share:
             taken = await rows_of(connection, SQL["take_leases"], {**values, "limit": share - len(owned)})
             owned.update(taken)
-        return ownership._replace(shards=owned, ttl_ms=self.ttl_ms, busy=frozenset())
+        return ownership._replace(shards=owned, ttl_ms=self.ttl_ms, busy=frozenset(), leaving=False)
 
     async def has_free(self, connection: Connection, ownership: Ownership, now: int | None) -> bool:
         """Return whether any shard is free; a standby worker polls this."""
