@@ -18,7 +18,6 @@ REPEAT_CHOICES = (BOTH, FIRST, LAST)
 # Any 42 full years have all 14 kinds of years: leap or not, starting on each weekday (29 February falls
 # on a given weekday every 28 years, and every 40 across a century without a leap day).
 KINDS_WITHIN = 42
-LAST_YEAR = 9999
 
 
 class Stretch(NamedTuple):
@@ -61,7 +60,9 @@ class Timeline:
         year = year_of(~origin if self._mirrored else origin)
         if not self._mirrored:
             last = max(year, REPEATING_FROM) + KINDS_WITHIN
-            return instant if last > LAST_YEAR or instant < year_bounds(last)[0] else LAST_SECOND + 1
+            return (
+                instant if last > year_of(LAST_SECOND) or instant < year_bounds(last)[0] else LAST_SECOND + 1
+            )
         first = year - KINDS_WITHIN
         if first <= REPEATING_FROM or instant < ~year_bounds(first)[0]:
             return instant
