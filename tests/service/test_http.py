@@ -385,7 +385,9 @@ def test_a_store_that_cannot_be_used_is_said_and_the_service_goes_on_when_it_can
         upserted(client, "stored")
         database.execute("ALTER TABLE jobs RENAME TO jobs_away")
         database.commit()
-        problem_of(client.get("/schedules/stored"), 500, "store_error")
+        refused = client.get("/schedules/stored")
+        problem_of(refused, 503, "store_error")
+        assert refused.headers["Retry-After"] == "1"
         wait_for(lambda: client.get("/readyz").status_code == 503)
         assert client.get("/healthz").status_code == 200
         database.execute("ALTER TABLE jobs_away RENAME TO jobs")

@@ -114,6 +114,10 @@ class StoreError(KronError):
     code = "store_error"
 
 
+class StoreUnavailableError(StoreError):
+    """The store cannot be reached, or cannot be read or written now; its state is not damaged."""
+
+
 class InvalidCronExpressionError(InputError):
     """A cron expression does not follow its dialect."""
 

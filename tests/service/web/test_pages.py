@@ -205,7 +205,7 @@ def test_a_store_that_cannot_be_used_is_an_error_page(tmp_path: Path) -> None:
         added(client, "lost")
         with closing(sqlite3.connect(tmp_path / "kron.db")) as connection:
             connection.execute("ALTER TABLE runs RENAME TO elsewhere")
-        page = page_of(client, "/", 500)
+        page = page_of(client, "/", 503)
         assert "The store cannot be used" in page.text
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import AsyncConnection, Error, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from kron.core.errors import InvalidOptionError, StoreError
+from kron.core.errors import InvalidOptionError, StoreError, StoreUnavailableError
 from kron.core.redaction import HIDDEN
 from kron.stores.migration import MAX_AHEAD, Applied, Migration, pending, steps_of
 
@@ -53,8 +53,8 @@ class Address:
             text = " ".join(str(cause).split()) or type(cause).__name__
             if self.password and self.password in text:
                 text = text.replace(self.password, HIDDEN)
-                raise StoreError(f"The store cannot be used: {text}", cause=text) from None
-            raise StoreError(f"The store cannot be used: {text}", cause=cause) from cause
+                raise StoreUnavailableError(f"The store cannot be used: {text}", cause=text) from None
+            raise StoreUnavailableError(f"The store cannot be used: {text}", cause=cause) from cause
 
 
 def address_of(url: str) -> Address:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from psycopg import Rollback
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
-from kron.core.errors import OwnedError, StoreError
+from kron.core.errors import OwnedError, StoreError, StoreUnavailableError
 from kron.core.plan.query import (
     FROM_START,
     Audited,
@@ -270,7 +270,7 @@ class PostgresStore:
             settled = await self._write(self._settle_rest, ownership, changes, now)
             if settled is not None:
                 return settled
-        raise StoreError("The store cannot be used: other workers keep writing the same periods")
+        raise StoreUnavailableError("The store cannot be used: other workers keep writing the same periods")
 
     async def _settle_all(
         self, connection: Connection, ownership: Ownership, changes: Sequence[Change], now: int
@@ -311,7 +311,7 @@ class PostgresStore:
             settled = await self._write(refused, namespace, changed, names)
             if settled.stale_jobs or settled.existing_runs:
                 return settled
-        raise StoreError("The store cannot be used: other callers keep writing the same jobs")
+        raise StoreUnavailableError("The store cannot be used: other callers keep writing the same jobs")
 
     async def _put(
         self,
@@ -531,7 +531,7 @@ class PostgresStore:
                         raise Rollback(transaction)
             except Rollback as cause:
                 # Raised when the connection was cut in between; nothing is written then either.
-                raise StoreError("The store cannot be used: the connection was lost") from cause
+                raise StoreUnavailableError("The store cannot be used: the connection was lost") from cause
             except StoreError as error:
                 if not tries_left or not isinstance(error.__cause__, DeadlockDetected | SerializationFailure):
                     raise

@@ -1,6 +1,6 @@
 """Workflows and recorded starts in the service's PostgreSQL database, over separate connections."""
 
-from kron.core.errors import StoreError
+from kron.core.errors import StoreUnavailableError
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 from kron.stores.postgres.connection import PostgresPool, count_of, rows_of
 from kron.stores.statement import statements
@@ -52,7 +52,7 @@ class PostgresWorkflows:
                 if rows := await rows_of(connection, SQL["known_start"], values):
                     return RecordedStart._make(rows[0])
                 # Another caller abandoned the start and removed its row in between.
-        raise StoreError("The store cannot be used: other callers keep recording the same start")
+        raise StoreUnavailableError("The store cannot be used: other callers keep recording the same start")
 
     async def end(self, start: StartRequest, *, accepted: bool) -> None:
         """Mark a start as accepted, or remove its record."""

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kron.core.errors import OwnedError, StoreError
+from kron.core.errors import OwnedError, StoreUnavailableError
 from kron.core.plan.query import (
     FROM_START,
     Audited,
@@ -126,7 +126,7 @@ def translated(work: Callable[..., T], arguments: tuple[object, ...]) -> T:
     try:
         return work(*arguments)
     except (sqlite3.Error, OSError) as cause:
-        raise StoreError(f"The store cannot be used: {cause}", cause=cause) from cause
+        raise StoreUnavailableError(f"The store cannot be used: {cause}", cause=cause) from cause
 
 
 SQL, PRUNE_SQL = statements("sqlite"), statements("sqlite", "prune")

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import TypeVar
 
-from kron.core.errors import StoreError
+from kron.core.errors import StoreUnavailableError
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 from kron.stores.sqlite.store import MEMORY, connect
 from kron.stores.sqlite.write import Writing
@@ -87,7 +87,7 @@ class SqliteWorkflows:
                 self._connection = connect(self._path)
             return work(self._connection)
         except (sqlite3.Error, OSError) as cause:
-            raise StoreError(f"The store cannot be used: {cause}", cause=cause) from cause
+            raise StoreUnavailableError(f"The store cannot be used: {cause}", cause=cause) from cause
 
 
 def _values_of(start: StartRequest) -> dict[str, object]:

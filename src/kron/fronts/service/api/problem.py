@@ -8,7 +8,15 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from kron.core.errors import ConflictError, InputError, KronError, Problem, UnknownRunError, quoted
+from kron.core.errors import (
+    ConflictError,
+    InputError,
+    KronError,
+    Problem,
+    StoreUnavailableError,
+    UnknownRunError,
+    quoted,
+)
 from kron.fronts.service.auth.principal import ForbiddenError, LimitExceededError, UnauthenticatedError
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import (
@@ -35,10 +43,13 @@ STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
     (ChangedError, HTTPStatus.PRECONDITION_FAILED),
     (InputError, HTTPStatus.BAD_REQUEST),
     (ConflictError, HTTPStatus.CONFLICT),
+    (StoreUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 # FastAPI's message for a body it cannot parse, and the one that replaces it.
 UNPARSED = "There was an error parsing the body"
 UNREADABLE = "cannot be parsed: send JSON in UTF-8, uncompressed, without deep nesting or huge numbers"
+# When a caller may retry after the store was unavailable, in seconds.
+RETRY_AFTER_S = "1"
 # How many problems a document lists.
 MAX_PROBLEMS = 100
 EXAMPLE: Document = {
@@ -83,6 +94,8 @@ def _headers_of(error: KronError) -> Mapping[str, str] | None:
         return {"WWW-Authenticate": 'Bearer realm="kron"'}
     if isinstance(error, LimitExceededError) and error.wait_s is not None:
         return {"Retry-After": str(error.wait_s)}
+    if isinstance(error, StoreUnavailableError):
+        return {"Retry-After": RETRY_AFTER_S}
     return None
 
 
