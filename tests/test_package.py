@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import kron
+from kron.core import errors as core_errors
+from kron.core.task import errors as task_errors
 
 
 def python(code: str) -> str:
@@ -29,6 +31,16 @@ def test_type_checkers_see_the_names_that_are_loaded() -> None:
         for alias in node.names
     }
     assert named == set(kron.__all__)
+
+
+def test_every_error_is_in_one_module_and_the_old_names_are_the_same_classes() -> None:
+    assert set(kron.errors.__all__) >= {name for name in kron.__all__ if name.endswith("Error")}
+    for name in kron.errors.__all__:
+        assert getattr(kron, name, None) in (None, getattr(kron.errors, name))
+    core = (core_errors, task_errors)
+    defined = [each for module in core for each in vars(module).values() if isinstance(each, type)]
+    raised = {each.__name__ for each in defined if issubclass(each, kron.KronError)}
+    assert raised <= set(kron.errors.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -62,9 +62,9 @@ _HOME = {
     "TaskInvalidValueError": "kron.core.task.errors",
     "TaskInvalidStructureError": "kron.core.task.errors",
 }
-_MODULES = ("cron",)
+_MODULES = ("cron", "errors")
 
-__all__ = ["cron", *_HOME]  # noqa: PLE0604
+__all__ = [*_MODULES, *_HOME]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> object:

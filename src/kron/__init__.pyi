@@ -1,6 +1,7 @@
 """The public names of `__init__.py`, which loads them lazily, with their types."""
 
 from kron import cron as cron
+from kron import errors as errors
 from kron.core.cron.schedule import Schedule as Schedule
 from kron.core.cron.schedule import next_times as next_times
 from kron.core.errors import ConflictError as ConflictError

@@ -3,6 +3,7 @@
 import copy
 import functools
 import pickle
+import traceback
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -319,9 +320,31 @@ async def test_a_registration_with_a_wrong_expression_is_refused(expression: str
     assert said in str(error)
     cause = error.details["cause"]
     assert isinstance(cause, InvalidCronExpressionError)
-    assert error.__cause__ is cause
+    assert "".join(traceback.format_exception(error)).count("Traceback") == 1
     assert error.details == {**cause.details, "cause": cause}
     assert events == REFUSED
+
+
+@pytest.mark.parametrize(
+    ("expression", "instead"),
+    [
+        ("*/5 * * * *", "; write 0,5,10,15,20,25,30,35,40,45,50,55"),
+        ("0 9 * * mon", "; write 1"),
+        ("@daily", "; write 0 0 * * *"),
+    ],
+)
+async def test_an_extended_expression_is_refused_with_its_replacement_and_with_the_front_that_takes_it(
+    expression: str, instead: str
+) -> None:
+    error, _ = await refusal([("a", expression, call, MINUTE)])
+    *_, message, note = traceback.format_exception(error)
+    assert message.endswith(f"{instead}\n")
+    assert note == f'kron.Runner accepts "{expression}" as written; kron.Scheduler accepts POSIX cron only\n'
+
+
+async def test_no_other_front_is_named_for_an_expression_that_none_takes() -> None:
+    error, _ = await refusal([("a", "61 * * * *", call, MINUTE)])
+    assert not hasattr(error, "__notes__")
 
 
 @pytest.mark.parametrize(

@@ -77,11 +77,16 @@ class ScheduleDuplicateTaskError(InputError):
 
 
 class CronExpressionInvalidError(InputError):
-    """A registration's cron expression is not POSIX; `details["cause"]` is the parser's error."""
+    """A registration's cron expression is not POSIX; `details["cause"]` is the parser's error.
+
+    `is_extended` says that the expression is valid in the extended dialect, which a note then names.
+    """
 
     code = "cron_expression_invalid"
 
-    def __init__(self, *, registration_index: int, cause: InvalidCronExpressionError) -> None:
+    def __init__(
+        self, *, registration_index: int, cause: InvalidCronExpressionError, is_extended: bool = False
+    ) -> None:
         super().__init__(
             str(cause), expression=cause.expression, field=cause.field, reason=cause.reason, cause=cause
         )
@@ -89,6 +94,10 @@ class CronExpressionInvalidError(InputError):
         self.expression = cause.expression
         self.field = cause.field
         self.reason = cause.reason
+        if is_extended:
+            self.add_note(
+                f'kron.Runner accepts "{cause.expression}" as written; kron.Scheduler accepts POSIX cron only'
+            )
 
 
 class NegativeRetryDelayError(InputError):

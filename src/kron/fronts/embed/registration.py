@@ -5,7 +5,7 @@ from datetime import timedelta
 from inspect import Parameter, isasyncgenfunction, iscoroutine, iscoroutinefunction, signature
 from typing import NamedTuple
 
-from kron.core.cron.dialect import POSIX, parse
+from kron.core.cron.dialect import EXTENDED, POSIX, parse
 from kron.core.errors import InvalidCronExpressionError
 from kron.core.fields import text_fault
 from kron.core.task.errors import (
@@ -76,7 +76,19 @@ def _check_cron(index: int, cron: str) -> None:
     try:
         parse(cron, POSIX)
     except InvalidCronExpressionError as cause:
-        raise CronExpressionInvalidError(registration_index=index, cause=cause) from cause
+        # One traceback: the message is the parser's, and its error is in the details.
+        raise CronExpressionInvalidError(
+            registration_index=index, cause=cause, is_extended=_is_extended(cron)
+        ) from None
+
+
+def _is_extended(cron: str) -> bool:
+    """Return whether the extended dialect accepts an expression; any identity serves for `H`."""
+    try:
+        parse(cron, EXTENDED, identity="any")
+    except InvalidCronExpressionError:
+        return False
+    return True
 
 
 def _check_callback(index: int, callback: Callable[..., object]) -> None:
