@@ -57,3 +57,15 @@ from kron.fronts.embed.scheduler import Scheduler as Scheduler
 from kron.fronts.embed.task_status import TaskStatus as TaskStatus
 
 __all__: list[str]
+from kron.core.job.constraint import ConstraintRule as ConstraintRule
+from kron.core.job.constraint import Constraints as Constraints
+from kron.core.job.distribution import Dir as Dir
+from kron.core.job.distribution import Exponential as Exponential
+from kron.core.job.distribution import Mu as Mu
+from kron.core.job.distribution import Normal as Normal
+from kron.core.job.distribution import SkewEarly as SkewEarly
+from kron.core.job.distribution import SkewLate as SkewLate
+from kron.core.job.distribution import Uniform as Uniform
+from kron.core.job.seed import SeedStrategy as SeedStrategy
+from kron.core.job.window import Window as Window
+from kron.core.job.window import WindowMode as WindowMode

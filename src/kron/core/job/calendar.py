@@ -48,6 +48,8 @@ def parse_dates(value: object) -> tuple[Days, ...]:
 
 
 def _parse_days(value: object) -> Days:
+    if isinstance(value, Days):
+        return value
     if isinstance(value, date) and not isinstance(value, datetime):
         return Days(value, value)
     first, dots, last = value.partition("..") if isinstance(value, str) else ("", "", "")
@@ -74,6 +76,9 @@ def calendars_named(value: object, calendars: Calendars) -> tuple[Calendar, ...]
         return tuple(Calendar(name, days) for name, days in sorted(parse_calendars(value).items()))
     known: dict[str, tuple[Days, ...]] = {}
     for item in items_of(value):
+        if isinstance(item, Calendar):
+            known[item.name] = item.days
+            continue
         name = parse_text(item)
         if name not in calendars:
             defined = f"known are {', '.join(sorted(calendars))}" if calendars else "none are defined"

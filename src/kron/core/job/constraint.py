@@ -4,16 +4,18 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypedDict, Unpack
 
 from kron.core.cron.expression import EPOCH_ORDINAL
 from kron.core.cron.field import MONTH, WEEKDAY, Unit
+from kron.core.errors import InputError, InvalidOptionError
 from kron.core.fields import (
     FieldReader,
+    FieldSpec,
     Parsers,
     Schema,
     ValueType,
@@ -21,6 +23,7 @@ from kron.core.fields import (
     one_or_more,
     part,
     row,
+    suggestion,
     table_of,
 )
 from kron.core.job.calendar import (
@@ -110,6 +113,8 @@ def _number_of(word: object, item: object, unit: Unit) -> int:
 
 
 def _parse_clock(value: object) -> MinuteRange:
+    if isinstance(value, MinuteRange):
+        return value
     match = _CLOCK.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise invalid_value(value, f'{value} is not a time span; write "09:00-17:30"')
@@ -174,7 +179,19 @@ NO_NUMBERS: frozenset[int] = frozenset()
 # --- constraints ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleKinds(TypedDict, total=False):
+    """The kinds of one side as a program gives them: one value, or several."""
+
+    hours: int | str | Iterable[int | str]
+    dow: int | str | Iterable[int | str]
+    dom: int | str | Iterable[int | str]
+    months: int | str | Iterable[int | str]
+    between: str | Iterable[str | MinuteRange]
+    dates: str | date | Iterable[str | date | Days]
+    calendars: Mapping[str, Sequence[str | date]] | Iterable[Calendar]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
 class ConstraintRule:
     """The kinds on one side, `only` or `avoid`; a kind that is not present is empty."""
 
@@ -206,6 +223,14 @@ class ConstraintRule:
         default=(), metadata=row(CALENDAR_NAMES, "days of named lists", sparse=True)
     )
 
+    def __init__(self, **kinds: Unpack[RuleKinds]) -> None:
+        """Read the values of each kind, as a definition writes them or parsed already."""
+        for name, value in kinds.items():
+            if name not in RULE.words:
+                raise InvalidOptionError(option=name, value=value, reason=suggestion(name, RULE.words))
+        for kind in RULE.rows:
+            object.__setattr__(self, kind.name, _values_of(kind, kinds.get(kind.name, ())))
+
     def checks(self) -> list[tuple[ConstraintKind, Check]]:
         """Return each kind present and its check of a local time."""
         calendar_days = tuple(days for calendar in self.calendars for days in calendar.days)
@@ -229,6 +254,22 @@ class ConstraintRule:
 
 
 RULE = table_of(ConstraintRule)
+
+
+def _values_of(kind: FieldSpec, value: object) -> object:
+    """Return the values of one kind in the form that is kept."""
+    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+        items = list(value)
+        if not items:
+            return kind.default
+        value = tuple(items) if isinstance(items[0], Calendar) else items
+    try:
+        return kind.type.parse(value)
+    except InputError as error:
+        reason = str(error.details["reason"])
+        raise InvalidOptionError(option=kind.name, value=value, reason=reason) from None
+
+
 RULE_TYPE = part(RULE, lambda reader: _read_rule(reader, {}))
 NO_RULE = ConstraintRule()
 

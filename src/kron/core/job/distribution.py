@@ -69,11 +69,14 @@ def _parse_sigma(value: object) -> timedelta | None:
     return sigma
 
 
-SHAPE = ValueType(schema={"type": "number", "exclusiveMinimum": 0}, parse=parse_positive)
-RATE = ValueType(schema={"type": "number", "minimum": MIN_RATE}, parse=_parse_rate)
+SHAPE = ValueType(
+    schema={"type": "number", "exclusiveMinimum": 0}, parse=parse_positive, check=parse_positive
+)
+RATE = ValueType(schema={"type": "number", "minimum": MIN_RATE}, parse=_parse_rate, check=_parse_rate)
 SIGMA = ValueType(
     schema={"oneOf": [DURATION.schema, NULL], "not": {"enum": [0, 0.0, "0", "0s"]}},
     parse=_parse_sigma,
+    check=lambda value: _parse_sigma(nullable(DURATION).check(value)),
     write=nullable(DURATION).write,
 )
 
@@ -111,6 +114,10 @@ class SkewEarly:
 
     shape: float = field(default=2.0, metadata=row(SHAPE, "the larger, the earlier; above 0"))
 
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        PARAMETERS[_NAMES[type(self)]].check(self)
+
     def place(self, u: float, bounds: Bounds, nominal_time: int) -> float:
         """Return u to the power of the shape."""
         return float(u**self.shape)
@@ -125,6 +132,10 @@ class SkewLate:
     """Dense at the end of the window, the more so the larger `shape` is."""
 
     shape: float = field(default=2.0, metadata=row(SHAPE, "the larger, the later; above 0"))
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        PARAMETERS[_NAMES[type(self)]].check(self)
 
     def place(self, u: float, bounds: Bounds, nominal_time: int) -> float:
         """Return the mirror image of SkewEarly."""
@@ -150,6 +161,10 @@ class Normal:
         default=None,
         metadata=row(SIGMA, "the standard deviation; `null`: a sixth of the window", sparse=True),
     )
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        PARAMETERS[_NAMES[type(self)]].check(self)
 
     def place(self, u: float, bounds: Bounds, nominal_time: int) -> float:
         """Return the inverse of the cut-off bell's distribution function."""
@@ -188,6 +203,10 @@ class Exponential:
     dir: Dir = field(
         default=Dir.EARLY, metadata=row(choice(names_of(Dir)), "the dense end: `early` or `late`")
     )
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        PARAMETERS[_NAMES[type(self)]].check(self)
 
     def place(self, u: float, bounds: Bounds, nominal_time: int) -> float:
         """Return the inverse of the cut-off exponential's distribution function."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kron.core.fields import FieldReader, row, table_of
-from kron.core.time.duration import MICROSECOND
+from kron.core.time.duration import MICROSECOND, parse_duration
 from kron.core.time.instant import EpochSeconds
 from kron.core.value_types import DURATION, choice
 
@@ -32,7 +32,7 @@ class Bounds(NamedTuple):
     end: EpochSeconds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Window:
     """How far from its nominal time a start may be chosen (SPEC 4: Window Semantics)."""
 
@@ -47,8 +47,15 @@ class Window:
     # How far the bounds lie from a nominal time; computed once, because every decision needs it.
     _reach: Bounds = field(init=False, compare=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Compute the reach in whole seconds, each bound floored."""
+    def __init__(
+        self, mode: WindowMode | str = WindowMode.AFTER, duration: timedelta | str = timedelta(0)
+    ) -> None:
+        """Check mode and duration, and compute the reach in whole seconds, each bound floored."""
+        object.__setattr__(self, "mode", mode)
+        object.__setattr__(
+            self, "duration", parse_duration(duration) if isinstance(duration, str) else duration
+        )
+        WINDOW.check(self)
         object.__setattr__(self, "_reach", _reach_of(self.mode, self.duration // MICROSECOND))
 
     def bounds(self, nominal_time: EpochSeconds) -> Bounds:
