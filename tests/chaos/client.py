@@ -20,6 +20,7 @@ LEAST_PAUSE_S, MOST_PAUSE_S = 0.02, 0.2
 TIMEOUT = "1h"
 # How long a request may take, and how long one that must succeed is retried.
 REQUEST_S, INSIST_S = 5.0, 240.0
+LINES = {"content-type": "application/x-ndjson"}
 # Common to all schedules; catch-up never drops a period.
 COMMON: dict[str, object] = {
     "workflow_id": "wf",
@@ -148,7 +149,9 @@ class ServiceClient:
         until = time.monotonic() + INSIST_S
         while time.monotonic() < until:
             try:
-                answer = self._client.post("/schedules/bulk", content=content, timeout=INSIST_S)
+                answer = self._client.post(
+                    "/schedules/bulk", content=content, headers=LINES, timeout=INSIST_S
+                )
                 if answer.is_success:
                     return
                 problem = answer.text

@@ -39,6 +39,7 @@ OTHERS: dict[str, tuple[str, object]] = {
     "host": ("::1", "::1"),
     "port": ("0", 0),
     "insecure": ("true", True),
+    "trusted_hosts": ("Kron.example,[::1]", frozenset({"kron.example", "::1"})),
     "tick_ms": ("500", 500),
     "lookahead_ms": ("30000", 30_000),
     "max_catchup_per_tick": ("7", 7),

@@ -24,6 +24,8 @@ MIB = 1 << 20
 # The most that a server may grow under attack: less than the bytes that are sent.
 MOST_GROWTH = 64 * MIB
 JSON = {"content-type": "application/json"}
+NDJSON = {"content-type": "application/x-ndjson"}
+PREVIEW = b"POST /preview HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 SCHEDULE = (
     b'{"schedule_id": "x", "cron_expr": "* * * * *", "timezone": "UTC", "launcher": {"kind": "callback"}'
 )
@@ -64,7 +66,7 @@ def is_well(client: httpx.Client) -> bool:
 def test_a_head_that_comes_drop_by_drop_is_given_up(server: tuple[httpx.Client, Process]) -> None:
     client, _ = server
     with raw(client) as connection:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
         assert everything(connection).startswith(b"HTTP/1.1 408")
 
 
@@ -73,7 +75,7 @@ def test_silent_and_slow_connections_do_not_block_others(server: tuple[httpx.Cli
     connections = [raw(client) for _ in range(100)]
     try:
         for connection in connections[:50]:
-            connection.sendall(b"POST /schedules/upsert HTTP/1.1\r\nHost: x\r\n")
+            connection.sendall(b"POST /schedules/upsert HTTP/1.1\r\nHost: localhost\r\n")
         assert is_well(client)
         for connection in connections:
             assert everything(connection).startswith(b"HTTP/1.1 408")
@@ -87,7 +89,7 @@ def test_the_next_request_of_a_connection_is_waited_for_as_briefly(
 ) -> None:
     client, _ = server
     with raw(client) as connection:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         heard = connection.recv(65_536)
         assert heard.startswith(b"HTTP/1.1 200")
         connection.sendall(b"GET /hea")
@@ -97,9 +99,9 @@ def test_the_next_request_of_a_connection_is_waited_for_as_briefly(
 @pytest.mark.parametrize(
     ("request_text", "heard"),
     [
-        (b"GET /schedules HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 200 OK"),
-        (b"POST /preview HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", b"HTTP/1.1 400 Bad Request"),
-        (b"POST /preview HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{}", b""),
+        (b"GET /schedules HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 200 OK"),
+        (PREVIEW + b"Content-Length: 2\r\n\r\n{}", b"HTTP/1.1 400 Bad Request"),
+        (PREVIEW + b"Content-Length: 9\r\n\r\n{}", b""),
         (b"", b""),
     ],
 )
@@ -116,7 +118,8 @@ def test_a_client_that_half_closes_gets_the_response_to_a_whole_request(
 def test_a_body_that_stops_coming_is_given_up(server: tuple[httpx.Client, Process]) -> None:
     client, _ = server
     for path in (b"/schedules/upsert", b"/schedules/bulk"):
-        head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n"
+        head = b"POST %s HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\n"
+        head += b"Content-Length: 999\r\n\r\n"
         with raw(client) as connection:
             connection.sendall(head % path + SCHEDULE)
             assert connection.recv(65_536).startswith(b"HTTP/1.1 408")
@@ -136,7 +139,7 @@ def test_a_flood_of_headers_is_refused(head: bytes, server: tuple[httpx.Client, 
     for _ in range(20):
         with raw(client) as connection:
             try:
-                connection.sendall(b"GET /schedules HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n\r\n")
+                connection.sendall(b"GET /schedules HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n\r\n")
             except ConnectionError:
                 continue
             with suppress(ConnectionResetError):
@@ -173,7 +176,7 @@ def test_a_body_too_large_is_refused_without_being_kept(server: tuple[httpx.Clie
     with suppress(httpx.TransportError):
         assert client.post("/schedules/upsert", content=endless(), headers=JSON).status_code == 413
     with suppress(httpx.TransportError):
-        assert client.post("/schedules/bulk", content=endless()).status_code in (400, 413)
+        assert client.post("/schedules/bulk", content=endless(), headers=NDJSON).status_code in (400, 413)
     assert is_well(client)
     assert memory_of(process) - before < MOST_GROWTH
 
@@ -202,7 +205,7 @@ def test_a_body_that_is_no_schedule_is_refused(body: bytes, server: tuple[httpx.
         assert answer.headers["content-type"].startswith("application/problem+json")
         assert "Traceback" not in answer.text
     if body:
-        assert client.post("/schedules/bulk", content=body).status_code == 400
+        assert client.post("/schedules/bulk", content=body, headers=NDJSON).status_code == 400
     assert client.get("/schedules").json()["schedules"] == []
 
 

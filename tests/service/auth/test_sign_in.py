@@ -112,6 +112,15 @@ def test_no_other_site_can_sign_a_user_in_or_out(site: str, status: int, client:
         assert (answer.status_code, "set-cookie" in answer.headers) == (status, status == 303)
 
 
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
+def test_a_browser_that_sends_only_the_origin_is_checked_by_it(origin: str, client: httpx.Client) -> None:
+    for path, form in (("/login", {"token": token()}), ("/logout", {})):
+        answer = client.post(path, data=form, headers={"Origin": origin})
+        assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+    own = {"Origin": str(client.base_url).rstrip("/")}
+    assert client.post("/login", data={"token": token()}, headers=own).status_code == 303
+
+
 def test_an_executor_reports_on_its_own_run_and_on_no_other(client: httpx.Client) -> None:
     ann = {"Authorization": f"Bearer {token()}"}
     with executing() as executor:

@@ -15,7 +15,13 @@ from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware
 from kron.fronts.service.api.runs import run_routes
 from kron.fronts.service.api.schedules import schedule_routes
 from kron.fronts.service.api.workflows import workflow_routes
-from kron.fronts.service.auth.middleware import Authenticator, AuthMiddleware, RateLimit, check_routes
+from kron.fronts.service.auth.middleware import (
+    Authenticator,
+    AuthMiddleware,
+    RateLimit,
+    SitePolicy,
+    check_routes,
+)
 from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.client import LocalClient, WorkerStatus
 from kron.fronts.service.registrar import NAMESPACE, Registrar
@@ -52,7 +58,10 @@ def app_of(
     app = FastAPI(title="Kron", summary=summary, redirect_slashes=False, docs_url=None, redoc_url=None)
     rate_limit = RateLimit(settings.requests_per_s, registrar.clock)
     refuse = for_browsers(app, problem.of_refusal)
-    app.add_middleware(AuthMiddleware, authenticator=authenticator, admit=rate_limit.admit, answer=refuse)
+    sites = SitePolicy(is_open=authenticator.is_open, host=settings.host, trusted=settings.trusted_hosts)
+    app.add_middleware(
+        AuthMiddleware, authenticator=authenticator, admit=rate_limit.admit, answer=refuse, sites=sites
+    )
     app.add_middleware(HttpMeter, requests=metrics.requests, clock=metrics.clock)
     app.add_middleware(RequestMiddleware, max_body=settings.max_body, patience_s=settings.patience_s)
     for kind, answer in (

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import ip_address
 from typing import Protocol
 
 import uvicorn
@@ -22,6 +21,7 @@ from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.step import Limits
 from kron.fronts.service.api.admin import health_routes, metrics_routes
 from kron.fronts.service.app import app_of
+from kron.fronts.service.auth.middleware import is_loopback
 from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.launchers import launchers_of, workflow_launcher, workflows_of
@@ -277,14 +277,6 @@ def _check_host(settings: Settings) -> None:
         "set jwt_keys or jwt_secret_file (see kron token), use 127.0.0.1, or --insecure"
     )
     raise InvalidOptionError(option="host", value=settings.host, reason=reason)
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach an address."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 # --- HTTP servers --------------------------------------------------------------------------------------

@@ -52,6 +52,18 @@ def _hosts(value: object) -> frozenset[str]:
     return frozenset(check_host(word) for word in words(value))
 
 
+def _names(value: object) -> frozenset[str]:
+    """Return the names and addresses of hosts, in lower case; a network or a port is none."""
+    return frozenset(_host_name(word) for word in words(value))
+
+
+def _host_name(word: str) -> str:
+    name = word.lower().removeprefix("[").removesuffix("]")
+    if "/" in check_host(name):
+        raise invalid_value(word, "must be a host's name or an address, without a port")
+    return name
+
+
 def _launcher(value: object) -> Mapping[str, object]:
     """Return a launcher object. It may hold a password, so it is not quoted."""
     document = json_value(value)
@@ -95,6 +107,12 @@ class Settings:
     port: int = setting(integer(0, 65_535), "Port of the API; 0 picks a free one", default=8080)
     insecure: bool = setting(
         boolean, "Allow a public address without authentication: every caller is admin", default=False
+    )
+    trusted_hosts: frozenset[str] | None = setting(
+        _names,
+        "Names this service is reached by, as in the `Host` header, besides its address and loopback; "
+        "none: any with authentication, no other without",
+        default=None,
     )
     tick_ms: int = setting(
         integer(10, 60_000),

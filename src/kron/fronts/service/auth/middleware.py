@@ -9,7 +9,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,7 +20,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router, compile_path
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from kron.core.errors import KronError
+from kron.core.errors import KronError, escaped
 from kron.core.redaction import RUN_TOKEN_PREFIX
 from kron.fronts.service.auth.principal import (
     ANONYMOUS,
@@ -38,9 +40,16 @@ from kron.ports import Clock
 
 # --- permissions ---------------------------------------------------------------------------------
 
+# A page of another site cannot send JSON or lines without a preflight, which is never granted.
+JSON_TYPES = ("application/json",)
+LINE_TYPES = (
+    "application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines",
+    "application/json",
+)  # fmt: skip
+
 
 class Need(NamedTuple):
-    """The requirement of a route: a scope, or None for a public route.
+    """The requirement of a route: a scope, or None for a public route, and the media types of a body.
 
     With `run_token`, an executor may use the token of its run. With `page`, a browser may use a cookie.
     """
@@ -48,6 +57,7 @@ class Need(NamedTuple):
     scope: TokenScope | None
     run_token: bool = False
     page: bool = False
+    media_types: tuple[str, ...] = JSON_TYPES
 
 
 READ, WRITE, RUN, ADMIN = (Need(scope) for scope in TokenScope)
@@ -71,7 +81,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/admin/log-level"): ADMIN,
     ("PUT", "/admin/log-level"): ADMIN,
     ("POST", "/schedules/upsert"): WRITE,
-    ("POST", "/schedules/bulk"): WRITE,
+    ("POST", "/schedules/bulk"): Need(TokenScope.WRITE, media_types=LINE_TYPES),
     ("POST", "/schedules/pause"): WRITE,
     ("DELETE", "/schedules/{schedule_id}"): WRITE,
     ("GET", "/schedules"): READ,
@@ -157,6 +167,101 @@ def _patterns() -> list[tuple[re.Pattern[str], dict[str, Need]]]:
 
 
 _PATTERNS = _patterns()
+
+
+# --- sites ---------------------------------------------------------------------------------------
+
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+# Probes name the host as they like, and learn nothing that others may not.
+PROBES = frozenset({"/healthz", "/readyz"})
+DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+
+
+class SitePolicy:
+    """Which hosts a service answers for, and which web pages may write to it.
+
+    Without authentication (`is_open`) any page that its owner visits could send requests, and a page whose
+    name is rebound to this address could read the answers too. `trusted` are further hosts; with
+    authentication, None accepts every host.
+    """
+
+    def __init__(self, *, is_open: bool, host: str = "127.0.0.1", trusted: frozenset[str] | None = None):
+        self._is_open = is_open
+        self._checks_hosts = is_open or trusted is not None
+        self._names = {"localhost", host.lower(), *(trusted or ())}
+        # A name can be rebound to another address; an address cannot.
+        self._any_address = is_open and not is_loopback(host)
+
+    def check(self, scope: ASGIScope) -> None:
+        """Raise HTTPException for a host that is not served, or a write by a page of another site."""
+        if self._checks_hosts and scope["path"] not in PROBES:
+            self._check_host(_header_of(scope, b"host") or "")
+        if self._is_open and scope["method"] not in SAFE_METHODS and is_cross_site(scope):
+            raise HTTPException(HTTPStatus.FORBIDDEN, "the request comes from a page of another site")
+
+    def _check_host(self, given: str) -> None:
+        name = host_name(given)
+        if name in self._names or is_loopback(name) or (self._any_address and _is_address(name)):
+            return
+        detail = f'this service does not answer for the host "{escaped(given)}"; trusted_hosts has to list it'
+        raise HTTPException(HTTPStatus.MISDIRECTED_REQUEST, detail)
+
+
+def is_cross_site(scope: ASGIScope) -> bool:
+    """Return whether a browser says that a page of another origin sent a request."""
+    if (_header_of(scope, b"sec-fetch-site") or "none") not in ("same-origin", "none"):
+        return True
+    origin = _header_of(scope, b"origin")
+    if origin is None:
+        return False
+    try:
+        parts = urlsplit(origin.lower())
+    except ValueError:
+        return True
+    port = DEFAULT_PORTS.get(parts.scheme, "")
+    host = (_header_of(scope, b"host") or "").lower()
+    return not parts.netloc or parts.netloc.removesuffix(port) != host.removesuffix(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_name(authority: str) -> str:
+    """Return the name or address in a `Host` header, without its port."""
+    name, bracket, _ = authority.lower().removeprefix("[").partition("]")
+    return name if bracket else authority.lower().partition(":")[0]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def check_media_type(scope: ASGIScope, need: Need) -> None:
+    """Raise HTTPException for a body of another media type than those of the route; forms are public."""
+    has_body = _header_of(scope, b"transfer-encoding") or (_header_of(scope, b"content-length") or "0") != "0"
+    if scope["method"] in SAFE_METHODS or need.scope is None or not has_body:
+        return
+    given = (_header_of(scope, b"content-type") or "").partition(";")[0].strip().lower()
+    is_json = given.startswith("application/") and given.endswith("+json")
+    if given in need.media_types or (is_json and need.media_types is JSON_TYPES):
+        return
+    detail = f"the body must be sent with the header content-type: {' or '.join(need.media_types)}"
+    raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail)
+
+
+def _header_of(scope: ASGIScope, name: bytes) -> str | None:
+    """Return a header of a request; several of one name are joined, and so equal no single value."""
+    values: list[bytes] = [value for other, value in scope["headers"] if other == name]
+    return b",".join(values).decode("latin-1") if values else None
 
 
 # --- rate limits ---------------------------------------------------------------------------------
@@ -278,8 +383,10 @@ class AuthMiddleware:
         authenticator: Authenticator,
         answer: ErrorResponder,
         admit: Callable[[Caller], None] = lambda _: None,
+        sites: SitePolicy | None = None,
     ) -> None:
         self._app = app
+        self._sites = sites or SitePolicy(is_open=authenticator.is_open)
         self._answer = answer
         self._authenticator = authenticator
         self._admit = admit
@@ -304,6 +411,7 @@ class AuthMiddleware:
         return self._answer(Request(scope), error)
 
     async def _allowed(self, scope: ASGIScope) -> Caller:
+        self._sites.check(scope)
         need, methods = find(scope["method"], scope["path"])
         # Whether a path exists is shown to authenticated callers only.
         caller = await self._authenticator.caller_of(scope, need or Need(TokenScope.READ))
@@ -314,6 +422,7 @@ class AuthMiddleware:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         if need.scope is not None and not caller.may(need.scope):
             raise ForbiddenError(scope=need.scope)
+        check_media_type(scope, need)
         return caller
 
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from kron.fronts.service.auth.middleware import COOKIE, Authenticator
+from kron.fronts.service.auth.middleware import COOKIE, Authenticator, is_cross_site
 from kron.fronts.service.auth.principal import TokenScope, UnauthenticatedError
 from kron.fronts.service.web.render import HEADERS, page, render
 
@@ -29,7 +29,8 @@ def login_routes(authenticator: Authenticator) -> APIRouter:
 
     @router.post("/login")
     async def sign_in(request: Request) -> Response:
-        if _is_cross_site(request):
+        # Else another site could sign a user in as another one, or out.
+        if is_cross_site(request.scope):
             return page(render("login.html", is_open=False, error=CROSS_SITE), 403)
         body = (await request.body()).decode("utf-8", "replace")
         token = parse_qs(body).get("token", [""])[0].strip()
@@ -48,18 +49,13 @@ def login_routes(authenticator: Authenticator) -> APIRouter:
 
     @router.post("/logout")
     async def sign_out(request: Request) -> Response:
-        if _is_cross_site(request):
+        if is_cross_site(request.scope):
             return page(render("login.html", is_open=False, error=CROSS_SITE), 403)
         response = _redirect("/login")
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return response
 
     return router
-
-
-def _is_cross_site(request: Request) -> bool:
-    """Return whether another site sent the form, to sign a user in as another one, or out (login CSRF)."""
-    return request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
 
 
 def _redirect(path: str) -> RedirectResponse:
