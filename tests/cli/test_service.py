@@ -66,9 +66,13 @@ def test_a_schedule_lives_from_its_file_to_its_end(kron: Kron, tmp_path: Path) -
     made = (GOOD, "daily: next run 2098-06-01T07:00:00Z\n", "")
     assert kron("schedules", "upsert", "daily.yaml", *WORK) == made
     assert kron("schedules", "upsert", "daily.yaml", *WORK, "--create-only")[0] == NO
-    row = "daily  2098-06-01T07:00:00Z  0 9 * * *  Europe/Berlin\n"
-    assert kron("schedules") == kron("schedules", "list", "--active", "--search", "AIL") == (GOOD, row, "")
-    assert kron("schedules", "list", "--paused") == (GOOD, "", "")
+    table = (
+        "SCHEDULE  NEXT                  EXPRESSION  TIME ZONE\n"
+        "daily     2098-06-01T07:00:00Z  0 9 * * *   Europe/Berlin\n"
+    )
+    assert kron("schedules") == kron("schedules", "list", "--active", "--search", "AIL") == (GOOD, table, "")
+    none = "none: no schedule matches, or none is stored yet; kron schedules upsert adds one\n"
+    assert kron("schedules", "list", "--paused") == (GOOD, none, "")
     shown = in_json(kron, "schedules", "show", "daily")
     assert (shown["workflow_id"], shown["version"], shown["user_id"]) == ("report", 3, "ann")
     assert kron("pause", "daily") == (GOOD, "daily: paused\n", "")
@@ -82,7 +86,10 @@ def test_a_schedule_lives_from_its_file_to_its_end(kron: Kron, tmp_path: Path) -
     span = ("daily", "--from", "2098-06-02T00:00Z", "--to", "2098-06-04T00:00Z")
     assert in_json(kron, "schedules", "backfill", *span, "--dry-run")["still_to_be_judged"] == 2
     assert in_json(kron, "why", "daily", "2098-06-01T09:00")["code"] == "to_come"
-    assert in_json(kron, "runs", "show", "daily", "2098-06-01T07:00:00Z")["runs"] == []
+    assert in_json(kron, "why", "daily")["period_id"] == "2098-06-01T07:00:00Z"
+    assert in_json(kron, "runs", "daily", "2098-06-01T07:00:00Z")["runs"] == []
+    none = "none: daily 2098-06-01T07:00:00Z has no run; kron why explains it\n"
+    assert kron("runs", "daily", "2098-06-01T07:00:00Z") == (GOOD, none, "")
     assert kron("schedules", "delete", "daily") == (GOOD, "daily: deleted\n", "")
     assert kron("schedules", "show", "daily") == (NO, "", 'kron: There is no schedule "daily"\n')
 
@@ -117,9 +124,8 @@ REFUSED: list[tuple[list[str], int, str]] = [
     (["run", "nobody"], NO, 'There is no schedule "nobody"'),
     (["why", "nobody", "2026-01-01T00:00:00Z"], NO, 'There is no schedule "nobody"'),
     (["runs", "nobody"], NO, 'There is no schedule "nobody"'),
-    (["runs", "list", "show"], NO, 'There is no schedule "show"'),
-    (["runs", "report", "f" * 64, "SUCCESS"], NO, "There is no run"),
-    (["runs", "report", "x", "LATE"], BAD, 'Invalid STATUS "LATE"'),
+    (["report", "f" * 64, "SUCCESS"], NO, "There is no run"),
+    (["report", "x", "LATE"], BAD, 'Invalid STATUS "LATE"'),
     (["runs", "--status", "LATE"], BAD, 'Invalid --status "LATE"'),
     (["runs", "x", "--status", "FAILED"], BAD, "Invalid --status"),
     (["runs", "--limit", "51"], BAD, 'Invalid limit "51": use 1 to 50'),
@@ -212,7 +218,7 @@ def test_pages_are_walked_through(kron: Kron) -> None:
     for name in ("a", "b", "c"):
         in_json(kron, "schedules", "upsert", "--id", name, "--cron", "0 0 1 1 *", *WORK)
     code, output, _ = kron("schedules", "list", "--limit", "2")
-    *rows, more = output.splitlines()
+    _, *rows, more = output.splitlines()
     assert (code, [row[0] for row in rows]) == (GOOD, ["a", "b"])
     page = in_json(kron, "schedules", *more.removeprefix("more: ").split())
     assert ([each["schedule_id"] for each in page["schedules"]], page["next_cursor"]) == (["c"], None)
@@ -233,7 +239,7 @@ def test_an_executor_reports_from_the_command_line(
         while not executor.sent:
             pass
         key = executor.keys()[0]
-        assert run(["runs", "report", key, "FAILED", "--run-id", "e-1", "--error", "no space"]) == GOOD
+        assert run(["report", key, "failed", "--run-id", "e-1", "--error", "no space"]) == GOOD
         assert "FAILED" in capfd.readouterr().out
         assert run(["status"]) == GOOD
         assert "worker: running" in capfd.readouterr().out

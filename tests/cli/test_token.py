@@ -81,7 +81,7 @@ def test_a_rejected_token_is_shown_with_the_reason(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["make", "--user", "ann", "--scope", "reed"], '"reed": use read, write, run, admin'),
+        (["make", "--user", "ann", "--scope", "reed"], '"reed": use one of read, write, run, admin'),
         (["make", "--user", "ann", "--scope", "read"], "No signing key"),
         (["make", "--user", "ann", "--scope", "read", "--ttl", "0s"], "--ttl"),
         (["make", "--user", "ann", "--scope", "read", "--ttl", "10y"], 'Invalid --ttl "10y": write 90s'),
@@ -93,7 +93,7 @@ def test_a_rejected_token_is_shown_with_the_reason(
             ["make", "--user", "ann", "--scope", "read", "--key", __file__],
             'test_token.py": must be a private key',
         ),
-        (["keys", "x", "--algorithm", "HS256"], '"HS256": use EdDSA'),
+        (["keys", "x", "--algorithm", "HS256"], '"HS256": use one of EdDSA'),
         (["show", "nowhere"], "nowhere"),
         (["show", __file__], "malformed"),
     ],

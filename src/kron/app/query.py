@@ -7,9 +7,17 @@ from typing import NamedTuple
 from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.fields import text_fault
 from kron.core.plan import why as chain
-from kron.core.plan.compiled import compiled_job
+from kron.core.plan.compiled import compiled_job, last_of_definition, upcoming_times
 from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, RunCursor
-from kron.core.plan.record import AttemptRecord, EpochRecord, RangeRecord, RunKind, RunRecord, RunStatus
+from kron.core.plan.record import (
+    AttemptRecord,
+    EpochRecord,
+    JobRecord,
+    RangeRecord,
+    RunKind,
+    RunRecord,
+    RunStatus,
+)
 from kron.core.plan.step import JobState
 from kron.core.plan.why import (
     Explanation,
@@ -24,6 +32,8 @@ from kron.ports import ReadStore
 
 # Runs of one period in an answer: its own, and the newest that were requested for it.
 MAX_OF_PERIOD = 1_000
+# Stands for the latest period of a job, and how many of its newest runs are searched for it.
+LATEST, MAX_SEARCHED = "latest", 100
 # How long an excursion of a clock is shown after its end.
 SHOWN_MS = 3_600_000
 
@@ -153,9 +163,12 @@ class Query:
     async def why(self, identity: str, when: str | datetime) -> Explanation:
         """Return the chain of facts behind one period of a job, which may be deleted.
 
-        `when` is its period id, or another text or datetime of the same instant. Without an offset it is a
-        wall time in the job's zone, which may be one that a change of the clocks skips.
+        `when` is its period id, or another text or datetime of the same instant, or LATEST. Without an offset
+        it is a wall time in the job's zone, which may be one that a change of the clocks skips.
         """
+        if when == LATEST:
+            history = await self._job_history(identity)
+            return await self._explain(history, await self._latest_period(history.job))
         moment = _moment_of(when)
         history = await self._job_history(identity)
         if moment.tzinfo is not None:
@@ -170,6 +183,25 @@ class Query:
     async def period_history(self, identity: str, nominal_time: EpochSeconds) -> PeriodHistory:
         """Return a job with the records of one period: its run with attempts, or the range that covers it."""
         return await self._with_period(await self._job_history(identity), nominal_time)
+
+    async def _latest_period(self, job: JobRecord) -> EpochSeconds:
+        """Return the latest period that is due, or the first one of a job that had none."""
+        now, plan = self._now(), compiled_job(job.definition, job.identity).plan
+        runs = await self.runs(job.identity, limit=MAX_SEARCHED)
+        due = [run.nominal_time for run in runs if run.kind is RunKind.PERIOD and run.fire_time <= now]
+        due += [dropped.last for dropped in (await self.ranges(job.identity))[:1]]
+        present = last_of_definition(job, now)
+        if present is not None:
+            due.append(present)
+        first = next(upcoming_times(job, now), None)
+        latest = max(due, default=first)
+        if latest is None:
+            latest = plan.prev_at_or_before(now // 1000)
+        if latest is None:
+            raise InvalidInstantError(
+                value=LATEST, reason="the schedule has had no period, and will have none"
+            )
+        return latest
 
     async def _job_history(self, identity: str) -> PeriodHistory:
         state = await self.state(identity, deleted=True)

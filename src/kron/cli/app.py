@@ -1,13 +1,14 @@
 """The registry of commands, and how one is called."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from kron.cli.main import BAD, GOOD, print_error
 from kron.cli.support.secret_check import check_words
@@ -15,28 +16,12 @@ from kron.cli.support.secret_check import check_words
 # Each command and its function. Only the modules of the command on the command line are imported, so that
 # it starts quickly. A new command is a file in kron/cli/commands and a line here.
 COMMANDS = {
-    "next": "kron.cli.commands.next:next_command",
-    "explain": "kron.cli.commands.explain:explain_command",
-    "lint": "kron.cli.commands.lint:lint_command",
-    "migrate": "kron.cli.commands.migrate:migrate_command",
-    "prune": "kron.cli.commands.prune:prune_command",
-    "schema": "kron.cli.commands.schema:schema_command",
-    "verify": "kron.cli.commands.verify:verify_command",
-    "simulate": "kron.cli.commands.simulate:simulate_command",
-    "plan": "kron.cli.commands.plan:plan_command",
-    "conform": "kron.cli.commands.conform:conform_command",
-    "serve": "kron.cli.commands.serve:serve_command",
-    "worker": "kron.cli.commands.worker:worker_command",
-    "config": "kron.cli.commands.config:config_command",
     "status": "kron.cli.commands.status:status_command",
+    "runs": "kron.cli.commands.runs:runs_command",
     "why": "kron.cli.commands.why:why_command",
+    "run": "kron.cli.commands.run:run_command",
     "pause": "kron.cli.commands.pause:pause_command",
     "resume": "kron.cli.commands.pause:resume_command",
-    "run": "kron.cli.commands.run:run_command",
-    "audit": "kron.cli.commands.audit:audit_command",
-    "token keys": "kron.cli.commands.token:keys_command",
-    "token make": "kron.cli.commands.token:make_command",
-    "token show": "kron.cli.commands.token:show_command",
     "schedules upsert": "kron.cli.commands.upsert:upsert_command",
     "schedules bulk": "kron.cli.commands.bulk:bulk_command",
     "schedules list": "kron.cli.commands.schedules:list_command",
@@ -48,18 +33,61 @@ COMMANDS = {
     "schedules backfill": "kron.cli.commands.run:backfill_command",
     "schedules preview": "kron.cli.commands.upsert:preview_command",
     "schedules why": "kron.cli.commands.why:why_command",
-    "runs list": "kron.cli.commands.runs:list_command",
-    "runs show": "kron.cli.commands.runs:show_command",
-    "runs report": "kron.cli.commands.runs:report_command",
+    "next": "kron.cli.commands.next:next_command",
+    "explain": "kron.cli.commands.explain:explain_command",
+    "lint": "kron.cli.commands.lint:lint_command",
+    "plan": "kron.cli.commands.plan:plan_command",
+    "schema": "kron.cli.commands.schema:schema_command",
+    "serve": "kron.cli.commands.serve:serve_command",
+    "worker": "kron.cli.commands.worker:worker_command",
+    "config": "kron.cli.commands.config:config_command",
+    "token keys": "kron.cli.commands.token:keys_command",
+    "token make": "kron.cli.commands.token:make_command",
+    "token show": "kron.cli.commands.token:show_command",
+    "audit": "kron.cli.commands.audit:audit_command",
+    "report": "kron.cli.commands.runs:report_command",
+    "migrate": "kron.cli.commands.migrate:migrate_command",
+    "prune": "kron.cli.commands.prune:prune_command",
+    "simulate": "kron.cli.commands.simulate:simulate_command",
+    "verify": "kron.cli.commands.verify:verify_command",
+    "conform": "kron.cli.commands.conform:conform_command",
 }
+
+# The sections of `kron --help`; a command in none of them is listed last, under "Other".
+SECTIONS = {
+    "Everyday": ("status", "runs", "why", "run", "pause", "resume", "schedules"),
+    "Definitions": ("next", "explain", "lint", "plan", "diff", "apply", "export", "schema"),
+    "Service": ("serve", "worker", "config", "token", "audit", "report", "migrate", "prune"),
+    "Analysis": ("simulate", "verify", "conform"),
+}
+OTHER = "Other"
 
 # Commands that take one expression, which a shell splits unless it is quoted.
 TAKE_EXPRESSION = ("next", "explain")
 # Set by the completion scripts of shells.
 COMPLETION = "_KRON_COMPLETE"
+# How typer writes arguments: {NAME} if required, [NAME] if not, which may have brackets already.
+_ARGUMENT = re.compile(r"\{(.*)\}|\[(\[.*\])\]")
+_TYPE = re.compile(r"(?<=[A-Z\].]) <(?:str|function|int|read)>")
 HELP = ("-h", "--help")
+# Longer summaries of commands are cut in the list of commands.
+MAX_SUMMARY = 200
 # The base class of usage errors; typer exports only this one of its subclasses.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help names its arguments as this project writes them: SCHEDULE, [TIME]."""
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """Return the arguments for the usage line, without braces and doubled brackets."""
+        pieces = super().collect_usage_pieces(ctx)
+        return [_ARGUMENT.sub(r"\1\2", piece) for piece in pieces]
+
+    def get_help(self, ctx: typer.Context) -> str:  # type: ignore[override]
+        """Return the help without the Python types of arguments."""
+        text = super().get_help(ctx)
+        return _TYPE.sub(lambda match: " " * len(match[0]), text)
 
 
 class ListGroup(TyperGroup):
@@ -74,12 +102,26 @@ class ListGroup(TyperGroup):
         return not args or (args[0].startswith("-") and args[0] not in HELP)
 
 
-class ArgumentGroup(ListGroup):
-    """A group whose default `list` takes an argument: any word that names no command."""
+class SectionGroup(TyperGroup):
+    """The group of all commands, whose help lists them in sections."""
 
-    def means_list(self, args: list[str]) -> bool:
-        """Return whether arguments name no command."""
-        return not args or args[0] not in (*self.commands, *HELP)
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write the commands, section by section, each with its whole summary."""
+        width = max(map(len, self.commands))
+        for title, members in sections(list(self.commands)).items():
+            rows = [
+                (name.ljust(width), self.commands[name].get_short_help_str(MAX_SUMMARY)) for name in members
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def sections(commands: Sequence[str]) -> dict[str, list[str]]:
+    """Return commands by section, without empty sections."""
+    placed = {title: [name for name in members if name in commands] for title, members in SECTIONS.items()}
+    known = {name for members in placed.values() for name in members}
+    placed[OTHER] = [name for name in commands if name not in known]
+    return {title: members for title, members in placed.items() if members}
 
 
 class Group(NamedTuple):
@@ -91,8 +133,7 @@ class Group(NamedTuple):
 
 GROUPS = {
     "token": Group("Create keys and tokens, and inspect them.", TyperGroup),
-    "schedules": Group("Create, list, pause, run and delete schedules, on a server or directly in a store."),
-    "runs": Group("List runs, show the runs of a period, and report on a run.", ArgumentGroup),
+    "schedules": Group("Create, list, show, backfill and delete schedules."),
 }
 
 
@@ -137,12 +178,12 @@ def names() -> list[str]:
 def build(command: str | None = None) -> typer.Typer:
     """Return the application with one command or group, or with all of them."""
     app = _typer("kron", invoke_without_command=True)
-    app.callback()(_kron)
+    app.callback(cls=SectionGroup)(_kron)
     for name in [command] if command else names():
         if name in GROUPS:
             app.add_typer(_group(name), name=name)
         else:
-            app.command(name)(_load(COMMANDS[name]))
+            app.command(name, cls=PlainCommand)(_load(COMMANDS[name]))
     return app
 
 
@@ -153,7 +194,7 @@ def _group(name: str) -> typer.Typer:
     for path, place in COMMANDS.items():
         first, _, verb = path.partition(" ")
         if first == name and verb:
-            group.command(verb)(_load(place))
+            group.command(verb, cls=PlainCommand)(_load(place))
     return group
 
 

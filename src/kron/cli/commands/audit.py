@@ -15,10 +15,10 @@ from kron.cli.support.client import (
     request,
     show_json,
     show_more,
-    show_rows,
     text,
 )
 from kron.cli.support.option import AsJson
+from kron.cli.support.terminal import Display, NoColor, Utc
 from kron.core.plan.query import AuditFilter
 from kron.fronts.service.client import PageRequest
 
@@ -34,11 +34,15 @@ def audit_command(
     who: Who = None,
     limit: Limit = None,
     cursor: Cursor = None,
+    utc: Utc = False,
+    no_color: NoColor = False,
     server: Server = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """List changes and their callers, the latest first; --json includes the state before and after.
+    """List changes and their callers, the latest first.
+
+    --json includes the state before and after.
 
     \b
     Examples:
@@ -51,8 +55,11 @@ def audit_command(
     if as_json:
         show_json(page)
         return GOOD
-    fields = ("at", "who", "action", "name", "request_id")
-    entries = [tuple(text(entry[field]) for field in fields) for entry in objects_in(page, "entries")]
-    show_rows([("AT", "WHO", "ACTION", "NAME", "REQUEST"), *entries])
+    display, fields = Display(utc=utc, no_color=no_color), ("who", "action", "name", "request_id")
+    rows = [
+        (display.time(entry["at"]), *(text(entry[field]) for field in fields))
+        for entry in objects_in(page, "entries")
+    ]
+    display.table(("AT", "WHO", "ACTION", "NAME", "REQUEST"), rows, empty="no change is recorded here")
     show_more(page)
     return GOOD

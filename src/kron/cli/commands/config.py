@@ -9,7 +9,7 @@ from kron.fronts.service.settings import read_settings
 
 
 def config_command(config: Config = None, as_json: AsJson = False) -> int:
-    """Print the effective settings of the service, each with its source.
+    """Print the settings in effect, each with its source.
 
     Settings come from a TOML file, the environment (KRON_TICK_MS, ...) and command options; later sources
     override earlier ones.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kron.cli.main import GOOD, NO, one_line
-from kron.cli.support.option import AsJson, offer, whole_number
+from kron.cli.support.option import AsJson, offer, one_of, whole_number
 from kron.cli.support.read import STDIN
 from kron.core.errors import InvalidOptionError, InvalidTraceError, UnreadableFileError
 from kron.theory.bound import Witnesses
@@ -35,6 +35,7 @@ Reading = Annotated[
     typer.Option(
         metavar="NAME",
         help="Reading of the axioms: kron, or literal (the formulas as written).",
+        parser=one_of("reading", READINGS),
         autocompletion=offer(lambda: READINGS),
     ),
 ]
@@ -71,8 +72,9 @@ def conform_command(
     witnesses: Bound = None,
     as_json: AsJson = False,
 ) -> int:
-    """Check a trace against the axioms of correct scheduling, and report which party violated one first.
+    """Check a trace against the axioms of correct scheduling.
 
+    It reports which party violated one first.
     A trace of any length is read line by line. Exit code 0: it conforms; 1: an axiom is violated; 2: the
     trace cannot be read.
 

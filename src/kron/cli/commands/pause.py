@@ -34,7 +34,9 @@ def pause_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Pause a schedule: no run starts until it is resumed, or until the pause ends.
+    """Pause a schedule: no period starts until it is resumed.
+
+    With --until the pause ends then. Manual runs still start.
 
     \b
     Examples:
@@ -55,7 +57,7 @@ def pause_command(
 def resume_command(
     name: Name, yes: Yes = False, server: Server = None, store: StoreUrl = None, as_json: AsJson = False
 ) -> int:
-    """Resume a paused schedule, after a preview of the runs that this starts.
+    """Resume a paused schedule, after a preview of what starts.
 
     If runs would start, it asks for confirmation. Without a terminal and without --yes the schedule stays
     paused, and the exit code is 1.

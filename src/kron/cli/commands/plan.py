@@ -52,8 +52,9 @@ def plan_command(
     everything: All = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show which starts move, appear, vanish or collide between two versions of a job file.
+    """Show which starts change between two versions of a job file.
 
+    Starts may move, appear, vanish or collide.
     The exit code is 0 if the jobs are equal, and 1 if not. All times are UTC.
 
     \b

@@ -36,8 +36,9 @@ def prune_command(
     keep_runs: KeepRuns = None,
     as_json: AsJson = False,
 ) -> int:
-    """Prune the history of the service's schedules; workers do so once a day by default.
+    """Remove old history of the service's schedules.
 
+    Workers do so once a day by default.
     Open runs, the last runs of each schedule and its newest outcome stay. Workers may run at the same time.
 
     \b

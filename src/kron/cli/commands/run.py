@@ -17,8 +17,7 @@ from kron.cli.support.client import (
     show_json,
     show_rows,
 )
-from kron.cli.support.option import AsJson, offer
-from kron.core.errors import check_choice
+from kron.cli.support.option import AsJson, offer, one_of
 from kron.fronts.service.client import BackfillRange
 
 From = Annotated[
@@ -32,6 +31,7 @@ Which = Annotated[
         "--only",
         metavar="WHICH",
         help="Periods to run: missing (never ran), failed or all.",
+        parser=one_of("--only", Only),
         autocompletion=offer(lambda: list(Only)),
     ),
 ]
@@ -45,7 +45,9 @@ def run_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Run a schedule now, in addition to its periods; a worker starts the run.
+    """Run a schedule now, in addition to its periods.
+
+    A worker starts the run.
 
     \b
     Examples:
@@ -78,7 +80,6 @@ def backfill_command(
       kron schedules backfill daily-report --from 2026-05-01T00:00Z --to 2026-06-01T00:00Z --dry-run
       kron schedules backfill daily-report --from 2026-05-01T00:00Z --to 2026-06-01T00:00Z --only failed
     """  # noqa: D301
-    check_choice("--only", only, tuple(Only))
     periods = BackfillRange(start, end, only, dry_run, request_id)
     answer = request(Target(server, store), lambda client: client.backfill(name, periods))
     if as_json:

@@ -1,4 +1,4 @@
-"""`kron runs`: lists runs, and reports on them."""
+"""`kron runs` lists runs; `kron report` reports on one."""
 
 from typing import Annotated
 
@@ -8,7 +8,6 @@ from kron.cli.main import GOOD, one_line
 from kron.cli.support.client import (
     Cursor,
     Limit,
-    Name,
     Server,
     StoreUrl,
     Target,
@@ -17,11 +16,12 @@ from kron.cli.support.client import (
     show_fields,
     show_json,
     show_more,
-    show_rows,
     text,
 )
-from kron.cli.support.option import AsJson, offer, whole_number
-from kron.core.errors import InvalidOptionError, check_choice
+from kron.cli.support.option import AsJson, offer, one_of, whole_number
+from kron.cli.support.table import counted
+from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc
+from kron.core.errors import InvalidOptionError
 from kron.core.plan.record import RunStatus
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
@@ -31,22 +31,29 @@ from kron.fronts.service.runs import EVENTS, Feedback
 OneSchedule = Annotated[
     str | None, typer.Argument(metavar="[SCHEDULE]", help="Only runs of this schedule.  [default: all]")
 ]
+OnePeriod = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TIME]", help="Only this period, with all fields, e.g. 2026-06-01T06:30:00Z.  [default: all]"
+    ),
+]
 OneStatus = Annotated[
     str | None,
     typer.Option(
         "--status",
         metavar="STATUS",
-        help="Only runs with this status, of all schedules.",
+        help="Only runs with this status, of all schedules, e.g. failed.",
+        parser=one_of("--status", RunStatus),
         autocompletion=offer(lambda: list(RunStatus)),
     ),
 ]
-Period = Annotated[str, typer.Argument(metavar="TIME", help="Period, e.g. 2026-06-01T06:30:00Z.")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Idempotency key of the run.")]
 Status = Annotated[
     str,
     typer.Argument(
         metavar="STATUS",
         help="New status: STARTED, SUCCESS or FAILED.",
+        parser=one_of("STATUS", EVENTS),
         autocompletion=offer(lambda: EVENTS),
     ),
 ]
@@ -61,62 +68,92 @@ Attempt = Annotated[
         parser=whole_number("--attempt", 1, 10**9 - 1),
     ),
 ]
+HEADER = ("PERIOD", "SCHEDULE", "STATUS", "STARTED", "DURATION", "ERROR OR REASON")
+COLORS = {
+    RunStatus.SUCCESS: Color.GREEN,
+    RunStatus.FAILED: Color.RED,
+    RunStatus.MISSED: Color.YELLOW,
+    RunStatus.UNSCHEDULABLE: Color.YELLOW,
+    RunStatus.ENQUEUED: Color.CYAN,
+    RunStatus.STARTED: Color.CYAN,
+    RunStatus.SKIPPED: Color.DIM,
+    RunStatus.CANCELLED: Color.DIM,
+}
 
 
-def list_command(
+def runs_command(
     name: OneSchedule = None,
+    period: OnePeriod = None,
     status: OneStatus = None,
     limit: Limit = None,
     cursor: Cursor = None,
+    utc: Utc = False,
+    no_color: NoColor = False,
     server: Server = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """List the runs of one schedule or of all, the latest first.
+    """List runs, the latest first, or show one period.
+
+    Of a period all runs are shown, manual ones included, with all fields and their earlier attempts.
 
     \b
     Examples:
       kron runs
       kron runs daily-report --limit 10
-      kron runs --status FAILED --json
+      kron runs --status failed --json
+      kron runs daily-report 2026-06-01T06:30:00Z
     """  # noqa: D301
-    if status is not None:
-        check_choice("--status", status, tuple(RunStatus))
+    target, display = Target(server, store), Display(utc=utc, no_color=no_color)
+    if name is not None and period is not None:
+        return _show_period(target, name, period, as_json=as_json)
     if name is not None and status is not None:
         raise InvalidOptionError(
-            option="--status", value=status, reason="it cannot be combined with SCHEDULE"
+            option="--status", value=status, reason="it is for the runs of all schedules; omit SCHEDULE"
         )
     wanted = PageRequest(limit, cursor)
 
     async def listed(client: ServiceClient) -> View:
         return await (client.latest(status, wanted) if name is None else client.runs(name, wanted))
 
-    page = request(Target(server, store), listed)
+    page = request(target, listed)
     if as_json:
         show_json(page)
         return GOOD
-    show_rows([_row(run) for run in objects_in(page, "runs")])
-    for each in objects_in(page, "dropped"):
-        times = f"{each['first_run_at']} to {each['last_run_at']}"
-        print(f"dropped: {each['periods']} periods, {times}: {each['sentence']}")
+    rows = [_row(run, display) for run in objects_in(page, "runs")]
+    dropped = objects_in(page, "dropped")
+    if rows or not dropped:
+        display.table(HEADER, rows, empty="no run is recorded here yet")
+    for each in dropped:
+        times = f"{display.time(each['first_run_at'])} to {display.time(each['last_run_at'])}"
+        print(one_line(f"dropped: {_periods(each)}, {times}: {each['sentence']}"))
     show_more(page)
     return GOOD
 
 
-def _row(run: Document) -> tuple[str, ...]:
-    return tuple(text(run[name]) for name in ("run_at", "schedule_id", "status", "kind", "sentence"))
+def _periods(dropped: Document) -> str:
+    number = dropped["periods"]
+    assert isinstance(number, int), "the service answers with a number"
+    return counted(number, "period")
 
 
-def show_command(
-    name: Name, period: Period, server: Server = None, store: StoreUrl = None, as_json: AsJson = False
-) -> int:
-    """Show the runs of one period, manual ones included, with their earlier attempts.
+def _row(run: Document, display: Display) -> tuple[str | Cell, ...]:
+    status = str(run["status"])
+    # A run that waits for its next attempt has ended once.
+    is_open = run["ended_at"] is None and status in (RunStatus.ENQUEUED, RunStatus.STARTED)
+    duration = "-" if run["ended_at"] is None and not is_open else None
+    return (
+        display.time(run["run_at"]),
+        text(run["schedule_id"]),
+        Cell(status, COLORS.get(RunStatus(status)) if status in tuple(RunStatus) else None),
+        display.distance(run["started_at"]),
+        duration or display.duration(run["started_at"], run["ended_at"]),
+        text(run["error"] or run["sentence"]),
+    )
 
-    \b
-    Examples:
-      kron runs show daily-report 2026-06-01T06:30:00Z
-    """  # noqa: D301
-    response = request(Target(server, store), lambda client: client.period(name, period))
+
+def _show_period(target: Target, name: str, period: str, *, as_json: bool) -> int:
+    response = request(target, lambda client: client.period(name, period))
     if as_json:
         show_json(response)
         return GOOD
@@ -125,7 +162,7 @@ def show_command(
         print("\n" * (number > 0), end="")
         show_fields(run)
     if not runs:
-        print(one_line(f"{name} {response['period_id']}: no run; kron why explains it"))
+        print(one_line(f"none: {name} {response['period_id']} has no run; kron why explains it"))
     return GOOD
 
 
@@ -139,14 +176,15 @@ def report_command(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Report the status of a run, as its executor does; late and repeated reports change nothing.
+    """Report the status of a run, as its executor does.
+
+    Late and repeated reports change nothing.
 
     \b
     Examples:
-      kron runs report 5b0d0a... STARTED --run-id exec-4711
-      kron runs report 5b0d0a... FAILED --error 'no space left'
+      kron report 5b0d0a... STARTED --run-id exec-4711
+      kron report 5b0d0a... FAILED --error 'no space left'
     """  # noqa: D301
-    check_choice("STATUS", status, tuple(EVENTS))
     feedback = Feedback(status, run_id, error, attempt)
     run = request(Target(server, store), lambda client: client.report(key, feedback))
     if as_json:

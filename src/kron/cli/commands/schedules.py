@@ -17,10 +17,9 @@ from kron.cli.support.client import (
     show_fields,
     show_json,
     show_more,
-    show_rows,
-    text,
 )
 from kron.cli.support.option import AsJson
+from kron.cli.support.terminal import Display, NoColor, Utc
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest
 from kron.fronts.service.documents import Document
@@ -34,6 +33,8 @@ Paused = Annotated[
 Workflow = Annotated[
     str | None, typer.Option("--workflow", metavar="ID", help="Only schedules of this workflow.")
 ]
+HEADER = ("SCHEDULE", "NEXT", "EXPRESSION", "TIME ZONE")
+NO_SCHEDULE = "no schedule matches, or none is stored yet; kron schedules upsert adds one"
 User = Annotated[str | None, typer.Option("--user", metavar="ID", help="Only schedules of this user.")]
 
 
@@ -44,6 +45,8 @@ def list_command(
     user: User = None,
     limit: Limit = None,
     cursor: Cursor = None,
+    utc: Utc = False,
+    no_color: NoColor = False,
     server: Server = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -61,25 +64,27 @@ def list_command(
     if as_json:
         show_json(page)
         return GOOD
-    show_rows([_row(schedule) for schedule in objects_in(page, "schedules")])
+    display = Display(utc=utc, no_color=no_color)
+    rows = [_row(schedule, display) for schedule in objects_in(page, "schedules")]
+    display.table(HEADER, rows, empty=NO_SCHEDULE)
     show_more(page)
     return GOOD
 
 
-def _row(schedule: Document) -> tuple[str, ...]:
-    state = stopped_by(schedule) or text(schedule["next_run_at"])
+def _row(schedule: Document, display: Display) -> tuple[str, ...]:
+    state = stopped_by(schedule) or display.when(schedule["next_run_at"])
     return str(schedule["schedule_id"]), state, str(schedule["cron_expr"]), str(schedule["timezone"])
 
 
-def stopped_by(schedule: Document, *, detailed: bool = False) -> str:
-    """Return what stops a schedule, with `detailed` also why and how long; nothing if it is active."""
+def stopped_by(schedule: Document, display: Display | None = None) -> str:
+    """Return what stops a schedule, with a display also why and how long; nothing if it is active."""
     words = []
     if schedule["paused"]:
         because, until = schedule["paused_because"], schedule["paused_until"]
-        end = "" if until is None else f" until {until}"
-        words.append(f"paused {because or ''}{end}".rstrip() if detailed else "paused")
+        end = "" if until is None or display is None else f" until {display.time(until)}"
+        words.append("paused" if display is None else f"paused {because or ''}{end}".rstrip())
     if schedule["suspended"]:
-        words.append("suspended by its definition" if detailed else "suspended")
+        words.append("suspended" if display is None else "suspended by its definition")
     return ", ".join(words)
 
 
@@ -97,9 +102,9 @@ def show_command(name: Name, server: Server = None, store: StoreUrl = None, as_j
     times = schedule.pop("preview")
     assert isinstance(times, list), "the service answers with a list of times"
     show_fields(schedule)
-    print("preview")
+    print("preview" if times else "preview      none")
     for time in times:
-        print(f"  {time}")
+        print(one_line(f"  {time}"))
     return GOOD
 
 

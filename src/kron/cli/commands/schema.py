@@ -5,14 +5,16 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.support.option import offer
-from kron.core.errors import check_choice
+from kron.cli.support.option import offer, one_of
 from kron.core.job.schema import SCHEMAS
 
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="Schema to print: job or jobfile.", autocompletion=offer(lambda: SCHEMAS)
+        metavar="NAME",
+        help="Schema to print: job or jobfile.",
+        parser=one_of("schema", SCHEMAS),
+        autocompletion=offer(lambda: SCHEMAS),
     ),
 ]
 
@@ -25,5 +27,4 @@ def schema_command(name: Name = "job") -> None:
       kron schema job > job.schema.json
       kron schema jobfile
     """  # noqa: D301
-    check_choice("schema", name, tuple(SCHEMAS))
     print(json.dumps(SCHEMAS[name], indent=2))

@@ -41,7 +41,9 @@ def serve_command(
     insecure: Insecure = False,
     demo: Demo = False,
 ) -> int:
-    """Serve the API over the schedules of a store and run them, until SIGTERM or Ctrl-C.
+    """Serve the API and the pages of a store, and run its schedules.
+
+    It runs until SIGTERM or Ctrl-C.
 
     \b
     Examples:

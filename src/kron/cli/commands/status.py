@@ -1,6 +1,6 @@
 """`kron status`: the state of the worker and of the schedules."""
 
-from kron.cli.commands.schedules import Search, stopped_by
+from kron.cli.commands.schedules import NO_SCHEDULE, Search, stopped_by
 from kron.cli.main import GOOD, NO, one_line
 from kron.cli.support.client import (
     Cursor,
@@ -12,26 +12,29 @@ from kron.cli.support.client import (
     request,
     show_json,
     show_more,
-    show_rows,
-    text,
 )
 from kron.cli.support.option import AsJson
 from kron.cli.support.table import counted
+from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
 from kron.fronts.service.responses import View
+
+HEADER = ("SCHEDULE", "NEXT", "LAST START", "STATE")
 
 
 def status_command(
     search: Search = None,
     limit: Limit = None,
     cursor: Cursor = None,
+    utc: Utc = False,
+    no_color: NoColor = False,
     server: Server = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show the next run, the last run and the failures of each schedule.
+    """Show the state and the next run of each schedule.
 
     With a server, its worker's state is shown too. The exit code is 1 if the service is not ready.
 
@@ -52,18 +55,29 @@ def status_command(
         show_json({"health": health, **page})
     else:
         if health.get("worker") is not None:
-            print(f"worker: {health['worker']}")
+            print(one_line(f"worker: {health['worker']}"))
         if health.get("error") is not None:
             print(one_line(str(health["error"])))
         if page:
-            show_rows([_row(schedule) for schedule in objects_in(page, "schedules")])
+            display = Display(utc=utc, no_color=no_color)
+            rows = [_row(schedule, display) for schedule in objects_in(page, "schedules")]
+            display.table(HEADER, rows, empty=NO_SCHEDULE)
             show_more(page)
     return GOOD if page else NO
 
 
-def _row(schedule: Document) -> tuple[str, ...]:
+def _row(schedule: Document, display: Display) -> tuple[str | Cell, ...]:
     failures = schedule["failures"]
     assert isinstance(failures, int), "the service answers with a number"
-    state = stopped_by(schedule, detailed=True) or f"next {text(schedule['next_run_at'])}"
-    fails = f"{counted(failures, 'failure')} in a row" if failures else "ok"
-    return str(schedule["schedule_id"]), state, f"last {text(schedule['last_start_at'])}", fails
+    stopped = stopped_by(schedule, display)
+    words = [
+        *([stopped] if stopped else []),
+        *([f"{counted(failures, 'failure')} in a row"] if failures else []),
+    ]
+    color = Color.RED if failures else Color.YELLOW if stopped else Color.GREEN
+    return (
+        str(schedule["schedule_id"]),
+        "-" if stopped else display.when(schedule["next_run_at"]),
+        display.distance(schedule["last_start_at"]),
+        Cell("; ".join(words) or "ok", color),
+    )

@@ -13,7 +13,7 @@ import typer
 
 from kron.cli.main import GOOD, NO, one_line
 from kron.cli.support.extra import importing
-from kron.cli.support.option import AsJson, Config
+from kron.cli.support.option import AsJson, Config, offer, one_of
 from kron.clocks.system import SystemClock
 from kron.core.errors import InputError, InvalidOptionError, UnreadableFileError
 from kron.core.time.duration import parse_duration
@@ -25,10 +25,18 @@ if TYPE_CHECKING:
 
 # The functions import the cryptography they need, so that the help is there without it.
 LONGEST_DAYS = 366
+# The same as in `kron.fronts.service.auth.key`, which needs the cryptography.
+ALGORITHMS = ("EdDSA", "ES256", "RS256")
 PRIVATE, PUBLIC = "private.pem", "jwks.json"
 User = Annotated[str, typer.Option("--user", metavar="NAME", help="User of the token.")]
 Scopes = Annotated[
-    list[str], typer.Option("--scope", metavar="SCOPE", help="Scope: read, write, run or admin; repeatable.")
+    list[str],
+    typer.Option(
+        "--scope",
+        metavar="SCOPE",
+        help="Scope: read, write, run or admin; repeatable.",
+        autocompletion=offer(lambda: list(TokenScope)),
+    ),
 ]
 Groups = Annotated[
     list[str] | None, typer.Option("--group", metavar="NAME", help="Group of the user; repeatable.")
@@ -41,7 +49,14 @@ KeyFile = Annotated[
 TokenFile = Annotated[str, typer.Argument(metavar="FILE", help="File with the token; - is standard input.")]
 Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Directory of the two files.")]
 Algorithm = Annotated[
-    str, typer.Option("--algorithm", metavar="NAME", help="Signature algorithm: EdDSA, ES256 or RS256.")
+    str,
+    typer.Option(
+        "--algorithm",
+        metavar="NAME",
+        help="Signature algorithm: EdDSA, ES256 or RS256.",
+        parser=one_of("--algorithm", ALGORITHMS),
+        autocompletion=offer(lambda: ALGORITHMS),
+    ),
 ]
 
 
@@ -165,10 +180,8 @@ def _name(option: str, name: str) -> str:
 
 
 def _scopes(values: list[str]) -> list[str]:
-    words = [word for text in values for word in text.replace(",", " ").split()]
-    for word in words:
-        if word not in {scope.value for scope in TokenScope}:
-            raise InvalidOptionError(option="--scope", value=word, reason=f"use {', '.join(TokenScope)}")
+    read = one_of("--scope", TokenScope)
+    words = [read(word) for text in values for word in text.replace(",", " ").split()]
     return list(dict.fromkeys(words))
 
 

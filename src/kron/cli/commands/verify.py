@@ -44,7 +44,7 @@ class Item(NamedTuple):
 def verify_command(
     files: Files, quiet: Quiet = False, skip_others: SkipOthers = False, as_json: AsJson = False
 ) -> int:
-    """Recompute recorded decisions from their inputs, and report those that differ.
+    """Recompute recorded decisions, and report those that differ.
 
     A file has one decision, a list of decisions, the output of `kron explain --json` or `kron next --json`,
     or a log: JSON lines, each a decision or an object with a field "decision". Logs of any size are read line

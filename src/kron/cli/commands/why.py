@@ -4,25 +4,44 @@ from typing import Annotated
 
 import typer
 
+from kron.app.query import LATEST
 from kron.cli.main import GOOD, one_line
 from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request, show_json, text
 from kron.cli.support.option import AsJson
+from kron.cli.support.terminal import Color, Display, NoColor, Utc
+from kron.core.job.outcome import Outcome
 
+COLORS: dict[str, Color] = {
+    Outcome.EXECUTED: Color.GREEN,
+    Outcome.MISSED: Color.YELLOW,
+    Outcome.UNSCHEDULABLE: Color.YELLOW,
+    Outcome.SKIPPED: Color.DIM,
+}
 Period = Annotated[
     str,
     typer.Argument(
-        metavar="TIME", help="Period: 2026-06-01T06:30:00Z, or a wall time in the schedule's zone."
+        metavar="[TIME]",
+        help="Period: 2026-06-01T06:30:00Z, a wall time in the schedule's zone, or latest.",
     ),
 ]
 
 
 def why_command(
-    name: Name, period: Period, server: Server = None, store: StoreUrl = None, as_json: AsJson = False
+    name: Name,
+    period: Period = LATEST,
+    utc: Utc = False,
+    no_color: NoColor = False,
+    server: Server = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> int:
     """Explain why a period ran, did not run, or has not run yet.
 
+    Without a time it is the latest period that is due, or the first one if none has been.
+
     \b
     Examples:
+      kron why daily-report
       kron why daily-report 2026-06-01T06:30:00Z
       kron why daily-report 2026-06-01T08:30
     """  # noqa: D301
@@ -30,7 +49,9 @@ def why_command(
     if as_json:
         show_json(answer)
         return GOOD
-    print(one_line(f"{name} {text(answer['period_id'])}: {answer['outcome'] or answer['code']}"))
+    display = Display(utc=utc, no_color=no_color)
+    period_id, outcome = display.time(answer["period_id"]), text(answer["outcome"] or answer["code"])
+    print(f"{one_line(f'{name} {period_id}')}: {display.paint(one_line(outcome), COLORS.get(outcome))}")
     for fact in objects_in(answer, "facts"):
-        print(one_line(f"  {text(fact.get('at')):24}  {text(fact.get('sentence'))}"))
+        print(one_line(f"  {display.time(fact.get('at')):25}  {text(fact.get('sentence'))}"))
     return GOOD

@@ -9,8 +9,9 @@ from kron.fronts.service.settings import Settings, read_settings
 
 
 def worker_command(store: StoreUrl = None, config: Config = None) -> int:
-    """Run the schedules of a store until SIGTERM or Ctrl-C.
+    """Run the schedules of a store, without the API.
 
+    It runs until SIGTERM or Ctrl-C.
     Of several workers on one store one works; the others wait and take over when it stops or dies.
     With KRON_WORKERS=shared, on PostgreSQL, all of them work.
 

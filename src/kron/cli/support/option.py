@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -27,11 +28,33 @@ def whole_number(option: str, least: int, most: int) -> Callable[[object], int]:
     return read
 
 
+def one_of(option: str, choices: Iterable[str]) -> Callable[[object], str]:
+    """Return a parser of an option that takes one of some words, in any case."""
+    known = tuple(map(str, choices))
+
+    def read(value: object) -> str:
+        text = str(value)
+        match = next((choice for choice in known if choice.lower() == text.lower()), None)
+        if match is None:
+            reason = f"use one of {', '.join(known)}{did_you_mean(text.lower(), known)}"
+            raise InvalidOptionError(option=option, value=text, reason=reason)
+        return match
+
+    return read
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return a question that names the closest of some names, in any case; nothing if none is close."""
+    spellings = {each.lower(): each for each in names}
+    close = get_close_matches(name.lower(), spellings, n=1)
+    return f"; did you mean {spellings[close[0]]}?" if close else ""
+
+
 def offer(choices: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """Return a completion function that suggests the choices with a prefix."""
 
     def complete(incomplete: str) -> list[str]:
-        return [choice for choice in choices() if choice.startswith(incomplete)]
+        return [choice for choice in choices() if choice.lower().startswith(incomplete.lower())]
 
     return complete
 
@@ -73,7 +96,10 @@ From = Annotated[
 Dialect = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="Cron dialect: extended or posix.", autocompletion=offer(lambda: DIALECTS)
+        metavar="NAME",
+        help="Cron dialect: extended or posix.",
+        parser=one_of("dialect", DIALECTS),
+        autocompletion=offer(lambda: DIALECTS),
     ),
 ]
 Identity = Annotated[str | None, typer.Option(metavar="TEXT", help="Seed of H, e.g. the job's name.")]
@@ -82,6 +108,7 @@ DstGap = Annotated[
     typer.Option(
         metavar="CHOICE",
         help="Times in a clock change's gap: skip them, or run at the next valid time (next).",
+        parser=one_of("dst_gap", GAP_CHOICES),
         autocompletion=offer(lambda: GAP_CHOICES),
     ),
 ]
@@ -90,6 +117,7 @@ DstRepeat = Annotated[
     typer.Option(
         metavar="CHOICE",
         help="Times that a clock change repeats: run both, first or last.",
+        parser=one_of("dst_repeat", REPEAT_CHOICES),
         autocompletion=offer(lambda: REPEAT_CHOICES),
     ),
 ]

@@ -263,6 +263,18 @@ def upcoming_times(job: JobRecord, now: int) -> Iterator[EpochSeconds]:
         time = compiled.plan.next_after(time)
 
 
+def last_of_definition(job: JobRecord, now: int) -> EpochSeconds | None:
+    """Return the last nominal time of a job's current definition up to now; None if it had none yet."""
+    compiled = compiled_job(job.definition, job.identity)
+    policy = compiled.policy
+    end = now // 1000 if policy.end_at is None else min(now // 1000, policy.end_at)
+    time = compiled.plan.prev_at_or_before(end)
+    since = job.born_at if job.epoch == 1 else job.edited_at
+    if time is None or 1000 * time <= since or (policy.start_at is not None and time < policy.start_at):
+        return None
+    return time
+
+
 def with_newest(job: JobRecord, until: EpochSeconds) -> str:
     """Return the earlier definitions plus the current one, whose periods end at an edit."""
     earlier = json.loads(job.past) if job.past else []
