@@ -1,6 +1,7 @@
 """A guided tour of Kron's command line: `make tour`, or `python examples/tour.py`.
 
-Each stop explains a command, shows it as you would type it, and runs it.
+Each stop explains a command, shows it as you would type it, and runs it here. It needs no service and writes
+no file. Exit codes other than 0 are shown.
 """
 
 import os
@@ -49,36 +50,43 @@ STOPS = (
     ),
     Stop(
         "The 29th of February",
-        "Rare schedules are computed at once, and those that can never match are rejected.",
+        "Rare schedules are computed at once.",
         'kron next "0 12 29 2 *" -n 3',
     ),
     Stop(
+        "The 30th of February",
+        "An expression that can never match is rejected with the reason.",
+        'kron next "0 12 30 2 *"',
+    ),
+    Stop(
         "A mistake",
-        "Bad input gets one line that names the field, the value and the remedy, and exit code 2.",
+        "Wrong input gets one line that names the field, the value and the remedy, and exit code 2.",
         'kron next "*/15 * * * *" --dialect posix',
     ),
     Stop(
         "In plain words",
-        "What it means, on which days it runs, and which clock changes affect it.",
+        "What an expression means, on which days it runs, and which clock changes affect it. This one\n"
+        "runs every 20 minutes from 22:00 to 01:40, on the 1st, the 15th and every Monday.",
         'kron explain "*/20 22-1 1,15 * mon" --tz America/New_York --from 2026-01-01 -n 2',
     ),
     Stop(
         "Review",
-        "kron lint finds common mistakes: here an uneven step and a surprising day rule.",
+        "kron lint finds common mistakes: here an uneven step and a surprising day rule.\n"
+        "Exit code 1 means that it has found some.",
         'kron lint "*/7 * * * *" "0 9 13 * fri"',
     ),
     Stop(
         "A window",
-        "With a window, each job gets a time in it from a seed, the same on every machine.\n"
-        "Every step of the decision is shown, and can be recomputed independently.",
+        "kron lint finds common mistakes: here an uneven step and a surprising day rule.\n"
+        "Exit code 1 means that it has found some.",
         f"kron explain {FLEET} --job prod/file-backup --at 2026-06-01T03:00:00Z --now 2026-06-01T01:00:00Z",
     ),
     Stop(
         "A whole fleet",
-        "The effect of windows on the load, simulated.",
+        "The starts of 13 jobs in a week, with their windows and without: the peak is half as high.",
         f"kron simulate {FLEET} --from 2026-06-01 --days 7",
     ),
-    Stop("For machines", "Every listing has --json.", 'kron next "@hourly" -n 1 --json'),
+    Stop("For machines", "--json prints the same for programs.", 'kron next "@hourly" -n 1 --json'),
 )
 
 
@@ -87,8 +95,10 @@ def main() -> int:
     for number, stop in enumerate(STOPS, 1):
         print(f"\n{number}. {stop.title}\n{stop.text}\n\n$ {stop.command}", flush=True)
         with redirect_stderr(sys.stdout):
-            run(shlex.split(stop.command)[1:])
-    print("\nRead on: README.md, docs/index.md, `kron --help`.")
+            code = run(shlex.split(stop.command)[1:])
+        if code:
+            print(f"(exit code {code})")
+    print("\nRead on: README.md, docs/index.md, `kron --help`. `make run` serves schedules that run.")
     return 0
 
 

@@ -1,7 +1,10 @@
 """Every example of the documentation is run, and what it shows must be what comes out."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+from signal import SIGINT
 from xml.etree import ElementTree
 
 import pytest
@@ -81,6 +84,25 @@ COLUMNS = {
     "posix expression": ("posix",),
     "expression in either": ("posix", "extended"),
 }
+
+
+def test_the_program_of_the_tutorial_runs_as_titled_until_ctrl_c(tmp_path: Path) -> None:
+    page = text_of(ROOT / "docs" / "tutorial" / "embed.md")
+    (block,) = [block for block in blocks_of(page) if block.file == "program.py"]
+    (tmp_path / "program.py").write_text(block.text)
+    with subprocess.Popen(
+        [sys.executable, "-u", "program.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert program.stdout.readline() == "running; Ctrl-C stops it\n", program.stderr.read()
+        program.send_signal(SIGINT)
+        assert (program.wait(), program.stderr.read()) == (0, "")
+    assert (tmp_path / "kron.db").exists()
 
 
 def expressions_of(row: dict[str, str]) -> tuple[str, tuple[str, ...]]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -48,6 +50,12 @@ NOON = 1767268800
 MINUTELY = ScenarioTask("a", "* * * * *")
 HOURLY = ScenarioTask("a", "0 * * * *")
 DROPPED = (Outcome.MISSED, Outcome.SKIPPED)
+
+
+def test_a_scenario_with_failures_prints_nothing() -> None:
+    program = "from kron.testing import simulate; raise SystemExit(not simulate(7).lawful)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("first", mostly_slow(SEEDS[::5]))

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,7 +149,21 @@ def judged(
     compute: ComputeModel | None = None,
 ) -> Verdict:
     """Play a scenario and judge it."""
-    return judge(asyncio.run(play(scenario, folder, compute)), seed)
+    with _unprinted():
+        history = asyncio.run(play(scenario, folder, compute))
+    return judge(history, seed)
+
+
+@contextmanager
+def _unprinted() -> Iterator[None]:
+    """Print no log of the scheduler: scenarios fail on purpose. Configured handlers still receive it."""
+    # Python prints warnings of loggers without a handler.
+    handler, logger = logging.NullHandler(), logging.getLogger("kron")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def simulate(seed: int | str, *, folder: Path | None = None, environment: str | None = None) -> Verdict:
