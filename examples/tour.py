@@ -77,8 +77,8 @@ STOPS = (
     ),
     Stop(
         "A window",
-        "kron lint finds common mistakes: here an uneven step and a surprising day rule.\n"
-        "Exit code 1 means that it has found some.",
+        "With a window, each job gets a time in it from a seed, the same on every machine. Here are the\n"
+        "steps of one decision; examples/verify_decision.py recomputes one without Kron.",
         f"kron explain {FLEET} --job prod/file-backup --at 2026-06-01T03:00:00Z --now 2026-06-01T01:00:00Z",
     ),
     Stop(
