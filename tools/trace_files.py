@@ -109,7 +109,7 @@ async def main() -> None:
         settings = Settings(
             store=f"sqlite:///{path}",
             process_folder=f"{folder}/processes",
-            allowed_commands=frozenset({"true"}),
+            allowed_commands=frozenset({"/bin/true"}),
         )
         store = SqliteStore(str(path))
         registrar = Registrar(store, SystemClock(), rules=settings.rules)

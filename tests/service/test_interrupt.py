@@ -13,7 +13,7 @@ from tests.waiting import wait_for
 
 # How often each server is started and interrupted; every time something else is under way.
 ROUNDS = 3
-HASTY = {"KRON_DRAIN_MS": "0", "KRON_LOG_LEVEL": "info", "KRON_ALLOWED_COMMANDS": "sleep"}
+HASTY = {"KRON_DRAIN_MS": "0", "KRON_LOG_LEVEL": "info", "KRON_ALLOWED_COMMANDS": "/bin/sleep"}
 
 
 @contextmanager

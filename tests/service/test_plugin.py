@@ -38,7 +38,7 @@ def variables(tmp_path: Path) -> dict[str, str]:
     modules = {"kron_queue.py": files["kron_queue.py"], "kron_broken.py": BROKEN}
     install(tmp_path / "site", modules, {**points, "broken": "kron_broken:Launcher", "empty": "json:loads"})
     path = [str(tmp_path / "site"), *filter(None, sys.path)]
-    return {"PYTHONPATH": ":".join(path)}
+    return {"PYTHONPATH": ":".join(path), "KRON_ALLOWED_LAUNCHERS": "queue,broken,empty"}
 
 
 def schedule(**launcher: object) -> dict[str, object]:

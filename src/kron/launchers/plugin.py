@@ -35,6 +35,8 @@ from kron.ports import Clock
 
 _log = logging.getLogger("kron.launchers")
 GROUP = "kron.launchers"
+NOT_ALLOWED = "is not among the launchers the settings allow (allowed_launchers)"
+NO_LIMITS = LauncherConfig()
 
 
 class PluginStart(NamedTuple):
@@ -98,21 +100,44 @@ class PluginSettings:
         return []
 
     def problems(self, config: LauncherConfig) -> list[Problem]:
-        """Return nothing: an operator allows a kind by installing its package."""
-        return []
+        """Return why the operator does not allow the kind: an installed package may be there for others."""
+        allowed = config.get(PluginOptions).allowed_launchers
+        return (
+            []
+            if allowed is None or self.kind in allowed
+            else [Problem("launcher.kind", self.kind, NOT_ALLOWED)]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginOptions:
+    """The kinds of installed packages that schedules may use; None allows all."""
+
+    allowed_launchers: frozenset[str] | None = None
 
 
 class PluginLauncher(RemoteLauncher):
-    """Starts runs with one object of a package's class."""
+    """Starts runs with one object of a package's class, of settings that the configuration allows."""
 
-    def __init__(self, clock: Clock, kind: str, *, backoff: Backoff = DEFAULT_BACKOFF) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        kind: str,
+        *,
+        backoff: Backoff = DEFAULT_BACKOFF,
+        config: LauncherConfig = NO_LIMITS,
+    ) -> None:
         self._kind = kind
+        self._config = config
         self._plugin: Plugin = load_plugin(kind)()
         reports = bool(getattr(self._plugin, "reports", False))
         super().__init__(clock, self._deliver, reports=reports, backoff=backoff)
 
     async def _deliver(self, launch: Launch) -> DeliveryResult:
         settings = PluginSettings(kind=self._kind, text=launch.job.launcher)
+        problems = [] if _is_default(settings, self._config) else settings.problems(self._config)
+        if problems:
+            return DeliveryResult(str(InvalidLauncherError(problems=problems)), retry=False)
         start = PluginStart(settings.to_dict(), start_arguments(launch.run, settings))
         try:
             run_id = await self._plugin.start(start)
@@ -120,6 +145,16 @@ class PluginLauncher(RemoteLauncher):
             error = tidy(f"the launcher {self._kind} failed: {type(cause).__name__}: {cause}")
             return DeliveryResult(error, retry=not isinstance(cause, ValueError))
         return DeliveryResult(run_id=None if run_id is None else tidy(str(run_id), MAX_RUN_ID))
+
+
+def _is_default(settings: PluginSettings, config: LauncherConfig) -> bool:
+    """Return whether a launcher object is the operator's default one, for whatever workflow."""
+    default = config.default
+    return isinstance(default, PluginSettings) and _own_fields(default) == _own_fields(settings)
+
+
+def _own_fields(settings: PluginSettings) -> dict[str, object]:
+    return {name: value for name, value in settings.to_dict().items() if name not in WORKFLOW_FIELDS}
 
 
 @cache
@@ -186,7 +221,7 @@ def _reports(kind: str) -> bool:
 def _build(kind: str, context: LauncherContext) -> PluginLauncher | None:
     """Return the launcher, or None where the package is broken: it must not stop the others."""
     try:
-        return PluginLauncher(context.clock, kind)
+        return PluginLauncher(context.clock, kind, config=context.config)
     except InputError as error:
         _log.warning("%s", error)
     except Exception:  # noqa: BLE001 - whatever its constructor raises

@@ -240,14 +240,17 @@ async def test_no_run_can_use_up_the_rate_limit_of_another(registrar: Registrar)
     await report("other")
 
 
-STEERING = ["LD_PRELOAD", "PATH", "BASH_ENV", "PYTHONPATH", "PERL5OPT", "NODE_OPTIONS", "BASH_FUNC_ls%%"]
+STEERING = [
+    "LD_PRELOAD", "PATH", "BASH_ENV", "PYTHONPATH", "PERL5OPT", "NODE_OPTIONS", "BASH_FUNC_ls%%", "HOME",
+    "GIT_SSH_COMMAND", "MAKEFILES", "XDG_CONFIG_HOME", "PAGER",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", STEERING)
 async def test_a_program_that_is_allowed_cannot_be_made_to_run_other_code(
     name: str, registrar: Registrar
 ) -> None:
-    settings = Settings(allowed_commands=frozenset({"backup"}))
+    settings = Settings(allowed_commands=frozenset({"/opt/backup"}), allowed_variables=frozenset({"MODE"}))
     registrar.rules = settings.rules
     launcher = {"kind": "process", "command": ["backup"], "env": {"MODE": "full"}}
     await registrar.upsert_schedule({**a_schedule("x"), "launcher": launcher})
@@ -259,8 +262,8 @@ async def test_a_program_that_is_allowed_cannot_be_made_to_run_other_code(
     )
     processes = launchers["process"]
     assert isinstance(processes, ProcessLauncher)
-    assert processes.check is not None
     settings_of_process = ProcessSettings.read(launcher)
     with pytest.raises(InvalidLauncherError, match="decides which code runs"):
         processes.check(settings_of_process)
-    processes.check(replace(settings_of_process, env=()))
+    started = processes.check(replace(settings_of_process, env=()))
+    assert started.command == ("/opt/backup",)

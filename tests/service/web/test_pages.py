@@ -157,7 +157,7 @@ def test_a_hostile_name_is_shown_as_it_is_and_can_be_followed(client: httpx.Clie
 @pytest.mark.slow
 def test_the_output_of_a_process_is_escaped(tmp_path: Path) -> None:
     command = ["sh", "-c", "echo '<script>alert(1)</script>' >&2; exit 3"]
-    with serving(tmp_path, KRON_ALLOWED_COMMANDS="sh") as (client, _):
+    with serving(tmp_path, KRON_ALLOWED_COMMANDS="/bin/sh") as (client, _):
         launcher = {"kind": "process", "command": command}
         added(client, "loud", cron_expr="* * * * * *", launcher=launcher)
         wait_for(lambda: "failing" in page_of(client, "/", search="loud").text)

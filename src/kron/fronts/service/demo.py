@@ -4,6 +4,7 @@ The schedules are registered days ago by a simulated clock, and the engine that 
 up to now, with one outage, so that there are missed periods to explain.
 """
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,7 +23,7 @@ from kron.runtime.journal import LogJournal
 
 STORE = "sqlite:///.kron/demo/kron.db"
 # Commands that schedules added over the API may run; all are harmless.
-COMMANDS = frozenset({"echo", "false", "sleep", "true"})
+COMMANDS = frozenset(filter(None, map(shutil.which, ("echo", "false", "sleep", "true"))))
 # When the outage began, before now, and how long it lasted.
 AWAY_AT, AWAY = timedelta(hours=20), timedelta(minutes=100)
 # The history ends when no execution runs; none takes longer than this.

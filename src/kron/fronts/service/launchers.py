@@ -45,7 +45,7 @@ def workflow_launcher(
     secret = settings.secret()
     config = LauncherConfig(
         (
-            ProcessOptions(folder=settings.process_folder),
+            ProcessOptions(folder=settings.process_folder, inherited=settings.inherited_variables),
             CeleryOptions(broker=settings.broker),
             CallbackOptions(pick=picker_of(functions, secret=secret)),
         )

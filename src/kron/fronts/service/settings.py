@@ -27,7 +27,8 @@ from kron.launchers.celery.broker import QUEUE, Broker, parse_broker, parse_opti
 from kron.launchers.celery.spec import CeleryOptions, parse_name
 from kron.launchers.http.egress import check_host, egress_policy_of
 from kron.launchers.http.spec import HttpOptions
-from kron.launchers.process.spec import ProcessOptions
+from kron.launchers.plugin import PluginOptions
+from kron.launchers.process.spec import ProcessOptions, parse_allowed_command, parse_variable
 from kron.launchers.spec import InvalidLauncherError, LauncherConfig
 from kron.telemetry.log_format import LOG_FORMATS, LOG_LEVELS
 
@@ -62,6 +63,14 @@ def _host_name(word: str) -> str:
     if "/" in check_host(name):
         raise invalid_value(word, "must be a host's name or an address, without a port")
     return name
+
+
+def _commands(value: object) -> frozenset[str]:
+    return frozenset(parse_allowed_command(word) for word in words(value))
+
+
+def _variables(value: object) -> frozenset[str]:
+    return frozenset(parse_variable(word) for word in words(value))
 
 
 def _launcher(value: object) -> Mapping[str, object]:
@@ -172,7 +181,22 @@ class Settings:
         _zones, "Time zones schedules may use; none: all", default=None
     )
     allowed_commands: frozenset[str] = setting(
-        words, "Commands schedules may run; none: no command", default=frozenset()
+        _commands, "Commands schedules may run, as absolute paths; none: no command", default=frozenset()
+    )
+    allowed_variables: frozenset[str] = setting(
+        _variables,
+        "Environment variables schedules may set for their commands, besides `KRON_VAR_*`",
+        default=frozenset(),
+    )
+    inherited_variables: frozenset[str] = setting(
+        words,
+        "Variables of the worker's environment that processes get, besides `PATH`, `HOME` and the like",
+        default=frozenset(),
+    )
+    allowed_launchers: frozenset[str] = setting(
+        words,
+        "Launcher kinds of installed packages that schedules may use; none: no such kind",
+        default=frozenset(),
     )
     allowed_tasks: frozenset[str] = setting(
         words, "Celery tasks schedules may send; none: no task", default=frozenset()
@@ -313,7 +337,13 @@ class Settings:
         default = None if self.default_launcher is None else read_launcher(self.default_launcher)
         return LauncherConfig(
             (
-                ProcessOptions(folder=self.process_folder, allowed_commands=self.allowed_commands),
+                ProcessOptions(
+                    folder=self.process_folder,
+                    allowed_commands=self.allowed_commands,
+                    allowed_variables=self.allowed_variables,
+                    inherited=self.inherited_variables,
+                ),
+                PluginOptions(allowed_launchers=self.allowed_launchers),
                 HttpOptions(egress=egress_policy_of(self.allowed_hosts)),
                 CeleryOptions(broker=broker, allowed_tasks=self.allowed_tasks),
             ),

@@ -69,7 +69,8 @@ class ProcessLauncher:
 
     `state` is the folder of the outputs of running processes; workers that adopt each other's processes
     share it. With `max_processes` at most that many run at once; the others wait in order. `on_output` gets
-    the last bytes that each process wrote. With a `secret` each process has the token of its run.
+    the last bytes that each process wrote. With a `secret` each process has the token of its run. `env` are
+    the variables that they inherit.
     """
 
     traits = Traits(reports=True, idempotent=False)
@@ -97,13 +98,9 @@ class ProcessLauncher:
         self._on_output = on_output
         self._secret = secret
         # Called before each start, because the allowed commands may have changed since the registration.
-        self.check: Callable[[ProcessSettings], None] | None = None
+        self.check: Callable[[ProcessSettings], ProcessSettings] = lambda settings: settings
         # The worker's own settings, perhaps passwords, are not inherited.
-        self._env = {
-            name: value
-            for name, value in os.environb.items()
-            if not name.startswith(RESERVED_PREFIX.encode())
-        }
+        self.env = inherited_env(ProcessOptions())
         self._waiting: dict[Attempt, Waiting] = {}
         self._retries: dict[Attempt, tuple[asyncio.Task[None], Waiting]] = {}
         self._running: dict[Attempt, Process] = {}
@@ -161,12 +158,10 @@ class ProcessLauncher:
     def _start(self, attempt: Attempt, waiting: Waiting) -> None:
         launch, sink, failures = waiting
         try:
-            settings = _settings_of(launch.job.launcher)
+            settings = self.check(_settings_of(launch.job.launcher))
             files = self._files_of(attempt)
-            if self.check is not None:
-                self.check(settings)
             stdin = settings.stdin if launch.payload is None else launch.payload.document
-            env = env_of(self._env, launch, settings, secret=self._secret)
+            env = env_of(self.env, launch, settings, secret=self._secret)
             child = spawn(replace(settings, stdin=stdin), env, files)
         except (InputError, ValueError) as error:
             self._refuse(launch, sink, str(error))
@@ -407,6 +402,11 @@ class ProcessLauncher:
             asyncio.get_running_loop().call_soon(self._on_exit, attempt, process)
 
 
+def inherited_env(options: ProcessOptions) -> Mapping[bytes, bytes]:
+    """Return the variables of this process's environment that its processes inherit."""
+    return {name: value for name, value in os.environb.items() if options.inherits(os.fsdecode(name))}
+
+
 def env_of(
     inherited: Mapping[bytes, bytes],
     launch: Launch,
@@ -447,6 +447,7 @@ def number_of(run: RunRecord, pid: int | None) -> tuple[int, int]:
 def _build(_: str, context: LauncherContext) -> ProcessLauncher:
     options = context.config.get(ProcessOptions)
     launcher = ProcessLauncher(context.clock, options.folder, secret=context.secret)
+    launcher.env = inherited_env(options)
     # The configuration of a worker does not change, so each launcher object is checked once.
     launcher.check = lru_cache(maxsize=MAX_CACHED)(partial(check_start, context.config))
     return launcher

@@ -1,8 +1,9 @@
 """The launcher object of the kind `process`: fields, limits and redaction."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import os
+import shutil
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from kron.core.errors import Problem
@@ -26,20 +27,55 @@ RESERVED_PREFIX = "KRON_"
 # Shorter values of variables are too common to be replaced in every log line.
 MIN_LOGGED_SECRET = 8
 NOT_ALLOWED = "is not among the commands the settings allow (allowed_commands)"
-# Variables by which a program runs code of others: an allowed command must not be given them. Loaders and
-# interpreters take every variable with one of these prefixes.
-CODE_PREFIXES = ("LD_", "DYLD_", "PYTHON", "PERL", "RUBY", "BASH_FUNC_")
+AMBIGUOUS = "is the name of several allowed commands; write the whole path"
+# Variables with this prefix are for schedules: Kron neither sets nor reads them.
+FREE_PREFIX = "KRON_VAR_"
+NO_VARIABLE = (
+    f"is not a variable schedules may set: use a name that starts with {FREE_PREFIX}, "
+    "or list it in the setting allowed_variables"
+)
+# Variables that a process inherits from a service: enough to find programs, files and a language.
+INHERITED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"})
+INHERITED_PREFIX = "LC_"
+# Variables by which a program runs code of others: no list of an operator may name them. Loaders,
+# interpreters and tools take every variable with one of these prefixes.
+CODE_PREFIXES = (
+    "LD_", "DYLD_", "PYTHON", "PERL", "RUBY", "BASH_FUNC_", "GIT_", "SSH_", "SUDO_", "XDG_", "NPM_CONFIG_",
+    "npm_config_", "CARGO_", "RUST", "JAVA_", "MAVEN_", "GRADLE_", "DOTNET_", "LUA_", "PHP", "GEM_", "MAKE",
+)  # fmt: skip
 CODE_VARIABLES = frozenset(
     {
-        "PATH", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "IFS", "PS4", "GCONV_PATH",
-        "NODE_OPTIONS", "NODE_PATH", "CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS",
+        "PATH", "HOME", "SHELL", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "IFS", "PS4", "GCONV_PATH",
+        "NODE_OPTIONS", "NODE_PATH", "CLASSPATH", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "ZDOTDIR", "EDITOR",
+        "VISUAL", "PAGER", "LESSOPEN", "LESSCLOSE", "MANPAGER", "CC", "CXX", "OPENSSL_CONF", "CURL_HOME",
+        "OPENSSL_MODULES", "WGETRC", "PGSERVICEFILE", "PGSYSCONFDIR", "PSQLRC", "GLIBC_TUNABLES", "LOCPATH",
+        "TERMINFO", "TMPDIR", "R_PROFILE", "R_ENVIRON", "GOFLAGS", "GOROOT", "DOCKER_HOST", "DOCKER_CONFIG",
+        "KUBECONFIG", "RSYNC_RSH", "TAR_OPTIONS",
     }
 )  # fmt: skip
 
 
-def unsafe_variables(env: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the variables that decide which code a program runs."""
-    return [name for name, _ in env if name in CODE_VARIABLES or name.startswith(CODE_PREFIXES)]
+def is_unsafe(variable: str) -> bool:
+    """Return whether a variable decides which code a program runs."""
+    return variable in CODE_VARIABLES or variable.startswith(CODE_PREFIXES)
+
+
+def parse_variable(name: str) -> str:
+    """Return the name of a variable that schedules may set, as an operator lists it."""
+    if not name.replace("_", "a").isalnum() or name[0].isdigit() or not name.isascii():
+        raise invalid_value(name, "must be the name of a variable")
+    if is_unsafe(name) or name.startswith(RESERVED_PREFIX):
+        raise invalid_value(name, "decides which code runs or which run it is, so no schedule may set it")
+    return name
+
+
+def parse_allowed_command(text: str) -> str:
+    """Return an allowed command: a program's absolute path, or a text for /bin/sh that starts with one."""
+    if not text.startswith("/"):
+        place = shutil.which(text)
+        example = "/usr/bin/backup" if place is None else os.path.abspath(place)
+        raise invalid_value(text, f"must be an absolute path, such as {example}")
+    return text
 
 
 def _parse_command(value: object) -> str | tuple[str, ...]:
@@ -64,8 +100,9 @@ def _parse_env(value: object) -> Pairs:
     for name, _ in pairs:
         if not name or "=" in name:
             raise invalid_value(name, f'"{name}" is not the name of a variable')
-        if name.startswith(RESERVED_PREFIX):
-            raise invalid_value(name, f"{name} starts with {RESERVED_PREFIX}, which only Kron sets")
+        if name.startswith(RESERVED_PREFIX) and not name.startswith(FREE_PREFIX):
+            reason = f"{name} starts with {RESERVED_PREFIX}, which only Kron sets; use {FREE_PREFIX}..."
+            raise invalid_value(name, reason)
     return pairs
 
 
@@ -140,15 +177,19 @@ class ProcessSettings(TableSettings):
 
     def problems(self, config: LauncherConfig) -> list[Problem]:
         """Return why the operator does not allow the command or its variables."""
-        allowed = config.get(ProcessOptions).allowed_commands
-        if allowed is None:
+        options = config.get(ProcessOptions)
+        if options.allowed_commands is None:
             return []
-        unsafe = [
-            Problem(f"launcher.env.{name}", None, "decides which code runs; leave it out")
-            for name in unsafe_variables(self.env)
-        ]
-        is_listed = self.program in allowed
-        return unsafe if is_listed else [Problem("launcher.command", self.program, NOT_ALLOWED), *unsafe]
+        fault = options.fault_of(self.command)
+        problems = [] if fault is None else [Problem("launcher.command", self.program, fault)]
+        for name, _ in self.env:
+            if is_unsafe(name):
+                problems.append(
+                    Problem(f"launcher.env.{name}", None, "decides which code runs; leave it out")
+                )
+            elif not name.startswith(FREE_PREFIX) and name not in options.allowed_variables:
+                problems.append(Problem(f"launcher.env.{name}", None, NO_VARIABLE))
+        return problems
 
 
 ProcessSettings.table = launcher_table(ProcessSettings, required=("command",))
@@ -156,17 +197,58 @@ ProcessSettings.table = launcher_table(ProcessSettings, required=("command",))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """Where the outputs of running processes are, and which commands schedules may start; None allows all."""
+    """Where the outputs of running processes are, and what schedules may start.
+
+    `allowed_commands` None allows all. `inherited` are the variables that processes get from the worker's
+    environment besides INHERITED; None passes all of them on, except Kron's.
+    """
 
     folder: str = ".kron/processes"
     allowed_commands: frozenset[str] | None = None
+    allowed_variables: frozenset[str] = frozenset()
+    inherited: frozenset[str] | None = None
+
+    def inherits(self, variable: str) -> bool:
+        """Return whether processes get a variable of the worker's environment."""
+        if variable.startswith(RESERVED_PREFIX):
+            return False
+        names = self.inherited
+        is_usual = variable in INHERITED or variable.startswith(INHERITED_PREFIX)
+        return names is None or is_usual or variable in names
+
+    def fault_of(self, command: str | tuple[str, ...]) -> str | None:
+        """Return why a command is not allowed, or None."""
+        program = _program_of(command)
+        if self.allowed_commands is None or program in self.allowed_commands:
+            return None
+        paths = [] if isinstance(command, str) else self._paths_of(program)
+        return None if len(paths) == 1 else AMBIGUOUS if paths else NOT_ALLOWED
+
+    def resolved(self, command: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        """Return an allowed command with the path of its program, whatever folder it will run in."""
+        if isinstance(command, str) or self.allowed_commands is None or command[0] in self.allowed_commands:
+            return command
+        return (*self._paths_of(command[0]), *command[1:])
+
+    def _paths_of(self, name: str) -> list[str]:
+        if "/" in name:
+            return []
+        return sorted(path for path in self.allowed_commands or () if path.rpartition("/")[2] == name)
 
 
-def check_start(config: LauncherConfig, settings: ProcessSettings) -> None:
-    """Raise InvalidLauncherError unless the operator allows the command now, or has it as the default."""
+def check_start(config: LauncherConfig, settings: ProcessSettings) -> ProcessSettings:
+    """Return what to start, or raise InvalidLauncherError unless the operator allows it now.
+
+    The operator's default launcher is allowed as a whole: its command, in its folder, with its variables.
+    """
     default = config.default
-    if isinstance(default, ProcessSettings) and default.command == settings.command:
-        return
+    if isinstance(default, ProcessSettings) and _work_of(default) == _work_of(settings):
+        return settings
     problems = settings.problems(config)
     if problems:
         raise InvalidLauncherError(problems=problems)
+    return replace(settings, command=config.get(ProcessOptions).resolved(settings.command))
+
+
+def _work_of(settings: ProcessSettings) -> tuple[object, ...]:
+    return settings.command, settings.env, settings.cwd
