@@ -40,6 +40,7 @@ _HOME = {
     "Event": "kron.fronts.embed.event",
     "Runner": "kron.fronts.embed.runner",
     "Run": "kron.fronts.embed.runner",
+    "cancel_requested": "kron.fronts.embed.thread_call",
     "Catchup": "kron.core.job.policy",
     "OnOrphan": "kron.core.job.policy",
     "Problem": "kron.core.errors",

@@ -69,3 +69,4 @@ from kron.core.job.distribution import Uniform as Uniform
 from kron.core.job.seed import SeedStrategy as SeedStrategy
 from kron.core.job.window import Window as Window
 from kron.core.job.window import WindowMode as WindowMode
+from kron.fronts.embed.thread_call import cancel_requested as cancel_requested

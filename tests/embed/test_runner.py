@@ -1,7 +1,7 @@
 """`kron.Runner`: jobs with every policy inside a program, in virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -92,10 +92,19 @@ async def test_a_function_may_take_the_run_or_nothing(rig: Rig) -> None:
     assert run.outcome is kron.Outcome.EXECUTED
 
 
-@pytest.mark.parametrize("function", [print, lambda: None], ids=["a built-in", "a lambda"])
-def test_what_cannot_be_awaited_is_refused(function: Any) -> None:
-    with pytest.raises(InvalidOptionError, match="async function"):
-        Runner("memory://").add(a_job(), function)
+def test_a_function_that_cannot_be_called_is_refused() -> None:
+    def yields() -> Iterator[int]:
+        yield 1
+
+    async def yields_async() -> AsyncIterator[int]:
+        yield 1
+
+    def needs(one: str, two: str) -> str:
+        return one + two
+
+    for function, fault in ((yields, "yield"), (yields_async, "yield"), (needs, "needs one, two")):
+        with pytest.raises(InvalidOptionError, match=fault):
+            Runner("memory://").add(a_job(), function)
 
 
 async def test_windows_constraints_and_decisions_hold(rig: Rig) -> None:

@@ -2,7 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from inspect import Parameter, isasyncgenfunction, iscoroutine, iscoroutinefunction, signature
+from inspect import (
+    Parameter,
+    isasyncgenfunction,
+    iscoroutine,
+    iscoroutinefunction,
+    isgeneratorfunction,
+    signature,
+)
 from typing import NamedTuple
 
 from kron.core.cron.dialect import EXTENDED, POSIX, parse
@@ -23,6 +30,7 @@ PARTS = 4
 # Longer ones cannot be written as a duration; one that ends after the calendar is accepted.
 MAX_DELAY = timedelta(days=timedelta.max.days)
 Callback = Callable[[], Awaitable[object]]
+POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 
 class Registration(NamedTuple):
@@ -128,13 +136,28 @@ def _shape_fault(item: object) -> str | None:
     return None
 
 
-def callback_fault(callback: Callable[..., object], *, arguments: int = 0) -> str | None:
-    """Return why a callable cannot be awaited with this number of arguments, or None if it can."""
-    call = getattr(type(callback), "__call__", None)  # noqa: B004 - the method itself is inspected
-    if not (iscoroutinefunction(callback) or iscoroutinefunction(call)):
-        if isasyncgenfunction(callback) or isasyncgenfunction(call):
-            return "must be an async function without yield"
-        return "must be an async function; wrap blocking work in asyncio.to_thread"
+def is_async(callback: Callable[..., object]) -> bool:
+    """Return whether calling a callable returns a coroutine."""
+    return iscoroutinefunction(callback) or iscoroutinefunction(_call_method(callback))
+
+
+def _call_method(callback: Callable[..., object]) -> object:
+    return getattr(type(callback), "__call__", None)  # noqa: B004 - the method itself is inspected
+
+
+def callback_fault(
+    callback: Callable[..., object], *, arguments: int = 0, may_block: bool = False
+) -> str | None:
+    """Return why a callable cannot be called with this number of arguments, or None if it can.
+
+    Unless it `may_block`, it must be an async function.
+    """
+    if not is_async(callback):
+        each = (callback, _call_method(callback))
+        if any(map(isasyncgenfunction, each)) or any(map(isgeneratorfunction, each)):
+            return f"must be {'a' if may_block else 'an async'} function without yield"
+        if not may_block:
+            return "must be an async function; wrap blocking work in asyncio.to_thread"
     try:
         parameters = signature(callback).parameters.values()
     except (TypeError, ValueError):
@@ -143,6 +166,15 @@ def callback_fault(callback: Callable[..., object], *, arguments: int = 0) -> st
     if len(required) > arguments:
         return f"must be callable without arguments, but needs {', '.join(required)}; use functools.partial"
     return None
+
+
+def takes_argument(callback: Callable[..., object]) -> bool:
+    """Return whether a callable takes a positional argument; one without a signature takes none."""
+    try:
+        parameters = signature(callback).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(parameter.kind in POSITIONAL for parameter in parameters)
 
 
 def _is_required(parameter: Parameter) -> bool:

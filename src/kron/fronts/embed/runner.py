@@ -5,12 +5,15 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from inspect import Parameter, signature
+from functools import partial
+from inspect import iscoroutine
 from types import TracebackType
+from typing import TypeVar, Unpack
 from uuid import uuid4
 
 from kron.app.catalog import JobDefinition
 from kron.app.preview import preview_resume
+from kron.core.cron.schedule import Schedule
 from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError
 from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome, Reason
@@ -21,15 +24,21 @@ from kron.core.plan.step import DEFAULT_LIMITS
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import EPOCH, datetime_of, seconds_of
 from kron.fronts.embed.assembly import Wiring
+from kron.fronts.embed.background import BackgroundThread
 from kron.fronts.embed.housekeeping import Housekeeping
-from kron.fronts.embed.registration import callback_fault
+from kron.fronts.embed.job_options import JobOptions, job_of
+from kron.fronts.embed.registration import callback_fault, is_async, takes_argument
 from kron.fronts.embed.store_source import State
+from kron.fronts.embed.thread_call import MAX_THREADS, CallThreads
 from kron.launchers.callback import Callback, CallbackLauncher
 from kron.ports import Clock, Store
 from kron.runtime.journal import LogJournal
 
-Work = Callable[..., Awaitable[object]]
-POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
+Work = Callable[..., object]
+Decorated = TypeVar("Decorated", bound=Work)
+Answer = TypeVar("Answer")
+NOT_RUNNING = "The runner is not running; use `async with runner:`, or `with runner:` without an event loop"
+STOP_IN_CALL = "A function cannot wait for stop(), which waits for the function"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +65,14 @@ class Run:
 class Runner:
     """Runs jobs, with windows, constraints and every policy, inside a program.
 
-    `add` jobs before or after the start; `async with runner:` starts and stops. `state` is a URL as for
-    `kron.Scheduler`; `name` separates the jobs of several runners; at most `max_calls` functions run at
-    once. With `wait` it waits for the lease of another process with the same name and state.
+    `job` decorates a function with its schedule, and `add` takes a `kron.Job`, before or after the start.
+    `async with runner:` runs the jobs in the program's event loop; a program without one uses `with runner:`,
+    or `start()` and `stop()`, which run them in a background thread. Async functions run in the event loop,
+    others in one of `max_threads` threads.
+
+    `state` is a URL as for `kron.Scheduler`; `name` separates the jobs of several runners; at most
+    `max_calls` functions run at once. With `wait` it waits for the lease of another process with the same
+    name and state; a background thread does so after `start()` has returned.
     """
 
     def __init__(
@@ -68,25 +82,49 @@ class Runner:
         name: str = "main",
         clock: Clock | None = None,
         max_calls: int | None = None,
+        max_threads: int = MAX_THREADS,
         wait: bool = False,
     ) -> None:
         self._wiring = Wiring(State(state), clock, kind="runner", name=name)
         self._max_calls = max_calls
+        self._threads = CallThreads(self._wiring.clock, max_threads)
         self._wait = wait
-        self._jobs: dict[str, tuple[Job, Callback]] = {}
+        self._jobs: dict[str, tuple[Job, Work]] = {}
         self._is_running = False
         self._housekeeping = Housekeeping(self._wiring.clock)
+        # The event loop that the runner runs in, and its thread if the runner started one.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._background: BackgroundThread | None = None
 
     # --- life cycle ------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Take over the jobs and run them; nothing starts before this has returned."""
+    def start(self) -> Awaitable[None]:
+        """Take over the jobs and run them.
+
+        Await it in a program with an event loop; nothing starts before it has returned. Without one it
+        starts a background thread, and returns or raises when the jobs are taken over.
+        """
+        if self._is_running or (self._background is not None and self._background.is_alive):
+            raise ConflictError("The runner is running already")
+        if _running_loop() is not None:
+            return self._start()
+        thread = f"kron {self._wiring.namespace}"
+        self._background = BackgroundThread(self._start, self._stop, name=thread)
+        try:
+            self._background.start(wait=not self._wait)
+        except BaseException:
+            self._background = None
+            raise
+        return Done()
+
+    async def _start(self) -> None:
         if self._is_running:
             raise ConflictError("The runner is running already")
         self._is_running = True
+        self._loop = asyncio.get_running_loop()
         try:
             launcher = CallbackLauncher(self._wiring.clock, max_calls=self._max_calls)
-            launcher.callbacks.update((name, call) for name, (_, call) in self._jobs.items())
+            launcher.callbacks.update((name, self._calling(work)) for name, (_, work) in self._jobs.items())
             self._wiring.assemble(LogJournal(), launcher)
             await self._wiring.worker.take_over(wait=self._wait)
             await self._register([job for job, _ in self._jobs.values()])
@@ -97,15 +135,41 @@ class Runner:
         self._wiring.worker.start()
         self._housekeeping.start(self._crash)
 
-    async def stop(self) -> None:
-        """Start nothing more, wait for the running functions, and close the store."""
+    def stop(self) -> Awaitable[None]:
+        """Start nothing more, wait for the running functions, and close the store.
+
+        Await it in a program with an event loop. A background thread has ended when it returns, and an
+        exception that ended the thread is raised here.
+        """
+        loop, background = _running_loop(), self._background
+        if self._threads.is_inside():
+            raise ConflictError(STOP_IN_CALL)
+        if background is None or (loop is not None and loop is self._loop):
+            return Done() if loop is None else self._stop()
+        if loop is not None:
+            return asyncio.to_thread(self._end, background)
+        self._end(background)
+        return Done()
+
+    def _end(self, background: BackgroundThread) -> None:
+        try:
+            background.stop()
+        finally:
+            self._background = None
+
+    async def _stop(self) -> None:
         if self._wiring.launcher.is_inside():
-            raise ConflictError("A function cannot wait for stop(), which waits for the function")
+            raise ConflictError(STOP_IN_CALL)
         if self._is_running:
             self._is_running = False
             self._wiring.worker.drain()
             self._housekeeping.end()
-            await self._wiring.close()
+            try:
+                await self._wiring.close()
+            finally:
+                self._threads.close()
+                if self._background is not None:
+                    self._background.request_stop()
 
     async def __aenter__(self) -> "Runner":
         await self.start()
@@ -116,12 +180,50 @@ class Runner:
     ) -> None:
         await self.stop()
 
+    def __enter__(self) -> "Runner":
+        if _running_loop() is not None:
+            raise ConflictError("This thread has an event loop; use `async with runner:`")
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait(self, answer: Awaitable[Answer]) -> Answer:
+        """Return the result of a call of this runner from a thread that has no event loop.
+
+        For example `runner.wait(runner.runs("report"))` while the runner is in a background thread, or in a
+        function that runs in a thread.
+        """
+        loop = self._loop if self._is_running else None
+        if loop is None or _running_loop() is not None:
+            if iscoroutine(answer):
+                answer.close()
+            raise ConflictError(NOT_RUNNING if loop is None else "This thread has an event loop; use await")
+        return asyncio.run_coroutine_threadsafe(_awaited(answer), loop).result()
+
+    def copy(self, state: str | Store | None = None, *, clock: Clock | None = None) -> "Runner":
+        """Return a runner with the same jobs and functions on another state and clock, as tests use it."""
+        other = Runner(
+            state,
+            name=self._wiring.namespace.partition(":")[2],
+            clock=clock,
+            max_calls=self._max_calls,
+            max_threads=self._threads.max_threads,
+        )
+        for job, work in self._jobs.values():
+            other.add(job, work)
+        return other
+
     def _crash(self) -> None:
         """Drop everything without writing, as the death of the process would."""
         self._housekeeping.end()
         if self._is_running:
             self._is_running = False
             self._wiring.crash()
+            self._threads.close()
 
     @property
     def clock_behind(self) -> timedelta:
@@ -130,23 +232,49 @@ class Runner:
 
     # --- jobs ------------------------------------------------------------------------------------
 
-    def add(self, job: Job, callback: Work) -> Awaitable[None]:
-        """Run an async function for a job; the function may take the `Run` as its argument.
+    def job(
+        self, schedule: str | Schedule, *, identity: str | None = None, **options: Unpack[JobOptions]
+    ) -> Callable[[Decorated], Decorated]:
+        """Decorate a function with its schedule; the function itself is unchanged.
 
-        A job of the same identity is edited. After the start it is written at once: await the result to know
-        when it is committed.
+        `identity` is the job's stable name, by default the function's. The options are the fields of a job
+        and of its policy: `@runner.job("*/5 * * * *", window="2m", deadline="1m")`.
         """
-        if fault := callback_fault(callback, arguments=1):
+
+        def decorate(function: Decorated) -> Decorated:
+            name = getattr(function, "__name__", None) if identity is None else identity
+            if name is None or name == "<lambda>":
+                raise InvalidOptionError(
+                    option="identity", value=name, reason="the function has no name; give one"
+                )
+            if name in self._jobs and self._jobs[name][1] is not function:
+                reason = "another function has this identity; give each its own"
+                raise InvalidOptionError(option="identity", value=name, reason=reason)
+            self.add(job_of(name, schedule, **options), function)
+            return function
+
+        return decorate
+
+    def add(self, job: Job, callback: Work) -> Awaitable[None]:
+        """Run a function for a job; it may take the `Run` as its argument.
+
+        An async function runs in the event loop, any other in a thread. A job of the same identity is edited.
+        After the start it is written at once: await the result to know when it is committed; in a thread
+        without an event loop it is committed when this returns.
+        """
+        if fault := callback_fault(callback, arguments=1, may_block=True):
             raise InvalidOptionError(option="callback", value=callback, reason=fault)
         jitter, most = job.policy.jitter_ms, DEFAULT_LIMITS.lookahead_ms
         if jitter > most:
             reason = f"is longer than the runner's lookahead: use at most {most}"
             raise InvalidOptionError(option="policy.jitter_ms", value=jitter, reason=reason)
-        call = _calling(callback)
-        self._jobs[job.identity] = job, call
+        self._jobs[job.identity] = job, callback
         if not self._is_running:
             return Done()
-        self._wiring.launcher.callbacks[job.identity] = call
+        self._wiring.launcher.callbacks[job.identity] = self._calling(callback)
+        if _running_loop() is None:
+            self.wait(self._register([job]))
+            return Done()
         return asyncio.create_task(self._register([job]), name=f"kron add {job.identity}")
 
     async def remove(self, identity: str) -> None:
@@ -197,7 +325,22 @@ class Runner:
         with self._known_jobs():
             return await self._wiring.catalog.query.why(identity, nominal_time)
 
-    # --- writing ---------------------------------------------------------------------------------
+    # --- calling and writing ---------------------------------------------------------------------
+
+    def _calling(self, work: Work) -> Callback:
+        """Return a callback that calls a function, with the run if it takes an argument."""
+        takes_run, waits = takes_argument(work), is_async(work)
+
+        async def call(launch: Launch) -> None:
+            bound = partial(work, _run_of(launch.run)) if takes_run else work
+            if waits:
+                result = bound()
+                assert isinstance(result, Awaitable)
+                await result
+            else:
+                await self._threads.call(launch.job.identity, bound)
+
+        return call
 
     async def _register(self, jobs: list[Job]) -> None:
         with self._wiring.clock.working():
@@ -205,9 +348,11 @@ class Runner:
 
     @contextmanager
     def _known_jobs(self) -> Iterator[None]:
-        """Require a running runner, and name an unknown job as the caller did."""
+        """Require a runner that runs in this event loop, and name an unknown job as the caller did."""
         if not self._is_running:
-            raise ConflictError("The runner is not running; use `async with runner:`")
+            raise ConflictError(NOT_RUNNING)
+        if _running_loop() is not self._loop:
+            raise ConflictError("The runner runs in another thread; use runner.wait(...)")
         try:
             yield
         except UnknownJobError as error:
@@ -245,11 +390,13 @@ def _moment(milliseconds: int) -> datetime:
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def _calling(work: Work) -> Callback:
-    """Return a callback that calls a function, with the run if it takes an argument."""
-    takes_run = any(parameter.kind in POSITIONAL for parameter in signature(work).parameters.values())
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, if one does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
-    async def call(launch: Launch) -> None:
-        await (work(_run_of(launch.run)) if takes_run else work())
 
-    return call
+async def _awaited(answer: Awaitable[Answer]) -> Answer:
+    return await answer

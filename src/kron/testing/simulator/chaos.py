@@ -83,7 +83,7 @@ class _Chaos:
         for job in self._jobs:
             runner.add(job, self._work_of(job, self._process))
         # Concurrent with the clock, because a delayed store call needs virtual time to pass.
-        starting = asyncio.create_task(runner.start())
+        starting = asyncio.ensure_future(runner.start())
         await self._clock.advance_to(min(self._clock.now() + rng.one_of(UP), self._end))
         store.heal()
         await self._clock.advance_to(self._clock.now() + SETTLED)
@@ -100,7 +100,7 @@ class _Chaos:
             self.report.crashes += 1
         else:
             self.report.stops += 1
-            stopping = asyncio.create_task(runner.stop())
+            stopping = asyncio.ensure_future(runner.stop())
             await self._clock.advance_to(self._clock.now() + timedelta(seconds=max(TAKES_S)))
             if not stopping.done():
                 stopping.cancel()
