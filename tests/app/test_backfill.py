@@ -3,6 +3,7 @@
 import pytest
 
 from kron.app.backfill import PAGE, Only, PeriodRange, read_past
+from kron.app.budget import CpuBudget
 from kron.app.catalog import Catalog, JobDefinition
 from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
@@ -51,7 +52,7 @@ async def test_a_period_whose_records_two_pages_share_is_read_whole(store: Store
     wanted = PeriodRange(start=start, end=NOON)
     past = await read_past(store, SPACE, job, wanted)
     assert sum(map(len, past.runs.values())) == PAGE + 1
-    assert past.selected(wanted) == []
+    assert past.selected(past.periods(wanted, CpuBudget()), wanted.only) == []
 
 
 async def test_a_period_with_more_runs_than_a_page_hides_none_before_it(

@@ -1,6 +1,7 @@
 """A registrar and, when wanted, an engine over one store and one simulated clock."""
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -18,6 +19,12 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 WORK = {"workflow_id": "wf", "version": 3, "user_id": "ann"}
 HOURLY = {**WORK, "schedule_id": "hourly", "cron_expr": "0 * * * *", "timezone": "UTC"}
 MINUTELY = {**WORK, "schedule_id": "minutely", "cron_expr": "* * * * *", "timezone": "UTC"}
+
+
+async def json_lines(documents: Iterable[object]) -> AsyncIterator[bytes]:
+    """Yield documents as a bulk request has them."""
+    for document in documents:
+        yield json.dumps(document).encode() + b"\n"
 
 
 class Office:

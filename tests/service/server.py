@@ -45,6 +45,21 @@ class Process:
         """Wait for a line that has something in it."""
         return wait_for(lambda: re.search(pattern, "".join(self.log)), lambda: "".join(self.log))
 
+    @property
+    def processor_s(self) -> float:
+        """Return the processor time that the process and its children have used."""
+        return sum(map(_processor_s, [self.pid, *self.children()]))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return the most memory that the process and its children have used, each."""
+        return max(map(_peak_bytes, [self.pid, *self.children()]))
+
+    def children(self) -> list[int]:
+        """Return the ids of the processes it has started."""
+        text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(word) for word in text.split()]
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self._process.send_signal(number)
@@ -66,6 +81,16 @@ class Process:
         self.ended()
         assert self._process.stderr is not None
         self._process.stderr.close()
+
+
+def _processor_s(pid: int) -> float:
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from kron.core.errors import InputError, UnknownRunError
 from kron.core.plan.query import AuditFilter, FoundJob, JobFilter
 from kron.core.plan.record import key_of
 from kron.core.plan.registration import create
-from kron.fronts.service.bulk import upsert_batch
+from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.documents import preview_of, schedule_view
 from kron.fronts.service.errors import (
     ChangedError,
@@ -27,7 +27,7 @@ from kron.launchers.spec import LauncherConfig, launcher_text_of
 from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import Step
-from tests.service.registrar_rig import HOURLY, MINUTE, MINUTELY, NOON, SECOND, WORK, office_on
+from tests.service.registrar_rig import HOURLY, MINUTE, MINUTELY, NOON, SECOND, WORK, json_lines, office_on
 from tests.strategies import law
 
 NOON_S = int(NOON.timestamp())
@@ -490,17 +490,17 @@ async def test_a_state_somebody_has_not_seen_is_not_overwritten(store: Store) ->
 
 async def test_many_are_stored_together_or_not_at_all(store: Store) -> None:
     async with office_on(store) as office:
-        lines = [(number, {**HOURLY, "schedule_id": f"s{number}"}) for number in range(1, 301)]
-        assert await upsert_batch(office.registrar, lines) == 300
-        bad: list[tuple[int, object]] = [
-            (7, {**HOURLY, "schedule_id": "new"}),
-            (8, {**HOURLY, "cron_expr": "?"}),
-            (9, "no object"),
-            (10, {**HOURLY, "schedule_id": "new"}),
+        lines = [{**HOURLY, "schedule_id": f"s{number}"} for number in range(1, 301)]
+        assert await upsert_lines(office.registrar, json_lines(lines), max_line=10_000) == (300, 1)
+        bad: list[object] = [
+            {**HOURLY, "schedule_id": "new"},
+            {**HOURLY, "cron_expr": "?"},
+            "no object",
+            {**HOURLY, "schedule_id": "new"},
         ]
         with pytest.raises(InvalidLinesError) as refused:
-            await upsert_batch(office.registrar, bad)
-        assert [line for line, _ in refused.value.errors] == [8, 9, 10]
+            await upsert_lines(office.registrar, json_lines(bad), max_line=10_000)
+        assert [line for line, _ in refused.value.errors] == [2, 3, 4]
         assert all(isinstance(error, InputError) for _, error in refused.value.errors)
         assert len(await office.registrar.list_schedules(JobFilter(), limit=1_000)) == 300
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple
 
+from kron.app.budget import CpuBudget
 from kron.core.cron.schedule import seconds_between
 from kron.core.errors import InvalidOptionError
 from kron.core.job.outcome import Reason
@@ -18,6 +19,8 @@ from kron.ports import ReadStore
 
 # Periods that one backfill covers at most: all of them start at once.
 MAX_PERIODS = 1_000
+# The longest range, in seconds: a hundred years. Searching the whole calendar takes a second.
+MAX_RANGE_S = 100 * 366 * 86_400
 # Runs read at once.
 PAGE = 1_000
 
@@ -69,15 +72,15 @@ class PastPeriods(NamedTuple):
         """Return the period's own run."""
         return next((run for run in self.runs.get(nominal_time, ()) if run.kind is RunKind.PERIOD), None)
 
-    def selected(self, wanted: PeriodRange) -> list[EpochSeconds]:
-        """Return the periods a backfill runs."""
-        return [time for time in self.periods(wanted) if self._is_selected(time, wanted.only)]
+    def selected(self, periods: Sequence[EpochSeconds], only: Only) -> list[EpochSeconds]:
+        """Return which of the periods a backfill runs."""
+        return [time for time in periods if self._is_selected(time, only)]
 
-    def periods(self, wanted: PeriodRange) -> list[EpochSeconds]:
+    def periods(self, wanted: PeriodRange, budget: CpuBudget) -> list[EpochSeconds]:
         """Return the periods of a range: those the job has now, and those with a record."""
         compiled = compiled_job(self.job.definition, self.job.identity)
         times = seconds_between(compiled.plan, wanted.start, wanted.end)
-        periods = {time for time in times if is_period(compiled, time)}
+        periods = {time for time in budget.each(times) if is_period(compiled, time)}
         periods |= {time for time in self.runs if self.own(time) is not None}
         return sorted(periods)
 
@@ -102,7 +105,10 @@ class PastPeriods(NamedTuple):
 
 
 def check_size(job: JobRecord, wanted: PeriodRange) -> None:
-    """Refuse a range with too many periods before reading it: it may be as long as the calendar."""
+    """Refuse a range that is too long or has too many periods before reading it."""
+    if wanted.end - wanted.start > MAX_RANGE_S:
+        reason = "the range is longer than 100 years, the limit of one backfill"
+        raise InvalidOptionError(option="to", value=rfc3339(wanted.end), reason=reason)
     plan = compiled_job(job.definition, job.identity).plan
     beyond = islice(seconds_between(plan, wanted.start, wanted.end), MAX_PERIODS, None)
     if next(beyond, None) is not None:

@@ -16,6 +16,7 @@ from kron.app.backfill import (
     keys_of,
     read_past,
 )
+from kron.app.budget import CpuBudget
 from kron.app.query import Query, check_identity
 from kron.core.errors import BusyError, ConflictError, InvalidOptionError, UnknownRunError
 from kron.core.job.job import Job
@@ -274,8 +275,9 @@ class Catalog:
             job = (await self.query.state(identity)).job
             check_size(job, wanted)
             past = await read_past(self._store, self._namespace, job, wanted)
-            selected = past.selected(wanted)
-            keys = keys_of(identity, request, past.periods(wanted))
+            periods = past.periods(wanted, CpuBudget())
+            selected = past.selected(periods, wanted.only)
+            keys = keys_of(identity, request, periods)
             known = await self._store.find_runs(self._namespace, keys) if keys else []
             return _Backfill(past, selected, frozenset(run.key for run in known))
 

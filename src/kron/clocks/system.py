@@ -13,6 +13,11 @@ LAST_S = 0.02
 JUMP_S = 0.5
 
 
+def processor_time() -> float:
+    """Return the seconds of processor time that this thread has used."""
+    return time.thread_time()
+
+
 class SystemClock:
     """The wall clock of the host and its monotonic clock."""
 

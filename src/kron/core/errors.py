@@ -22,7 +22,7 @@ KronError
 └── StoreError                       the stored state cannot be used
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -47,8 +47,12 @@ class Problem:
 def quoted(value: object) -> str:
     """Format a value for a message, as JSON would; NUL and surrogates are escaped, long ones cut off."""
     shown = value if isinstance(value, str) else _json_like(value)
-    shown = shown if len(shown) <= MAX_QUOTED else f"{shown[:MAX_QUOTED]}..."
-    return escaped(shown)
+    return escaped(cut(shown))
+
+
+def cut(text: str) -> str:
+    """Return a text for a message, without the part beyond its limit."""
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
 
 
 def escaped(text: object) -> str:
@@ -57,17 +61,37 @@ def escaped(text: object) -> str:
 
 
 def _json_like(value: object) -> str:
+    """Return the start of a value as JSON; a list of a million entries costs no more than a short one."""
+    pieces: list[str] = []
+    length = 0
+    for piece in _pieces(value):
+        pieces.append(piece)
+        length += len(piece)
+        if length > MAX_QUOTED:
+            break
+    return "".join(pieces)
+
+
+def _pieces(value: object) -> Iterator[str]:
     match value:
         case bool():
-            return str(value).lower()
+            yield str(value).lower()
         case list() | tuple():
-            return f"[{', '.join(map(_json_like, value))}]"
+            yield "["
+            for number, part in enumerate(value):
+                yield ", " if number else ""
+                yield from _pieces(part)
+            yield "]"
         case dict():
-            return (
-                f"{{{', '.join(f'{_json_like(name)}: {_json_like(part)}' for name, part in value.items())}}}"
-            )
+            yield "{"
+            for number, (name, part) in enumerate(value.items()):
+                yield ", " if number else ""
+                yield from _pieces(name)
+                yield ": "
+                yield from _pieces(part)
+            yield "}"
         case _:
-            return str(value)
+            yield str(value)
 
 
 class KronError(Exception):
@@ -174,7 +198,9 @@ class UnknownTimezoneError(InputError):
     def __init__(self, *, timezone: object, suggestions: Iterable[str] = ()) -> None:
         close = tuple(suggestions)
         hint = f"did you mean {' or '.join(close)}?" if close else 'use an IANA name such as "Europe/Berlin"'
-        super().__init__(f'Unknown timezone "{timezone}": {hint}', timezone=timezone, suggestions=close)
+        super().__init__(
+            f'Unknown timezone "{quoted(timezone)}": {hint}', timezone=timezone, suggestions=close
+        )
 
 
 class InvalidOptionError(InputError):

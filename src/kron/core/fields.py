@@ -10,13 +10,15 @@ from datetime import datetime
 from math import isfinite
 from typing import TypeAlias, TypeVar
 
-from kron.core.errors import InputError, InvalidOptionError, Problem
+from kron.core.errors import InputError, InvalidOptionError, Problem, cut
 from kron.core.time.instant import EpochSeconds, seconds_of
 
 Schema: TypeAlias = dict[str, object]
 Parsers: TypeAlias = Mapping[str, Callable[[object], object]]
 Value = TypeVar("Value")
 
+# How many unknown fields of an object are named.
+MAX_UNKNOWN = 20
 NOT_RENAMED: Mapping[str, str] = {}
 NO_PARSERS: Parsers = {}
 # Stand for a value that was refused, and for the default of a field that has none.
@@ -46,9 +48,16 @@ class FieldReader:
             self.problem("", value, f"must be an object with {', '.join(known)}")
             return
         self.values = value
-        for name in value:
-            if name not in known:
-                self.problem(str(name), value[name], f"unknown field; {suggestion(name, known)}")
+        self._refuse_unknown(known)
+
+    def _refuse_unknown(self, known: Collection[str]) -> None:
+        """Add a problem for each unknown field up to a limit, and one for the rest."""
+        unknown = [name for name in self.values if name not in known]
+        for name in unknown[:MAX_UNKNOWN]:
+            reason = f"unknown field; {suggestion(name, known)}"
+            self.problem(cut(str(name)), self.values[name], reason)
+        if len(unknown) > MAX_UNKNOWN:
+            self.problem("", None, f"has {len(unknown) - MAX_UNKNOWN} more unknown fields")
 
     def path_of(self, name: str) -> str:
         """Return the path of a field, e.g. ``policy.deadline``."""
@@ -97,7 +106,8 @@ def suggestion(name: object, names: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     known = tuple(names)
-    close = get_close_matches(str(name), known, n=1)
+    # Comparing costs time in proportion to the length, and no name is this long.
+    close = get_close_matches(cut(str(name)), known, n=1)
     return f"did you mean {close[0]}?" if close else f"use {', '.join(known)}"
 
 

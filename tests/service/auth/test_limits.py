@@ -12,7 +12,7 @@ from kron.core.plan.report import Launch
 from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.auth.middleware import Authenticator, Need, RateLimit
 from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, acting_as
-from kron.fronts.service.bulk import upsert_batch
+from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.launchers import launchers_of, workflow_launcher
 from kron.fronts.service.registrar import NAMESPACE, Registrar
@@ -29,6 +29,7 @@ from kron.stores.sqlite.store import SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
 from kron.testing import SimulatedClock
 from tests.service.auth import forge
+from tests.service.registrar_rig import json_lines
 
 RIGHTS = frozenset({TokenScope.READ, TokenScope.WRITE, TokenScope.RUN})
 ANN, BOB = Caller("ann", RIGHTS, ("ann",)), Caller("bob@example.com", RIGHTS, ("bob@example.com",))
@@ -84,9 +85,9 @@ async def test_restored_and_transferred_schedules_count_against_the_quota(
 
 
 async def test_a_batch_that_would_be_too_many_is_not_stored_at_all(registrar: Registrar) -> None:
-    lines = [(number, a_schedule(f"ann/{number}")) for number in range(4)]
+    lines = [a_schedule(f"ann/{number}") for number in range(4)]
     with acting_as(ANN), pytest.raises(LimitExceededError):
-        await upsert_batch(registrar, lines)
+        await upsert_lines(registrar, json_lines(lines), max_line=10_000)
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 0
 
 
@@ -101,11 +102,11 @@ async def test_a_batch_that_would_be_too_many_is_not_stored_at_all(registrar: Re
 async def test_a_line_that_is_not_the_callers_is_named(
     wrong: dict[str, object], said: str, registrar: Registrar
 ) -> None:
-    lines = [(7, a_schedule("ann/0")), (8, {**a_schedule("ann/1"), **wrong})]
+    lines = [a_schedule("ann/0"), {**a_schedule("ann/1"), **wrong}]
     with acting_as(ANN), pytest.raises(InvalidLinesError) as refusal:
-        await upsert_batch(registrar, lines, stored=6)
-    assert refusal.value.stored == 6
-    assert refusal.value.lines()[0].startswith("line 8: Invalid schedule")
+        await upsert_lines(registrar, json_lines(lines), max_line=10_000)
+    assert refusal.value.stored == 0
+    assert refusal.value.lines()[0].startswith("line 2: Invalid schedule")
     assert said in refusal.value.lines()[0]
 
 

@@ -1,5 +1,6 @@
 """Upcoming times for people, with the effects of clock changes: dropped, repeated and moved times."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -75,7 +76,11 @@ def preview(schedule: Schedule, start: EpochSeconds, count: int) -> list[Line]:
     near = list(effects(schedule, start - DAY, instants[-1] + DAY + 1))
     lost = [line for effect in near if (line := _lost(schedule, effect))]
     lines = [line for line in lost if start <= line.at <= instants[-1]]
-    lines += [_line_of(schedule, instant, near) for instant in instants]
+    changes = [effect.change.at for effect in near]
+    for instant in instants:
+        # Only transitions within a day of a time can move or repeat it.
+        first, last = bisect_left(changes, instant - DAY), bisect_right(changes, instant + DAY)
+        lines.append(_line_of(schedule, instant, near[first:last]))
     return sorted(lines, key=lambda line: line.at)
 
 

@@ -4,6 +4,7 @@
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -233,18 +234,16 @@ class ConstraintRule:
 
     def checks(self) -> list[tuple[ConstraintKind, Check]]:
         """Return each kind present and its check of a local time."""
+        minutes = _minutes_of(self.between)
         calendar_days = tuple(days for calendar in self.calendars for days in calendar.days)
         every: list[tuple[ConstraintKind, Check]] = [
             (ConstraintKind.HOURS, lambda moment: moment.hour in self.hours),
             (ConstraintKind.DOW, lambda moment: moment.dow in self.dow),
             (ConstraintKind.DOM, lambda moment: moment.day.day in self.dom),
             (ConstraintKind.MONTHS, lambda moment: moment.day.month in self.months),
-            (
-                ConstraintKind.BETWEEN,
-                lambda moment: any(_within(clock, moment.minute) for clock in self.between),
-            ),
-            (ConstraintKind.DATES, lambda moment: _among(self.dates, moment.day)),
-            (ConstraintKind.CALENDARS, lambda moment: _among(calendar_days, moment.day)),
+            (ConstraintKind.BETWEEN, lambda moment: bool(minutes >> moment.minute & 1)),
+            (ConstraintKind.DATES, _among(self.dates)),
+            (ConstraintKind.CALENDARS, _among(calendar_days)),
         ]
         return [(kind, check) for kind, check in every if getattr(self, kind.value)]
 
@@ -334,11 +333,28 @@ def moment_of(instant: EpochSeconds, zone: Zone) -> LocalTime:
     return LocalTime(second // 60, second // 3600, (day + EPOCH_WEEKDAY) % 7, date_)
 
 
-def _within(clock: MinuteRange, minute: int) -> bool:
-    if clock.first <= clock.last:
-        return clock.first <= minute <= clock.last
-    return minute >= clock.first or minute <= clock.last
+def _minutes_of(clocks: tuple[MinuteRange, ...]) -> int:
+    """Return the minutes of the day in any of the ranges, as a bit mask."""
+    minutes = 0
+    for first, last in clocks:
+        if first <= last:
+            minutes |= (2 << last) - (1 << first)
+        else:
+            minutes |= (2 << last) - 1 | -1 << first
+    return minutes
 
 
-def _among(spans: tuple[Days, ...], day: date) -> bool:
-    return any(days.first <= day <= days.last for days in spans)
+def _among(spans: tuple[Days, ...]) -> Check:
+    """Return the check whether a day is in a list, by bisection: each candidate makes it."""
+    firsts: list[date] = []
+    # The latest day of all spans up to each one.
+    lasts: list[date] = []
+    for first, last in sorted(spans):
+        firsts.append(first)
+        lasts.append(max(last, lasts[-1]) if lasts else last)
+
+    def check(moment: LocalTime) -> bool:
+        index = bisect_right(firsts, moment.day)
+        return index > 0 and moment.day <= lasts[index - 1]
+
+    return check

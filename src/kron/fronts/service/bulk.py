@@ -1,15 +1,15 @@
 """Bulk upserts: one schedule per JSON line, read as a stream and stored in batches."""
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator
 
-from kron.core.errors import InputError, InvalidOptionError, Problem
-from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
+from kron.core.errors import InputError, InvalidOptionError, Problem, quoted
+from kron.fronts.service.errors import MAX_LINES, InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.schedule_spec import ScheduleSpec
 
-# Lines that are stored in one transaction.
-BATCH = 1_000
+# Lines that are stored in one transaction, fewer if they have this many bytes: both bound the memory of one.
+BATCH, BATCH_BYTES = 1_000, 4_194_304
 
 
 async def upsert_lines(
@@ -17,69 +17,99 @@ async def upsert_lines(
 ) -> tuple[int, int]:
     """Store JSON lines; return the numbers of lines and batches. An invalid line ends it before its batch."""
     stored = batches = 0
-    batch: list[tuple[int, object]] = []
-    async for line in _lines(chunks, max_line):
-        batch.append(line)
-        if len(batch) == BATCH:
-            stored += await upsert_batch(registrar, batch, stored=stored)
+    batch = _Batch()
+    async for number, line in _lines(chunks, max_line):
+        # One document is in memory as JSON at a time: some need fifty times their length there.
+        batch.add(number, _spec_of(registrar, line, max_line), len(line))
+        if batch.is_full:
+            stored += await batch.store(registrar, stored=stored)
             batches += 1
-            batch = []
-    if batch:
-        stored += await upsert_batch(registrar, batch, stored=stored)
+            batch = _Batch()
+    if batch.lines:
+        stored += await batch.store(registrar, stored=stored)
         batches += 1
     return stored, batches
 
 
-async def upsert_batch(
-    registrar: Registrar, documents: Sequence[tuple[int, object]], *, stored: int = 0
-) -> int:
-    """Create or change schedules, each given with its line number, all or none; return how many.
-
-    `stored` is how many earlier lines of the request are stored already.
-    """
-    specs: dict[str, ScheduleSpec] = {}
-    lines: dict[str, int] = {}
-    errors: list[tuple[int, InputError]] = []
-    for line, document in documents:
-        try:
-            if isinstance(document, InputError):
-                raise document
-            spec = registrar.read_spec(document)
-            if spec.job.identity in specs:
-                problem = Problem("schedule_id", spec.job.identity, "stands in the same batch twice")
-                raise InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem])
-            specs[spec.job.identity], lines[spec.job.identity] = spec, line
-        except InputError as error:
-            errors.append((line, error))
-    if errors:
-        raise InvalidLinesError(errors=errors, stored=stored)
+def _spec_of(registrar: Registrar, line: bytes, max_line: int) -> ScheduleSpec | InputError:
     try:
-        return await registrar.upsert_schedules(list(specs.values()))
-    except InvalidScheduleError as error:
-        # Some problems show only against stored schedules, such as a name that another tenant owns.
-        line = lines[str(error.details["schedule_id"])]
-        raise InvalidLinesError(errors=[(line, error)], stored=stored) from error
+        return registrar.read_spec(_parsed(line, max_line))
+    except InputError as error:
+        return error
 
 
-async def _lines(chunks: AsyncIterable[bytes], max_line: int) -> AsyncIterator[tuple[int, object]]:
-    """Yield each non-empty line with its number, parsed, or the error of parsing it."""
+class _Batch:
+    """Schedules that are stored in one transaction, or the errors of the lines that prevent it."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self._bytes = 0
+        self._specs: dict[str, tuple[int, ScheduleSpec]] = {}
+        self._errors: list[tuple[int, InputError]] = []
+        self._invalid = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether another line belongs to the next batch."""
+        return self.lines >= BATCH or self._bytes >= BATCH_BYTES
+
+    def add(self, number: int, spec: ScheduleSpec | InputError, size: int) -> None:
+        """Add the schedule of a line, or its error; of many errors the first ones are kept."""
+        self.lines += 1
+        self._bytes += size
+        if isinstance(spec, ScheduleSpec) and spec.job.identity in self._specs:
+            problem = Problem("schedule_id", spec.job.identity, "stands in the same batch twice")
+            spec = InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem])
+        if isinstance(spec, ScheduleSpec):
+            self._specs[spec.job.identity] = number, spec
+            return
+        self._invalid += 1
+        if self._invalid <= MAX_LINES:
+            self._errors.append((number, _without_values(spec)))
+
+    async def store(self, registrar: Registrar, *, stored: int) -> int:
+        """Store all schedules or none; return how many. `stored` is the number of earlier lines stored."""
+        if self._errors:
+            raise InvalidLinesError(errors=self._errors, stored=stored, count=self._invalid)
+        try:
+            return await registrar.upsert_schedules([spec for _, spec in self._specs.values()])
+        except InvalidScheduleError as error:
+            # Some problems show only against stored schedules, such as a name that another tenant owns.
+            number, _ = self._specs[str(error.details["schedule_id"])]
+            raise InvalidLinesError(errors=[(number, error)], stored=stored) from error
+
+
+def _without_values(error: InputError) -> InputError:
+    """Return an error whose problems quote the values of the document and do not hold them."""
+    if not isinstance(error, InvalidScheduleError):
+        return error
+    problems = [
+        problem if problem.value is None else Problem(problem.path, quoted(problem.value), problem.reason)
+        for problem in error.problems
+    ]
+    return InvalidScheduleError(schedule_id=quoted(error.details["schedule_id"]), problems=problems)
+
+
+async def _lines(chunks: AsyncIterable[bytes], max_line: int) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield each non-empty line with its number."""
     rest, number = b"", 0
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
         for text in whole:
             number += 1
             if text.strip():
-                yield number, _parsed(text, max_line)
+                yield number, text
         if len(rest) > max_line:
             break
     if rest.strip():
-        yield number + 1, _parsed(rest, max_line)
+        yield number + 1, rest
 
 
 def _parsed(text: bytes, max_line: int) -> object:
     if len(text) > max_line:
-        return InvalidOptionError(option="line", value="...", reason=f"has more than {max_line} bytes")
+        raise InvalidOptionError(option="line", value="...", reason=f"has more than {max_line} bytes")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as cause:
-        return InvalidOptionError(option="line", value="...", reason=f"is not JSON: {cause}")
+        # Without the cause, which holds the whole line.
+        raise InvalidOptionError(option="line", value="...", reason=f"is not JSON: {cause}") from None

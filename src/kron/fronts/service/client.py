@@ -1,10 +1,11 @@
 """The service's client: every verb with documents in and out, in this process or over HTTP."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple, Protocol
 
 from kron.app.backfill import Only, PeriodRange
+from kron.app.budget import CpuBudget
 from kron.core.cron.preview import Line, preview
 from kron.core.errors import InputError, InvalidOptionError, StoreError, check_choice
 from kron.core.fields import parse_instant
@@ -13,6 +14,7 @@ from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus
 from kron.core.plan.registration import create
 from kron.core.time.instant import EpochSeconds, rfc3339
+from kron.fronts.service.aside import Aside
 from kron.fronts.service.auth.principal import ANONYMOUS, current_caller
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.documents import MAX_SEARCHED, Document, audit_view, time_text
@@ -52,6 +54,8 @@ WorkerStatus = Callable[[], tuple[str | None, str | None]]
 READY = frozenset({None, "running", "ready", "waiting"})
 # Entries of a page without a limit.
 DEFAULT_PAGE = 100
+# How far ahead a preview looks, in seconds: 100 years.
+PREVIEWED_S = 100 * 366 * 86_400
 # A schedule that is only previewed belongs to no workflow.
 NO_WORKFLOW: Document = {"workflow_id": "preview", "version": 0, "user_id": "preview"}
 
@@ -162,6 +166,7 @@ class LocalClient:
         self._registrar = registrar
         self._settings = settings
         self._worker_status = worker_status
+        self._aside = Aside()
         self.upsert = registrar.upsert_schedule
         self.delete = registrar.delete_schedule
         self.schedule = registrar.get_schedule
@@ -207,8 +212,11 @@ class LocalClient:
     async def preview(self, document: Mapping[str, object], count: int) -> SchedulePreview:
         """Return when an unsaved schedule would run."""
         self._check_limit("count", count)
+        return await self._aside.run(self._preview, document, count)
+
+    def _preview(self, document: Mapping[str, object], count: int) -> SchedulePreview:
         spec = parse_schedule_spec({**NO_WORKFLOW, **document}, self._registrar.rules, schedule_id="preview")
-        return _upcoming_view(spec, now=self._registrar.now(), count=count)
+        return _upcoming_view(spec, now=self._registrar.now(), count=count, budget=CpuBudget())
 
     async def run(self, schedule_id: str, request_id: str | None = None) -> RequestedRun:
         """Run a schedule now, beside its periods; the same request runs once."""
@@ -299,16 +307,18 @@ def _instant(name: str, text: str) -> EpochSeconds:
         raise InvalidOptionError(option=name, value=text, reason=reason) from error
 
 
-def _upcoming_view(spec: ScheduleSpec, *, now: int, count: int) -> SchedulePreview:
+def _upcoming_view(spec: ScheduleSpec, *, now: int, count: int, budget: CpuBudget) -> SchedulePreview:
     """Return the next times of an unsaved schedule, and the changes of the clocks among them."""
     job, schedule = create(spec.job, now=now), spec.job.schedule
     compiled = compiled_job(job.definition, job.identity)
-    times: list[UpcomingTime] = [
-        {"run_at": rfc3339(time), "fire_at": time_text(compiled.fire_time(job.identity, time))}
-        for time in islice(upcoming_times(job, now), min(count, MAX_SEARCHED, job.remaining or count))
-    ]
     policy = compiled.policy
     first = max(now // 1000 + 1, policy.start_at or 0)
+    most = min(count, MAX_SEARCHED, job.remaining or count)
+    ahead = takewhile(lambda time: time < first + PREVIEWED_S, upcoming_times(job, now))
+    times: list[UpcomingTime] = [
+        {"run_at": rfc3339(time), "fire_at": time_text(compiled.fire_time(job.identity, time))}
+        for time in budget.each(islice(ahead, most))
+    ]
     lines = preview(schedule, first, len(times)) if times else []
     changes = (line for line in lines if policy.end_at is None or line.at <= policy.end_at)
     return {

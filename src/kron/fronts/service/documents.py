@@ -2,6 +2,7 @@
 
 import json
 
+from kron.app.budget import CpuBudget
 from kron.app.launchers import redact_launcher
 from kron.core.fields import NO_DEFAULT
 from kron.core.job.job import Job
@@ -15,6 +16,8 @@ from kron.fronts.service.schedule_spec import DEFINITION_WORDS, FLAT_POLICY, SCH
 Document = dict[str, object]
 # How many fire times a preview has, and how many periods are searched for them.
 PREVIEW, MAX_SEARCHED = 5, 1_000
+# The processor time of this search, in seconds: constraints may reject the times of every period.
+PREVIEW_S = 0.05
 
 
 # --- schedules -----------------------------------------------------------------------------------
@@ -80,8 +83,9 @@ def preview_of(job: JobRecord, now: int) -> list[str]:
     compiled = compiled_job(job.definition, job.identity)
     most = PREVIEW if job.remaining is None else min(PREVIEW, job.remaining)
     times: list[int] = []
+    budget = CpuBudget(PREVIEW_S)
     for _, nominal_time in zip(range(MAX_SEARCHED), upcoming_times(job, now), strict=False):
-        if len(times) >= most:
+        if len(times) >= most or budget.is_spent:
             break
         fire_time = compiled.fire_time(job.identity, nominal_time)
         if fire_time is not None:

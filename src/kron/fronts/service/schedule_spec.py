@@ -21,10 +21,13 @@ from kron.core.fields import (
 )
 from kron.core.job.job import JOB, Job, read_job
 from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES, POLICY, Catchup
+from kron.core.plan.compiled import definition_of
 from kron.core.value_types import FLAG, NAME_TEXT, VERSION, choice
 from kron.fronts.service.errors import InvalidScheduleError
 from kron.launchers.spec import WORKFLOW_FIELDS, InvalidLauncherError, LauncherConfig, LauncherSettings
 
+# The longest definition without its name and launcher, in characters as JSON: every worker compiles it.
+MAX_DEFINITION = 65_536
 # The longest request id, in characters.
 MAX_REQUEST = 500
 # The longest reason of a pause, in characters.
@@ -147,6 +150,9 @@ def parse_schedule_spec(document: object, rules: Rules, *, schedule_id: str) -> 
     paused = reader.read("paused", parse_bool, False) if "paused" in given else None
     settings = _read_settings(given, rules, problems)
     job = _read_job(given, rules, problems)
+    if job is not None and len(definition_of(job)) > MAX_DEFINITION:
+        reason = f"its definition has more than {MAX_DEFINITION} characters; name calendars with fewer days"
+        problems.append(Problem("schedule", None, reason))
     if job is not None:
         _check_rules(job, settings, "launcher" in given, rules, problems)
     if problems or job is None or settings is None:

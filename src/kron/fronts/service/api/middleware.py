@@ -21,6 +21,8 @@ REQUEST_ID = b"x-request-id"
 MAX_REQUEST_ID = 128
 # Read line by line, with a limit for each line.
 STREAMED = "/schedules/bulk"
+# The largest body of a public route, in bytes: a form with a token.
+SIGN_IN, MAX_SIGN_IN = "/login", 16_384
 
 
 class RequestMiddleware:
@@ -52,18 +54,21 @@ class RequestMiddleware:
             await problem.of_http(Request(scope), error)(scope, receive, respond)
             return
         timed = self._timed(receive)
-        bounded = timed if scope["path"] == STREAMED else self._bounded(timed)
+        bounded = timed if scope["path"] == STREAMED else self._bounded(timed, self._max_of(scope["path"]))
         await self._app(scope, bounded, respond)
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _max_of(self, path: str) -> int:
+        return min(self._max_body, MAX_SIGN_IN) if path == SIGN_IN else self._max_body
+
+    def _bounded(self, receive: Receive, most: int) -> Receive:
         seen = 0
 
         async def take() -> Message:
             nonlocal seen
             message = await receive()
             seen += len(message.get("body", b""))
-            if seen > self._max_body:
-                raise HTTPException(413, f"the request body is larger than {self._max_body} bytes")
+            if seen > most:
+                raise HTTPException(413, f"the request body is larger than {most} bytes")
             return message
 
         return take

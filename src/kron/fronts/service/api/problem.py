@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from kron.app.budget import TooCostlyError
 from kron.core.errors import (
     ConflictError,
     InputError,
@@ -17,6 +18,7 @@ from kron.core.errors import (
     UnknownRunError,
     quoted,
 )
+from kron.fronts.service.aside import OverloadedError
 from kron.fronts.service.auth.principal import ForbiddenError, LimitExceededError, UnauthenticatedError
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import (
@@ -41,6 +43,8 @@ STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
     (NoRunnerError, HTTPStatus.CONFLICT),
     (LaunchFailedError, HTTPStatus.BAD_GATEWAY),
     (ChangedError, HTTPStatus.PRECONDITION_FAILED),
+    (TooCostlyError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (OverloadedError, HTTPStatus.SERVICE_UNAVAILABLE),
     (InputError, HTTPStatus.BAD_REQUEST),
     (ConflictError, HTTPStatus.CONFLICT),
     (StoreUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -92,7 +96,7 @@ def _headers_of(error: KronError) -> Mapping[str, str] | None:
     """Return the headers that say how to retry or authenticate."""
     if isinstance(error, UnauthenticatedError):
         return {"WWW-Authenticate": 'Bearer realm="kron"'}
-    if isinstance(error, LimitExceededError) and error.wait_s is not None:
+    if isinstance(error, LimitExceededError | OverloadedError) and error.wait_s is not None:
         return {"Retry-After": str(error.wait_s)}
     if isinstance(error, StoreUnavailableError):
         return {"Retry-After": RETRY_AFTER_S}

@@ -7,14 +7,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from kron.fronts.service.auth.middleware import COOKIE, Authenticator, is_cross_site
+from kron.fronts.service.auth.middleware import COOKIE, MAX_COOKIE, Authenticator, is_cross_site
 from kron.fronts.service.auth.principal import TokenScope, UnauthenticatedError
 from kron.fronts.service.web.render import HEADERS, page, render
 
 READ = ["GET", "HEAD"]
 NOT_ALLOWED = "not allowed: needs scope read"
-# Browsers drop longer cookies silently, and the user would be asked to sign in again.
-MAX_COOKIE = 4_000
+# The form has one field; more are not read.
+MAX_FIELDS = 10
 TOO_LONG = f"the token is longer than {MAX_COOKIE} bytes, which browsers do not store; use a shorter one"
 CROSS_SITE = "the request comes from another site"
 
@@ -33,7 +33,7 @@ def login_routes(authenticator: Authenticator) -> APIRouter:
         if is_cross_site(request.scope):
             return page(render("login.html", is_open=False, error=CROSS_SITE), 403)
         body = (await request.body()).decode("utf-8", "replace")
-        token = parse_qs(body).get("token", [""])[0].strip()
+        token = _token_in(body)
         if len(token) > MAX_COOKIE:
             return page(render("login.html", is_open=False, error=TOO_LONG), 401)
         try:
@@ -56,6 +56,13 @@ def login_routes(authenticator: Authenticator) -> APIRouter:
         return response
 
     return router
+
+
+def _token_in(form: str) -> str:
+    try:
+        return parse_qs(form, max_num_fields=MAX_FIELDS).get("token", [""])[0].strip()
+    except ValueError:
+        return ""
 
 
 def _redirect(path: str) -> RedirectResponse:
