@@ -222,7 +222,7 @@ def test_a_schedule_that_is_not_stored_can_be_previewed(client: httpx.Client) ->
     problem_of(client.post("/preview", json={**asked, "cron_expr": "x"}), 400, "invalid_schedule")
 
 
-def test_a_preview_notes_the_clock_changes_among_its_times_and_no_others(client: httpx.Client) -> None:
+def test_a_preview_lists_the_clock_changes_of_a_year_that_affect_the_schedule(client: httpx.Client) -> None:
     nightly = {"cron_expr": "30 2 * * *", "timezone": "Europe/Berlin"}
     spring = {**nightly, "start_at": "2040-03-23T00:00:00Z", "end_at": "2040-04-01T00:00:00Z"}
     document = client.post("/preview", params={"count": 50}, json=spring).json()
@@ -236,6 +236,12 @@ def test_a_preview_notes_the_clock_changes_among_its_times_and_no_others(client:
     summer = {**nightly, "start_at": "2040-05-01T00:00:00Z", "remaining": 3}
     document = client.post("/preview", params={"count": 50}, json=summer).json()
     assert (len(document["times"]), document["clock_changes"]) == (3, [])
+    document = client.post("/preview", json={**nightly, "start_at": "2040-05-01T00:00:00Z"}).json()
+    assert [(note["at"][:10], note["mark"]) for note in document["clock_changes"]] == [
+        ("2040-10-28", "first_of_two"),
+        ("2040-10-28", "second_of_two"),
+        ("2041-03-31", "skipped"),
+    ]
 
 
 def test_a_run_by_hand_is_asked_for_once(client: httpx.Client) -> None:

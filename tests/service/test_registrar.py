@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.errors import InputError, UnknownRunError
+from kron.core.plan.next_start import next_start
 from kron.core.plan.query import AuditFilter, FoundJob, JobFilter
 from kron.core.plan.record import key_of
 from kron.core.plan.registration import create
+from kron.core.plan.step import JobState
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.documents import preview_of, schedule_view
 from kron.fronts.service.errors import (
@@ -554,9 +556,9 @@ def test_whatever_is_given_is_read_or_refused_and_what_is_read_can_be_shown(odd:
     except InvalidScheduleError:
         return
     job = create(wish.job, now=1000 * NOON_S, launcher=launcher_text_of(wish.settings))
-    shown = schedule_view(FoundJob(job, 1000 * NOON_S), now=1000 * NOON_S)
+    shown = schedule_view(FoundJob(job, 1000 * NOON_S), next_start(JobState(job), 1000 * NOON_S))
     assert shown["schedule_id"] == wish.job.identity
-    assert len(preview_of(job, 1000 * NOON_S)) <= 5
+    assert len(preview_of(JobState(job), 1000 * NOON_S)) <= 5
 
 
 async def test_a_schedule_that_goes_on_says_when_it_runs_next_and_not_what_it_missed(store: Store) -> None:

@@ -1,13 +1,14 @@
 """Queries: reads of jobs, runs and periods, and why a period has its outcome, the same for every front."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.fields import text_fault
 from kron.core.plan import why as chain
-from kron.core.plan.compiled import compiled_job, last_of_definition, upcoming_times
+from kron.core.plan.compiled import compiled_job, last_of_definition
+from kron.core.plan.next_start import NextStart, next_start, periods_ahead
 from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, RunCursor
 from kron.core.plan.record import (
     AttemptRecord,
@@ -18,6 +19,7 @@ from kron.core.plan.record import (
     RunRecord,
     RunStatus,
 )
+from kron.core.plan.report import Traits
 from kron.core.plan.step import JobState
 from kron.core.plan.why import (
     Explanation,
@@ -90,6 +92,16 @@ class Query:
         """Return jobs, deleted ones too, with their open runs, by name."""
         states = await self._store.cases(self._namespace, identities)
         return {state.job.identity: state for state in states}
+
+    async def next_starts(
+        self, jobs: Sequence[JobRecord], traits: Mapping[str, Traits] | None = None
+    ) -> dict[str, NextStart]:
+        """Return when each of some jobs starts next, by name."""
+        states = await self.states([job.identity for job in jobs])
+        now = self._now()
+        return {
+            job.identity: next_start(states.get(job.identity, JobState(job)), now, traits) for job in jobs
+        }
 
     async def audits(
         self, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
@@ -193,7 +205,7 @@ class Query:
         present = last_of_definition(job, now)
         if present is not None:
             due.append(present)
-        first = next(upcoming_times(job, now), None)
+        first = next((time for time, _ in periods_ahead(job, now)), None)
         latest = max(due, default=first)
         if latest is None:
             latest = plan.prev_at_or_before(now // 1000)

@@ -90,7 +90,7 @@ def test_the_overview_shows_the_next_run_and_the_state_of_a_schedule(client: htt
     times = page.all("time")
     assert any(time.get("title", "").endswith("UTC") and "T" in time["datetime"] for time in times)
     days = [svg["aria-label"] for svg in page.all("svg")]
-    assert days[1].endswith(" if resumed")
+    assert days[1] == "Next 24 hours: 0 runs (paused)"
     assert days[2] == "Next 24 hours: 1 run"
     # A paused schedule shows no next run.
     rows = page.text.partition("look-paused")[2].partition("look-utc")[0]

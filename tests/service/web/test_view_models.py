@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from kron.core.cron.schedule import seconds_between
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.record import JobRecord
-from kron.core.plan.registration import create
+from kron.core.plan.registration import create, is_period
+from kron.core.plan.step import JobState
 from kron.core.time.instant import DAY
 from kron.fronts.service.schedule_spec import Rules, parse_schedule_spec
 from kron.fronts.service.web.view_models import PART_S, PARTS, day_of
@@ -35,11 +36,17 @@ def a_job(cron_expr: str, **fields: object) -> JobRecord:
     ),
     window=st.sampled_from([None, ("after", "40m"), ("before", "2h"), ("around", "3m")]),
     bounds=st.sampled_from([(None, None), (3, None), (None, 5), (2, 9)]),
+    constrained=st.booleans(),
 )
 def test_the_chart_of_a_day_has_exactly_the_columns_with_starts(
-    cron_expr: str, window: tuple[str, str] | None, bounds: tuple[int | None, int | None]
+    cron_expr: str,
+    window: tuple[str, str] | None,
+    bounds: tuple[int | None, int | None],
+    constrained: bool,
 ) -> None:
     fields: dict[str, object] = {}
+    if constrained:
+        fields["constraints"] = {"only": {"hours": [2, 3, 14, 15]}, "avoid": {"between": ["14:20-14:50"]}}
     if window is not None and not cron_expr.startswith("*/20"):
         fields["window"] = {"mode": window[0], "duration": window[1]}
     for name, hours in zip(("start_at", "end_at"), bounds, strict=True):
@@ -48,21 +55,29 @@ def test_the_chart_of_a_day_has_exactly_the_columns_with_starts(
             fields[name] = at.isoformat()
     job = a_job(cron_expr, **fields)
     compiled = compiled_job(job.definition, job.identity)
-    first = NOW + 3600 * bounds[0] if bounds[0] else NOW - 3 * 3600
-    last = NOW + 3600 * bounds[1] if bounds[1] else NOW + DAY + 3 * 3600
-    times = list(seconds_between(compiled.plan, first, last + 1))
-    expected = {
-        part
-        for part in range(PARTS)
-        for start, end in [(NOW + part * PART_S, NOW + (part + 1) * PART_S)]
-        if any(time + compiled.early < end and time + compiled.late >= start for time in times)
-    }
-    day = day_of(job, NOW)
-    assert {bar.x + step for bar in day.bars for step in range(bar.width)} == expected
-    assert day.periods == sum(NOW <= time < NOW + DAY for time in times)
+    starts = [
+        fire_time
+        for time in seconds_between(compiled.plan, NOW - 4 * 3600, NOW + DAY + 4 * 3600)
+        if is_period(compiled, time) and (fire_time := compiled.fire_time("job", time)) is not None
+        if 1000 * NOW < fire_time < 1000 * (NOW + DAY)
+    ]
+    day = day_of(JobState(job), 1000 * NOW)
+    shown = {bar.x + step for bar in day.bars for step in range(bar.width)}
+    assert shown == {(start // 1000 - NOW) // PART_S for start in starts}
+    assert day.starts == len(starts) or (day.starts is None and constrained and len(starts) > 2_000)
+    assert max(shown, default=0) < PARTS
     assert all(left.x + left.width < right.x for left, right in zip(day.bars, day.bars[1:], strict=False))
 
 
-def test_a_job_that_is_finished_has_no_day() -> None:
-    assert day_of(a_job("* * * * *")._replace(remaining=0), NOW) == ([], 0)
-    assert day_of(a_job("* * * * *")._replace(deleted_at=1), NOW) == ([], 0)
+def test_a_job_that_starts_nothing_has_an_empty_day() -> None:
+    job = a_job("* * * * *")
+    ended = {"remaining": 0}, {"deleted_at": 1}, {"paused": 1}, {"suspended": 1}
+    for fields in ended:
+        assert day_of(JobState(job._replace(**fields)), 1000 * NOW) == ([], 0)
+
+
+def test_the_day_of_a_paused_job_starts_with_the_end_of_its_pause() -> None:
+    for cron_expr in ("* * * * *", "*/20 * * * * *"):
+        job = a_job(cron_expr)._replace(paused=1, paused_until=1000 * (NOW + 12 * 3600))
+        (bar,) = day_of(JobState(job), 1000 * NOW).bars
+        assert bar == (48, 48)

@@ -72,8 +72,17 @@ def list_command(
 
 
 def _row(schedule: Document, display: Display) -> tuple[str, ...]:
-    state = stopped_by(schedule) or display.when(schedule["next_run_at"])
+    start = next_start_text(schedule, display)
+    state = ", ".join(part for part in (stopped_by(schedule), start) if part)
     return str(schedule["schedule_id"]), state, str(schedule["cron_expr"]), str(schedule["timezone"])
+
+
+def next_start_text(schedule: Document, display: Display) -> str:
+    """Return the next start with the number of periods passed over; nothing if a stopped schedule has none."""
+    if schedule["next_start_at"] is None and (schedule["paused"] or schedule["suspended"]):
+        return ""
+    passed = f" ({schedule['passed_over']} passed over)" if schedule["passed_over"] else ""
+    return f"{display.when(schedule['next_start_at'])}{passed}"
 
 
 def stopped_by(schedule: Document, display: Display | None = None) -> str:

@@ -1,6 +1,6 @@
 """`kron status`: the state of the worker and of the schedules."""
 
-from kron.cli.commands.schedules import NO_SCHEDULE, Search, stopped_by
+from kron.cli.commands.schedules import NO_SCHEDULE, Search, next_start_text, stopped_by
 from kron.cli.main import GOOD, NO, one_line
 from kron.cli.support.client import (
     Cursor,
@@ -77,7 +77,7 @@ def _row(schedule: Document, display: Display) -> tuple[str | Cell, ...]:
     color = Color.RED if failures else Color.YELLOW if stopped else Color.GREEN
     return (
         str(schedule["schedule_id"]),
-        "-" if stopped else display.when(schedule["next_run_at"]),
+        next_start_text(schedule, display) or "-",
         display.distance(schedule["last_start_at"]),
         Cell("; ".join(words) or "ok", color),
     )

@@ -12,6 +12,9 @@ from kron.core.cron.timeline import BOTH, FIRST, NEXT
 from kron.core.time.instant import DAY, SECOND, EpochSeconds
 from kron.core.time.zone import Transition, wall_time
 
+# How far ahead clock changes are searched: a zone that has any has one in this time.
+A_YEAR_AHEAD = 400 * DAY
+
 
 class Mark(StrEnum):
     """The effect of a clock change on a time."""

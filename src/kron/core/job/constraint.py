@@ -4,11 +4,12 @@
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias, TypedDict, Unpack
 
 from kron.core.cron.expression import EPOCH_ORDINAL
@@ -54,6 +55,10 @@ class ConstraintKind(StrEnum):
     BETWEEN = "between"
     DATES = "dates"
     CALENDARS = "calendars"
+
+
+# The kinds that test the time of day; the others test the day.
+OF_THE_MINUTE = frozenset({ConstraintKind.HOURS, ConstraintKind.BETWEEN})
 
 
 class MinuteRange(NamedTuple):
@@ -312,12 +317,47 @@ class Constraints:
                 return name
         return None
 
+    def allowed_from(self, instant: EpochSeconds, zone: Zone, until: EpochSeconds) -> EpochSeconds | None:
+        """Return the first instant in `[instant, until)` that may be chosen, or None; a day is one step."""
+        minutes = _allowed_minutes(self)
+        while minutes and instant < until:
+            span = zone.span_at(instant)
+            second = (instant + span.offset) % DAY
+            if not any(
+                check(moment_of(instant, zone)) is rejects
+                for name, check, rejects in self._checks
+                if name.rpartition(".")[2] not in OF_THE_MINUTE
+            ):
+                index = bisect_left(minutes, second // 60)
+                if index < len(minutes):
+                    found = max(instant, instant - second + 60 * minutes[index])
+                    if found < span.end:
+                        return found if found < until else None
+            # The next local midnight, or an earlier change of the clocks.
+            instant = min(instant - second + DAY, span.end)
+        return None
+
     def to_dict(self) -> dict[str, object]:
         """Return both sides, each present even when empty."""
         return {"only": self.only.to_dict(), "avoid": self.avoid.to_dict()}
 
 
 CONSTRAINTS = table_of(Constraints)
+
+
+@lru_cache(maxsize=4096)
+def _allowed_minutes(constraints: Constraints) -> tuple[int, ...]:
+    """Return the minutes of the day that may be chosen on a day that may."""
+    checks = [
+        (check, rejects)
+        for rule, rejects in ((constraints.only, False), (constraints.avoid, True))
+        for kind, check in rule.checks()
+        if kind in OF_THE_MINUTE
+    ]
+    times = (LocalTime(minute, minute // 60, 0, date.min) for minute in range(DAY // 60))
+    return tuple(
+        time.minute for time in times if not any(check(time) is rejects for check, rejects in checks)
+    )
 
 
 def read_constraints(reader: FieldReader, calendars: Calendars) -> Constraints:

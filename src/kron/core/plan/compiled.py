@@ -248,19 +248,14 @@ def segment_of(job: JobRecord) -> Segment:
     return _segment(job, compiled_job(definition, job.identity), epoch, edited_at, until)
 
 
-def upcoming_times(job: JobRecord, now: int) -> Iterator[EpochSeconds]:
-    """Yield the nominal times of a job's current definition whose fire times are later than now."""
-    compiled = compiled_job(job.definition, job.identity)
-    policy = compiled.policy
-    after = now // 1000 - compiled.late - compiled.jitter_ms // 1000 - 1
-    if policy.start_at is not None:
-        after = max(after, policy.start_at - 1)
-    time = None if job.remaining == 0 else compiled.plan.next_after(after)
-    while time is not None and (policy.end_at is None or time <= policy.end_at):
-        fire_time = compiled.fire_time(job.identity, time)
-        if (1000 * time if fire_time is None else fire_time) > now:
-            yield time
-        time = compiled.plan.next_after(time)
+def segments_of(job: JobRecord) -> list[Segment]:
+    """Return the segments of all definitions with periods to plan, oldest first."""
+    segments = []
+    for epoch, edited_at, until, definition in json.loads(job.past or "[]"):
+        segments.append(_segment(job, compiled_job(definition, job.identity), epoch, edited_at, until))
+        job = job._replace(cursor=max(job.cursor, until))
+    present = compiled_job(job.definition, job.identity)
+    return [*segments, _segment(job, present, job.epoch, job.edited_at, None)]
 
 
 def last_of_definition(job: JobRecord, now: int) -> EpochSeconds | None:

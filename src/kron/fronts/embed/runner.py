@@ -17,6 +17,7 @@ from kron.core.cron.schedule import Schedule
 from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError
 from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.next_start import NextStart, next_start
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch
@@ -308,6 +309,15 @@ class Runner:
         name = uuid4().hex if request is None else request
         with self._known_jobs():
             return (await self._wiring.catalog.run_now(identity, name)).key
+
+    async def next_start(self, identity: str) -> NextStart:
+        """Return the job's next period and its next start, with the periods passed over before it.
+
+        The same answer as in the service: windows, constraints, jitter and a pause with an end are included.
+        """
+        with self._known_jobs():
+            state = await self._wiring.catalog.query.state(identity)
+        return next_start(state, self._wiring.engine.now())
 
     # --- history ---------------------------------------------------------------------------------
 

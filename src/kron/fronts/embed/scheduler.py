@@ -32,7 +32,7 @@ from kron.fronts.embed.housekeeping import Housekeeping
 from kron.fronts.embed.registration import Callback
 from kron.fronts.embed.store_source import State
 from kron.fronts.embed.task_list import TaskReconciler
-from kron.fronts.embed.task_status import TaskStatus, TaskTracker
+from kron.fronts.embed.task_status import TaskStatus, TaskTracker, statuses_of
 from kron.fronts.embed.trace import CallJudge, CallTrace, NoTrace, SchedulerTrace
 from kron.ports import Clock, Journal, Store
 from kron.runtime.journal import LogJournal
@@ -105,8 +105,9 @@ class Scheduler:
 
     @property
     def tasks(self) -> Mapping[str, TaskStatus]:
-        """Return the status of each task, as committed."""
-        return MappingProxyType({name: entry.status() for name, entry in self._tracker.entries.items()})
+        """Return the status of each task, as committed, with its next start while the scheduler runs."""
+        now = self._now() if self._machine.state is SchedulerState.RUNNING else None
+        return MappingProxyType(statuses_of(self._tracker.entries, self.timezone, now))
 
     @property
     def standings(self) -> Mapping[str, str]:

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from kron.core.cron.schedule import UTC
 from kron.core.job.policy import LOOKAHEAD_MS
+from kron.core.plan.compiled import SHARED_IDENTITY
+from kron.core.plan.next_start import NO_START, NextStart, next_start
 from kron.core.plan.record import RunRecord
+from kron.core.plan.registration import create
 from kron.core.plan.report import Launch
 from kron.core.plan.step import Change, JobState, WriteResult, WriteScope
 from kron.core.task.reconcile import Standing
@@ -19,6 +23,7 @@ from kron.core.task.task import (
     TaskState,
     happenings_of,
     is_waiting_for_retry,
+    job_of,
     lateness_of,
     state_of,
 )
@@ -41,12 +46,17 @@ NEW: Progress = (TaskState.AWAITING_RUN, None, None, None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
-    """A task's state, and when it was last started, last succeeded, and is retried."""
+    """A task's state, and when it was last started, last succeeded, is retried, and starts next.
+
+    The next start is that of its schedule; a scheduler that does not run has none.
+    """
 
     state: TaskState
     last_attempt_at: datetime | None
     last_success_at: datetime | None
     pending_retry_until: datetime | None
+    next_nominal_at: datetime | None = None
+    next_start_at: datetime | None = None
 
 
 class TaskEntry(NamedTuple):
@@ -82,8 +92,8 @@ class TaskEntry(NamedTuple):
             case TaskEvent.RETRY_PREEMPTED:
                 return self._replace(state=state)
 
-    def status(self) -> TaskStatus:
-        """Return the public status."""
+    def status(self, following: NextStart) -> TaskStatus:
+        """Return the public status, with the task's next start."""
         retrying = self.state is TaskState.AWAITING_RETRY and self.failed_at is not None
         failed_at = _datetime(self.failed_at) if retrying else None
         return TaskStatus(
@@ -91,7 +101,26 @@ class TaskEntry(NamedTuple):
             last_attempt_at=_datetime(self.attempt_at),
             last_success_at=_datetime(self.success_at),
             pending_retry_until=None if failed_at is None else _after_delay(failed_at, self.retry_delay),
+            next_nominal_at=following.next_nominal_at,
+            next_start_at=following.next_start_at,
         )
+
+
+def statuses_of(
+    entries: Mapping[str, TaskEntry], timezone: str | None, now: int | None
+) -> dict[str, TaskStatus]:
+    """Return the status of each task at an instant; without one nothing will start."""
+    starts: dict[str, NextStart] = {}
+    for entry in entries.values():
+        if entry.cron not in starts:
+            starts[entry.cron] = NO_START if now is None else _next_start(entry, timezone or UTC, now)
+    return {name: entry.status(starts[entry.cron]) for name, entry in entries.items()}
+
+
+def _next_start(entry: TaskEntry, timezone: str, now: int) -> NextStart:
+    """Return the next start of a task, which nothing but its expression decides."""
+    job = job_of(entry.task(SHARED_IDENTITY), timezone)
+    return next_start(JobState(create(job, now=now)), now)
 
 
 # Entries before and after an event, by the entry's id, the event and its time, within one commit.

@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol
 
 from kron.app.backfill import Only, PeriodRange
 from kron.app.budget import CpuBudget
-from kron.core.cron.preview import Line, preview
+from kron.core.cron.preview import A_YEAR_AHEAD, Line, changes_ahead
 from kron.core.errors import InputError, InvalidOptionError, StoreError, check_choice
 from kron.core.fields import parse_instant
-from kron.core.plan.compiled import compiled_job, upcoming_times
+from kron.core.plan.next_start import periods_ahead
 from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus
 from kron.core.plan.registration import create
@@ -17,7 +17,7 @@ from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.aside import Aside
 from kron.fronts.service.auth.principal import ANONYMOUS, current_caller
 from kron.fronts.service.bulk import upsert_lines
-from kron.fronts.service.documents import MAX_SEARCHED, Document, audit_view, time_text
+from kron.fronts.service.documents import Document, audit_view, time_text
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.responses import (
     AuditPage,
@@ -31,7 +31,6 @@ from kron.fronts.service.responses import (
     RunPage,
     RunView,
     SchedulePreview,
-    UpcomingTime,
     View,
     WhyView,
 )
@@ -308,23 +307,18 @@ def _instant(name: str, text: str) -> EpochSeconds:
 
 
 def _upcoming_view(spec: ScheduleSpec, *, now: int, count: int, budget: CpuBudget) -> SchedulePreview:
-    """Return the next times of an unsaved schedule, and the changes of the clocks among them."""
-    job, schedule = create(spec.job, now=now), spec.job.schedule
-    compiled = compiled_job(job.definition, job.identity)
-    policy = compiled.policy
+    """Return the next times of an unsaved schedule, and the clock changes of a year that affect it."""
+    job, schedule, policy = create(spec.job, now=now), spec.job.schedule, spec.job.policy
     first = max(now // 1000 + 1, policy.start_at or 0)
-    most = min(count, MAX_SEARCHED, job.remaining or count)
-    ahead = takewhile(lambda time: time < first + PREVIEWED_S, upcoming_times(job, now))
-    times: list[UpcomingTime] = [
-        {"run_at": rfc3339(time), "fire_at": time_text(compiled.fire_time(job.identity, time))}
-        for time in budget.each(islice(ahead, most))
-    ]
-    lines = preview(schedule, first, len(times)) if times else []
-    changes = (line for line in lines if policy.end_at is None or line.at <= policy.end_at)
+    ahead = takewhile(lambda period: period[0] < first + PREVIEWED_S, periods_ahead(job, now))
+    periods = list(budget.each(islice(ahead, min(count, job.remaining or count))))
+    is_last = job.remaining is not None and len(periods) == job.remaining
+    last = max([0 if is_last else first + A_YEAR_AHEAD, *(time + 1 for time, _ in periods)])
+    changes = changes_ahead(schedule, first, last if policy.end_at is None else min(last, policy.end_at + 1))
     return {
         "sentence": schedule.expression.describe(),
         "timezone": schedule.timezone,
-        "times": times,
+        "times": [{"run_at": rfc3339(time), "fire_at": time_text(fires)} for time, fires in periods],
         "clock_changes": [_clock_change_view(line) for line in changes if line.note is not None],
     }
 

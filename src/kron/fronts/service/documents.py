@@ -1,23 +1,25 @@
 """Documents: records rendered in SPEC 3's words, for the API, the pages and the CLI."""
 
 import json
+from collections.abc import Mapping
+from itertools import islice
 
-from kron.app.budget import CpuBudget
 from kron.app.launchers import redact_launcher
 from kron.core.fields import NO_DEFAULT
 from kron.core.job.job import Job
-from kron.core.plan.compiled import CompiledJob, compiled_job, upcoming_times
+from kron.core.plan.compiled import CompiledJob, compiled_job
+from kron.core.plan.next_start import NextStart, starts_ahead
 from kron.core.plan.query import FoundJob
-from kron.core.plan.record import AttemptRecord, AuditRecord, JobRecord, RangeRecord, RunRecord
+from kron.core.plan.record import AttemptRecord, AuditRecord, RangeRecord, RunRecord
+from kron.core.plan.report import Traits
+from kron.core.plan.step import JobState
 from kron.core.time.instant import instant_text, rfc3339
 from kron.fronts.service.responses import AttemptView, AuditView, RangeView, RunView, ScheduleState
 from kron.fronts.service.schedule_spec import DEFINITION_WORDS, FLAT_POLICY, SCHEDULE
 
 Document = dict[str, object]
-# How many fire times a preview has, and how many periods are searched for them.
-PREVIEW, MAX_SEARCHED = 5, 1_000
-# The processor time of this search, in seconds: constraints may reject the times of every period.
-PREVIEW_S = 0.05
+# How many fire times a preview has.
+PREVIEW = 5
 
 
 # --- schedules -----------------------------------------------------------------------------------
@@ -28,24 +30,26 @@ def time_text(milliseconds: int | None) -> str | None:
     return None if milliseconds is None else instant_text(milliseconds)
 
 
-def schedule_view(found: FoundJob, *, now: int) -> Document:
-    """Return a schedule: its state, and the fields of its definition."""
+def schedule_view(found: FoundJob, following: NextStart) -> Document:
+    """Return a schedule: its state with its next start, and the fields of its definition."""
     job = found.job
     compiled = compiled_job(job.definition, job.identity)
-    return {**_state_of(found, compiled, now), **_definition_of(compiled.for_job(job.identity))}
+    return {**_state_of(found, compiled, following), **_definition_of(compiled.for_job(job.identity))}
 
 
-def _state_of(found: FoundJob, compiled: CompiledJob, now: int) -> ScheduleState:
+def _state_of(found: FoundJob, compiled: CompiledJob, following: NextStart) -> ScheduleState:
     job = found.job
     launcher = json.loads(job.launcher)
-    # Periods before an edit may still have to be judged; they are not upcoming.
-    following = next(upcoming_times(job, now), None) if job.is_stopped else job.next_time
+    nominal_at = None if following.nominal_time is None else rfc3339(following.nominal_time)
     return {
         "schedule_id": job.identity,
         "workflow_id": launcher.get("workflow_id"),
         "version": launcher.get("version"),
         "user_id": launcher.get("user_id"),
-        "next_run_at": None if following is None else rfc3339(following),
+        "next_run_at": nominal_at,
+        "next_nominal_at": nominal_at,
+        "next_start_at": time_text(following.start_at),
+        "passed_over": following.passed_over,
         "suspended": bool(job.suspended),
         "paused": bool(job.paused),
         "paused_because": job.paused_because,
@@ -78,19 +82,9 @@ def default_definition() -> Document:
     return {word: fields[word] for word in own if word in fields and word != "cron_expr"}
 
 
-def preview_of(job: JobRecord, now: int) -> list[str]:
+def preview_of(state: JobState, now: int, traits: Mapping[str, Traits] | None = None) -> list[str]:
     """Return the next fire times of a schedule, at most five."""
-    compiled = compiled_job(job.definition, job.identity)
-    most = PREVIEW if job.remaining is None else min(PREVIEW, job.remaining)
-    times: list[int] = []
-    budget = CpuBudget(PREVIEW_S)
-    for _, nominal_time in zip(range(MAX_SEARCHED), upcoming_times(job, now), strict=False):
-        if len(times) >= most or budget.is_spent:
-            break
-        fire_time = compiled.fire_time(job.identity, nominal_time)
-        if fire_time is not None:
-            times.append(fire_time)
-    return list(map(instant_text, sorted(times)))
+    return [instant_text(start.fire_time) for start in islice(starts_ahead(state, now, traits), PREVIEW)]
 
 
 # --- runs ----------------------------------------------------------------------------------------

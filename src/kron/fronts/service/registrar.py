@@ -12,12 +12,14 @@ from kron.app.catalog import Catalog, JobDefinition
 from kron.app.launchers import traits_by_kind
 from kron.app.preview import preview_resume
 from kron.core.errors import ConflictError, UnknownJobError
-from kron.core.plan.compiled import upcoming_times
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.next_start import next_start
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.query import JobFilter
 from kron.core.plan.record import JobRecord
 from kron.core.plan.registration import create
 from kron.core.plan.resume_preview import ResumePreview
+from kron.core.plan.step import JobState
 from kron.core.time.instant import EPOCH, EpochSeconds, rfc3339
 from kron.core.workflow import NAME, WorkflowVersion
 from kron.fronts.service.auth.audit import deployment_entry
@@ -74,8 +76,8 @@ class Registrar:
         self._workflows = None if workflows is None else TenantWorkflows(workflows)
         self.rules = rules
         self.clock = clock
-        self._traits = traits_by_kind(rules.executor)
-        self.catalog = Catalog(self.store, NAMESPACE, now=self.now, wake=wake, traits=self._traits)
+        self.traits = traits_by_kind(rules.executor)
+        self.catalog = Catalog(self.store, NAMESPACE, now=self.now, wake=wake, traits=self.traits)
 
     def now(self) -> int:
         """Return the present instant in milliseconds."""
@@ -98,7 +100,7 @@ class Registrar:
         With `if_match` only a schedule in that state is changed; "" stands for one that does not exist.
         """
         (job,) = await self._upsert([self.read_spec(document)], if_match=if_match)
-        return _receipt(job, self.now())
+        return _receipt(job, await self._next_run_at(job))
 
     async def upsert_schedules(self, specs: Sequence[ScheduleSpec]) -> int:
         """Create or change schedules in one transaction, all or none; return how many."""
@@ -133,9 +135,9 @@ class Registrar:
                 ends_at = None if until is None else 1000 * until
                 because = BY_HAND if reason is None else reason
                 job = await self.catalog.pause(schedule_id, because=because, until=ends_at, expect=expect)
-                return _pause_receipt(job, self.now())
+                return _pause_receipt(job, await self._next_run_at(job))
             job, preview = await self.catalog.resume(schedule_id, expect=expect)
-        return _pause_receipt(job, self.now(), _effect_view(preview))
+        return _pause_receipt(job, await self._next_run_at(job), _effect_view(preview))
 
     async def delete_schedule(self, schedule_id: str, *, if_match: str | None = None) -> None:
         """Delete a schedule; its history stays."""
@@ -185,7 +187,7 @@ class Registrar:
         else:
             jobs = await self._upsert(deployment.specs, retired=retired)
             await self._follow(workflow_id, version)
-        following = {job.identity: _next_run_at(job, now) for job in jobs}
+        following = {job.identity: await self._next_run_at(job) for job in jobs}
         upserted = deployment.names
         receipt["upserted"] = [{"schedule_id": name, "next_run_at": following[name]} for name in upserted]
         receipt["retired"] = retired
@@ -230,25 +232,34 @@ class Registrar:
         """Return a schedule with all its fields and its next five fire times."""
         with unknown_as_schedule():
             found = await self.catalog.query.find(schedule_id)
+            state = await self.catalog.query.state(schedule_id)
         now = self.now()
         return {
-            **schedule_view(found, now=now),
-            "preview": preview_of(found.job, now),
+            **schedule_view(found, next_start(state, now, self.traits)),
+            "preview": preview_of(state, now, self.traits),
             "etag": etag_of(found.job),
         }
+
+    async def _next_run_at(self, job: JobRecord) -> str | None:
+        """Return the next period of a job that was just written; one that starts in a window may be a row."""
+        state = JobState(job)
+        if not compiled_job(job.definition, job.identity).plain:
+            state = (await self.catalog.query.states([job.identity])).get(job.identity, state)
+        following = next_start(state, self.now(), self.traits).nominal_time
+        return None if following is None else rfc3339(following)
 
     async def list_schedules(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[Document]:
         """Return schedules in the order of their names, those later than `after`."""
         jobs = await self.catalog.query.jobs(wanted, after=after, limit=limit)
-        now = self.now()
-        return [schedule_view(found, now=now) for found in jobs]
+        following = await self.catalog.query.next_starts([found.job for found in jobs], self.traits)
+        return [schedule_view(found, following[found.job.identity]) for found in jobs]
 
     async def preview_resume(self, schedule_id: str) -> ResumeForecast:
         """Return which periods a resume would start now, without resuming."""
         query, now = self.catalog.query, self.now()
         with unknown_as_schedule():
             job = (await query.find(schedule_id)).job
-            preview = await preview_resume(query, schedule_id, now=now, traits=self._traits)
+            preview = await preview_resume(query, schedule_id, now=now, traits=self.traits)
         effect = _effect_view(preview)
         forecast: ResumeForecast = {
             "schedule_id": schedule_id,
@@ -288,14 +299,16 @@ def etag_of(job: JobRecord) -> str:
     return f'"{sha256(json.dumps(state).encode()).hexdigest()[:20]}"'
 
 
-def _receipt(job: JobRecord, now: int) -> Receipt:
-    return {"schedule_id": job.identity, "next_run_at": _next_run_at(job, now), "etag": etag_of(job)}
+def _receipt(job: JobRecord, next_run_at: str | None) -> Receipt:
+    return {"schedule_id": job.identity, "next_run_at": next_run_at, "etag": etag_of(job)}
 
 
-def _pause_receipt(job: JobRecord, now: int, effect: ResumeEffect | None = None) -> PauseReceipt:
+def _pause_receipt(
+    job: JobRecord, next_run_at: str | None, effect: ResumeEffect | None = None
+) -> PauseReceipt:
     receipt: PauseReceipt = {
         "schedule_id": job.identity,
-        "next_run_at": _next_run_at(job, now),
+        "next_run_at": next_run_at,
         "etag": etag_of(job),
         "paused": bool(job.paused),
         "suspended": bool(job.suspended),
@@ -314,12 +327,6 @@ def stopped_words(job: JobRecord) -> str:
     """Return what stops a schedule, for people; nothing if it is active."""
     flags = {"paused": job.paused, "suspended by its definition": job.suspended}
     return " and ".join(words for words, flag in flags.items() if flag)
-
-
-def _next_run_at(job: JobRecord, now: int) -> str | None:
-    # The record's own next time may have passed during a pause, and never run.
-    following = next(upcoming_times(job, now), None)
-    return None if following is None else rfc3339(following)
 
 
 def _effect_view(preview: ResumePreview) -> ResumeEffect:

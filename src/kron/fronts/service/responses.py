@@ -13,13 +13,20 @@ View: TypeAlias = Mapping[str, object]
 
 
 class ScheduleState(TypedDict):
-    """The part of a schedule that is not its definition: its owner, its launcher and its progress."""
+    """The part of a schedule that is not its definition: its owner, its launcher and its progress.
+
+    `next_nominal_at` is the next period, and `next_run_at` the same; `next_start_at` is when a run starts
+    next. `passed_over` periods before that start cannot start.
+    """
 
     schedule_id: str
     workflow_id: str | None
     version: int | None
     user_id: str | None
     next_run_at: str | None
+    next_nominal_at: str | None
+    next_start_at: str | None
+    passed_over: int
     suspended: bool
     paused: bool
     paused_because: str | None
@@ -98,7 +105,7 @@ class ClockChangeView(TypedDict):
 
 
 class SchedulePreview(TypedDict):
-    """When an unsaved schedule would run, and the effect of clock changes on it."""
+    """When an unsaved schedule would run, and the clock changes of the next 400 days that affect it."""
 
     sentence: str
     timezone: str

@@ -211,7 +211,7 @@ _DEFINITION: dict[str, Any] = {
     for word in (*DEFINITION_WORDS.values(), *FLAT_POLICY.values())
 }
 _WITH_PREVIEW: dict[str, Any] = {
-    "preview": Annotated[list[str], Field(description="the next fire times, at most five")],
+    "preview": Annotated[list[str], Field(description="the next five fire times, as if it were not paused")],
     "etag": str,
 }
 Schedule = _model("Schedule", ScheduleState, "A schedule with all its fields.", **_DEFINITION)

@@ -115,5 +115,5 @@ def _add_reads(router: APIRouter, client: LocalClient, most: int) -> None:
         document: Annotated[ScheduleInput, UPSERT_BODY],
         count: Annotated[int, up_to(most)] = 5,
     ) -> SchedulePreview:
-        """Preview when an unsaved schedule would run, and the effect of clock changes on it."""
+        """Preview when an unsaved schedule would run, with the clock changes of 400 days that affect it."""
         return await client.preview(document, count)

@@ -14,10 +14,12 @@ from starlette.responses import Response
 
 from kron.app.query import PageStart
 from kron.core.errors import StoreError
+from kron.core.plan.next_start import next_start
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.query import AuditFilter, FoundJob, JobFilter, RunCursor
 from kron.core.plan.record import JobRecord, RunStatus
+from kron.core.plan.step import JobState
 from kron.core.time.instant import rfc3339
 from kron.fronts.service.auth.principal import (
     ANONYMOUS,
@@ -95,9 +97,9 @@ class Pages:
         def row(one: FoundJob) -> Row:
             name = one.job.identity
             try:
-                return row_of(
-                    one, list(states[name].runs) if name in states else [], newest.get(name, []), now
-                )
+                state = states.get(name, JobState(one.job))
+                following = next_start(state, now, self._registrar.traits)
+                return row_of(one, state, following, newest.get(name, []), now)
             except UNUSABLE as fault:
                 return damaged_row(one.job, str(fault))
 
@@ -119,8 +121,9 @@ class Pages:
 
         def detail() -> Detail:
             zone = zone_of_job(listed.job)
-            fields = schedule_view(listed, now=now)
-            row = row_of(listed, list(state.runs), newest.get(name, []), now)
+            following = next_start(state, now, self._registrar.traits)
+            fields = schedule_view(listed, following)
+            row = row_of(listed, state, following, newest.get(name, []), now)
             entries = [run_entry(run, zone, now) for run in runs.runs]
             entries += [dropped_entry(one, zone, now) for one in runs.dropped]
             return Detail(
@@ -128,7 +131,7 @@ class Pages:
                 definition_of(fields),
                 fields,
                 listed.job.deleted_at is not None,
-                coming_of(listed.job, now),
+                coming_of(state, now),
                 notes_of(listed.job, now),
                 [open_entry(run, zone, now) for run in state.runs],
                 sorted(entries, key=lambda entry: entry.at, reverse=True),

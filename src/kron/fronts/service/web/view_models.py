@@ -1,19 +1,20 @@
 """View models: the values that pages show, and how they are made from records."""
 
-from itertools import islice
+from collections.abc import Iterator
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from kron.core.cron.count import count_between
-from kron.core.cron.preview import changes_ahead, preview
-from kron.core.job.job import MAX_OPEN_WINDOWS
+from kron.core.cron.preview import A_YEAR_AHEAD, changes_ahead, preview
 from kron.core.job.outcome import Outcome, Reason
-from kron.core.plan.compiled import CompiledJob, compiled_job, upcoming_times
+from kron.core.plan.compiled import compiled_job, segments_of
+from kron.core.plan.next_start import NextStart, PeriodStart, starts_ahead
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus
-from kron.core.plan.registration import is_period
+from kron.core.plan.step import JobState
 from kron.core.plan.why import Explanation
-from kron.core.time.instant import DAY, EpochSeconds, rfc3339
+from kron.core.time.instant import DAY, rfc3339
 from kron.core.time.zone import Zone
 from kron.fronts.service.documents import Document, default_definition, run_view
 from kron.fronts.service.responses import RunView
@@ -29,12 +30,22 @@ DEFAULTS: Document = {
     "paused": False,
     "suspended": False,
 }
-IN_HEADING = ("schedule_id", "sentence", "next_run_at", "cron_expr", "timezone", "updated_at")
-# How far ahead clock changes are searched: a zone that has any has one in this time.
-AHEAD = 400 * DAY
+IN_HEADING = (
+    "schedule_id",
+    "sentence",
+    "next_run_at",
+    "next_nominal_at",
+    "next_start_at",
+    "passed_over",
+    "cron_expr",
+    "timezone",
+    "updated_at",
+)
 # The chart of a day has this many columns, each of this many seconds.
 PARTS = 96
 PART_S = DAY // PARTS
+# Starts of a day that are listed one by one; a denser schedule without windows is probed column by column.
+MAX_LISTED, MAX_IN_WINDOWS = 2_000, 10_000
 # Each status as a class of the style sheet, and as a word.
 LOOKS = {
     RunStatus.PENDING: ("wait", "pending"),
@@ -90,10 +101,10 @@ class Bar(NamedTuple):
 
 
 class Day(NamedTuple):
-    """The next 24 hours of a schedule: bars, and the number of periods."""
+    """The next 24 hours of a schedule: bars where runs start, and their number if it is known."""
 
     bars: list[Bar]
-    periods: int
+    starts: int | None
 
 
 class Row(NamedTuple):
@@ -104,6 +115,7 @@ class Row(NamedTuple):
     expression: str
     timezone: str
     next_at: PageTime | None
+    passed_over: int
     badges: list[Badge]
     strip: list[OutcomeMark]
     day: Day
@@ -118,11 +130,11 @@ class Overview(NamedTuple):
 
 
 class Coming(NamedTuple):
-    """A coming period: its nominal time, its fire time, and the effect of a clock change on it."""
+    """A start ahead: its nominal time, its fire time, and the effect of a clock change on it."""
 
     period_id: str
     nominal: PageTime
-    fires: PageTime | None
+    fires: PageTime
     note: str | None
 
 
@@ -187,22 +199,21 @@ def zone_of_job(job: JobRecord) -> Zone:
     return compiled_job(job.definition, job.identity).plan.zone
 
 
-def row_of(listed: FoundJob, open_runs: list[RunRecord], newest: list[RunRecord], now: int) -> Row:
-    """Return a schedule in a list, with its open and its newest runs."""
+def row_of(listed: FoundJob, state: JobState, following: NextStart, newest: list[RunRecord], now: int) -> Row:
+    """Return a schedule in a list, with its open runs, its next start and its newest runs."""
     job = listed.job
-    compiled, zone = compiled_job(job.definition, job.identity), zone_of_job(job)
-    schedule = compiled.job.schedule
-    following = None if job.deleted_at is not None else next(upcoming_times(job, now), None)
-    starts = None if following is None else compiled.fire_time(job.identity, following) or 1000 * following
+    schedule, zone = compiled_job(job.definition, job.identity).job.schedule, zone_of_job(job)
+    start_at = following.start_at
     return Row(
         job.identity,
         schedule.expression.describe(),
         schedule.text,
         schedule.timezone,
-        None if starts is None else moment_of(starts, zone, now),
-        badges_of(job, open_runs, following),
+        None if start_at is None else moment_of(start_at, zone, now),
+        following.passed_over,
+        badges_of(job, list(state.runs), following),
         [mark_of(run, moment_of(1000 * run.nominal_time, zone, now)) for run in reversed(newest)],
-        day_of(job, now // 1000),
+        day_of(state, now),
         _stopped_by(job),
     )
 
@@ -216,7 +227,7 @@ def _stopped_by(job: JobRecord) -> str:
 def damaged_row(job: JobRecord, fault: str) -> Row:
     """Return a schedule whose record cannot be read, so that it does not hide the others."""
     badge = Badge("bad", "damaged", fault)
-    return Row(job.identity, "Unreadable record", "", "", None, [badge], [], Day([], 0), _stopped_by(job))
+    return Row(job.identity, "Unreadable record", "", "", None, 0, [badge], [], Day([], 0), _stopped_by(job))
 
 
 def definition_of(fields: Document) -> Document:
@@ -228,37 +239,31 @@ def definition_of(fields: Document) -> Document:
     }
 
 
-def coming_of(job: JobRecord, now: int) -> list[Coming]:
-    """Return the next periods of a schedule, each with the effect of a clock change on it."""
-    if job.deleted_at is not None:
-        return []
-    compiled, zone = compiled_job(job.definition, job.identity), zone_of_job(job)
-    times = list(islice(upcoming_times(job, now), COMING))
-    lines = preview(compiled.job.schedule, times[0], COMING) if times else []
-    notes = {line.instant: line.note for line in lines}
-    periods = []
-    for time in times:
-        fires = compiled.fire_time(job.identity, time)
-        periods.append(
-            Coming(
-                rfc3339(time),
-                moment_of(1000 * time, zone, now),
-                None if fires is None else moment_of(fires, zone, now),
-                notes.get(time),
-            )
+def coming_of(state: JobState, now: int) -> list[Coming]:
+    """Return the next starts of a schedule, each with the effect of a clock change on it."""
+    job = state.job
+    schedule, zone = compiled_job(job.definition, job.identity).job.schedule, zone_of_job(job)
+    starts = list(islice(starts_ahead(state, now), COMING))
+    return [
+        Coming(
+            rfc3339(start.nominal_time),
+            moment_of(1000 * start.nominal_time, zone, now),
+            moment_of(start.fire_time, zone, now),
+            next((line.note for line in preview(schedule, start.nominal_time, 1) if line.instant), None),
         )
-    return periods
+        for start in starts
+    ]
 
 
 def notes_of(job: JobRecord, now: int) -> list[tuple[PageTime, str]]:
     """Return the effects of coming clock changes on a schedule."""
     schedule, zone = compiled_job(job.definition, job.identity).job.schedule, zone_of_job(job)
     start = now // 1000
-    lines = changes_ahead(schedule, start, start + AHEAD)[:NOTES]
+    lines = changes_ahead(schedule, start, start + A_YEAR_AHEAD)[:NOTES]
     return [(moment_of(1000 * line.at, zone, now), line.note) for line in lines if line.note is not None]
 
 
-def badges_of(job: JobRecord, open_runs: list[RunRecord], following: EpochSeconds | None) -> list[Badge]:
+def badges_of(job: JobRecord, open_runs: list[RunRecord], following: NextStart) -> list[Badge]:
     """Return the states of a schedule; without any other it is active."""
     if job.deleted_at is not None:
         return [Badge("stop", "deleted", "Deleted; its history is kept")]
@@ -275,41 +280,57 @@ def badges_of(job: JobRecord, open_runs: list[RunRecord], following: EpochSecond
         badges.append(Badge("wait", f"{pending} pending", "Runs recorded and not started yet"))
     if job.failures:
         badges.append(Badge("bad", "failing", f"Consecutive failures: {job.failures}"))
-    if following is None and not job.is_stopped:
-        badges.append(Badge("stop", "finished", "No further runs"))
+    if following.start_at is None and not job.is_stopped:
+        badges.append(
+            Badge("stop", "finished", "No further runs")
+            if following.nominal_time is None
+            else Badge("none", "never starts", "Its constraints allow no start of a period ahead")
+        )
     return badges or [Badge("ok", "active", "Runs on schedule")]
 
 
 # --- the chart of a day --------------------------------------------------------------------------
 
 
-def day_of(job: JobRecord, now: EpochSeconds) -> Day:
-    """Return the next 24 hours of a schedule, as if it were not paused."""
-    compiled = compiled_job(job.definition, job.identity)
-    end = now + DAY
-    if job.deleted_at is not None or job.remaining == 0:
-        return Day([], 0)
-    policy = compiled.policy
-    first = now if policy.start_at is None else max(now, policy.start_at)
-    last = end if policy.end_at is None else min(end, policy.end_at + 1)
-    periods = count_between(compiled.plan, first, last) if first < last else 0
-    return Day(_bars(_filled(compiled, now, end)), periods)
+def day_of(state: JobState, now: int) -> Day:
+    """Return the runs that start in the next 24 hours."""
+    end = now + 1000 * DAY
+    job = state.job
+    segments = segments_of(job)
+    first, last = now // 1000, end // 1000
+    periods = sum(count_between(each.compiled.plan, first, last) for each in segments)
+    has_window = any(each.compiled.early != each.compiled.late for each in segments)
+    if periods <= MAX_LISTED or has_window or job.remaining is not None:
+        starts = list(islice(_until(state, now, end), MAX_IN_WINDOWS))
+        parts = {(start.fire_time - now) // (1000 * PART_S) for start in starts}
+        return Day(_bars(parts), len(starts) if len(starts) < MAX_IN_WINDOWS else None)
+    return Day(_bars(_probed(state, now)), _counted(state, now, end))
 
 
-def _filled(compiled: CompiledJob, now: EpochSeconds, end: EpochSeconds) -> set[int]:
-    """Return the columns in which a run may start; one period per column is enough."""
+def _until(state: JobState, now: int, end: int) -> Iterator[PeriodStart]:
+    return takewhile(lambda start: start.fire_time < end, starts_ahead(state, now))
+
+
+def _probed(state: JobState, now: int) -> set[int]:
+    """Return the columns of a dense schedule in which a run starts: one start per column is enough."""
     parts: set[int] = set()
-    period = compiled.plan.next_after(now - compiled.late - 1)
-    for _ in range(MAX_OPEN_WINDOWS + PARTS):
-        if period is None or period + compiled.early >= end:
+    part, width = 0, 1000 * PART_S
+    while part < PARTS:
+        start = next(starts_ahead(state, max(now, now + part * width - 1)), None)
+        if start is None or start.fire_time >= now + PARTS * width:
             break
-        if is_period(compiled, period):
-            earliest, latest = max(period + compiled.early, now), min(period + compiled.late, end - 1)
-            parts.update(range((earliest - now) // PART_S, (latest - now) // PART_S + 1))
-        # Skip the other periods of the same column.
-        part = (period - now) // PART_S
-        period = compiled.plan.next_after(now + (part + 1) * PART_S - 1)
+        part = (start.fire_time - now) // width
+        parts.add(part)
+        part += 1
     return parts
+
+
+def _counted(state: JobState, now: int, end: int) -> int | None:
+    """Return the number of starts of a dense schedule if nothing but the schedule decides them."""
+    segment = segments_of(state.job)[-1]
+    if state.job.is_stopped or not segment.compiled.plain:
+        return None if next(_until(state, now, end), None) else 0
+    return segment.count_until((end - 1) // 1000) - segment.count_until(now // 1000)
 
 
 def _bars(parts: set[int]) -> list[Bar]:

@@ -1,0 +1,187 @@
+"""The next start of a job: the one answer of the pages, the API, the CLI and the embedded fronts."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from heapq import heappop, heappush, merge
+from itertools import islice
+from typing import NamedTuple
+
+from kron.core.cron.count import count_between
+from kron.core.job.outcome import Reason
+from kron.core.plan.compiled import CompiledJob, Segment, segments_of
+from kron.core.plan.record import JobRecord, RunKind, RunRecord, RunStatus
+from kron.core.plan.report import Traits
+from kron.core.plan.resume_preview import preview_resume
+from kron.core.plan.step import JobState
+from kron.core.time.instant import DAY, EPOCH, EpochSeconds
+from kron.core.time.zone import LAST_PROBE
+
+# Consecutive periods without a candidate that are decided one by one before the search ends.
+MAX_BARREN = 1_000
+# How far ahead the constraints are searched for an instant that they allow.
+HORIZON = 9 * 366 * DAY
+# Rows that wait for a known time.
+AWAITED = frozenset({Reason.PLANNED, Reason.SPREAD})
+
+
+class PeriodStart(NamedTuple):
+    """A period that will start, and when, in milliseconds; `passed_over` earlier periods ahead cannot."""
+
+    fire_time: int
+    nominal_time: EpochSeconds
+    passed_over: int = 0
+
+
+class NextStart(NamedTuple):
+    """When a job starts next.
+
+    `nominal_time` is the next period, whether it can start or not; `start_at`, in milliseconds, and `period`
+    are those of the first that will. `passed_over` periods before it cannot start.
+    """
+
+    nominal_time: EpochSeconds | None = None
+    start_at: int | None = None
+    period: EpochSeconds | None = None
+    passed_over: int = 0
+
+    @property
+    def next_nominal_at(self) -> datetime | None:
+        """Return the nominal time of the next period."""
+        return None if self.nominal_time is None else EPOCH + timedelta(seconds=self.nominal_time)
+
+    @property
+    def next_start_at(self) -> datetime | None:
+        """Return when the next start is due."""
+        return None if self.start_at is None else EPOCH + timedelta(milliseconds=self.start_at)
+
+
+NO_START = NextStart()
+
+
+def next_start(state: JobState, now: int, traits: Mapping[str, Traits] | None = None) -> NextStart:
+    """Return the next period of a job, and the next start that its definition and its pause allow.
+
+    Nothing is assumed of running executions: what overlap and retries do is decided when the period is due.
+    """
+    nominal_time = next(_nominal_times(state, now), None)
+    first = next(starts_ahead(state, now, traits), None)
+    if first is None:
+        return NextStart(nominal_time)
+    passed_over = 0
+    if nominal_time is not None and nominal_time < first.nominal_time:
+        passed_over = first.passed_over
+        if state.job.pause_ends_at is not None:
+            plan = segments_of(state.job)[-1].compiled.plan
+            passed_over = count_between(plan, nominal_time, first.nominal_time)
+    return NextStart(nominal_time, first.fire_time, first.nominal_time, passed_over)
+
+
+def starts_ahead(
+    state: JobState, now: int, traits: Mapping[str, Traits] | None = None
+) -> Iterator[PeriodStart]:
+    """Yield the starts of a job that are later than now, in order; none while it stays stopped."""
+    job = state.job
+    if job.deleted_at is not None or job.suspended or (job.paused and job.pause_ends_at is None):
+        return iter(())
+    state = state._replace(runs=[run for run in state.runs if _is_awaited(run)])
+    resumed: list[PeriodStart] = []
+    if job.pause_ends_at is not None and job.pause_ends_at > now:
+        now = job.pause_ends_at
+        resumed = _starts_on_resume(state, now, traits)
+    planned = sorted(
+        PeriodStart(run.fire_time, run.nominal_time) for run in state.runs if run.fire_time > now
+    )
+    unplanned = [_unplanned(segment, job.identity, now) for segment in segments_of(job)]
+    return islice(merge(resumed, planned, *unplanned), job.remaining)
+
+
+def periods_ahead(job: JobRecord, now: int) -> Iterator[tuple[EpochSeconds, int | None]]:
+    """Yield the periods to be planned whose fire times are later than now, in the order of nominal times.
+
+    Each has its fire time, or None if it cannot start; then its nominal time is later than now.
+    """
+    for segment in segments_of(job) if job.deleted_at is None and job.remaining != 0 else ():
+        time = _first_from(segment, now)
+        while time is not None:
+            fire_time = fire_time_of(segment.compiled, job.identity, time)
+            if (1000 * time if fire_time is None else fire_time) > now:
+                yield time, fire_time
+            time = segment.next_after(time)
+
+
+def fire_time_of(compiled: CompiledJob, identity: str, nominal_time: EpochSeconds) -> int | None:
+    """Return a period's fire time; None if it is unschedulable, or its window leaves the calendar."""
+    if nominal_time + compiled.late > LAST_PROBE and not compiled.plain:
+        return None
+    return compiled.fire_time(identity, nominal_time)
+
+
+def _nominal_times(state: JobState, now: int) -> Iterator[EpochSeconds]:
+    """Yield the next periods; those planned ahead are rows, and neither order nor number matters."""
+    first = next(periods_ahead(state.job, now), None)
+    times = [run.nominal_time for run in state.runs if _is_planned(run) and run.fire_time > now]
+    if first is not None:
+        times.append(first[0])
+    yield from sorted(times)
+
+
+def _is_awaited(run: RunRecord) -> bool:
+    return run.status is RunStatus.PENDING and run.kind is RunKind.PERIOD and run.reason in AWAITED
+
+
+def _is_planned(run: RunRecord) -> bool:
+    return _is_awaited(run) and run.reason is Reason.PLANNED
+
+
+def _starts_on_resume(
+    state: JobState, resume_at: int, traits: Mapping[str, Traits] | None
+) -> list[PeriodStart]:
+    """Return the periods of a pause that start at its end or are spread after it, as catch-up judges them."""
+    effect = preview_resume(state, now=resume_at, traits=traits)
+    known = {run.key for run in state.runs}
+    spread = (run for run in effect.waiting if run.reason is Reason.SPREAD and run.key not in known)
+    starts = [PeriodStart(resume_at, run.nominal_time) for run in effect.starts]
+    return sorted([*starts, *(PeriodStart(run.fire_time, run.nominal_time) for run in spread)])
+
+
+def _first_from(segment: Segment, now: int) -> EpochSeconds | None:
+    compiled = segment.compiled
+    return segment.next_after(now // 1000 - compiled.late - compiled.jitter_ms // 1000 - 1)
+
+
+def _unplanned(segment: Segment, identity: str, now: int) -> Iterator[PeriodStart]:
+    """Yield the starts of the unplanned periods of one definition, in the order of fire times.
+
+    Windows overlap, so a period waits until no later one can start before it.
+    """
+    compiled, waiting = segment.compiled, list[PeriodStart]()
+    barren = passed_over = 0
+    time = _first_from(segment, now)
+    while time is not None and barren < MAX_BARREN:
+        while waiting and waiting[0].fire_time <= 1000 * (time + compiled.early) - compiled.jitter_ms:
+            yield heappop(waiting)
+        fire_time = fire_time_of(compiled, identity, time)
+        following = segment.next_after(time)
+        if fire_time is None:
+            barren += 1
+            passed_over += 1000 * time > now
+            possible = _first_possible(segment, time)
+            if following is not None and (possible is None or possible > following):
+                passed_over += 0 if possible is None else count_between(compiled.plan, following, possible)
+                following = possible
+        else:
+            barren = 0
+            if fire_time > now:
+                heappush(waiting, PeriodStart(fire_time, time, passed_over))
+        time = following
+    while waiting:
+        yield heappop(waiting)
+
+
+def _first_possible(segment: Segment, after: EpochSeconds) -> EpochSeconds | None:
+    """Return the first nominal time after another whose window has an instant that the constraints allow."""
+    compiled = segment.compiled
+    first = after + compiled.early
+    until = min(first + HORIZON, LAST_PROBE)
+    allowed = compiled.job.constraints.allowed_from(first, compiled.plan.zone, until)
+    return None if allowed is None else segment.next_after(max(after, allowed - compiled.late - 1))
