@@ -118,7 +118,8 @@ def test_page_api_cli_and_embedded_runner_agree_on_the_next_start(
     answer = (shown["next_nominal_at"], shown["next_start_at"], shown["passed_over"])
     assert (answer[0], answer[2], shown["next_run_at"]) == (nominal, passed_over, nominal)
     assert answer[1] is None if start is None else answer[1].startswith(start.removesuffix("Z"))
-    assert shown["preview"][:1] == ([] if start is None else [answer[1]])
+    if not (shown["paused"] or shown["suspended"]):
+        assert shown["preview"][:1] == ([] if start is None else [answer[1]])
     (listed,) = service.get("/schedules", params={"search": name, "limit": 1}).json()["schedules"]
     assert (listed["next_nominal_at"], listed["next_start_at"], listed["passed_over"]) == answer
     assert asyncio.run(embedded(name)) == answer

@@ -1,7 +1,6 @@
 """Documents: records rendered in SPEC 3's words, for the API, the pages and the CLI."""
 
 import json
-from collections.abc import Mapping
 from itertools import islice
 
 from kron.app.launchers import redact_launcher
@@ -11,7 +10,6 @@ from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.next_start import NextStart, starts_ahead
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import AttemptRecord, AuditRecord, RangeRecord, RunRecord
-from kron.core.plan.report import Traits
 from kron.core.plan.step import JobState
 from kron.core.time.instant import instant_text, rfc3339
 from kron.fronts.service.responses import AttemptView, AuditView, RangeView, RunView, ScheduleState
@@ -82,9 +80,10 @@ def default_definition() -> Document:
     return {word: fields[word] for word in own if word in fields and word != "cron_expr"}
 
 
-def preview_of(state: JobState, now: int, traits: Mapping[str, Traits] | None = None) -> list[str]:
-    """Return the next fire times of a schedule, at most five."""
-    return [instant_text(start.fire_time) for start in islice(starts_ahead(state, now, traits), PREVIEW)]
+def preview_of(state: JobState, now: int) -> list[str]:
+    """Return the next fire times of a schedule, at most five, as if it were neither paused nor suspended."""
+    active = state._replace(job=state.job._replace(paused=0, suspended=0))
+    return [instant_text(start.fire_time) for start in islice(starts_ahead(active, now), PREVIEW)]
 
 
 # --- runs ----------------------------------------------------------------------------------------

@@ -236,7 +236,7 @@ class Registrar:
         now = self.now()
         return {
             **schedule_view(found, next_start(state, now, self.traits)),
-            "preview": preview_of(state, now, self.traits),
+            "preview": preview_of(state, now),
             "etag": etag_of(found.job),
         }
 
