@@ -75,9 +75,9 @@ def document_of(name: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("next")
-    with serving(folder, KRON_ALLOWED_COMMANDS="true") as (client, _):
+    with serving(folder, KRON_ALLOWED_COMMANDS="/bin/sh") as (client, _):
         for name in SCHEDULES:
-            launcher = {"kind": "process", "command": ["true"]}
+            launcher = {"kind": "process", "command": ["/bin/sh", "-c", ":"]}
             answer = client.post("/schedules/upsert", json={**document_of(name), "launcher": launcher})
             assert answer.status_code == 200, answer.text
             assert answer.json()["next_run_at"] == SCHEDULES[name][1]

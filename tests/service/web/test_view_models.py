@@ -71,9 +71,9 @@ def test_the_chart_of_a_day_has_exactly_the_columns_with_starts(
 
 def test_a_job_that_starts_nothing_has_an_empty_day() -> None:
     job = a_job("* * * * *")
-    ended = {"remaining": 0}, {"deleted_at": 1}, {"paused": 1}, {"suspended": 1}
-    for fields in ended:
-        assert day_of(JobState(job._replace(**fields)), 1000 * NOW) == ([], 0)
+    stopped = [job._replace(paused=1), job._replace(suspended=1)]
+    for each in (job._replace(remaining=0), job._replace(deleted_at=1), *stopped):
+        assert day_of(JobState(each), 1000 * NOW) == ([], 0)
 
 
 def test_the_day_of_a_paused_job_starts_with_the_end_of_its_pause() -> None:

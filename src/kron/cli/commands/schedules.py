@@ -78,7 +78,7 @@ def _row(schedule: Document, display: Display) -> tuple[str, ...]:
 
 
 def next_start_text(schedule: Document, display: Display) -> str:
-    """Return the next start with the number of periods passed over; nothing if a stopped schedule has none."""
+    """Return the next start and the number of periods passed over; nothing for a stopped schedule."""
     if schedule["next_start_at"] is None and (schedule["paused"] or schedule["suspended"]):
         return ""
     passed = f" ({schedule['passed_over']} passed over)" if schedule["passed_over"] else ""
