@@ -89,9 +89,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
 async def embedded(name: str) -> tuple[str | None, str | None, int]:
     """Return the answer of `kron.Runner` for the same definition, at the present time."""
     document = document_of(name)
-    parts = {key: document[key] for key in ("window", "constraints") if key in document}
+    parts: dict[str, Any] = {key: document[key] for key in ("window", "constraints") if key in document}
     when = {"schedule": document["cron_expr"], "timezone": document["timezone"]}
-    job = kron.Job.from_dict({"identity": name, **when, **parts, "policy": document["policy"]})
+    whole: dict[str, Any] = {"identity": name, **when, **parts, "policy": document["policy"]}
+    job = kron.Job.from_dict(whole)
     runner = kron.Runner("memory://", clock=SimulatedClock(datetime.now(UTC)))
 
     async def work() -> None:

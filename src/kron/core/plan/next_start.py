@@ -17,7 +17,7 @@ from kron.core.time.instant import DAY, EPOCH, EpochSeconds
 from kron.core.time.zone import LAST_PROBE
 
 # Consecutive periods without a candidate that are decided one by one before the search ends.
-MAX_BARREN = 1_000
+MAX_BARREN = 300
 # How far ahead the constraints are searched for an instant that they allow.
 HORIZON = 9 * 366 * DAY
 # Rows that wait for a known time.
