@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -200,12 +200,3 @@ def test_a_program_that_ends_without_a_stop_waits_for_its_functions(
     assert "could not be stopped" not in done.stderr
     with kron.Runner(url) as runner:
         assert statuses(runner, "slow") == ["SUCCESS"]
-
-
-def test_a_copy_has_the_same_jobs_on_another_state(runner: kron.Runner) -> None:
-    ran = threading.Event()
-    runner.job(RARELY, identity="job", window=timedelta(hours=1))(ran.set)
-    with runner, runner.copy("memory://") as other:
-        other.wait(other.run_now("job"))
-        assert ran.wait(PATIENCE_S)
-        assert statuses(runner, "job") == []

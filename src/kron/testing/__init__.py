@@ -7,6 +7,7 @@ from importlib import import_module
 
 _HOME = {
     "SimulatedClock": "kron.testing.clock",
+    "VirtualTime": "kron.testing.virtual_time",
     "kill": "kron.testing.crash",
     "trace": "kron.testing.crash",
     "ScriptedLauncher": "kron.testing.launcher",

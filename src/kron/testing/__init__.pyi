@@ -13,3 +13,4 @@ from kron.testing.simulator import simulate as simulate
 from kron.testing.store_contract import StoreContract as StoreContract
 
 __all__: list[str]
+from kron.testing.virtual_time import VirtualTime as VirtualTime

@@ -203,20 +203,25 @@ class Runner:
             if iscoroutine(answer):
                 answer.close()
             raise ConflictError(NOT_RUNNING if loop is None else "This thread has an event loop; use await")
+        if not loop.is_running():
+            # A test in virtual time: its event loop runs only when it is used.
+            return loop.run_until_complete(_awaited(answer))
         return asyncio.run_coroutine_threadsafe(_awaited(answer), loop).result()
 
-    def copy(self, state: str | Store | None = None, *, clock: Clock | None = None) -> "Runner":
-        """Return a runner with the same jobs and functions on another state and clock, as tests use it."""
-        other = Runner(
-            state,
-            name=self._wiring.namespace.partition(":")[2],
-            clock=clock,
-            max_calls=self._max_calls,
-            max_threads=self._threads.max_threads,
-        )
-        for job, work in self._jobs.values():
-            other.add(job, work)
-        return other
+    @contextmanager
+    def _rewired(self, state: Store, clock: Clock) -> Iterator[None]:
+        """Use another state and clock for a time; for `kron.testing`."""
+        if self._is_running:
+            raise ConflictError("The runner is running already")
+        kept = self._wiring, self._threads, self._housekeeping
+        kind, _, name = self._wiring.namespace.partition(":")
+        self._wiring = Wiring(State(state), clock, kind=kind, name=name)
+        self._threads = CallThreads(clock, self._threads.max_threads)
+        self._housekeeping = Housekeeping(clock)
+        try:
+            yield
+        finally:
+            self._wiring, self._threads, self._housekeeping = kept
 
     def _crash(self) -> None:
         """Drop everything without writing, as the death of the process would."""
