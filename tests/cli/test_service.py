@@ -92,6 +92,9 @@ def test_a_schedule_lives_from_its_file_to_its_end(kron: Kron, tmp_path: Path) -
     assert kron("runs", "daily", "2098-06-01T07:00:00Z") == (GOOD, none, "")
     assert kron("schedules", "delete", "daily") == (GOOD, "daily: deleted\n", "")
     assert kron("schedules", "show", "daily") == (NO, "", 'kron: There is no schedule "daily"\n')
+    assert kron("schedules", "upsert", "daily.yaml", *WORK) == made
+    misspelt = 'kron: There is no schedule "dayly"; did you mean daily?\n'
+    assert kron("why", "dayly") == (NO, "", misspelt)
 
 
 def test_a_schedule_can_be_made_of_options_alone(kron: Kron) -> None:

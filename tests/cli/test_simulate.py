@@ -336,7 +336,7 @@ def test_progress_is_shown_on_a_terminal_and_wiped() -> None:
     received = on_terminal(80, "simulate", str(FLEET), *DAY).decode()
     assert "kron: simulating, 55 %" in received
     assert received.rpartition("simulating")[2].startswith(", 88 %")
-    assert f"\r{'':30}\r{FLEET}" in received
+    assert f"\r\x1b[K{FLEET}" in received
 
 
 def test_piped_output_has_a_fixed_width() -> None:

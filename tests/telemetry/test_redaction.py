@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,16 @@ def test_the_id_of_a_request_may_be_anything_and_is_hidden_where_it_is_a_secret(
     assert JWT not in line
     assert "started backup" in line or '"event":"started"' in line
     assert "***" in line or "ticket" in line
+
+
+def test_a_line_for_people_has_no_control_character_of_a_name_or_an_error() -> None:
+    formatter = ConsoleFormatter(Redactor(), current_request_id)
+    hostile = "x\x1b]0;pwned\x07\x9b2J\n2026-06-01 forged line"
+    try:
+        raise RuntimeError(hostile)
+    except RuntimeError:
+        record = logging.LogRecord("kron", logging.ERROR, "", 0, "job %s failed", (hostile,), sys.exc_info())
+    first, *rest = formatter.format(record).split("\n")
+    assert first.endswith("job x\\x1b]0;pwned\\x07\\x9b2J\\n2026-06-01 forged line failed")
+    assert rest[0] == "Traceback (most recent call last):"
+    assert all(line.isprintable() for line in rest)

@@ -4,19 +4,25 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TextIO
 
-from kron.core.errors import ConflictError, KronError, UnknownRunError
+from kron.core.errors import ConflictError, KronError, UnknownRunError, one_line
+from kron.core.redaction import NO_SECRETS
 from kron.fronts.service.errors import UnknownScheduleError
 
 # Exit codes: 0 success, 1 the answer is no, 2 wrong usage or input.
 GOOD, NO, BAD = 0, 1, 2
+# As shells report a process that Ctrl-C ended.
+INTERRUPTED = 130
 # Errors of valid requests: the answer is no.
 NEGATIVE = (ConflictError, UnknownRunError, UnknownScheduleError)
 
 INSTALL = "kron: the command line needs more packages: pip install 'kron-engine[cli]'"
+
+DEBUG = "KRON_DEBUG"
+INTERNAL, REMEDY = "internal error", f"please report it; {DEBUG}=1 shows where it happened"
 
 # Longer quotes and lines of an error message are cut in the middle.
 MAX_QUOTED = 200
@@ -40,13 +46,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        try:
-            code = call(arguments)
-        except KronError as error:
-            for line in error.lines():
-                print_error(line)
-            code = NO if isinstance(error, NEGATIVE) else BAD
+        code = _code_of(call, arguments)
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has closed the pipe.
         _discard(sys.stdout)
@@ -57,6 +60,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print_error(f"{place}: {error.strerror or error}")
         return BAD
     return code
+
+
+def _code_of(call: Callable[[Sequence[str] | None], int], arguments: Sequence[str] | None) -> int:
+    """Return the exit code of a command, and report its error; OSError is left to the caller."""
+    try:
+        return call(arguments)
+    except KronError as error:
+        for line in error.lines():
+            print_error(line)
+        return NO if isinstance(error, NEGATIVE) else BAD
+    except OSError:
+        raise
+    except Exception as error:
+        # A defect is one line, unless a developer wants more.
+        if os.environ.get(DEBUG):
+            raise
+        print_error(f"{INTERNAL}: {NO_SECRETS.hide(f'{type(error).__name__}: {error}')}; {REMEDY}")
+        return BAD
 
 
 def _discard(stream: TextIO) -> None:
@@ -75,13 +96,6 @@ def print_error(text: str) -> None:
         print(f"kron: {brief(text)}", file=sys.stderr, flush=True)
     except OSError:
         _discard(sys.stderr)
-
-
-def one_line(text: str) -> str:
-    """Escape control characters, so that any text is one line that is safe to print."""
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def brief(text: str) -> str:

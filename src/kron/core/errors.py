@@ -60,6 +60,13 @@ def escaped(text: object) -> str:
     return str(text).encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
+def one_line(text: str) -> str:
+    """Escape control characters, so that any text is one line that is safe to print."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
 def _json_like(value: object) -> str:
     """Return the start of a value as JSON; a list of a million entries costs no more than a short one."""
     pieces: list[str] = []

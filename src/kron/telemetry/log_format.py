@@ -4,13 +4,19 @@ import json
 import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from types import TracebackType
+from typing import TypeAlias
 
+from kron.core.errors import one_line
 from kron.core.redaction import Redactor
 from kron.telemetry.decision_log import DecisionLines, EngineEvent
 from kron.telemetry.request_trail import CurrentRequest, no_request
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("console", "json")
+ExceptionInfo: TypeAlias = (
+    tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+)
 CONSOLE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -28,7 +34,15 @@ class ConsoleFormatter(logging.Formatter):
             return self._redactor.hide(super().format(record))
         head = f"{self.formatTime(record)} {record.levelname} {record.name} "
         texts = record.msg.texts(self._redactor, self._current_request())
-        return "\n".join(head + text for text in texts)
+        return "\n".join(head + one_line(text) for text in texts)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
+        """Return a message as one line without control characters: names and errors may contain any."""
+        return one_line(super().formatMessage(record))
+
+    def formatException(self, ei: ExceptionInfo) -> str:  # noqa: N802 - the name that logging calls
+        """Return a traceback without control characters but line breaks."""
+        return "\n".join(map(one_line, super().formatException(ei).split("\n")))
 
 
 class JsonFormatter(logging.Formatter):

@@ -13,12 +13,11 @@ from kron.cli.support.client import (
     Target,
     objects_in,
     request,
-    show_json,
     show_more,
     text,
 )
 from kron.cli.support.option import AsJson
-from kron.cli.support.terminal import Display, NoColor, Utc
+from kron.cli.support.terminal import Display, NoColor, Utc, show_json
 from kron.core.plan.query import AuditFilter
 from kron.fronts.service.client import PageRequest
 

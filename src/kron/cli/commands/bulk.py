@@ -9,10 +9,11 @@ from typing import Annotated, BinaryIO, NamedTuple
 import typer
 
 from kron.cli.main import GOOD
-from kron.cli.support.client import Server, StoreUrl, Target, request, show_json
+from kron.cli.support.client import Server, StoreUrl, Target, request
 from kron.cli.support.option import AsJson
 from kron.cli.support.read import STDIN
 from kron.cli.support.table import counted
+from kron.cli.support.terminal import say, show_json
 from kron.core.errors import UnreadableFileError
 from kron.fronts.service.bulk import BATCH
 from kron.fronts.service.client import ServiceClient
@@ -50,7 +51,7 @@ def bulk_command(file: Lines, server: Server = None, store: StoreUrl = None, as_
     if as_json:
         show_json(stored)
     else:
-        print(f"stored {counted(_whole(stored['upserted']), 'schedule')}")
+        say(f"stored {counted(_whole(stored['upserted']), 'schedule')}")
     return GOOD
 
 

@@ -1,6 +1,5 @@
 """`kron simulate --chaos`: runs jobs in virtual time with crashes, outages and slow runs."""
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -8,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.main import one_line
 from kron.cli.support.interval import counted
 from kron.cli.support.option import parse_instant, whole_number
+from kron.cli.support.terminal import say, show_json
 from kron.core.cron.schedule import UTC as UTC_ZONE
-from kron.core.errors import InvalidOptionError
+from kron.core.errors import InvalidOptionError, one_line
 from kron.core.job.job import Job
 from kron.core.time.instant import datetime_of, rfc3339
 from kron.testing.chaos_report import ChaosReport
@@ -68,7 +67,7 @@ def show_chaos(
         log.setLevel(level)
     if as_json:
         first = rfc3339(int(first_at.timestamp()))
-        print(json.dumps({"from": first, **report.to_dict()}, indent=2, ensure_ascii=False))
+        show_json({"from": first, **report.to_dict()})
     else:
         _show(report)
     if report.violations:
@@ -78,18 +77,19 @@ def show_chaos(
 def _show(report: ChaosReport) -> None:
     years = f"{report.years:g} year" + ("" if report.years == 1 else "s")
     jobs, calls = counted(len(report.outcomes), "job"), counted(report.calls, "call")
-    print(f"seed {report.seed}, {years}: {jobs}, {calls}")
+    say(f"seed {report.seed}, {years}: {jobs}, {calls}")
     ends = f"{report.crashes:,} crashes, {report.stops:,} stops"
-    print(f"{ends}, {counted(report.store_faults, 'failure')} of the store\n")
+    say(f"{ends}, {counted(report.store_faults, 'failure')} of the store", "")
     for name, outcomes in report.outcomes.items():
-        print(f"  {one_line(name)}   {counted(sum(outcomes.values()), 'period')}")
+        say(f"  {one_line(name)}   {counted(sum(outcomes.values()), 'period')}")
         for how, count in sorted(outcomes.items(), key=lambda item: (-item[1], item[0])):
-            print(f"    {count:>10,}  {how}")
+            say(f"    {count:>10,}  {how}")
     if not report.violations:
-        print(
-            "\nno violations: every period has one outcome, and every start was decided, on time and in order"
+        say(
+            "",
+            "no violations: every period has one outcome, and every start was decided, on time and in order",
         )
         return
-    print(f"\nVIOLATION, seed {report.seed}")
+    say("", f"VIOLATION, seed {report.seed}")
     for violation in report.violations:
-        print(f"  {one_line(violation)}")
+        say(f"  {one_line(violation)}")

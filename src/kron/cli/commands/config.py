@@ -3,8 +3,9 @@
 import json
 import os
 
-from kron.cli.main import GOOD, one_line
+from kron.cli.main import GOOD
 from kron.cli.support.option import AsJson, Config
+from kron.cli.support.terminal import say, show_json
 from kron.fronts.service.settings import read_settings
 
 
@@ -22,10 +23,10 @@ def config_command(config: Config = None, as_json: AsJson = False) -> int:
     """  # noqa: D301
     lines = read_settings(os.environ, {}, file=config).rows()
     if as_json:
-        print(json.dumps(lines, indent=2))
+        show_json(lines)
         return GOOD
     for line in lines:
         value = json.dumps(line["value"], ensure_ascii=False)
         place = line["place"] or line["source"]
-        print(one_line(f"{line['name']:24} {value:30} {place}"))
+        say(f"{line['name']:24} {value:30} {place}")
     return GOOD

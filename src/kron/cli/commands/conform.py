@@ -1,16 +1,16 @@
 """`kron conform`: checks a trace against the axioms of correct scheduling."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kron.cli.main import GOOD, NO, one_line
+from kron.cli.main import GOOD, NO
 from kron.cli.support.option import AsJson, offer, one_of, whole_number
 from kron.cli.support.read import STDIN
-from kron.core.errors import InvalidOptionError, InvalidTraceError, UnreadableFileError
+from kron.cli.support.terminal import say, show_json
+from kron.core.errors import InvalidOptionError, InvalidTraceError, UnreadableFileError, one_line
 from kron.theory.bound import Witnesses
 from kron.theory.checker import check
 from kron.theory.event import Kind, Position
@@ -92,10 +92,10 @@ def conform_command(
     except InvalidTraceError as error:
         raise UnreadableFileError(file=trace, reason=f"line {error.line}: {error.reason}") from error
     if as_json:
-        print(json.dumps(report.to_dict(), indent=2))
+        show_json(report.to_dict())
     else:
         for line in lines_of(report, trace):
-            print(line)
+            say(line)
     return GOOD if report.conforms else NO
 
 

@@ -1,13 +1,11 @@
 """`kron explain`: the meaning of an expression, or how the time of a job was chosen."""
 
-import json
 from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from kron.cli.commands.next import since_of
-from kron.cli.main import one_line
 from kron.cli.support.option import (
     MAX_COUNT,
     AsJson,
@@ -22,6 +20,7 @@ from kron.cli.support.option import (
 )
 from kron.cli.support.source import Options, Source, check_crontab_only, crontab_schedules, read_source
 from kron.cli.support.table import preview_entry, preview_row
+from kron.cli.support.terminal import say, show_json
 from kron.core.cron.crontab import CrontabEntry
 from kron.core.cron.field import MONTH, WEEKDAY, Field
 from kron.core.cron.preview import Line, changes_ahead, preview
@@ -139,12 +138,13 @@ def _explain_schedules(
             place: dict[str, object] = {"line": entry.line, "command": entry.command} if entry else {}
             documents.append(place | _document(schedule, since, count))
         else:
-            print("\n" * (number > 0), end="")
+            if number:
+                say("")
             if entry and source:
-                print(one_line(f"{source.name}:{entry.line}  {entry.command}".rstrip()))
+                say(f"{source.name}:{entry.line}  {entry.command}".rstrip())
             _show(schedule, since, count)
     if as_json:
-        print(json.dumps(documents if source else documents[0], indent=2, ensure_ascii=False))
+        show_json(documents if source else documents[0])
 
 
 def _refuse(given: Mapping[str, object], reason: str) -> None:
@@ -155,20 +155,20 @@ def _refuse(given: Mapping[str, object], reason: str) -> None:
 
 def _show(schedule: Schedule, since: EpochSeconds, count: int) -> None:
     expression = schedule.expression
-    print(one_line(f"{schedule.text}   {schedule.timezone}"))
-    print(f"{one_line(schedule.describe())}\n")
+    say(f"{schedule.text}   {schedule.timezone}")
+    say(schedule.describe(), "")
     for field in expression.fields:
-        print(f"  {field.unit.name:9} {field!s:15} {_values(field)}".rstrip())
-    print(f"  {'day rule':9} {day_rule(schedule)}")
+        say(f"  {field.unit.name:9} {field!s:15} {_values(field)}".rstrip())
+    say(f"  {'day rule':9} {day_rule(schedule)}")
     strict = strict_text(expression)
-    print(f"  {'strict':9} {strict or 'has no equivalent in the posix dialect'}")
+    say(f"  {'strict':9} {strict or 'has no equivalent in the posix dialect'}")
     zone = schedule.plan.zone
     for title, lines in (("next", preview(schedule, since, count)), ("clocks", _clocks(schedule, since))):
         seconds = any(line.wall.second for line in lines)
         for number, line in enumerate(lines):
-            print(f"  {title if number == 0 else '':7} {preview_row(line, zone, seconds=seconds)}")
+            say(f"  {title if number == 0 else '':7} {preview_row(line, zone, seconds=seconds)}")
         if not lines:
-            print(f"  {title:9} {'no clock change in two years affects it' if title == 'clocks' else 'none'}")
+            say(f"  {title:9} {'no clock change in two years affects it' if title == 'clocks' else 'none'}")
 
 
 def _clocks(schedule: Schedule, since: EpochSeconds) -> list[Line]:

@@ -1,6 +1,5 @@
 """`kron lint`: errors and pitfalls in schedules."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from kron.cli.support.option import (
 )
 from kron.cli.support.read import check_once
 from kron.cli.support.source import Options, Source, read_source, timed_entries
+from kron.cli.support.terminal import say, show_json
 from kron.clocks.system import SystemClock
 from kron.core.cron.crontab import CrontabEntry
 from kron.core.cron.dialect import DIALECTS
@@ -101,7 +101,7 @@ def lint_command(
     check_once(sources)
     reports = [_examine(source, setting, system=system) for source in sources]
     if as_json:
-        print(json.dumps(_document(reports), indent=2, ensure_ascii=False))
+        show_json(_document(reports))
     else:
         _show(reports)
     return _exit_code(reports, strict=strict)
@@ -216,8 +216,8 @@ def _show(reports: list[LintReport]) -> None:
         for finding in report.findings:
             place = finding.expression if report.file is None else f"{report.file}:{finding.line}"
             text = f"{place}: {finding.code} {finding.severity}: {finding.message}; {finding.remedy}"
-            print(brief(text))
-    print(_summary(reports))
+            say(brief(text))
+    say(_summary(reports))
 
 
 def _summary(reports: list[LintReport]) -> str:
@@ -252,7 +252,7 @@ def _show_codes(*, as_json: bool) -> None:
         listed = [
             {"code": code, "severity": rule.severity, "meaning": rule.meaning} for code, rule in RULES.items()
         ]
-        print(json.dumps(listed, indent=2))
+        show_json(listed)
         return
     for code, rule in RULES.items():
-        print(f"{code}  {rule.severity:7}  {rule.meaning}")
+        say(f"{code}  {rule.severity:7}  {rule.meaning}")

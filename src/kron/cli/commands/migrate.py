@@ -1,7 +1,6 @@
 """`kron migrate`: applies the pending migrations of a database, or shows their status."""
 
 import asyncio
-import json
 import os
 from typing import Annotated
 
@@ -9,6 +8,7 @@ import typer
 
 from kron.cli.main import GOOD, NO
 from kron.cli.support.option import AsJson, Config
+from kron.cli.support.terminal import say, show_json
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.settings import read_settings
 from kron.stores.migration import Applied, Migration, Schema, pending
@@ -60,11 +60,11 @@ async def _show_status(schema: Schema, *, as_json: bool) -> int:
     missing = pending(schema.steps, applied)
     if as_json:
         steps = [_entry(step, applied) for step in schema.steps]
-        print(json.dumps({"at": len(applied), "newest": len(schema.steps), "steps": steps}, indent=2))
+        show_json({"at": len(applied), "newest": len(schema.steps), "steps": steps})
     else:
         for step in schema.steps:
             entry = _entry(step, applied)
-            print(f"{step.number:4}  {step.name:20}  {entry['applied_at'] or 'not applied'}")
+            say(f"{step.number:4}  {step.name:20}  {entry['applied_at'] or 'not applied'}")
     return NO if missing else GOOD
 
 
@@ -73,13 +73,13 @@ async def _apply(schema: Schema, *, dry_run: bool, as_json: bool) -> int:
     if as_json:
         entries = [{"number": step.number, "name": step.name} for step in steps]
         document = {"newest": len(schema.steps), "dry_run": dry_run, "steps": entries}
-        print(json.dumps(document, indent=2))
+        show_json(document)
         return GOOD
     verb = "would apply" if dry_run else "applied"
     for step in steps:
-        print(f"{verb} {step.number} {step.name}")
+        say(f"{verb} {step.number} {step.name}")
     if not steps:
-        print(f"nothing to do: the database is at migration {len(schema.steps)}")
+        say(f"nothing to do: the database is at migration {len(schema.steps)}")
     return GOOD
 
 

@@ -1,13 +1,11 @@
 """`kron next`: the next times of a schedule, a crontab, or a job file."""
 
 import heapq
-import json
 from itertools import islice
 from typing import Annotated
 
 import typer
 
-from kron.cli.main import one_line
 from kron.cli.support.option import (
     AsJson,
     Count,
@@ -22,6 +20,7 @@ from kron.cli.support.option import (
 )
 from kron.cli.support.source import Options, Source, check_crontab_only, crontab_schedules, read_source
 from kron.cli.support.table import NO_TIME, both_times, counted, preview_entry, preview_row
+from kron.cli.support.terminal import say, show_json
 from kron.clocks.system import SystemClock
 from kron.core.cron.crontab import CrontabEntry
 from kron.core.cron.preview import Line, preview
@@ -87,13 +86,13 @@ def since_of(start: str | None, timezone: str) -> EpochSeconds:
 def _next_expression(schedule: Schedule, start: str | None, count: int, *, as_json: bool) -> None:
     lines = preview(schedule, since_of(start, schedule.timezone), count)
     if as_json:
-        return print(json.dumps(_document(schedule, lines), indent=2, ensure_ascii=False))
-    print(one_line(f"{schedule.text}   {schedule.timezone}"))
+        return show_json(_document(schedule, lines))
+    say(f"{schedule.text}   {schedule.timezone}")
     if not lines:
-        print("  no times: clock changes skip all of them, or the calendar ends (year 9999)")
+        say("  no times: clock changes skip all of them, or the calendar ends (year 9999)")
     seconds = any(line.wall.second for line in lines)
     for line in lines:
-        print(preview_row(line, schedule.plan.zone, seconds=seconds))
+        say(preview_row(line, schedule.plan.zone, seconds=seconds))
     return None
 
 
@@ -123,13 +122,13 @@ def _next_crontab(
             {"line": entry.line, "command": entry.command, **_document(schedule, [line])}
             for entry, schedule, line in rows
         ]
-        return print(json.dumps(documents, indent=2, ensure_ascii=False))
-    print(one_line(f"{file}   {counted(len(entries), 'entry', 'entries')}"))
+        return show_json(documents)
+    say(f"{file}   {counted(len(entries), 'entry', 'entries')}")
     seconds = any(line.wall.second for _, _, line in rows)
     for entry, schedule, line in rows:
         name = entry.command or entry.expression
         row = preview_row(line, schedule.plan.zone, seconds=seconds)
-        print(one_line(f"{row}  {file}:{entry.line}  {name}"))
+        say(f"{row}  {file}:{entry.line}  {name}")
     return None
 
 
@@ -156,10 +155,10 @@ def _next_jobs(source: Source, options: Options, start: str | None, count: int, 
     coming = list(islice(heapq.merge(*streams, key=place), count))
     if as_json:
         documents = [decision.to_dict() for decision in coming]
-        return print(json.dumps(documents, indent=2, ensure_ascii=False))
+        return show_json(documents)
     suspended = len(jobs) - len(streams)
     paused = f", {suspended} of them suspended" if suspended else ""
-    print(one_line(f"{source.name}   {counted(len(jobs), 'job')}{paused}"))
+    say(f"{source.name}   {counted(len(jobs), 'job')}{paused}")
     width = max((len(decision.job.identity) for decision in coming), default=0)
     for decision in coming:
         zone = decision.job.schedule.plan.zone
@@ -170,5 +169,5 @@ def _next_jobs(source: Source, options: Options, start: str | None, count: int, 
         else:
             chosen = both_times(decision.chosen_time, zone, seconds=True)
             row = f"  {chosen}  {identity}  for {nominal}"
-        print(one_line(row))
+        say(row)
     return None

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.main import GOOD, NO, one_line, print_error
-from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request, show_json, text
+from kron.cli.main import GOOD, NO, print_error
+from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request, text
 from kron.cli.support.option import AsJson
 from kron.cli.support.table import counted
+from kron.cli.support.terminal import say, show_json
+from kron.core.errors import one_line
 from kron.fronts.service.registrar import SUSPENDED
 from kron.fronts.service.responses import View
 
@@ -50,7 +52,7 @@ def pause_command(
     if as_json:
         show_json(answer)
     else:
-        print(one_line(f"{name}: {answer.get('note') or 'paused'}"))
+        say(f"{name}: {answer.get('note') or 'paused'}")
     return GOOD
 
 
@@ -82,7 +84,7 @@ def resume_command(
     else:
         note = answer.get("note")
         after = f"next run {text(answer['next_run_at'])}" if note is None else f"but {SUSPENDED}"
-        print(one_line(f"{name}: resumed, {after}"))
+        say(f"{name}: resumed, {after}")
     return GOOD
 
 
@@ -95,10 +97,10 @@ def _show(name: str, preview: View) -> None:
     assert isinstance(starts, int), "the service answers with a number"
     times = [str(time) for time in objects_in(preview, "starts")]
     named = ", ".join(times[:MAX_NAMED]) + (", ..." if len(times) > MAX_NAMED else "")
-    print(one_line(f"{name}: {counted(starts, 'run')} would start{': ' if named else ''}{named}"))
+    say(f"{name}: {counted(starts, 'run')} would start{': ' if named else ''}{named}")
     if preview["would_wait"]:
-        print(f"  {preview['would_wait']} would wait")
+        say(f"  {preview['would_wait']} would wait")
     dropped = preview["would_drop"]
     assert isinstance(dropped, dict), "the service answers with counts by reason"
     for reason, periods in dropped.items():
-        print(f"  {counted(periods, 'period')} would be dropped: {reason}")
+        say(f"  {counted(periods, 'period')} would be dropped: {reason}")

@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.main import GOOD, NO, one_line
+from kron.cli.main import GOOD, NO
 from kron.cli.support.interval import Days, From, Interval, To, columns, counted, parse_interval
 from kron.cli.support.job_file import load_jobs
 from kron.cli.support.option import AsJson
 from kron.cli.support.read import check_once
+from kron.cli.support.terminal import say, show_json
+from kron.core.errors import one_line
 from kron.core.job.difference import (
     ChangeKind,
     Collision,
@@ -68,16 +70,16 @@ def plan_command(
     before, after = (load_jobs(file, may_be_empty=True) for file in (old, new))
     difference = difference_of(before, after, *interval)
     if as_json:
-        print(json.dumps(_document(old, new, interval, difference), indent=2, ensure_ascii=False))
+        show_json(_document(old, new, interval, difference))
     else:
-        print(f"{one_line(old)} -> {one_line(new)}\n{interval}, all times in UTC\n")
+        say(f"{old} -> {new}", f"{interval}, all times in UTC", "")
         _show(difference, most=None if everything else MAX_SHOWN)
     return NO if difference.changes else GOOD
 
 
 def _show(difference: Difference, *, most: int | None) -> None:
     if not difference.changes:
-        print(f"No changes: {counted(difference.unchanged, 'job')}")
+        say(f"No changes: {counted(difference.unchanged, 'job')}")
         return
     shifts = difference.shifts
     _show_totals(difference, shifts)
@@ -96,9 +98,9 @@ def _show(difference: Difference, *, most: int | None) -> None:
     )
     for title, lines, entries in lists:
         if lines:
-            print("\n".join(["", title, *lines]))
+            say("", title, *(line for entry in lines for line in entry.split("\n")))
         if len(entries) > len(lines):
-            print(f"  ... {len(entries) - len(lines):,} more (--all lists them)")
+            say(f"  ... {len(entries) - len(lines):,} more (--all lists them)")
 
 
 def _show_totals(difference: Difference, shifts: Sequence[Shift]) -> None:
@@ -106,9 +108,9 @@ def _show_totals(difference: Difference, shifts: Sequence[Shift]) -> None:
     jobs = [f"{kinds[kind]:,} {kind}" for kind in ChangeKind if kinds[kind]]
     shifts_by_kind = Counter(shift.kind for shift in shifts)
     starts = [_doing(shifts_by_kind[kind], kind) for kind in ShiftKind if shifts_by_kind[kind]]
-    print(f"Jobs:    {', '.join(jobs)}, {difference.unchanged:,} unchanged")
-    print(f"Starts:  {', '.join(starts) or 'none changes'}")
-    print(f"Minutes: {len(difference.collisions):,} with more starts than before, and more than one")
+    say(f"Jobs:    {', '.join(jobs)}, {difference.unchanged:,} unchanged")
+    say(f"Starts:  {', '.join(starts) or 'none changes'}")
+    say(f"Minutes: {len(difference.collisions):,} with more starts than before, and more than one")
 
 
 def _doing(count: int, kind: ShiftKind) -> str:

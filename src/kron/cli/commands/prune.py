@@ -1,9 +1,7 @@
 """`kron prune`: removes old history from a store, or counts what would go."""
 
 import asyncio
-import json
 import os
-import sys
 from typing import Annotated
 
 import typer
@@ -11,6 +9,7 @@ import typer
 from kron.app.retention import Pruned, Pruner, RetentionPolicy
 from kron.cli.main import GOOD
 from kron.cli.support.option import AsJson, Config, StoreUrl
+from kron.cli.support.terminal import progress, say, show_json
 from kron.core.errors import InvalidOptionError
 from kron.core.time.instant import milliseconds_of
 from kron.fronts.service.registrar import NAMESPACE
@@ -54,12 +53,12 @@ def prune_command(
     pruned = asyncio.run(_prune(settings, dry_run=dry_run))
     counts = {kind: count for kind, count in pruned._asdict().items() if kind != "batches"}
     if as_json:
-        print(json.dumps({"dry_run": dry_run, "records": pruned.records, **counts}, indent=2))
+        show_json({"dry_run": dry_run, "records": pruned.records, **counts})
     elif not pruned.records:
-        print(f"nothing to prune: {_kept(settings.retention)}")
+        say(f"nothing to prune: {_kept(settings.retention)}")
     else:
         told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-        print(f"{'would prune' if dry_run else 'pruned'} {told}")
+        say(f"{'would prune' if dry_run else 'pruned'} {told}")
     return GOOD
 
 
@@ -78,10 +77,8 @@ async def _prune(settings: Settings, *, dry_run: bool) -> Pruned:
     try:
         async for so_far in pruner.batches(milliseconds_of(clock.now()), dry_run=dry_run):
             pruned = so_far
-            if sys.stderr.isatty():
-                print(f"\r{pruned.records} records", end="", file=sys.stderr, flush=True)
-        if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            progress(f"{pruned.records} records")
+        progress("")
     finally:
         await store.close()
     return pruned

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kron.app.backfill import Only
-from kron.cli.main import GOOD, one_line
+from kron.cli.main import GOOD
 from kron.cli.support.client import (
     Name,
     RequestId,
@@ -14,10 +14,10 @@ from kron.cli.support.client import (
     Target,
     objects_in,
     request,
-    show_json,
     show_rows,
 )
 from kron.cli.support.option import AsJson, offer, one_of
+from kron.cli.support.terminal import say, show_json
 from kron.fronts.service.client import BackfillRange
 
 From = Annotated[
@@ -58,7 +58,7 @@ def run_command(
     if as_json:
         show_json(run)
     else:
-        print(one_line(f"{name}: {run['status']}, key {run['idempotency_key']}"))
+        say(f"{name}: {run['status']}, key {run['idempotency_key']}")
     return GOOD
 
 
@@ -86,9 +86,9 @@ def backfill_command(
         show_json(answer)
         return GOOD
     verb = "would run" if dry_run else "running"
-    print(one_line(f"{name}: {verb} {answer['count']} periods, request {answer['request_id']}"))
+    say(f"{name}: {verb} {answer['count']} periods, request {answer['request_id']}")
     show_rows([(f"  {each['run_at']}", str(each["idempotency_key"])) for each in objects_in(answer, "runs")])
     for field, state in (("already_asked", "already requested"), ("still_to_be_judged", "not decided yet")):
         if answer[field]:
-            print(f"  {answer[field]} {state}")
+            say(f"  {answer[field]} {state}")
     return GOOD

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.main import GOOD, one_line
+from kron.cli.main import GOOD
 from kron.cli.support.client import (
     Cursor,
     Limit,
@@ -14,13 +14,12 @@ from kron.cli.support.client import (
     objects_in,
     request,
     show_fields,
-    show_json,
     show_more,
     text,
 )
 from kron.cli.support.option import AsJson, offer, one_of, whole_number
 from kron.cli.support.table import counted
-from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc
+from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, say, show_json
 from kron.core.errors import InvalidOptionError
 from kron.core.plan.record import RunStatus
 from kron.fronts.service.client import PageRequest, ServiceClient
@@ -126,7 +125,7 @@ def runs_command(
         display.table(HEADER, rows, empty="no run is recorded here yet")
     for each in dropped:
         times = f"{display.time(each['first_run_at'])} to {display.time(each['last_run_at'])}"
-        print(one_line(f"dropped: {_periods(each)}, {times}: {each['sentence']}"))
+        say(f"dropped: {_periods(each)}, {times}: {each['sentence']}")
     show_more(page)
     return GOOD
 
@@ -159,10 +158,11 @@ def _show_period(target: Target, name: str, period: str, *, as_json: bool) -> in
         return GOOD
     runs = objects_in(response, "runs")
     for number, run in enumerate(runs):
-        print("\n" * (number > 0), end="")
+        if number:
+            say("")
         show_fields(run)
     if not runs:
-        print(one_line(f"none: {name} {response['period_id']} has no run; kron why explains it"))
+        say(f"none: {name} {response['period_id']} has no run; kron why explains it")
     return GOOD
 
 
@@ -190,5 +190,5 @@ def report_command(
     if as_json:
         show_json(run)
     else:
-        print(one_line(f"{run['schedule_id']} {run['run_at']}: {run['status']}"))
+        say(f"{run['schedule_id']} {run['run_at']}: {run['status']}")
     return GOOD

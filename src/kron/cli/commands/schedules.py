@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kron.cli.main import GOOD, one_line
+from kron.cli.main import GOOD
 from kron.cli.support.client import (
     Cursor,
     Limit,
@@ -15,11 +15,10 @@ from kron.cli.support.client import (
     objects_in,
     request,
     show_fields,
-    show_json,
     show_more,
 )
 from kron.cli.support.option import AsJson
-from kron.cli.support.terminal import Display, NoColor, Utc
+from kron.cli.support.terminal import Display, NoColor, Utc, say, show_json
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest
 from kron.fronts.service.documents import Document
@@ -111,9 +110,9 @@ def show_command(name: Name, server: Server = None, store: StoreUrl = None, as_j
     times = schedule.pop("preview")
     assert isinstance(times, list), "the service answers with a list of times"
     show_fields(schedule)
-    print("preview" if times else "preview      none")
+    say("preview" if times else "preview      none")
     for time in times:
-        print(one_line(f"  {time}"))
+        say(f"  {time}")
     return GOOD
 
 
@@ -128,5 +127,5 @@ def delete_command(name: Name, server: Server = None, store: StoreUrl = None, as
     if as_json:
         show_json({"schedule_id": name, "deleted": True})
     else:
-        print(one_line(f"{name}: deleted"))
+        say(f"{name}: deleted")
     return GOOD

@@ -1,11 +1,11 @@
 """`kron schema`: the JSON Schema of Kron's inputs."""
 
-import json
 from typing import Annotated
 
 import typer
 
 from kron.cli.support.option import offer, one_of
+from kron.cli.support.terminal import show_json
 from kron.core.job.schema import SCHEMAS
 
 Name = Annotated[
@@ -27,4 +27,4 @@ def schema_command(name: Name = "job") -> None:
       kron schema job > job.schema.json
       kron schema jobfile
     """  # noqa: D301
-    print(json.dumps(SCHEMAS[name], indent=2))
+    show_json(SCHEMAS[name])

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
@@ -13,6 +14,7 @@ from kron.app.signals import exiting_at_once
 from kron.cli.main import GOOD
 from kron.cli.support.extra import importing
 from kron.cli.support.option import Config, StoreUrl
+from kron.cli.support.terminal import say
 from kron.fronts.service.settings import Settings, read_settings
 from kron.launchers.callback import Callback
 from kron.ports import Clock, Store
@@ -91,9 +93,9 @@ class _Guide:
         with exiting_at_once():
             is_new = await Demo(SimulatedClock).prepare(store, clock)
         if is_new:
-            print("The demo's schedules have lived through their past, in virtual time.")
+            say("The demo's schedules have lived through their past, in virtual time.")
         else:
-            print("The demo continues where it stopped.")
+            say("The demo continues where it stopped.")
 
     def callbacks(self, clock: Clock) -> Mapping[str, Callback]:
         from kron.fronts.service.demo import callbacks
@@ -102,8 +104,9 @@ class _Guide:
 
     def announce(self, url: str) -> None:
         scheme, _, place = self._settings.store_url.partition(":///")
-        print(f"\n  Kron is running:  {url}\n")
-        print(f"    the API         {url}/docs")
+        say("", f"  Kron is running:  {url}", "")
+        say(f"    the API         {url}/docs")
         if scheme == "sqlite":
-            print(f"    the data        {place} (remove it to start over)")
-        print("    Ctrl-C          stops it; the next start continues\n", flush=True)
+            say(f"    the data        {place} (remove it to start over)")
+        say("    Ctrl-C          stops it; the next start continues", "")
+        sys.stdout.flush()

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from kron.cli.commands.chaos import Chaos, Seed, Years, show_chaos
-from kron.cli.main import one_line
 from kron.cli.support.interval import Days, From, Interval, To, columns, counted, parse_interval
 from kron.cli.support.job_file import load_jobs
 from kron.cli.support.option import AsJson
 from kron.cli.support.read import check_once
-from kron.core.errors import InvalidJobFileError, InvalidOptionError, Problem
+from kron.cli.support.terminal import progress, put, say, to_json
+from kron.core.errors import InvalidJobFileError, InvalidOptionError, Problem, one_line
 from kron.core.job.job import Job
 from kron.core.job.load import (
     HOUR,
@@ -77,11 +77,11 @@ def simulate_command(
     worst = _starts_at(load.decided.worst_at, jobs, interval, starts_in)
     nominal_worst = _starts_at(load.nominal.worst_at, jobs, interval, nominal_starts_in)
     if as_json:
-        print(_document(files, interval, load, worst, nominal_worst))
+        put(_document(files, interval, load, worst, nominal_worst))
         return
     _show_summary(files, interval, load, worst, nominal_worst)
     if load.nominal.starts or load.decided.starts:
-        print()
+        say("")
         _show_day(load, interval)
         _show_worst_hour(load)
         _show_worst_minute(load, worst)
@@ -125,7 +125,7 @@ def _progress() -> Callable[[float], None] | None:
         if percent > shown:
             shown = percent
             text = "" if percent == 100 else f"kron: simulating, {percent:2} %"
-            print(f"\r{text:30}", end="\r", file=sys.stderr, flush=True)
+            progress(text)
 
     return report
 
@@ -154,8 +154,8 @@ def _show_summary(
 ) -> None:
     count = len(load.tallies) + len(load.suspended)
     suspended = f", {len(load.suspended):,} of them suspended" if load.suspended else ""
-    print(f"{one_line(', '.join(files))}   {counted(count, 'job')}{suspended}")
-    print(f"{interval}, {_length(interval)}\n")
+    say(f"{one_line(', '.join(files))}   {counted(count, 'job')}{suspended}")
+    say(f"{interval}, {_length(interval)}", "")
     decided, nominal = load.decided, load.nominal
     rows = [
         ("", "with windows", "without"),
@@ -168,7 +168,7 @@ def _show_summary(
         ("unschedulable periods", f"{load.unschedulable:,}", "-"),
     ]
     for name, one, other in rows:
-        print(f"  {name:24} {one:>14} {other:>14}".rstrip())
+        say(f"  {name:24} {one:>14} {other:>14}".rstrip())
 
 
 def _length(interval: Interval) -> str:
@@ -196,13 +196,11 @@ def _show_day(load: FleetLoad, interval: Interval) -> None:
     # Without the text beside a bar, and the last column, in which some terminals wrap.
     room = columns() - 29
     whole_days = interval.end - interval.start >= DAY
-    print(
-        "Fullest minute of each hour of the day (UTC)" if whole_days else "Fullest minute of each hour (UTC)"
-    )
-    print(f"  {'hour':5}  {f'{FULL} with windows, {EXTRA} without':{room}}  {'with':>8} {'without':>8}")
+    say("Fullest minute of each hour of the day (UTC)" if whole_days else "Fullest minute of each hour (UTC)")
+    say(f"  {'hour':5}  {f'{FULL} with windows, {EXTRA} without':{room}}  {'with':>8} {'without':>8}")
     for hour in sorted(decided) if whole_days else decided:
         bar = _bar(decided[hour], nominal[hour], highest, room)
-        print(f"  {hour:02}:00  {bar:{room}}  {decided[hour]:8,} {nominal[hour]:8,}")
+        say(f"  {hour:02}:00  {bar:{room}}  {decided[hour]:8,} {nominal[hour]:8,}")
 
 
 def _bar(decided: int, nominal: int, highest: int, room: int) -> str:
@@ -219,14 +217,14 @@ def _show_worst_hour(load: FleetLoad) -> None:
     decided, nominal = load.decided.hour_at(worst_at), load.nominal.hour_at(worst_at)
     highest = max(*decided, *nominal)
     day, clock = _words(hour_at)
-    print(f"\nThe worst hour, minute by minute: {day} {clock} UTC")
+    say("", f"The worst hour, minute by minute: {day} {clock} UTC")
     alike = decided == nominal
     charts = [("with windows and without" if alike else "with windows", decided), ("without", nominal)]
     for title, minutes in charts[: 1 if alike else 2]:
-        print(f"  {title}: {counted(sum(minutes), 'start')}, at most {max(minutes):,} in a minute")
+        say(f"  {title}: {counted(sum(minutes), 'start')}, at most {max(minutes):,} in a minute")
         for line in _chart(minutes, highest):
-            print(line.rstrip())
-    print(f"  {'':7} {''.join(f':{mark:02}       ' for mark in MARKS)}".rstrip())
+            say(line.rstrip())
+    say(f"  {'':7} {''.join(f':{mark:02}       ' for mark in MARKS)}".rstrip())
 
 
 def _chart(minutes: Sequence[int], highest: int) -> list[str]:
@@ -247,11 +245,11 @@ def _show_worst_minute(load: FleetLoad, worst: Sequence[PlannedStart]) -> None:
     day, clock = _words(load.decided.worst_at)
     equals = load.decided.minutes.count(load.decided.peak) - 1
     also = f"; {counted(equals, 'other minute')} as full" if equals else ""
-    print(f"\nThe worst minute: {day} {clock} UTC, {counted(load.decided.peak, 'start')}{also}")
+    say("", f"The worst minute: {day} {clock} UTC, {counted(load.decided.peak, 'start')}{also}")
     for start in worst[:MAX_SHOWN]:
-        print(f"  {_clock(start.start_at)}  {one_line(start.identity)}{_origin(start)}")
+        say(f"  {_clock(start.start_at)}  {one_line(start.identity)}{_origin(start)}")
     if len(worst) > MAX_SHOWN:
-        print(f"  ... {len(worst) - MAX_SHOWN:,} more (--json lists them)")
+        say(f"  ... {len(worst) - MAX_SHOWN:,} more (--json lists them)")
 
 
 def _origin(start: PlannedStart) -> str:
@@ -268,14 +266,14 @@ def _show_idle(load: FleetLoad) -> None:
     unschedulable = [(name, tally) for name, tally in load.tallies.items() if tally.unschedulable]
     idle = [name for name, tally in load.tallies.items() if tally == (0, 0)]
     if unschedulable:
-        print("\nUnschedulable periods: no time in the window satisfies the constraints")
+        say("", "Unschedulable periods: no time in the window satisfies the constraints")
     for name, tally in unschedulable[:MAX_SHOWN]:
-        print(f"  {one_line(name)}: {tally.unschedulable:,} of {counted(sum(tally), 'period')}")
+        say(f"  {one_line(name)}: {tally.unschedulable:,} of {counted(sum(tally), 'period')}")
     if len(unschedulable) > MAX_SHOWN:
-        print(f"  ... {counted(len(unschedulable) - MAX_SHOWN, 'more job')} (--json lists them)")
+        say(f"  ... {counted(len(unschedulable) - MAX_SHOWN, 'more job')} (--json lists them)")
     if idle:
         more = f" and {len(idle) - MAX_SHOWN:,} more" if len(idle) > MAX_SHOWN else ""
-        print(f"\nNo period in this interval\n  {one_line(', '.join(idle[:MAX_SHOWN]))}{more}")
+        say("", "No period in this interval", f"  {', '.join(idle[:MAX_SHOWN])}{more}")
 
 
 def _words(instant: EpochSeconds) -> tuple[str, str]:
@@ -311,10 +309,10 @@ def _document(
         "without_windows": _figures(nominal, nominal_worst),
         "first_minute": rfc3339(decided.first_at),
     }
-    head = json.dumps(summary, indent=2, ensure_ascii=False).removesuffix("\n}")
+    head = to_json(summary, indent=2).removesuffix("\n}")
     lists = {"minutes_with_windows": decided.minutes, "minutes_without_windows": nominal.minutes}
     tail = "".join(f',\n  "{name}": {json.dumps(minutes)}' for name, minutes in lists.items())
-    return f"{head}{tail}\n}}"
+    return f"{head}{tail}\n}}\n"
 
 
 def _figures(load: Load, worst: Sequence[PlannedStart]) -> dict[str, object]:

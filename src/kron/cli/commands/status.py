@@ -1,7 +1,7 @@
 """`kron status`: the state of the worker and of the schedules."""
 
 from kron.cli.commands.schedules import NO_SCHEDULE, Search, next_start_text, stopped_by
-from kron.cli.main import GOOD, NO, one_line
+from kron.cli.main import GOOD, NO
 from kron.cli.support.client import (
     Cursor,
     Limit,
@@ -10,12 +10,11 @@ from kron.cli.support.client import (
     Target,
     objects_in,
     request,
-    show_json,
     show_more,
 )
 from kron.cli.support.option import AsJson
 from kron.cli.support.table import counted
-from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc
+from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, say, show_json
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
@@ -55,9 +54,9 @@ def status_command(
         show_json({"health": health, **page})
     else:
         if health.get("worker") is not None:
-            print(one_line(f"worker: {health['worker']}"))
+            say(f"worker: {health['worker']}")
         if health.get("error") is not None:
-            print(one_line(str(health["error"])))
+            say(str(health["error"]))
         if page:
             display = Display(utc=utc, no_color=no_color)
             rows = [_row(schedule, display) for schedule in objects_in(page, "schedules")]

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kron.cli.main import GOOD, NO, one_line
+from kron.cli.main import GOOD, NO
 from kron.cli.support.extra import importing
 from kron.cli.support.option import AsJson, Config, offer, one_of
+from kron.cli.support.terminal import say, show_json
 from kron.clocks.system import SystemClock
-from kron.core.errors import InputError, InvalidOptionError, UnreadableFileError
+from kron.core.errors import InputError, InvalidOptionError, UnreadableFileError, one_line
 from kron.core.time.duration import parse_duration
 from kron.fronts.service.auth.principal import MAX_USER, TokenScope, UnauthenticatedError, parse_user
 from kron.fronts.service.settings import Settings, read_settings
@@ -77,9 +78,9 @@ def keys_command(folder: Folder, algorithm: Algorithm = "EdDSA", as_json: AsJson
     _write_new(place / PUBLIC, json.dumps(pair.jwks, indent=2) + "\n", mode=0o644)
     made = {"kid": pair.name, "private": str(place / PRIVATE), "public": str(place / PUBLIC)}
     if as_json:
-        print(json.dumps(made))
+        show_json(made, indent=None)
     else:
-        print(one_line(f"wrote {made['private']} (keep it secret) and {made['public']} (key {pair.name})"))
+        say(f"wrote {made['private']} (keep it secret) and {made['public']} (key {pair.name})")
     return GOOD
 
 
@@ -115,12 +116,12 @@ def make_command(
     }
     if key is not None:
         pair = _pair_in(key)
-        print(make_token(claims, pair.pem, pair.algorithm, name=pair.name))
+        say(make_token(claims, pair.pem, pair.algorithm, name=pair.name))
         return GOOD
     secret = settings.secret_of("jwt_secret")
     if secret is None:
         raise InputError("No signing key: use --key, or set KRON_JWT_SECRET_FILE")
-    print(make_token(claims, secret, "HS256"))
+    say(make_token(claims, secret, "HS256"))
     return GOOD
 
 
@@ -141,7 +142,9 @@ def show_command(file: TokenFile = "-", config: Config = None, as_json: AsJson =
     header, claims = unverified(text)
     error = asyncio.run(_error_of(text, settings))
     if as_json:
-        print(json.dumps({"accepted": error is None, "reason": error, "header": header, "claims": claims}))
+        show_json(
+            {"accepted": error is None, "reason": error, "header": header, "claims": claims}, indent=None
+        )
     else:
         _show(header, claims, error)
     return GOOD if error is None else NO
@@ -162,12 +165,12 @@ async def _error_of(text: str, settings: Settings) -> str | None:
 
 
 def _show(header: Mapping[str, object], claims: Mapping[str, object], error: str | None) -> None:
-    print("accepted" if error is None else one_line(f"rejected: {error}"))
+    say("accepted" if error is None else one_line(f"rejected: {error}"))
     for name, value in (*header.items(), *claims.items()):
         shown = json.dumps(value, ensure_ascii=False)
         if name in ("exp", "nbf", "iat") and isinstance(value, int) and 0 <= value < 1 << 37:
             shown = f"{shown}  {datetime.fromtimestamp(value, UTC):%Y-%m-%dT%H:%M:%SZ}"
-        print(one_line(f"  {name:8} {shown}"))
+        say(f"  {name:8} {shown}")
 
 
 def _name(option: str, name: str) -> str:

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from kron.cli.main import GOOD
-from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request, show_json, show_rows, text
+from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request, show_rows, text
 from kron.cli.support.job_file import parse_jobs
 from kron.cli.support.option import AsJson, Count, Zone, whole_number
 from kron.cli.support.read import MAX_CALENDAR, read_text
 from kron.cli.support.source import Source
+from kron.cli.support.terminal import say, show_json
 from kron.core.errors import InputError, InvalidOptionError
 from kron.fronts.service.documents import Document
 
@@ -90,7 +91,7 @@ def upsert_command(
     if as_json:
         show_json(receipt)
     else:
-        print(f"{receipt['schedule_id']}: next run {text(receipt['next_run_at'])}")
+        say(f"{receipt['schedule_id']}: next run {text(receipt['next_run_at'])}")
     return GOOD
 
 
@@ -118,11 +119,11 @@ def preview_command(
     if as_json:
         show_json(response)
         return GOOD
-    print(f"{response['sentence']}   {response['timezone']}")
+    say(f"{response['sentence']}   {response['timezone']}")
     rows = [(text(each["run_at"]), _fires(each)) for each in objects_in(response, "times")]
     show_rows(rows)
     for change in objects_in(response, "clock_changes"):
-        print(f"{change['at']}  {change['note']}")
+        say(f"{change['at']}  {change['note']}")
     return GOOD
 
 

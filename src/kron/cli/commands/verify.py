@@ -10,10 +10,11 @@ from typing import Annotated, NamedTuple, TextIO
 
 import typer
 
-from kron.cli.main import BAD, GOOD, NO, one_line, print_error
+from kron.cli.main import BAD, GOOD, NO, print_error
 from kron.cli.support.json_file import no_constant, unique_fields
 from kron.cli.support.option import AsJson
 from kron.cli.support.read import STDIN, check_once
+from kron.cli.support.terminal import progress, put, say, to_json
 from kron.core.errors import UnreadableFileError
 from kron.core.job.verify import Verification, VerifyResult, verify
 
@@ -239,7 +240,7 @@ class VerifyReport:
         self.ignored = 0
         self.unreadable: list[UnreadableFileError] = []
         if as_json:
-            print('{"decisions": [', end="")
+            put('{"decisions": [')
 
     def show(self, file: str, item: Item) -> None:
         """Verify one item and print the result."""
@@ -255,7 +256,7 @@ class VerifyReport:
         if not (self._quiet and finding is VerifyResult.OK):
             self._print(file, item.line, finding, verification, reasons, _names(certificate))
         if self._progress and self._counts.total() % PROGRESS_EVERY == 0:
-            print(f"\r{self._counts.total():,} decisions", end="", file=sys.stderr, flush=True)
+            progress(f"{self._counts.total():,} decisions")
 
     def _print(
         self,
@@ -273,27 +274,27 @@ class VerifyReport:
             ]
             head = {"file": file, "line": line, "finding": finding.value, **names}
             tail = {"reasons": reasons, "differences": differences, "note": verification.note}
-            print(self._separator + json.dumps(head | tail, ensure_ascii=False), end="")
+            put(self._separator + to_json(head | tail))
             self._separator = ",\n"
             return
         note = f" (note: {verification.note})" if verification.note else ""
         subject = " ".join(name for name in names.values() if name)
         result = f"{finding}: {'; '.join(reasons)}" if reasons else str(finding)
-        print(one_line(f"{file}:{line}: {result}{f' [{subject}]' if subject else ''}{note}"))
+        say(f"{file}:{line}: {result}{f' [{subject}]' if subject else ''}{note}")
 
     def close(self) -> int:
         """Print the summary, and return the exit code."""
         if self._progress and self._counts.total() >= PROGRESS_EVERY:
-            print("\r\x1b[K", end="", file=sys.stderr)
+            progress("")
         sums = {finding.value: self._counts[finding] for finding in VerifyResult}
         if self._as_json:
             unreadable = [{"file": e.details["file"], "reason": e.details["reason"]} for e in self.unreadable]
             rest = {"summary": {**sums, "passed_over": self.ignored}, "unreadable": unreadable}
-            print("\n], " + json.dumps(rest, ensure_ascii=False)[1:])
+            put(f"\n], {to_json(rest)[1:]}\n")
         elif self._counts or self.ignored or not self.unreadable:
             ignored = f"; {self.ignored} other lines ignored" if self.ignored else ""
             counted = ", ".join(f"{self._counts[finding]} {finding}" for finding in VerifyResult)
-            print(f"{self._counts.total()} verified: {counted}{ignored}")
+            say(f"{self._counts.total()} verified: {counted}{ignored}")
         for error in self.unreadable:
             print_error(str(error))
         if self.unreadable:

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from kron.app.query import LATEST
-from kron.cli.main import GOOD, one_line
-from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request, show_json, text
+from kron.cli.main import GOOD
+from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request, text
 from kron.cli.support.option import AsJson
-from kron.cli.support.terminal import Color, Display, NoColor, Utc
+from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, say, show_json
 from kron.core.job.outcome import Outcome
 
 COLORS: dict[str, Color] = {
@@ -51,7 +51,7 @@ def why_command(
         return GOOD
     display = Display(utc=utc, no_color=no_color)
     period_id, outcome = display.time(answer["period_id"]), text(answer["outcome"] or answer["code"])
-    print(f"{one_line(f'{name} {period_id}')}: {display.paint(one_line(outcome), COLORS.get(outcome))}")
+    display.line(f"{name} {period_id}: ", Cell(outcome, COLORS.get(outcome)))
     for fact in objects_in(answer, "facts"):
-        print(one_line(f"  {display.time(fact.get('at')):25}  {text(fact.get('sentence'))}"))
+        say(f"  {display.time(fact.get('at')):25}  {text(fact.get('sentence'))}")
     return GOOD

@@ -4,21 +4,26 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from getpass import getuser
 from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
 from kron.app.settings import PREFIX
-from kron.cli.main import one_line
-from kron.cli.support.option import StoreUrl, whole_number
-from kron.core.errors import InvalidOptionError
-from kron.fronts.service.client import LocalClient, ServiceClient
+from kron.cli.support.option import StoreUrl, did_you_mean, whole_number
+from kron.cli.support.terminal import say, show_json
+from kron.core.errors import InvalidOptionError, KronError, one_line
+from kron.core.plan.query import JobFilter
+from kron.fronts.service.client import LocalClient, PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
+from kron.fronts.service.errors import UnknownScheduleError
 from kron.fronts.service.responses import View
 from kron.fronts.service.settings import read_settings
 
 T = TypeVar("T")
+# A misspelt name is searched among those that contain its first characters.
+SAME = 3
 Server = Annotated[
     str | None,
     typer.Option(
@@ -44,7 +49,7 @@ RequestId = Annotated[
     str | None,
     typer.Option("--request-id", metavar="TEXT", help="Idempotency key: the same request runs once."),
 ]
-__all__ = ["Cursor", "Limit", "Name", "RequestId", "Server", "StoreUrl"]
+__all__ = ["Cursor", "Limit", "Name", "RequestId", "Server", "StoreUrl", "show_json"]
 
 
 class Target(NamedTuple):
@@ -71,7 +76,35 @@ def request(
 
 
 async def _sent(client: ServiceClient, send: Callable[[ServiceClient], Awaitable[T]]) -> T:
-    return await send(client)
+    """Return a response; the error of an unknown schedule names the closest one."""
+    try:
+        return await send(client)
+    except UnknownScheduleError as error:
+        # The name is quoted in the message; a server's error has no other place for it.
+        name = str(error).partition('"')[2].removesuffix('"')
+        hint = await _closest(client, name)
+        if not hint:
+            raise
+        raise MisspeltScheduleError(schedule_id=name, hint=hint) from error
+
+
+async def _closest(client: ServiceClient, name: str) -> str:
+    """Return a question that names the schedule with the closest name, among those that start like it."""
+    with suppress(KronError):
+        for start in (name[:SAME], ""):
+            page = await client.schedules(JobFilter(search=start or None), PageRequest())
+            hint = did_you_mean(name, [str(each["schedule_id"]) for each in objects_in(page, "schedules")])
+            if hint:
+                return hint
+    return ""
+
+
+class MisspeltScheduleError(UnknownScheduleError):
+    """A schedule does not exist; the message names another that it may be."""
+
+    def __init__(self, *, schedule_id: str, hint: str) -> None:
+        super().__init__(schedule_id=schedule_id)
+        self.args = (f"{self.args[0]}{hint}",)
 
 
 async def _sent_to_store(
@@ -91,7 +124,7 @@ async def _sent_to_store(
         registrar = Registrar(store, SystemClock(), rules=settings.rules)
         # A user who can open the store is admin; the audit log has their name.
         with acting_as(Caller(f"cli:{getuser()}", EVERYTHING, None)):
-            return await send(LocalClient(registrar, settings))
+            return await _sent(LocalClient(registrar, settings), send)
     finally:
         await store.close()
 
@@ -99,17 +132,12 @@ async def _sent_to_store(
 # --- output --------------------------------------------------------------------------------------
 
 
-def show_json(document: Mapping[str, object]) -> None:
-    """Print a document as JSON."""
-    print(json.dumps(document, indent=2, ensure_ascii=False))
-
-
 def show_rows(rows: Sequence[tuple[str, ...]]) -> None:
     """Print rows with aligned columns."""
     clean = [tuple(one_line(cell) for cell in row) for row in rows]
     widths = [max(len(cell) for cell in column) for column in zip(*clean, strict=True)]
     for row in clean:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def show_fields(document: Mapping[str, object]) -> None:
@@ -125,7 +153,7 @@ def show_fields(document: Mapping[str, object]) -> None:
 def show_more(page: View) -> None:
     """Print how to get the next page, if there is one."""
     if page["next_cursor"] is not None:
-        print(f"more: --cursor {page['next_cursor']}")
+        say(f"more: --cursor {page['next_cursor']}")
 
 
 def objects_in(document: View, name: str) -> list[Document]:

@@ -1,13 +1,11 @@
 """The decision of one period of a job, step by step, as text, JSON, and a chart."""
 
-import json
-
-from kron.cli.main import one_line
 from kron.cli.support.job_file import JobFile
 from kron.cli.support.option import parse_instant
 from kron.cli.support.table import both_times, counted
+from kron.cli.support.terminal import say, show_json
 from kron.clocks.system import SystemClock
-from kron.core.errors import InvalidOptionError
+from kron.core.errors import InvalidOptionError, one_line
 from kron.core.job.decision import Decision, Sample, attempts_of, decide_at, upcoming_from
 from kron.core.job.job import Job
 from kron.core.job.verdict import Settle, Start, Verdict, Wait, judge
@@ -39,10 +37,11 @@ def explain_jobs(
         if as_json:
             documents.append(_document(decision, verdict, moment))
         else:
-            print("\n" * (number > 0), end="")
+            if number:
+                say("")
             _show(decision, verdict, moment)
     if as_json:
-        print(json.dumps(documents, indent=2, ensure_ascii=False))
+        show_json(documents)
 
 
 def _moment(now: str | None, job: Job) -> int:
@@ -70,8 +69,8 @@ def _attempts(decision: Decision) -> list[Sample]:
 
 def _show(decision: Decision, verdict: Verdict, moment: int) -> None:
     job, zone = decision.job, decision.job.schedule.plan.zone
-    print(one_line(f"{job.identity}   {job.schedule.text}   {job.schedule.timezone}"))
-    print(f"{one_line(job.schedule.describe())}\n")
+    say(f"{job.identity}   {job.schedule.text}   {job.schedule.timezone}")
+    say(job.schedule.describe(), "")
     start, end = decision.bounds
     width = counted(end - start + 1, "second")
     distribution = job.distribution.to_dict()
@@ -94,9 +93,9 @@ def _show(decision: Decision, verdict: Verdict, moment: int) -> None:
     text = verdict_text(verdict, suspended=job.policy.suspend)
     rows.append(("verdict", f"at {rfc3339(moment // 1000)}: {text}"))
     for name, text in rows:
-        print(f"  {name:13} {one_line(text)}")
+        say(f"  {name:13} {one_line(text)}")
     if end > start:
-        print("\n".join(f"  {'':13} {line}" for line in chart(decision)))
+        say(*(f"  {'':13} {line}" for line in chart(decision)))
 
 
 def _sample_rows(decision: Decision) -> list[tuple[str, str]]:

@@ -1,6 +1,8 @@
 """Output for people: colours, local and relative times on a terminal, plain text with UTC times in a pipe."""
 
+import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -11,18 +13,54 @@ from unicodedata import combining, east_asian_width
 
 import typer
 
-from kron.cli.main import one_line
 from kron.clocks.system import SystemClock
+from kron.core.errors import one_line
 
 Utc = Annotated[
     bool, typer.Option("--utc", help="Print times in UTC, as in a pipe.  [default on a terminal: local time]")
 ]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Print no colours (or set NO_COLOR).")]
 
+# Candidates for escaping in JSON, which escapes the other control characters itself.
+_UNSAFE = re.compile(r"[^\x00-\x7e]")
 # The last column of a table is cut to the terminal, but never below this width.
 MIN_LAST = 12
 # Relative times: the first unit of which there are at least two is used, or the last one below it.
 UNITS = (("y", 365 * 86_400), ("d", 86_400), ("h", 3600), ("m", 60))
+
+
+def say(*lines: str) -> None:
+    """Print lines to standard output, each with its control characters escaped."""
+    for line in lines:
+        print(one_line(line))
+
+
+def show_json(document: object, *, indent: int | None = 2) -> None:
+    """Print a document as JSON; characters that a terminal may interpret are escaped as JSON allows."""
+    print(to_json(document, indent=indent))
+
+
+def to_json(document: object, *, indent: int | None = None) -> str:
+    """Return a document as JSON without control characters but line breaks."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    return _UNSAFE.sub(_json_escape, text)
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    if match[0].isprintable():
+        return match[0]
+    return "\\u007f" if match[0] == "\x7f" else json.dumps(match[0])[1:-1]
+
+
+def put(text: str) -> None:
+    """Print a part of a JSON document, whose texts are from `to_json`."""
+    print(text, end="")
+
+
+def progress(text: str) -> None:
+    """Show how far a command is on a terminal, in a line of standard error that the next call replaces."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"\r\x1b[K{one_line(text)}", end="", file=sys.stderr, flush=True)
 
 
 class Color(StrEnum):
@@ -84,10 +122,14 @@ class Display:
         seconds = max((until - datetime.fromisoformat(str(start))).total_seconds(), 0)
         return f"{_exact(seconds)} so far" if end is None else _exact(seconds)
 
+    def line(self, *cells: str | Cell) -> None:
+        """Print a line of texts, each with its control characters escaped and in its colour."""
+        print("".join(self.paint(cell.text, cell.color) for cell in map(_cell, cells)))
+
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str | Cell]], *, empty: str) -> None:
         """Print a table with its header, or `none` and why if it is empty."""
         if not rows:
-            print(one_line(f"none: {empty}"))
+            say(f"none: {empty}")
             return
         cells = [[_cell(cell) for cell in row] for row in rows]
         head = [Cell(title, Color.BOLD) for title in header]

@@ -42,7 +42,7 @@ IN_STORE = "store"
 MIN_SECRET = 32
 SECRETS = ("jwt_secret", "signing_secret")
 # Variables that only commands read: the settings file, and which server they call with which token.
-COMMAND_VARIABLES = ("config", "server", "token")
+COMMAND_VARIABLES = ("config", "debug", "server", "token")
 
 
 def _zones(value: object) -> frozenset[str]:
