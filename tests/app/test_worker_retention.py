@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from kron.app.catalog import Catalog, JobDefinition
 from kron.app.retention import (
     FIRST_AFTER,
     QUIET_MS,
@@ -19,6 +20,7 @@ from kron.app.retention import (
     first_wait,
 )
 from kron.app.worker import Worker, WorkerOptions
+from kron.core.job.job import Job
 from kron.core.plan.query import FROM_START, PruneBounds, PruneCursor, PrunedBatch
 from kron.core.plan.registration import create
 from kron.core.time.instant import milliseconds_of
@@ -236,12 +238,25 @@ async def test_a_store_that_fails_is_pruned_again_soon(caplog: pytest.LogCapture
     await store.close()
 
 
-async def test_kept_for_ever_nothing_is_pruned() -> None:
+async def test_kept_for_ever_only_a_schedule_with_a_retention_of_its_own_is_pruned() -> None:
     clock = SimulatedClock(NOON)
-    store = Watched(SqliteStore(), clock)
-    async with running(store, a_worker(store, clock, policy=RetentionPolicy(keep=None, audit_keep=None))):
-        await clock.advance_to(NOON + 2 * DAY)
-    assert not store.pruned
+    store = SqliteStore()
+    policy = RetentionPolicy(keep=None, audit_keep=None)
+    async with running(store, a_worker(store, clock, policy=policy), "0 * * * *"):
+        short = Job.from_dict(
+            {
+                "identity": "short",
+                "schedule": "0 * * * *",
+                "policy": {"deadline": None},
+                "retention": {"keep": "2h", "keep_runs": 3},
+            }
+        )
+        catalog = Catalog(store, SPACE, now=lambda: milliseconds_of(clock.now()))
+        await catalog.upsert([JobDefinition(short)])
+        await clock.advance_to(NOON + DAY + 2 * HOUR)
+    kept = {name: len(await store.runs(SPACE, name)) for name in ("job 0", "short")}
+    assert kept["job 0"] > 24
+    assert 3 <= kept["short"] <= 6
     await store.close()
 
 

@@ -13,6 +13,7 @@ from kron.core.fields import NO_DEFAULT, FieldSpec, FieldTable
 from kron.core.job.constraint import RULE
 from kron.core.job.job import JOB
 from kron.core.job.policy import POLICY
+from kron.core.job.profile import RETENTION
 from kron.core.job.seed import SEED
 from kron.core.job.window import WINDOW
 from kron.fronts.service.schedule_spec import SCHEDULE
@@ -31,6 +32,8 @@ SECTIONS = {
     "constraints": "constraints",
     "calendars": "calendars",
     "policy": "policy-and-verdicts",
+    "launcher": "launcher",
+    "retention": "retention",
 }
 # The settings that have a default where a schedule names no value.
 BY_SETTING = {
@@ -65,6 +68,7 @@ TABLES = {
     "window": Page(WINDOW),
     "seed": Page(SEED),
     "constraints": Page(RULE, defaults=False),
+    "retention": Page(RETENTION),
     "http": of_launcher(HttpSettings),
     "process": of_launcher(ProcessSettings),
     "celery": of_launcher(CelerySettings),

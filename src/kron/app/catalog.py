@@ -20,6 +20,7 @@ from kron.app.budget import CpuBudget
 from kron.app.query import Query, check_identity
 from kron.core.errors import BusyError, ConflictError, InvalidOptionError, UnknownRunError
 from kron.core.job.job import Job
+from kron.core.job.profile import profile_text_of
 from kron.core.plan.compiled import definition_of
 from kron.core.plan.pause import BY_HAND, pause, resume
 from kron.core.plan.plan import plan
@@ -57,12 +58,16 @@ class CatalogStore(ReadStore, Protocol):
 
 
 class JobDefinition(NamedTuple):
-    """One job as a front defines it, with its launcher's settings as text; `paused` None leaves the pause."""
+    """One job as a front defines it, with its launcher's settings as text; `paused` None leaves the pause.
+
+    `applied_set` names the set it is applied with; None leaves that too.
+    """
 
     job: Job
     launcher: str = "{}"
     kind: str = "callback"
     paused: bool | None = None
+    applied_set: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +172,10 @@ class Catalog:
             busy = {*result.stale_jobs} or {change.job.identity for change in decision.changed}
         raise BusyError(identities=sorted(busy))
 
+    async def states(self, identities: Sequence[str]) -> Sequence[JobState]:
+        """Return the named jobs with their open runs, those that exist."""
+        return await self._store.cases(self._namespace, identities)
+
     async def _change(
         self, identity: str, decide: Callable[[JobState, int], Decision[T]], expect: Precondition
     ) -> T:
@@ -197,9 +206,9 @@ class Catalog:
             known = {state.job.identity: state for state in states}
             for definition in definitions:
                 expect(_live(known.get(definition.job.identity)))
-            return _upserted(definitions, known, deleted, now)
+            return upserted(definitions, known, deleted, now)
 
-        return await self.write(lambda: self._store.cases(self._namespace, identities), decide)
+        return await self.write(lambda: self.states(identities), decide)
 
     async def pause(
         self,
@@ -347,21 +356,26 @@ def _live(state: JobState | None) -> JobRecord | None:
     return None if state is None or state.job.deleted_at is not None else state.job
 
 
-def _upserted(
+def upserted(
     definitions: Sequence[JobDefinition], states: Mapping[str, JobState], deleted: Sequence[str], now: int
 ) -> Decision[list[JobRecord]]:
+    """Return the write that makes jobs equal their definitions and deletes others; a dry decision, pure."""
     records: list[JobRecord] = []
     created: list[JobRecord] = []
     changed: list[Change] = []
     for definition in definitions:
-        job, launcher, kind, paused = definition
+        job, launcher, kind, paused, applied_set = definition
         state = states.get(job.identity)
         if state is None:
-            records.append(create(job, now=now, launcher=launcher, kind=kind, paused=bool(paused)))
+            record = create(job, now=now, launcher=launcher, kind=kind, paused=bool(paused))
+            records.append(record._replace(applied_set=applied_set))
             created.append(records[-1])
-        elif _is_changed(state.job, definition):
-            changed.append(revise(state, job, now=now, launcher=launcher, kind=kind, paused=paused))
-            records.append(changed[-1].job)
+        elif is_changed(state.job, definition):
+            change = revise(state, job, now=now, launcher=launcher, kind=kind, paused=paused)
+            if applied_set is not None:
+                change.job = change.job._replace(applied_set=applied_set)
+            changed.append(change)
+            records.append(change.job)
         else:
             records.append(state.job)
     present = (states[identity] for identity in deleted if identity in states)
@@ -371,11 +385,16 @@ def _upserted(
     return Write(result=records, created=created, changed=changed)
 
 
-def _is_changed(record: JobRecord, definition: JobDefinition) -> bool:
+def is_changed(record: JobRecord, definition: JobDefinition) -> bool:
+    """Say whether a definition differs from a record, so that it has to be written."""
     wanted = (definition_of(definition.job), definition.launcher, definition.kind)
     if record.deleted_at is not None or (record.definition, record.launcher, record.launcher_kind) != wanted:
         return True
     if definition.job.policy.suspend != bool(record.suspended):
+        return True
+    if record.profile != profile_text_of(definition.job):
+        return True
+    if definition.applied_set not in (None, record.applied_set):
         return True
     return definition.paused is not None and definition.paused != bool(record.paused)
 

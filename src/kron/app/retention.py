@@ -38,7 +38,7 @@ class RetentionPolicy(NamedTuple):
     """How long history is kept; None is forever.
 
     A run that last changed longer ago than `keep` goes, unless it is among the last `keep_runs` of its
-    schedule. Audit records older than `audit_keep` go.
+    schedule. Audit records older than `audit_keep` go. A schedule's `retention` overrides both for its runs.
     """
 
     keep: timedelta | None = timedelta(days=90)
@@ -49,7 +49,7 @@ class RetentionPolicy(NamedTuple):
         """Return the bounds at an instant, in milliseconds."""
         before = None if self.keep is None else now - self.keep // MILLISECOND
         audit_before = None if self.audit_keep is None else now - self.audit_keep // MILLISECOND
-        return PruneBounds(before, self.keep_runs, audit_before)
+        return PruneBounds(before, self.keep_runs, audit_before, now)
 
 
 DEFAULT_POLICY = RetentionPolicy()
@@ -191,9 +191,6 @@ class Retention:
 
     async def run(self) -> None:
         """Prune until `leave`; a failure of the store is retried."""
-        policy = self._pruner.policy
-        if policy.keep is None and policy.audit_keep is None:
-            return
         wait = first_wait(self._pruner.namespace)
         while await self._slept(wait):
             if self._clock_is_doubtful():

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
+from kron.core.job.profile import retention_of
 from kron.core.plan.query import PruneBounds, PruneCursor, PrunedBatch
 
 # Jobs that one batch visits. Reading them takes about as long as removing a full batch.
@@ -24,11 +25,22 @@ def prune_batch(
     """Remove at most `limit` records of one page of jobs, or of the audit once all jobs were visited."""
     if cursor.after is None:
         return (yield from _prune_audit(sql, bounds, cursor, limit, listed))
-    if bounds.before is None:
+    if bounds.before is None and bounds.now is None:
         return PrunedBatch(cursor=_after_jobs(bounds))
-    page, following, values = yield from _page(sql, bounds, bounds.before, cursor, listed)
-    if not page:
-        return PrunedBatch(cursor=following)
+    following, groups = yield from _page(sql, bounds, cursor, listed)
+    batch = PrunedBatch()
+    for values in groups:
+        removed = yield from _prune_group(sql, values, cursor, limit=limit - batch.records, listed=listed)
+        batch = batch.plus(removed)
+        if removed.cursor is not None:
+            return batch._replace(cursor=cursor)
+    return batch._replace(cursor=following)
+
+
+def _prune_group(
+    sql: Mapping[str, str], values: dict[str, object], cursor: PruneCursor, *, limit: int, listed: Listed
+) -> Pruning:
+    """Remove at most `limit` records of jobs with the same bounds; the cursor is set if some may be left."""
     batch = yield from _prune_runs(sql, values, limit, listed)
     left = limit - batch.runs - batch.attempts
     if left <= 0:
@@ -42,9 +54,8 @@ def prune_batch(
         return batch._replace(ranges=len(ranges), definitions=len(epochs), cursor=cursor)
     jobs = yield f"{sql['prunable']} {sql['jobs']}", {**values, "limit": left}
     more = yield sql["epochs_of_jobs"], {"jobs": listed([row[0] for row in jobs])}
-    return batch._replace(
-        ranges=len(ranges), definitions=len(epochs) + len(more), schedules=len(jobs), cursor=following
-    )
+    batch = batch._replace(ranges=len(ranges), definitions=len(epochs) + len(more), schedules=len(jobs))
+    return batch._replace(cursor=cursor) if batch.records >= limit else batch
 
 
 def count_batch(
@@ -53,30 +64,41 @@ def count_batch(
     """Count what pruning one page of jobs, or `limit` audit entries, would remove; nothing is removed."""
     if cursor.after is None:
         return (yield from _prune_audit(sql, bounds, cursor, limit, None))
-    if bounds.before is None:
+    if bounds.before is None and bounds.now is None:
         return PrunedBatch(cursor=_after_jobs(bounds))
-    page, following, values = yield from _page(sql, bounds, bounds.before, cursor, listed)
-    if not page:
-        return PrunedBatch(cursor=following)
-    (counts,) = yield f"{sql['prunable']} {sql['count']}", {**values, "limit": NO_LIMIT}
-    runs, attempts, ranges, definitions, schedules = counts
-    return PrunedBatch(runs, attempts, ranges, definitions, schedules, cursor=following)
+    following, groups = yield from _page(sql, bounds, cursor, listed)
+    batch = PrunedBatch()
+    for values in groups:
+        (counts,) = yield f"{sql['prunable']} {sql['count']}", {**values, "limit": NO_LIMIT}
+        runs, attempts, ranges, definitions, schedules = counts
+        batch = batch.plus(PrunedBatch(runs, attempts, ranges, definitions, schedules))
+    return batch._replace(cursor=following)
 
 
 def _page(
-    sql: Mapping[str, str], bounds: PruneBounds, before: int, cursor: PruneCursor, listed: Listed
-) -> Generator[Statement, Any, tuple[Rows, PruneCursor | None, dict[str, object]]]:
-    """Return the next jobs, the cursor after them, and the values of the statements about them."""
+    sql: Mapping[str, str], bounds: PruneBounds, cursor: PruneCursor, listed: Listed
+) -> Generator[Statement, Any, tuple[PruneCursor | None, list[dict[str, object]]]]:
+    """Return the cursor after the next jobs, and the values of the statements about them.
+
+    Jobs with a retention of their own have other bounds; those with the same bounds form a group.
+    """
     page = yield sql["page"], {"after": cursor.after, "jobs_limit": JOBS_PER_BATCH}
     is_last = len(page) < JOBS_PER_BATCH
     following = _after_jobs(bounds) if is_last else PruneCursor(after=page[-1][1])
-    values: dict[str, object] = {
-        "jobs": listed([row[0] for row in page]),
-        "before": before,
-        "before_s": -(-before // 1000),
-        "keep_runs": bounds.keep_runs,
-    }
-    return page, following, values
+    groups: dict[PruneBounds, list[object]] = {}
+    for key, _, profile in page:
+        groups.setdefault(bounds.for_job(retention_of(profile)), []).append(key)
+    values: list[dict[str, object]] = [
+        {
+            "jobs": listed(keys),
+            "before": own.before,
+            "before_s": -(-own.before // 1000),
+            "keep_runs": own.keep_runs,
+        }
+        for own, keys in groups.items()
+        if own.before is not None
+    ]
+    return following, values
 
 
 def _after_jobs(bounds: PruneBounds) -> PruneCursor | None:

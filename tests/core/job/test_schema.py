@@ -12,6 +12,7 @@ from kron.core.errors import InvalidJobError, InvalidJobFileError
 from kron.core.job.file import jobs_from
 from kron.core.job.job import JOB, Job
 from kron.core.job.schema import SCHEMAS
+from kron.core.job.words import PLACES
 from tests.core.job.test_job import TOGETHER, VALUES, definition_of, placed
 from tests.job_strategies import Definition, definitions
 from tests.strategies import law
@@ -50,7 +51,7 @@ def test_a_schema_is_a_valid_schema(name: str) -> None:
 def test_the_schema_names_the_fields_the_reader_knows() -> None:
     properties = SCHEMAS["job"]["properties"]
     assert isinstance(properties, dict)
-    assert set(properties) == set(JOB.words)
+    assert set(properties) == {*JOB.words, *PLACES}
 
 
 @law(200)

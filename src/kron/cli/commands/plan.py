@@ -73,11 +73,12 @@ def plan_command(
         show_json(_document(old, new, interval, difference))
     else:
         say(f"{old} -> {new}", f"{interval}, all times in UTC", "")
-        _show(difference, most=None if everything else MAX_SHOWN)
+        show_difference(difference, most=None if everything else MAX_SHOWN)
     return NO if difference.changes else GOOD
 
 
-def _show(difference: Difference, *, most: int | None) -> None:
+def show_difference(difference: Difference, *, most: int | None) -> None:
+    """Print the jobs that differ, and the starts that move, appear, vanish or collide."""
     if not difference.changes:
         say(f"No changes: {counted(difference.unchanged, 'job')}")
         return
@@ -219,9 +220,12 @@ def _fitting(names: Sequence[str], room: int) -> str:
 
 
 def _document(old: str, new: str, interval: Interval, difference: Difference) -> dict[str, object]:
+    return {"old": old, "new": new, **difference_document(interval, difference)}
+
+
+def difference_document(interval: Interval, difference: Difference) -> dict[str, object]:
+    """Return a difference as JSON."""
     return {
-        "old": old,
-        "new": new,
         "from": rfc3339(interval.start),
         "to": rfc3339(interval.end),
         "same": not difference.changes,

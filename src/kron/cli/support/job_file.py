@@ -68,11 +68,30 @@ class JobFile:
             jobs = jobs_from(content)
         except InvalidJobFileError as error:
             problems += [problem for problem in error.problems if isinstance(problem, Problem)]
+        problems += _launcher_problems(self.content, jobs)
         if problems:
             raise InvalidJobFileError(problems=problems, file=self.file, lines=self.lines)
         if not jobs and not may_be_empty:
             raise UnreadableFileError(file=self.file, reason="it has no jobs")
         return jobs
+
+
+def _launcher_problems(content: object, jobs: list[Job]) -> Iterator[Problem]:
+    """Yield the problems of launcher objects, each with its path in the file."""
+    if all(job.launcher is None for job in jobs):
+        return
+    from kron.app.launchers import read_launcher
+    from kron.launchers.spec import InvalidLauncherError
+
+    prefix = "" if isinstance(content, list) else "jobs"
+    one = isinstance(content, Mapping) and "jobs" not in content
+    for number, job in enumerate(jobs):
+        try:
+            if job.launcher is not None:
+                read_launcher(job.launcher)
+        except InvalidLauncherError as error:
+            place = "" if one else f"{prefix}[{number}]."
+            yield from (Problem(f"{place}{each.path}", each.value, each.reason) for each in error.problems)
 
 
 def load_jobs(argument: str, *, may_be_empty: bool = False) -> list[Job]:

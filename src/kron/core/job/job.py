@@ -1,7 +1,7 @@
 """A job: the definition of one scheduled thing, read from plain data and checked (SPEC 4: Inputs)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from kron.core.cron.dialect import DIALECTS, EXTENDED
@@ -10,6 +10,7 @@ from kron.core.cron.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP
 from kron.core.errors import InputError, InvalidJobError, Problem
 from kron.core.fields import (
     NAME_PATTERN,
+    NOT_RENAMED,
     FieldReader,
     FieldSpec,
     FieldTable,
@@ -30,8 +31,10 @@ from kron.core.job.distribution import (
     read_distribution,
 )
 from kron.core.job.policy import POLICY, Policy, read_policy
+from kron.core.job.profile import PROFILE, Retention
 from kron.core.job.seed import SEED, Seed, SeedStrategy, read_seed
 from kron.core.job.window import WINDOW, Window, read_window
+from kron.core.job.words import canonical
 from kron.core.time.duration import MICROSECOND, format_duration
 from kron.core.time.instant import DAY
 from kron.core.time.zone import zone_of
@@ -60,6 +63,31 @@ ZONE = ValueType(
     schema={"type": ["string", "null"], "examples": ["Europe/Berlin"]},
     parse=optional(_parse_zone),
     written={"type": "string"},
+)
+
+
+def _parse_launcher(value: object) -> Mapping[str, object] | None:
+    """Return a launcher object; its kind checks the fields where the launcher is used.
+
+    One with a workflow and no kind starts that workflow.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise invalid_value(value, "must be an object with kind")
+    given = {parse_text(name): each for name, each in value.items()}
+    if "kind" not in given and "workflow_id" in given:
+        given = {"kind": "workflow", **given}
+    if not isinstance(given.get("kind"), str):
+        raise invalid_value(None, "must be an object with kind, or with workflow_id")
+    return given
+
+
+LAUNCHER_OBJECT = ValueType(
+    schema={"type": ["object", "null"], "properties": {"kind": {"type": "string"}}},
+    parse=_parse_launcher,
+    check=_parse_launcher,
+    written={"type": "object"},
 )
 
 
@@ -120,6 +148,14 @@ JOB = FieldTable(
             "named lists of days that the constraints may name",
         ),
         _field("policy", part(POLICY, read_policy), "what happens to a period that is due"),
+        FieldSpec(
+            "launcher",
+            LAUNCHER_OBJECT,
+            "how a service starts runs: an object with `kind` and the fields of that kind",
+            None,
+            ("launcher",),
+        ),
+        *PROFILE.rows,
     ),
     required=("identity", "schedule"),
 )
@@ -137,6 +173,10 @@ class Job:
     salt: str = ""
     constraints: Constraints = UNCONSTRAINED
     policy: Policy = DEFAULT_POLICY
+    launcher: Mapping[str, object] | None = field(default=None, hash=False)
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    retention: Retention | None = None
 
     def __post_init__(self) -> None:
         """Check the fields that no part checks, and those that depend on each other."""
@@ -149,6 +189,14 @@ class Job:
                 check(value)
             except InputError as error:
                 problems.append(Problem(path, value, str(error.details["reason"])))
+        for row in (JOB["launcher"], *PROFILE.rows):
+            given = getattr(self, row.name)
+            if given is row.default:
+                continue
+            try:
+                object.__setattr__(self, row.name, row.type.check(given))
+            except InputError as error:
+                problems.append(Problem(row.name, given, str(error.details["reason"])))
         if fault := _window_fault(self.schedule, self.window):
             problems.append(Problem("window.duration", format_duration(self.window.duration), fault))
         if problems:
@@ -161,7 +209,10 @@ class Job:
         `calendars` are named lists of days that several jobs share; the job may bring its own.
         """
         problems: list[Problem] = []
-        reader = FieldReader(definition, "", problems, known=JOB.words)
+        document, renamed = definition, NOT_RENAMED
+        if isinstance(definition, Mapping):
+            document, renamed = canonical(definition, problems)
+        reader = FieldReader(document, "", problems, known=JOB.words, renamed=renamed)
         if not isinstance(definition, Mapping):
             raise InvalidJobError(identity=None, problems=problems)
         job = read_job(reader, calendars or {})
@@ -172,6 +223,7 @@ class Job:
     def to_dict(self) -> dict[str, object]:
         """Return plain data from which an equal job can be made."""
         schedule = self.schedule
+        launcher = {} if self.launcher is None else {"launcher": dict(self.launcher)}
         return {
             "identity": self.identity,
             "schedule": schedule.text,
@@ -184,6 +236,8 @@ class Job:
             "seed": Seed(self.seed_strategy, self.salt).to_dict(),
             "constraints": self.constraints.to_dict(),
             "policy": self.policy.to_dict(),
+            **launcher,
+            **PROFILE.write(self),
         }
 
 
@@ -208,6 +262,8 @@ def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:
     policy = DEFAULT_POLICY
     if reader.has("policy"):
         policy = read_policy(reader.sub("policy", POLICY.words))
+    profile = PROFILE.read(reader)
+    launcher = reader.read("launcher", _parse_launcher, None)
     if schedule is not None and (fault := _window_fault(schedule, window)):
         reader.problems.append(Problem("window.duration", format_duration(window.duration), fault))
     if reader.problems or schedule is None:
@@ -221,6 +277,8 @@ def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:
         salt=seed.salt,
         constraints=constraints,
         policy=policy,
+        launcher=launcher,
+        **profile,  # type: ignore[arg-type]  # the rows have the types of the fields
     )
 
 

@@ -1,9 +1,13 @@
 """Queries over the records of a store, and their results."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
+from kron.core.job.profile import Retention
 from kron.core.plan.record import AuditRecord, JobRecord
+
+MILLISECOND = timedelta(milliseconds=1)
 
 
 class JobFilter(NamedTuple):
@@ -21,6 +25,8 @@ class JobFilter(NamedTuple):
     workflow_id: str | None = None
     user_id: str | None = None
     users: Sequence[str] | None = None
+    tag: str | None = None
+    applied_set: str | None = None
     deleted: bool = False
 
 
@@ -71,12 +77,26 @@ class PruneBounds(NamedTuple):
     """Which history may be removed; None removes nothing of it.
 
     Records of runs that last changed before `before`, except the newest `keep_runs` of each job; audit
-    records written before `audit_before`. Instants are in milliseconds.
+    records written before `audit_before`. Instants are in milliseconds. With `now`, a job whose definition
+    has a retention has its own bounds.
     """
 
     before: int | None
     keep_runs: int = 0
     audit_before: int | None = None
+    now: int | None = None
+
+    def for_job(self, retention: Retention | None) -> "PruneBounds":
+        """Return the bounds of a job with this retention."""
+        if retention is None or self.now is None:
+            return self
+        before, keep = self.before, retention.keep
+        if keep is not None:
+            before = None if keep == timedelta.max else self.now - keep // MILLISECOND
+        return self._replace(
+            before=before,
+            keep_runs=self.keep_runs if retention.keep_runs is None else retention.keep_runs,
+        )
 
 
 class PruneCursor(NamedTuple):
@@ -99,3 +119,19 @@ class PrunedBatch(NamedTuple):
     schedules: int = 0
     audit: int = 0
     cursor: PruneCursor | None = None
+
+    @property
+    def records(self) -> int:
+        """Return the number of all records."""
+        return sum(self[:-1])
+
+    def plus(self, other: "PrunedBatch") -> "PrunedBatch":
+        """Return the sum with another batch, without a cursor."""
+        return PrunedBatch(
+            self.runs + other.runs,
+            self.attempts + other.attempts,
+            self.ranges + other.ranges,
+            self.definitions + other.definitions,
+            self.schedules + other.schedules,
+            self.audit + other.audit,
+        )

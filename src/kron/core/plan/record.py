@@ -70,7 +70,8 @@ class JobRecord(NamedTuple):
     are replayed up to `replay_until`. `past` lists earlier definitions whose last periods are not planned
     yet. `suspended` is the definition's `policy.suspend`; a person pauses and resumes, until `paused_until`
     if that is set. `handled` are intervals of nominal times after the cursor that were handled while the
-    clock was ahead.
+    clock was ahead. `profile` is the part of the definition that changes no decision; `applied_set` names the
+    set of definitions that was applied with this one.
     """
 
     identity: str
@@ -100,6 +101,8 @@ class JobRecord(NamedTuple):
     last_success_at: int | None = None
     last_failure_at: int | None = None
     handled: str | None = None
+    profile: str | None = None
+    applied_set: str | None = None
     # The store's internal id of the job; 0 where it has none.
     number: int = 0
 

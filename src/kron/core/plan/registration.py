@@ -13,6 +13,7 @@ from kron.core.errors import ConflictError, InvalidOptionError
 from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import Policy
+from kron.core.job.profile import profile_text_of
 from kron.core.plan.compiled import (
     CompiledJob,
     compiled_job,
@@ -76,6 +77,7 @@ def create(
         paused=int(paused),
         paused_because=BY_HAND if paused else None,
         remaining=job.policy.remaining,
+        profile=profile_text_of(job),
     )
     return look_ahead(record)
 
@@ -123,7 +125,12 @@ def _redefined(
     record: JobRecord, runs: Sequence[RunRecord], job: Job, *, now: int, launcher: str, kind: str
 ) -> Change:
     definition = definition_of(job)
-    changed = record._replace(launcher=launcher, launcher_kind=kind, revision=record.revision + 1)
+    changed = record._replace(
+        launcher=launcher,
+        launcher_kind=kind,
+        profile=profile_text_of(job),
+        revision=record.revision + 1,
+    )
     if definition == record.definition and record.deleted_at is None:
         return Change(changed, record.revision)
     until = now // 1000

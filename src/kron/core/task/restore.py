@@ -20,13 +20,16 @@ from kron.core.task.errors import (
 from kron.core.time.instant import LAST_SECOND
 
 TEXTS = frozenset(
-    {"identity", "definition", "launcher", "launcher_kind", "past", "paused_because", "handled"}
-)
+    {
+        "identity", "definition", "launcher", "launcher_kind", "past", "paused_because", "handled", "profile",
+        "applied_set",
+    }
+)  # fmt: skip
 OPTIONAL = frozenset(
     {
         "next_time", "plan_at", "past", "replay_until", "replay_at", "paused_because", "paused_until",
         "resumed_at", "deleted_at", "remaining", "last_start_at", "last_success_at", "last_failure_at",
-        "handled",
+        "handled", "profile", "applied_set",
     }
 )  # fmt: skip
 RUN_TEXTS = frozenset({"key", "identity", "status", "reason", "kind", "result", "error", "run_id"})

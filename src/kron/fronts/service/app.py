@@ -11,6 +11,7 @@ from kron.core.errors import KronError
 from kron.fronts.service.api import problem
 from kron.fronts.service.api.admin import admin_routes, health_routes
 from kron.fronts.service.api.audit import audit_routes
+from kron.fronts.service.api.definitions import definition_routes
 from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware
 from kron.fronts.service.api.runs import run_routes
 from kron.fronts.service.api.schedules import schedule_routes
@@ -73,6 +74,7 @@ def app_of(
         app.add_exception_handler(kind, for_browsers(app, answer))
     client = LocalClient(registrar, settings, worker_status=worker_status)
     app.include_router(schedule_routes(client, settings.max_page))
+    app.include_router(definition_routes(client, settings.max_page))
     app.include_router(run_routes(client, settings.max_page))
     app.include_router(workflow_routes(registrar, settings, launcher))
     app.include_router(health_routes(client))

@@ -17,13 +17,16 @@ from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.aside import Aside
 from kron.fronts.service.auth.principal import ANONYMOUS, current_caller
 from kron.fronts.service.bulk import upsert_lines
+from kron.fronts.service.definitions import ApplyRequest, apply_jobs, export_definitions
 from kron.fronts.service.documents import Document, audit_view, time_text
 from kron.fronts.service.registrar import Registrar
 from kron.fronts.service.responses import (
+    ApplyReceipt,
     AuditPage,
     BackfillReceipt,
     BulkReceipt,
     ClockChangeView,
+    DefinitionPage,
     PauseReceipt,
     PeriodRuns,
     Readiness,
@@ -109,6 +112,14 @@ class ServiceClient(Protocol):
 
     async def schedules(self, wanted: JobFilter, page: PageRequest) -> View:
         """Return schedules in the order of their names."""
+        ...
+
+    async def definitions(self, wanted: JobFilter, page: PageRequest) -> View:
+        """Return schedules as jobs in a job file's words."""
+        ...
+
+    async def apply(self, wanted: ApplyRequest) -> View:
+        """Make the schedules of a set equal its jobs, all or none."""
         ...
 
     async def preview_resume(self, schedule_id: str) -> View:
@@ -207,6 +218,19 @@ class LocalClient:
         shown = schedules[:limit]
         place = [str(shown[-1]["schedule_id"])] if len(schedules) > limit else None
         return {"schedules": shown, "next_cursor": cursor_of(place)}
+
+    async def definitions(self, wanted: JobFilter, page: PageRequest) -> DefinitionPage:
+        """Return schedules as jobs in a job file's words, in the order of their names."""
+        limit = self._limit(page)
+        after = "" if page.cursor is None else str(place_of(page.cursor, str)[0])
+        jobs = await export_definitions(self._registrar, wanted, after=after, limit=limit + 1)
+        shown = jobs[:limit]
+        place = [str(shown[-1]["definition"]["identity"])] if len(jobs) > limit else None
+        return {"jobs": shown, "next_cursor": cursor_of(place)}
+
+    async def apply(self, wanted: ApplyRequest) -> ApplyReceipt:
+        """Make the schedules of a set equal its jobs, all or none."""
+        return await apply_jobs(self._registrar, wanted, compute=self._aside.run)
 
     async def preview(self, document: Mapping[str, object], count: int) -> SchedulePreview:
         """Return when an unsaved schedule would run."""

@@ -6,6 +6,7 @@ from itertools import islice
 from kron.app.launchers import redact_launcher
 from kron.core.fields import NO_DEFAULT
 from kron.core.job.job import Job
+from kron.core.job.profile import profile_fields_of
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.next_start import NextStart, starts_ahead
 from kron.core.plan.query import FoundJob
@@ -32,7 +33,11 @@ def schedule_view(found: FoundJob, following: NextStart) -> Document:
     """Return a schedule: its state with its next start, and the fields of its definition."""
     job = found.job
     compiled = compiled_job(job.definition, job.identity)
-    return {**_state_of(found, compiled, following), **_definition_of(compiled.for_job(job.identity))}
+    return {
+        **_state_of(found, compiled, following),
+        **_definition_of(compiled.for_job(job.identity)),
+        **profile_fields_of(job.profile),
+    }
 
 
 def _state_of(found: FoundJob, compiled: CompiledJob, following: NextStart) -> ScheduleState:
@@ -53,6 +58,7 @@ def _state_of(found: FoundJob, compiled: CompiledJob, following: NextStart) -> S
         "paused_because": job.paused_because,
         "paused_until": time_text(job.paused_until),
         "launcher": redact_launcher(job.launcher),
+        "applied_set": job.applied_set,
         "sentence": compiled.job.schedule.expression.describe(),
         "failures": job.failures,
         "last_start_at": time_text(job.last_start_at),

@@ -21,6 +21,7 @@ from kron.core.errors import (
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.redaction import redact_url
 from kron.fronts.service.client import BackfillRange, PageRequest
+from kron.fronts.service.definitions import ApplyRequest
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import (
     ChangedError,
@@ -44,7 +45,7 @@ KINDS: Mapping[str, type[KronError]] = {
     )
 }  # fmt: skip
 # The filters of a list of schedules that a query names.
-FILTERS = ("search", "paused", "suspended", "workflow_id", "user_id")
+FILTERS = ("search", "paused", "suspended", "workflow_id", "user_id", "tag", "applied_set")
 
 
 class ServerError(KronError):
@@ -113,6 +114,22 @@ class RemoteClient:
         """Return schedules in the order of their names."""
         some = {name: getattr(wanted, name) for name in FILTERS}
         return await self._get("/schedules", some | page._asdict())
+
+    async def definitions(self, wanted: JobFilter, page: PageRequest) -> Document:
+        """Return schedules as jobs in a job file's words."""
+        some = {name: getattr(wanted, name) for name in FILTERS}
+        return await self._get("/definitions", some | page._asdict())
+
+    async def apply(self, wanted: ApplyRequest) -> Document:
+        """Make the schedules of a set equal its jobs, all or none."""
+        document = {
+            "jobs": list(wanted.jobs),
+            "set": wanted.name,
+            "prune": wanted.prune,
+            "dry_run": wanted.dry_run,
+            "if_match": dict(wanted.if_match or {}),
+        }
+        return await self._post("/definitions", document)
 
     async def preview_resume(self, schedule_id: str) -> Document:
         """Return what a resume would start now."""

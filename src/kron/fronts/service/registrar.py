@@ -109,9 +109,9 @@ class Registrar:
     async def _upsert(
         self, specs: Sequence[ScheduleSpec], *, if_match: str | None = None, retired: Sequence[str] = ()
     ) -> list[JobRecord]:
-        await self._check_use(specs)
+        await self.check_use(specs)
         definitions = [_definition_of(spec) for spec in specs]
-        expect = partial(_check_etag, specs[0].job.identity if specs else "", if_match)
+        expect = partial(check_etag, specs[0].job.identity if specs else "", if_match)
         return await self.catalog.upsert(definitions, deleted=retired, expect=expect)
 
     async def pause_schedule(
@@ -129,7 +129,7 @@ class Registrar:
         so.
         """
         check_pause(paused, reason, until)
-        expect = partial(_check_etag, schedule_id, if_match)
+        expect = partial(check_etag, schedule_id, if_match)
         with unknown_as_schedule():
             if paused:
                 ends_at = None if until is None else 1000 * until
@@ -142,7 +142,7 @@ class Registrar:
     async def delete_schedule(self, schedule_id: str, *, if_match: str | None = None) -> None:
         """Delete a schedule; its history stays."""
         with unknown_as_schedule():
-            await self.catalog.delete(schedule_id, expect=partial(_check_etag, schedule_id, if_match))
+            await self.catalog.delete(schedule_id, expect=partial(check_etag, schedule_id, if_match))
 
     # --- workflows -------------------------------------------------------------------------------
 
@@ -199,7 +199,8 @@ class Registrar:
             return []
         return await self.workflows.versions(workflow_id, limit=limit)
 
-    async def _check_use(self, specs: Sequence[ScheduleSpec]) -> None:
+    async def check_use(self, specs: Sequence[ScheduleSpec]) -> None:
+        """Raise for a schedule of a workflow that its owner does not own."""
         for spec in specs:
             if self._workflows is not None and isinstance(spec.settings, WorkflowSettings):
                 await self._workflows.check_use(spec.job.identity, spec.settings)
@@ -289,13 +290,23 @@ def new_name() -> str:
 
 def _name_for(document: object) -> str:
     """Return a new name for a schedule without one, and nothing for one that has a name."""
-    named = isinstance(document, Mapping) and document.get("schedule_id") is not None
+    words = ("schedule_id", "identity")
+    named = isinstance(document, Mapping) and any(document.get(word) is not None for word in words)
     return "" if named else unique_name()
 
 
 def etag_of(job: JobRecord) -> str:
     """Return the ETag of a schedule: its definition, launcher, suspend and pause, not its progress."""
-    state = (job.epoch, job.definition, job.launcher, job.suspended, job.paused, job.deleted_at)
+    state: tuple[object, ...] = (
+        job.epoch,
+        job.definition,
+        job.launcher,
+        job.suspended,
+        job.paused,
+        job.deleted_at,
+    )
+    if job.profile is not None or job.applied_set is not None:
+        state = (*state, job.profile, job.applied_set)
     return f'"{sha256(json.dumps(state).encode()).hexdigest()[:20]}"'
 
 
@@ -346,11 +357,11 @@ def _definition_of(spec: ScheduleSpec) -> JobDefinition:
 
 
 def _created(spec: ScheduleSpec, now: int) -> JobRecord:
-    job, launcher, kind, paused = _definition_of(spec)
+    job, launcher, kind, paused, _ = _definition_of(spec)
     return create(job, now=now, launcher=launcher, kind=kind, paused=bool(paused))
 
 
-def _check_etag(schedule_id: str, if_match: str | None, job: JobRecord | None) -> None:
+def check_etag(schedule_id: str, if_match: str | None, job: JobRecord | None) -> None:
     """Refuse a schedule that is not in the caller's state; "" stands for one that does not exist."""
     if if_match is None:
         return

@@ -32,6 +32,7 @@ class ScheduleState(TypedDict):
     paused_because: str | None
     paused_until: str | None
     launcher: dict[str, object]
+    applied_set: str | None
     sentence: str
     failures: int
     last_start_at: str | None
@@ -39,6 +40,42 @@ class ScheduleState(TypedDict):
     last_failure_at: str | None
     created_at: str
     updated_at: str
+
+
+class DefinitionView(TypedDict):
+    """A stored schedule in a job file's words, its ETag, and the set it was applied with."""
+
+    definition: dict[str, object]
+    etag: str
+    applied_set: str | None
+
+
+class DefinitionPage(TypedDict):
+    """A page of definitions, and the cursor of the next one."""
+
+    jobs: list[DefinitionView]
+    next_cursor: str | None
+
+
+class AppliedView(TypedDict):
+    """What applying a set of jobs does to one schedule, with its definitions if they differ.
+
+    `applied_set` and `etag` are those before.
+    """
+
+    schedule_id: str
+    change: str
+    before: dict[str, object] | None
+    after: dict[str, object] | None
+    applied_set: str | None
+    etag: str
+
+
+class ApplyReceipt(TypedDict):
+    """The changes that applying a set of jobs made, or would make."""
+
+    dry_run: bool
+    changes: list[AppliedView]
 
 
 class Receipt(TypedDict):

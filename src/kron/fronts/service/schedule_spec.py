@@ -21,6 +21,8 @@ from kron.core.fields import (
 )
 from kron.core.job.job import JOB, Job, read_job
 from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES, POLICY, Catchup
+from kron.core.job.profile import PROFILE
+from kron.core.job.words import PLACES, canonical
 from kron.core.plan.compiled import definition_of
 from kron.core.value_types import FLAG, NAME_TEXT, VERSION, choice
 from kron.fronts.service.errors import InvalidScheduleError
@@ -34,6 +36,10 @@ MAX_REQUEST = 500
 MAX_REASON = 500
 WORKFLOW = WORKFLOW_FIELDS
 NO_LIMITS = LauncherConfig()
+NO_LAUNCHER = (
+    'is missing: name one, such as {"kind": "http", "url": "https://..."}, '
+    "or set a default with KRON_DEFAULT_LAUNCHER"
+)
 
 
 LAUNCHER = ValueType(schema=launcher_schema(), parse=read_launcher)
@@ -86,17 +92,22 @@ def _row(name: str, type_: ValueType, doc: str) -> FieldSpec:
 SCHEDULE = FieldTable(tuple(_rows()), required=("cron_expr", "timezone"))
 # A job's fields by the words of a schedule document, and the policy fields that stand flat in it.
 JOB_WORDS = {row.name: row.service_word for row in JOB.rows if row.service_word is not None}
-# The fields that a stored definition gives back: calendars are resolved, and the policy fields stand flat.
+# The fields that a stored definition gives back: calendars are resolved, the policy fields stand flat, and
+# the profile is stored beside it.
 DEFINITION_WORDS = {
-    name: word for name, word in JOB_WORDS.items() if name not in ("identity", "calendars", "policy")
+    name: word
+    for name, word in JOB_WORDS.items()
+    if name not in ("identity", "calendars", "policy", *(row.name for row in PROFILE.rows))
 }
 FLAT_POLICY = {row.name: row.service_word for row in POLICY.rows if row.service_word is not None}
 POLICY_WORDS = {row.name: row.words for row in POLICY.rows}
-KNOWN = frozenset(SCHEDULE.words)
+# A job's words are read as well, wherever SPEC 3 has another.
+JOB_KNOWN = (JOB.words.keys() | PLACES.keys()) - {"launcher", *WORKFLOW}
+KNOWN = frozenset(SCHEDULE.words) | JOB_KNOWN
 
 
 def schedule_schema(example: Mapping[str, object]) -> Schema:
-    """Return the JSON Schema of a schedule document; null counts as left out."""
+    """Return the JSON Schema of a schedule document, in SPEC 3's words; null counts as left out."""
     schema = SCHEDULE.schema()
     properties = {
         word: {"anyOf": [row.schema_of(word), {"type": "null"}]}
@@ -140,24 +151,61 @@ def parse_schedule_spec(document: object, rules: Rules, *, schedule_id: str) -> 
     `schedule_id` names one whose document does not.
     """
     problems: list[Problem] = []
-    reader = FieldReader(document, "", problems, known=SCHEDULE.words)
+    own = document
+    if isinstance(document, Mapping):
+        own = {name: value for name, value in document.items() if name not in JOB_KNOWN}
+    reader = FieldReader(own, "", problems, known=SCHEDULE.words)
     if not isinstance(document, Mapping):
         problems[:] = [Problem("schedule", document, "must be an object")]
         raise InvalidScheduleError(schedule_id=None, problems=problems)
     given = {name: value for name, value in document.items() if value is not None and name in KNOWN}
-    given.setdefault("schedule_id", schedule_id)
+    if "identity" not in given:
+        given.setdefault("schedule_id", schedule_id)
     _check_required(reader, given)
     paused = reader.read("paused", parse_bool, False) if "paused" in given else None
     settings = _read_settings(given, rules, problems)
     job = _read_job(given, rules, problems)
-    if job is not None and len(definition_of(job)) > MAX_DEFINITION:
-        reason = f"its definition has more than {MAX_DEFINITION} characters; name calendars with fewer days"
-        problems.append(Problem("schedule", None, reason))
     if job is not None:
         _check_rules(job, settings, "launcher" in given, rules, problems)
     if problems or job is None or settings is None:
-        raise InvalidScheduleError(schedule_id=given["schedule_id"], problems=problems)
+        raise InvalidScheduleError(schedule_id=_name_of(given), problems=problems)
     return ScheduleSpec(job, settings, paused)
+
+
+def parse_definition(document: object, rules: Rules, *, owner: str | None = None) -> ScheduleSpec:
+    """Return the schedule that a job in a job file's words describes.
+
+    Raises InvalidJobError or InvalidScheduleError with every problem. A launcher without a user is `owner`'s.
+    """
+    job = Job.from_dict(document)
+    problems: list[Problem] = []
+    if len(job.identity.encode()) > MAX_NAME:
+        problems.append(Problem("identity", job.identity, f"is longer than {MAX_NAME} bytes"))
+    launcher = job.launcher or rules.launcher
+    settings = None
+    if launcher is None:
+        problems.append(Problem("launcher", None, NO_LAUNCHER))
+    else:
+        owned = launcher if owner is None or launcher.get("user_id") else {**launcher, "user_id": owner}
+        try:
+            settings = read_launcher(owned)
+        except InvalidLauncherError as error:
+            problems += error.problems
+    _check_rules(job, settings, not _is_default(launcher, rules), rules, problems, schedule_word="schedule")
+    if problems or settings is None:
+        raise InvalidScheduleError(schedule_id=job.identity, problems=problems)
+    return ScheduleSpec(job, settings, None)
+
+
+def _is_default(launcher: Mapping[str, object] | None, rules: Rules) -> bool:
+    """Say whether a launcher object is the operator's default one, for any workflow."""
+    if launcher is None or rules.launcher is None:
+        return launcher is None
+    one, other = ({**each, **dict.fromkeys(WORKFLOW)} for each in (launcher, rules.launcher))
+    try:
+        return read_launcher(one) == read_launcher(other)
+    except InvalidLauncherError:
+        return False
 
 
 def _check_required(reader: FieldReader, given: Mapping[str, object]) -> None:
@@ -167,43 +215,32 @@ def _check_required(reader: FieldReader, given: Mapping[str, object]) -> None:
         if name not in given:
             hint = "; without a launcher a workflow is required" if name == WORKFLOW[0] else ""
             reader.problem(name, None, f"is missing{hint}")
-    identity = given["schedule_id"]
+    identity = _name_of(given)
     if isinstance(identity, str) and len(identity.encode(errors="replace")) > MAX_NAME:
         reader.problem("schedule_id", identity, f"is longer than {MAX_NAME} bytes")
 
 
 def _read_job(given: Mapping[str, object], rules: Rules, problems: list[Problem]) -> Job | None:
     """Return the job of a document; problems have the paths of its own words."""
-    definition = {name: given[word] for name, word in JOB_WORDS.items() if word in given}
-    nested = given.get("policy", {})
+    own: list[Problem] = []
+    document, used = canonical({word: given[word] for word in given if word in JOB_KNOWN}, own)
+    nested = document.get("policy", {})
     if not isinstance(nested, Mapping):
         problems.append(Problem("policy", nested, "must be an object"))
         return None
-    flat = _flat_policy(given, nested, problems)
-    policy = {**nested, **{name: given[word] for name, word in flat.items()}}
+    policy = dict(nested)
     for name, value in _defaults_of(rules):
         if not any(word in policy for word in POLICY_WORDS[name]):
             policy[name] = value
-    renamed = JOB_WORDS | {f"policy.{name}": word for name, word in flat.items()}
-    own: list[Problem] = []
-    document = {**definition, "policy": policy}
-    job = read_job(FieldReader(document, "", own, known=JOB.words, renamed=renamed), {})
+    renamed = {**{name: word for name, word in JOB_WORDS.items() if name not in given}, **used}
+    reader = FieldReader({**document, "policy": policy}, "", own, known=JOB.words, renamed=renamed)
+    job = read_job(reader, {})
     problems += own
     return job
 
 
-def _flat_policy(
-    given: Mapping[str, object], nested: Mapping[object, object], problems: list[Problem]
-) -> dict[str, str]:
-    """Return the policy fields that stand flat in a document, with their words."""
-    flat = {name: word for name, word in FLAT_POLICY.items() if word in given}
-    for name, word in list(flat.items()) if nested else ():
-        inner = next((each for each in POLICY_WORDS[name] if each in nested), None)
-        if inner is not None:
-            reason = f"stands beside policy.{inner}; use one of the two"
-            problems.append(Problem(word, given[word], reason))
-            del flat[name]
-    return flat
+def _name_of(given: Mapping[str, object]) -> object:
+    return given.get("schedule_id", given.get("identity"))
 
 
 def _defaults_of(rules: Rules) -> tuple[tuple[str, object], ...]:
@@ -241,9 +278,18 @@ def _read_settings(
 
 
 def _check_rules(
-    job: Job, settings: LauncherSettings | None, own: bool, rules: Rules, problems: list[Problem]
+    job: Job,
+    settings: LauncherSettings | None,
+    own: bool,
+    rules: Rules,
+    problems: list[Problem],
+    *,
+    schedule_word: str = "cron_expr",
 ) -> None:
     """Refuse what the operator does not allow; the default launcher is the operator's, and not checked."""
+    if len(definition_of(job)) > MAX_DEFINITION:
+        reason = f"its definition has more than {MAX_DEFINITION} characters; name calendars with fewer days"
+        problems.append(Problem("schedule", None, reason))
     zone = job.schedule.timezone
     if rules.timezones is not None and zone not in rules.timezones:
         allowed = suggestion(zone, sorted(rules.timezones))
@@ -255,7 +301,7 @@ def _check_rules(
     gap = smallest_gap(job.schedule.expression) if rules.min_interval_s else None
     if gap is not None and gap < rules.min_interval_s:
         reason = f"runs again after {gap} s; the settings allow no less than {rules.min_interval_s} s"
-        problems.append(Problem("cron_expr", job.schedule.text, reason))
+        problems.append(Problem(schedule_word, job.schedule.text, reason))
     if own and settings is not None:
         problems += settings.problems(rules.launchers)
 

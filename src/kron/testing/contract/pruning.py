@@ -53,6 +53,19 @@ class PruningContract:
         assert await keys_of(store, "once") == {once.key}
         assert await _pruned(store) == PrunedBatch()
 
+    async def test_a_job_with_a_retention_of_its_own_is_pruned_by_it(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        short = a_job("short", profile='{"retention":{"keep":"0s","keep_runs":1}}')
+        long = a_job("long", profile='{"retention":{"keep":"forever"}}')
+        await stored(store, short, long, a_job("usual", profile='{"tags":["x"]}'))
+        runs = [_ended(n, name) for name in ("short", "long", "usual") for n in range(4)]
+        await written(store, ownership, *runs)
+        kept_for_ever = PruneBounds(before=None, keep_runs=3, now=NOW + 1_000_000)
+        assert await _pruned(store, kept_for_ever) == PrunedBatch(runs=3)
+        assert await _pruned(store, kept_for_ever._replace(before=NOW + 1)) == PrunedBatch(runs=1)
+        kept = {name: len(await keys_of(store, name)) for name in ("short", "long", "usual")}
+        assert kept == {"short": 1, "long": 4, "usual": 3}
+
     async def test_the_last_runs_of_each_job_stay_whatever_their_age(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job("often"), a_job("seldom"))

@@ -196,7 +196,7 @@ class ListingContract:
             store,
             a_job("prod/Backup", launcher=launchers[0]),
             a_job("prod/report_1", launcher=launchers[1], paused=1),
-            a_job("test/report%1", failures=2, suspended=1),
+            a_job("test/report%1", failures=2, suspended=1, profile='{"tags":["a b","x"]}', applied_set="s"),
         )
         for wanted, expected in (
             (JobFilter(search="BACK"), ["prod/Backup"]),
@@ -215,6 +215,11 @@ class ListingContract:
             (JobFilter(users=["u", "v"], paused=True), ["prod/report_1"]),
             (JobFilter(users=[]), []),
             (JobFilter(names=[]), []),
+            (JobFilter(tag="x"), ["test/report%1"]),
+            (JobFilter(tag="a b"), ["test/report%1"]),
+            (JobFilter(tag="a"), []),
+            (JobFilter(applied_set="s"), ["test/report%1"]),
+            (JobFilter(applied_set="t"), []),
         ):
             assert await names(store, wanted) == expected, wanted
             assert await store.count_jobs(SPACE, wanted) == len(expected), wanted

@@ -244,6 +244,8 @@ FULL_JOB = JobRecord(
     last_success_at=NOW - 14,
     last_failure_at=NOW - 15,
     handled="[[1800000060,1800000120]]",
+    profile='{"tags":["nightly"]}',
+    applied_set="billing",
 )
 FULL_RUN = RunRecord(
     key=key_of("backup", NOON),

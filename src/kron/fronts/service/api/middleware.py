@@ -23,6 +23,8 @@ MAX_REQUEST_ID = 128
 STREAMED = "/schedules/bulk"
 # The largest body of a public route, in bytes: a form with a token.
 SIGN_IN, MAX_SIGN_IN = "/login", 16_384
+# A set of definitions is one request, because it is applied as a whole.
+WHOLE, MAX_WHOLE = "/definitions", 4 << 20
 
 
 class RequestMiddleware:
@@ -58,6 +60,8 @@ class RequestMiddleware:
         await self._app(scope, bounded, respond)
 
     def _max_of(self, path: str) -> int:
+        if path == WHOLE:
+            return max(self._max_body, MAX_WHOLE)
         return min(self._max_body, MAX_SIGN_IN) if path == SIGN_IN else self._max_body
 
     def _bounded(self, receive: Receive, most: int) -> Receive:

@@ -9,10 +9,16 @@ from functools import cache
 from types import GenericAlias
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
+from fastapi import Depends, Query
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema, create_model
 
+from kron.app.apply import MAX_APPLIED
 from kron.app.backfill import Only
+from kron.core.fields import MAX_NAME
+from kron.core.job.profile import PROFILE
+from kron.core.plan.query import JobFilter
 from kron.core.value_types import MAX_VERSION
+from kron.fronts.service.definitions import DEFAULT_SET
 from kron.fronts.service.responses import ScheduleState
 from kron.fronts.service.runs import EVENTS, MAX_ATTEMPT, MAX_ERROR, MAX_RUN_ID
 from kron.fronts.service.schedule_spec import (
@@ -95,9 +101,38 @@ def up_to(most: int) -> WithJsonSchema:
     return WithJsonSchema({"type": "integer", "minimum": 1, "maximum": most})
 
 
+_JOBS = WithJsonSchema({"type": "array", "maxItems": MAX_APPLIED, "items": {"type": "object"}})
+_SET = WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME})
 ScheduleInput = Annotated[dict[str, object], WithJsonSchema(schedule_schema(EXAMPLE))]
 Instant = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 RequestId = Annotated[str | None, _or_null({"type": "string", "minLength": 1, "maxLength": MAX_REQUEST})]
+
+
+# --- filters ------------------------------------------------------------------------------------
+
+
+def _filter_of(
+    search: Annotated[str | None, Query(description="a part of the name")] = None,
+    paused: bool | None = None,
+    suspended: bool | None = None,
+    workflow_id: str | None = None,
+    user_id: str | None = None,
+    tag: Annotated[str | None, Query(description="one of the schedule's tags")] = None,
+    applied_set: Annotated[str | None, Query(description="the set it was applied with")] = None,
+) -> JobFilter:
+    return JobFilter(
+        search=search,
+        paused=paused,
+        suspended=suspended,
+        workflow_id=workflow_id,
+        user_id=user_id,
+        tag=tag,
+        applied_set=applied_set,
+    )
+
+
+# The filters of a list of schedules.
+Filter = Annotated[JobFilter, Depends(_filter_of)]
 
 
 # --- requests ------------------------------------------------------------------------------------
@@ -116,6 +151,20 @@ class PauseRequest(RequestBody):
     paused: bool
     reason: Annotated[str | None, _text(MAX_REASON)] = Field(default=None, examples=["the target is down"])
     until: Instant | None = Field(default=None, examples=["2026-06-01T12:00:00Z"])
+
+
+class DefinitionsRequest(RequestBody):
+    """The jobs of a set in a job file's words.
+
+    With `prune`, schedules of the set that are not among the jobs are deleted. `if_match` has the ETag that a
+    plan has seen of each schedule, an empty one where it did not exist.
+    """
+
+    jobs: Annotated[list[dict[str, object]], _JOBS] = Field(max_length=MAX_APPLIED)
+    set_name: Annotated[str, _SET] = Field(default=DEFAULT_SET, alias="set", examples=["billing"])
+    prune: bool = False
+    dry_run: bool = False
+    if_match: dict[str, str] = Field(default_factory=dict)
 
 
 class RunRequest(RequestBody):
@@ -208,7 +257,7 @@ EXAMPLES: dict[str, JsonValue] = {
 # The fields of a schedule's definition, each with the schema of its row.
 _DEFINITION: dict[str, Any] = {
     word: Annotated[Any, WithJsonSchema(SCHEDULE.words[word].written_schema())]
-    for word in (*DEFINITION_WORDS.values(), *FLAT_POLICY.values())
+    for word in (*DEFINITION_WORDS.values(), *FLAT_POLICY.values(), *PROFILE.words)
 }
 _WITH_PREVIEW: dict[str, Any] = {
     "preview": Annotated[list[str], Field(description="the next five fire times, as if it were not paused")],

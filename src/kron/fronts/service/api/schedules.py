@@ -3,11 +3,11 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Query, Request, Response
+from fastapi import APIRouter, Body, Header, Request, Response
 
-from kron.core.plan.query import JobFilter
 from kron.fronts.service.api.models import (
     EXAMPLE,
+    Filter,
     PauseRequest,
     ScheduleInput,
     SchedulePage,
@@ -80,18 +80,11 @@ def _add_writes(router: APIRouter, client: LocalClient) -> None:
 def _add_reads(router: APIRouter, client: LocalClient, most: int) -> None:
     @router.get("/schedules", response_model=SchedulePage)
     async def list_all(
-        search: Annotated[str | None, Query(description="a part of the name")] = None,
-        paused: bool | None = None,
-        suspended: bool | None = None,
-        workflow_id: str | None = None,
-        user_id: str | None = None,
+        wanted: Filter,
         limit: Annotated[int, up_to(most)] = min(DEFAULT_PAGE, most),
         cursor: str | None = None,
     ) -> Document:
         """List schedules in the order of their names."""
-        wanted = JobFilter(
-            search=search, paused=paused, suspended=suspended, workflow_id=workflow_id, user_id=user_id
-        )
         return await client.schedules(wanted, PageRequest(limit, cursor))
 
     @router.get("/schedules/{schedule_id}", response_model=ScheduleWithPreview)

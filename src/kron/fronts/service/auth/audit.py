@@ -46,17 +46,26 @@ def _changes(old: JobRecord, change: Change, now: int) -> list[AuditRecord]:
 
 
 def _action_of(old: JobRecord, new: JobRecord) -> str:
-    if (old.definition, old.launcher, old.suspended) != (new.definition, new.launcher, new.suspended):
+    if _defined(old) != _defined(new):
         return "edit"
     return "pause" if new.paused else "resume"
 
 
+def _defined(job: JobRecord) -> tuple[object, ...]:
+    return job.definition, job.launcher, job.suspended, job.profile, job.applied_set
+
+
 def _state_of(job: JobRecord) -> dict[str, object]:
+    """Return the state that an entry shows; a field that a schedule does not have is left out."""
+    profile = {} if job.profile is None else {"profile": json.loads(job.profile)}
+    applied = {} if job.applied_set is None else {"applied_set": job.applied_set}
     return {
         "definition": json.loads(job.definition),
         "launcher": redact_launcher(job.launcher),
         "suspended": bool(job.suspended),
         "paused": bool(job.paused),
+        **profile,
+        **applied,
     }
 
 

@@ -84,6 +84,8 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/schedules/pause"): WRITE,
     ("DELETE", "/schedules/{schedule_id}"): WRITE,
     ("GET", "/schedules"): READ,
+    ("GET", "/definitions"): READ,
+    ("POST", "/definitions"): WRITE,
     ("GET", "/schedules/{schedule_id}"): READ,
     ("GET", "/schedules/{schedule_id}/runs"): READ,
     ("GET", "/runs"): READ,

@@ -1,7 +1,7 @@
 -- Pruning: a page of schedules at a time, so that every statement follows an index and ends soon.
 
 -- name: page
-SELECT schedule_id, schedule_id FROM schedules WHERE namespace = %(namespace)s AND schedule_id > %(after)s
+SELECT schedule_id, schedule_id, profile FROM schedules WHERE namespace = %(namespace)s AND schedule_id > %(after)s
 ORDER BY schedule_id LIMIT %(jobs_limit)s
 
 -- name: prunable

@@ -196,6 +196,12 @@ AND user_id = %(user_id)s
 -- name: jobs_by_users
 AND user_id = ANY (%(users)s::text[])
 
+-- name: jobs_by_tag
+AND profile::jsonb -> 'tags' ? %(tag)s::text
+
+-- name: jobs_by_applied_set
+AND applied_set = %(applied_set)s
+
 -- name: jobs_by_not_deleted
 AND deleted_at IS NULL
 

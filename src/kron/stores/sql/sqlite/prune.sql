@@ -1,7 +1,7 @@
 -- Pruning: a page of jobs at a time, so that every statement follows an index and ends soon.
 
 -- name: page
-SELECT number, schedule_id FROM jobs WHERE namespace = :namespace AND schedule_id > :after
+SELECT number, schedule_id, profile FROM jobs WHERE namespace = :namespace AND schedule_id > :after
 ORDER BY schedule_id LIMIT :jobs_limit
 
 -- name: prunable

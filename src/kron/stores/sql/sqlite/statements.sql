@@ -75,6 +75,12 @@ AND CASE WHEN json_valid(launcher) THEN json_extract(launcher, '$.user_id') END 
 -- name: jobs_by_users
 AND CASE WHEN json_valid(launcher) THEN json_extract(launcher, '$.user_id') END IN (SELECT value FROM json_each(:users))
 
+-- name: jobs_by_tag
+AND EXISTS (SELECT 1 FROM json_each(iif(json_valid(profile), profile, 'null'), '$.tags') WHERE value = :tag)
+
+-- name: jobs_by_applied_set
+AND applied_set = :applied_set
+
 -- name: jobs_by_not_deleted
 AND deleted_at IS NULL
 

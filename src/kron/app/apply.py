@@ -1,0 +1,134 @@
+"""Applies a set of definitions: all of them in one transaction, or none.
+
+The plan and the write are one function, so a dry run shows exactly the changes that a write makes.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+from kron.app.catalog import Catalog, Decision, JobDefinition, NoWrite, Write, is_changed, upserted
+from kron.core.errors import InvalidOptionError
+from kron.core.plan.query import JobFilter
+from kron.core.plan.record import JobRecord
+from kron.core.plan.step import JobState
+
+# Definitions of one request, and schedules of one set: they are written in one transaction.
+MAX_APPLIED = 5_000
+# Schedules read at once.
+PAGE = 1_000
+
+
+class AppliedKind(StrEnum):
+    """What applying a definition does to its job."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    DELETED = "deleted"
+
+
+class AppliedChange(NamedTuple):
+    """What happens to one job: its records before and after, None where it does not exist."""
+
+    identity: str
+    kind: AppliedKind
+    before: JobRecord | None
+    after: JobRecord | None
+
+
+class DefinitionSet(NamedTuple):
+    """Definitions that belong together.
+
+    Each function returns its definition for the record that is stored, if there is one. With `prune`, other
+    jobs that were applied under this name are deleted.
+    """
+
+    name: str
+    definitions: Mapping[str, Callable[[JobRecord | None], JobDefinition]]
+    prune: bool = False
+
+
+# Raises if a job is not in the state that its caller has seen; None: it does not exist.
+Expect = Callable[[str, JobRecord | None], None]
+T = TypeVar("T")
+
+
+class Compute(Protocol):
+    """Runs a long decision outside the event loop."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+        """Return the result of `work`."""
+
+
+async def apply_definitions(
+    catalog: Catalog, wanted: DefinitionSet, *, expect: Expect, compute: Compute, dry_run: bool = False
+) -> list[AppliedChange]:
+    """Create, change and delete jobs so that they equal a set of definitions; return each job's change.
+
+    Applying the same set again changes nothing.
+    """
+    if len(wanted.definitions) > MAX_APPLIED:
+        reason = f"apply at most {MAX_APPLIED} at once"
+        raise InvalidOptionError(option="jobs", value=len(wanted.definitions), reason=reason)
+
+    async def read() -> tuple[Sequence[JobState], list[str]]:
+        members = await _members(catalog, wanted.name) if wanted.prune else []
+        gone = [name for name in members if name not in wanted.definitions]
+        return await catalog.states([*wanted.definitions, *gone]), gone
+
+    def decide(
+        records: tuple[Sequence[JobState], list[str]], now: int
+    ) -> Awaitable[Decision[list[AppliedChange]]]:
+        return compute(partial(decided, records, now))
+
+    def decided(records: tuple[Sequence[JobState], list[str]], now: int) -> Decision[list[AppliedChange]]:
+        states = {state.job.identity: state for state in records[0]}
+        live = {name: state.job for name, state in states.items() if state.job.deleted_at is None}
+        for name in (*wanted.definitions, *records[1]):
+            expect(name, live.get(name))
+        definitions = [
+            make(live.get(name))._replace(applied_set=wanted.name)
+            for name, make in wanted.definitions.items()
+        ]
+        decision = upserted(definitions, states, records[1], now)
+        changes = _changes(definitions, decision.result, live, records[1])
+        if dry_run or isinstance(decision, NoWrite):
+            return NoWrite(changes)
+        return Write(result=changes, created=decision.created, changed=decision.changed)
+
+    return await catalog.write(read, decide)
+
+
+def _changes(
+    definitions: Sequence[JobDefinition],
+    after: Sequence[JobRecord],
+    live: Mapping[str, JobRecord],
+    gone: Sequence[str],
+) -> list[AppliedChange]:
+    changes = [
+        AppliedChange(record.identity, _kind_of(live.get(record.identity), definition), before, record)
+        for definition, record in zip(definitions, after, strict=True)
+        for before in (live.get(record.identity),)
+    ]
+    deleted = (AppliedChange(name, AppliedKind.DELETED, live.get(name), None) for name in gone)
+    return [*changes, *deleted]
+
+
+def _kind_of(before: JobRecord | None, definition: JobDefinition) -> AppliedKind:
+    if before is None:
+        return AppliedKind.CREATED
+    return AppliedKind.CHANGED if is_changed(before, definition) else AppliedKind.UNCHANGED
+
+
+async def _members(catalog: Catalog, name: str) -> list[str]:
+    """Return the jobs that were applied under a name."""
+    members: list[str] = []
+    while len(members) <= MAX_APPLIED:
+        after = members[-1] if members else ""
+        page = await catalog.query.jobs(JobFilter(applied_set=name), after=after, limit=PAGE)
+        members += [found.job.identity for found in page]
+        if len(page) < PAGE:
+            return members
+    raise InvalidOptionError(option="set", value=name, reason=f"has more than {MAX_APPLIED} schedules")

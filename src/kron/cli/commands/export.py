@@ -1,0 +1,89 @@
+"""`kron export`: the schedules of a service as a job file."""
+
+import json
+from typing import Annotated
+
+import typer
+import yaml
+
+from kron.cli.main import GOOD
+from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request
+from kron.cli.support.option import AsJson
+from kron.core.job.job import Job
+from kron.core.plan.query import JobFilter
+from kron.fronts.service.client import PageRequest, ServiceClient
+from kron.fronts.service.documents import Document
+from kron.fronts.service.errors import UnknownScheduleError
+
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[SCHEDULE]...", help="Schedules to export.  [default: all]")
+]
+Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only schedules with this tag.")]
+SetName = Annotated[str | None, typer.Option("--set", metavar="NAME", help="Only schedules of this set.")]
+# Left out of an exported job where they are a job's defaults; the policy always names its deadline.
+_LEFT_OUT = ("dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed", "constraints")
+
+
+def export_command(
+    schedules: Names = None,
+    tag: Tag = None,
+    set_name: SetName = None,
+    server: Server = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Write schedules as a job file, which `kron apply` finds unchanged.
+
+    Secrets of launchers are hidden; applying the file keeps them. A pause is no part of a definition.
+
+    \b
+    Examples:
+      kron export > jobs.yaml
+      kron export --set billing --server http://127.0.0.1:8080
+      kron export daily-report --json
+    """  # noqa: D301
+    wanted = JobFilter(tag=tag, applied_set=set_name)
+    jobs = request(Target(server, store), lambda client: _jobs(client, wanted, schedules or []))
+    content = {"jobs": [_compact(job) for job in jobs]}
+    if as_json:
+        print(json.dumps(content, indent=2, ensure_ascii=False))
+    else:
+        print(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100), end="")
+    return GOOD
+
+
+async def _jobs(client: ServiceClient, wanted: JobFilter, names: list[str]) -> list[Document]:
+    if not names:
+        return await _pages(client, wanted)
+    jobs = []
+    for name in names:
+        same = [job for job in await _pages(client, wanted._replace(search=name)) if job["identity"] == name]
+        if not same:
+            raise UnknownScheduleError(schedule_id=name)
+        jobs += same
+    return jobs
+
+
+async def _pages(client: ServiceClient, wanted: JobFilter) -> list[Document]:
+    """Return the definitions of every page."""
+    jobs: list[Document] = []
+    cursor: str | None = None
+    while True:  # each page starts later, and the names are finite
+        page = await client.definitions(wanted, PageRequest(None, cursor))
+        for each in objects_in(page, "jobs"):
+            definition = each["definition"]
+            assert isinstance(definition, dict), "the service answers with definitions"
+            jobs.append(definition)
+        if page["next_cursor"] is None:
+            return jobs
+        cursor = str(page["next_cursor"])
+
+
+def _compact(job: Document) -> Document:
+    """Return a job without the fields that have their defaults."""
+    defaults = Job.from_dict({"identity": "*", "schedule": "* * * * *"}).to_dict()
+    short = {name: value for name, value in job.items() if name not in _LEFT_OUT or value != defaults[name]}
+    launcher = short.get("launcher")
+    if isinstance(launcher, dict):
+        short["launcher"] = {name: value for name, value in launcher.items() if value not in (None, {})}
+    return short

@@ -1,0 +1,154 @@
+"""Definitions in a job file's words: stored schedules are read as jobs, and sets of jobs are applied.
+
+A job file means the same wherever it runs: its defaults are those of `kron.Job`, not the service's.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from kron.app.apply import AppliedChange, AppliedKind, Compute, DefinitionSet, apply_definitions
+from kron.app.catalog import JobDefinition
+from kron.app.launchers import read_launcher, redact_launcher
+from kron.core.errors import InvalidJobError, Problem
+from kron.core.fields import parse_name
+from kron.core.job.profile import PROFILE, profile_fields_of
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.query import JobFilter
+from kron.core.plan.record import JobRecord
+from kron.core.redaction import HIDDEN
+from kron.fronts.service.auth.principal import current_caller
+from kron.fronts.service.documents import Document
+from kron.fronts.service.errors import InvalidScheduleError
+from kron.fronts.service.registrar import Registrar, check_etag, etag_of
+from kron.fronts.service.responses import AppliedView, ApplyReceipt, DefinitionView
+from kron.fronts.service.schedule_spec import ScheduleSpec, parse_definition
+from kron.launchers.spec import launcher_kind_of, launcher_text_of
+
+# The set of definitions that name none.
+DEFAULT_SET = "default"
+
+
+class ApplyRequest(NamedTuple):
+    """Jobs in a job file's words, to be applied together.
+
+    `if_match` has the ETags that a plan was made from, "" for a schedule that does not exist.
+    """
+
+    jobs: Sequence[object]
+    name: str = DEFAULT_SET
+    prune: bool = False
+    dry_run: bool = False
+    if_match: Mapping[str, str] | None = None
+
+
+async def export_definitions(
+    registrar: Registrar, wanted: JobFilter, *, after: str = "", limit: int
+) -> list[DefinitionView]:
+    """Return stored schedules as jobs, in the order of their names."""
+    found = await registrar.catalog.query.jobs(wanted, after=after, limit=limit)
+    return [
+        {
+            "definition": definition_document(each.job),
+            "etag": etag_of(each.job),
+            "applied_set": each.job.applied_set,
+        }
+        for each in found
+    ]
+
+
+def definition_document(record: JobRecord) -> Document:
+    """Return a stored schedule in a job file's words, without secrets."""
+    document = compiled_job(record.definition, record.identity).for_job(record.identity).to_dict()
+    policy = document["policy"]
+    assert isinstance(policy, dict)
+    profile = profile_fields_of(record.profile)
+    return {
+        **document,
+        "policy": {**policy, "suspend": bool(record.suspended)},
+        "launcher": redact_launcher(record.launcher),
+        **{row.word: profile[row.name] for row in PROFILE.rows if profile[row.name] not in (None, [])},
+    }
+
+
+async def apply_jobs(registrar: Registrar, request: ApplyRequest, *, compute: Compute) -> ApplyReceipt:
+    """Make the schedules of a set equal its jobs, all or none; a dry run returns the plan.
+
+    `compute` runs long computations outside the event loop.
+    """
+    specs = await compute(partial(_read_all, registrar, request.jobs))
+    await registrar.check_use(specs)
+    wanted = DefinitionSet(
+        parse_name(request.name),
+        {spec.job.identity: partial(_definition_for, spec) for spec in specs},
+        request.prune,
+    )
+    etags = request.if_match or {}
+
+    def expect(name: str, record: JobRecord | None) -> None:
+        check_etag(name, etags.get(name), record)
+
+    changes = await apply_definitions(
+        registrar.catalog, wanted, expect=expect, compute=compute, dry_run=request.dry_run
+    )
+    shown = await compute(lambda: list(map(_applied_view, changes)))
+    return {"dry_run": request.dry_run, "changes": shown}
+
+
+def _read_all(registrar: Registrar, documents: Sequence[object]) -> list[ScheduleSpec]:
+    """Return the jobs of a request, or raise InvalidScheduleError with the problems of all."""
+    owner = next(iter(current_caller().users or ()), None)
+    problems: list[Problem] = []
+    specs: dict[str, ScheduleSpec] = {}
+    for number, document in enumerate(documents):
+        try:
+            spec = parse_definition(document, registrar.rules, owner=owner)
+            if spec.job.identity in specs:
+                problems.append(Problem(f"jobs[{number}].identity", spec.job.identity, "is given twice"))
+            specs[spec.job.identity] = spec
+        except (InvalidJobError, InvalidScheduleError) as error:
+            problems += [
+                Problem(f"jobs[{number}].{each.path}", each.value, each.reason) for each in error.problems
+            ]
+    if problems:
+        raise InvalidScheduleError(schedule_id=None, problems=problems)
+    return list(specs.values())
+
+
+def _definition_for(spec: ScheduleSpec, record: JobRecord | None) -> JobDefinition:
+    """Return the definition of a job, with the stored secrets if its launcher is the stored one without them.
+
+    A changed launcher must name its secrets: a caller could send those of another to a place of their choice.
+    """
+    shown = spec.settings.to_dict()
+    if record is not None and shown == redact_launcher(record.launcher):
+        settings = read_launcher(json.loads(record.launcher))
+        return JobDefinition(spec.job, record.launcher, launcher_kind_of(settings))
+    if hidden := next(_hidden(shown, "launcher"), None):
+        reason = f'is hidden ("{HIDDEN}"): write the secret, because the launcher is new or has changed'
+        problem = Problem(hidden, None, reason)
+        raise InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem])
+    return JobDefinition(spec.job, launcher_text_of(spec.settings), launcher_kind_of(spec.settings))
+
+
+def _hidden(value: object, path: str) -> Iterator[str]:
+    """Yield the paths of values that redaction has replaced."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _hidden(each, f"{path}.{name}")
+    elif isinstance(value, str) and (value == HIDDEN or value.endswith((f"?{HIDDEN}", f":{HIDDEN}"))):
+        yield path
+
+
+def _applied_view(change: AppliedChange) -> AppliedView:
+    before, after = change.before, change.after
+    differs = change.kind is not AppliedKind.UNCHANGED
+    return {
+        "schedule_id": change.identity,
+        "change": change.kind.value,
+        "before": definition_document(before) if differs and before is not None else None,
+        "after": definition_document(after) if differs and after is not None else None,
+        "applied_set": None if before is None else before.applied_set,
+        "etag": "" if before is None else etag_of(before),
+    }
