@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kron.core.cron.count import count_between
 from kron.core.cron.preview import A_YEAR_AHEAD, changes_ahead, preview
 from kron.core.job.outcome import Outcome, Reason
+from kron.core.job.profile import profile_fields_of
 from kron.core.plan.compiled import compiled_job, segments_of
 from kron.core.plan.next_start import NextStart, PeriodStart, starts_ahead
 from kron.core.plan.pause import BY_HAND
@@ -25,6 +26,7 @@ COMING, NOTES = 5, 6
 # Defaults, which are not shown, and fields that have another place on the page.
 DEFAULTS: Document = {
     **default_definition(),
+    **profile_fields_of(None),
     "jitter_ms": 0,
     "failures": 0,
     "paused": False,
