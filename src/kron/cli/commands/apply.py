@@ -8,12 +8,13 @@ from typing import Annotated, NamedTuple
 import typer
 
 from kron.cli.commands.plan import MAX_SHOWN, All, difference_document, show_difference
-from kron.cli.main import GOOD, NO, one_line, print_error
-from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request, show_json
+from kron.cli.main import GOOD, NO, print_error
+from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request
 from kron.cli.support.interval import Days, Interval, parse_interval
 from kron.cli.support.job_file import load_jobs
 from kron.cli.support.option import AsJson
 from kron.cli.support.read import check_once
+from kron.cli.support.terminal import say, show_json
 from kron.core.errors import InputError, InvalidJobFileError
 from kron.core.job.difference import Difference, difference_of
 from kron.core.job.job import Job
@@ -98,7 +99,7 @@ def apply_command(
     if as_json:
         show_json({"applied": True, **plan.document()})
     elif plan.differing:
-        print(f"applied: {_totals(plan)}")
+        say(f"applied: {_totals(plan)}")
     return GOOD
 
 
@@ -188,15 +189,15 @@ def _totals(plan: Plan) -> str:
 
 def _show(plan: Plan, *, everything: bool) -> None:
     if not plan.differing:
-        print(f"No changes: {_totals(plan) or 'no schedules'}")
+        say(f"No changes: {_totals(plan) or 'no schedules'}")
         return
-    print(f"Schedules: {_totals(plan)}\n{plan.interval}, all times in UTC\n")
+    say(f"Schedules: {_totals(plan)}", f"{plan.interval}, all times in UTC", "")
     if plan.difference.changes:
         show_difference(plan.difference, most=None if everything else MAX_SHOWN)
     shown = {change.identity for change in plan.difference.changes}
     for change in plan.differing:
         if change["schedule_id"] not in shown:
-            print(one_line(f"  ~ {change['schedule_id']}: {_silent(change)}"))
+            say(f"  ~ {change['schedule_id']}: {_silent(change)}")
 
 
 def _silent(change: Document) -> str:

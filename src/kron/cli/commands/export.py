@@ -1,6 +1,5 @@
 """`kron export`: the schedules of a service as a job file."""
 
-import json
 from typing import Annotated
 
 import typer
@@ -9,6 +8,7 @@ import yaml
 from kron.cli.main import GOOD
 from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request
 from kron.cli.support.option import AsJson
+from kron.cli.support.terminal import say, show_json
 from kron.core.job.job import Job
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest, ServiceClient
@@ -44,12 +44,20 @@ def export_command(
     """  # noqa: D301
     wanted = JobFilter(tag=tag, applied_set=set_name)
     jobs = request(Target(server, store), lambda client: _jobs(client, wanted, schedules or []))
-    content = {"jobs": [_compact(job) for job in jobs]}
+    content: Document = {"jobs": [_compact(job) for job in jobs]}
     if as_json:
-        print(json.dumps(content, indent=2, ensure_ascii=False))
+        show_json(content)
     else:
-        print(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100), end="")
+        say(*_yaml(content).splitlines())
     return GOOD
+
+
+def _yaml(content: Document) -> str:
+    """Return a job file; characters that a terminal could interpret are escaped."""
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+    if all(line.isprintable() for line in text.splitlines()):
+        return text
+    return yaml.safe_dump(content, sort_keys=False, width=100)
 
 
 async def _jobs(client: ServiceClient, wanted: JobFilter, names: list[str]) -> list[Document]:
