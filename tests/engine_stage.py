@@ -106,7 +106,7 @@ class Stage:
 
     async def pause(self, identity: str = "job") -> None:
         """Pause a job."""
-        await self.change(identity, lambda record, runs: pause(record, runs, because="by hand"))
+        await self.change(identity, lambda record, runs: pause(record, runs, because="by hand", now=self.now))
 
     async def resume(self, identity: str = "job") -> None:
         """Resume a job."""

@@ -177,7 +177,7 @@ class World:
     def pause(self) -> None:
         """Pause the job."""
         case = self.case
-        self._put(pause(case.job, list(case.runs), because="by hand"))
+        self._put(pause(case.job, list(case.runs), because="by hand", now=self.now))
 
     def resume(self) -> None:
         """Resume the job."""

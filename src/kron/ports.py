@@ -26,6 +26,7 @@ from kron.core.plan.record import (
     AuditRecord,
     ClockRecord,
     EpochRecord,
+    IncidentRecord,
     JobRecord,
     RangeRecord,
     ReopenedRecord,
@@ -103,8 +104,8 @@ class EngineStore(JobStore, Protocol):
     ) -> Ownership:
         """Extend a lease; return the shards still owned and those newly acquired."""
 
-    async def release(self, ownership: Ownership) -> None:
-        """End a lease at once, so that another worker can take over."""
+    async def release(self, ownership: Ownership, *, now: int | None = None) -> None:
+        """End a lease at once, so that another worker can take over; `now` is kept for its successor."""
 
     async def load(
         self,
@@ -131,6 +132,9 @@ class EngineStore(JobStore, Protocol):
 
     async def note_clock(self, ownership: Ownership, record: ClockRecord, *, high: int | None = None) -> None:
         """Write an excursion of this owner's clock; with `high`, set the namespace's latest instant to it."""
+
+    async def note_incidents(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
+        """Write incidents of the namespace: take-overs and jumps of this owner's clock."""
 
     async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
         """Count the open runs by state, reading at most `limit` of them."""
@@ -188,6 +192,11 @@ class ReadStore(JobStore, Protocol):
 
     async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
         """Return the withdrawn records of a period that was opened again, oldest first."""
+
+    async def incidents(
+        self, namespace: str, identity: str, *, since: int, until: int, limit: int = 200
+    ) -> list[IncidentRecord]:
+        """Return the newest incidents of a job and its namespace that overlap an interval, oldest first."""
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""

@@ -67,9 +67,9 @@ class Failing(SqliteStore):
             namespace, created=created, changed=changed, forgotten=forgotten, audit=audit, now=now
         )
 
-    async def release(self, ownership: Ownership) -> None:
+    async def release(self, ownership: Ownership, *, now: int | None = None) -> None:
         self._check("release")
-        await super().release(ownership)
+        await super().release(ownership, now=now)
 
 
 class Slow(SqliteStore):

@@ -96,7 +96,7 @@ class Editor:
         return edit(case.job, list(case.runs), job, now=now)
 
     def _pause(self, case: JobState, now: int) -> Change:
-        return pause(case.job, list(case.runs), because="by hand")
+        return pause(case.job, list(case.runs), because="by hand", now=now)
 
     def _resume(self, case: JobState, now: int) -> Change:
         return resume(case.job, list(case.runs), now=now)

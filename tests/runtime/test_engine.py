@@ -13,7 +13,7 @@ from kron.core.errors import OwnedError
 from kron.core.job.job import Job
 from kron.core.job.policy import Catchup, OnOrphan, Overlap
 from kron.core.plan.pause import pause
-from kron.core.plan.record import Result, RunRecord, key_of
+from kron.core.plan.record import IncidentKind, Result, RunRecord, key_of
 from kron.core.plan.registration import create
 from kron.core.plan.report import Launch
 from kron.core.plan.step import Change, Limits, WriteResult
@@ -54,7 +54,7 @@ class Lines:
         pass
 
     def events(self) -> list[str]:
-        return [event for event, _ in self.lines]
+        return [event for event, _ in self.lines if event not in tuple(IncidentKind)]
 
 
 class Rig:
@@ -268,7 +268,7 @@ async def test_a_change_from_outside_is_seen_when_called(rig: Rig) -> None:
     await rig.run()
     await rig.clock.advance_to(NOON + MINUTE)
     (case,) = await rig.store.cases(SPACE, ["job"])
-    await rig.store.put(SPACE, created=[], changed=[pause(case.job, [], because="by hand")], now=1)
+    await rig.store.put(SPACE, created=[], changed=[pause(case.job, [], because="by hand", now=1)], now=1)
     rig.engine.call()
     await rig.clock.advance_to(NOON + 5 * MINUTE)
     assert rig.starts() == [(60, 60)]

@@ -100,32 +100,32 @@ QUESTIONS = [
     ("refused", "12:30", "executed", "recorded started ended"),
     ("lost", "12:30", "executed", "recorded started ended"),
     ("runs", "12:30", "executed", "recorded started"),
-    ("skips", "12:31", "skipped", "recorded active"),
-    ("queues", "12:31", None, "recorded queued"),
-    ("queues", "12:32", "skipped", "recorded queue_full"),
-    ("buffers", "12:31", "skipped", "recorded coalesced"),
-    ("replaces", "12:30", "executed", "started ended replaced"),
+    ("skips", "12:31", "skipped", "recorded blocked active"),
+    ("queues", "12:31", None, "recorded blocked queued"),
+    ("queues", "12:32", "skipped", "recorded blocked queue_full"),
+    ("buffers", "12:31", "skipped", "recorded blocked blocked coalesced"),
+    ("replaces", "12:30", "executed", "started ended blocked replaced"),
     ("replaces", "12:31", "executed", "recorded started"),
     ("finishes", "12:31", None, "nominal_time finished"),
     ("bounded", "12:29", None, "schedule no_period"),
     ("bounded", "12:31", "executed", "started ended"),
     ("bounded", "12:32", None, "schedule no_period"),
-    ("down", "12:45", "missed", "recorded_together catchup_none"),
+    ("down", "12:45", "missed", "clock_jump recorded_together catchup_none"),
     ("once", "12:45", "missed", "recorded_together superseded"),
     ("once", "13:09", "executed", "started ended"),
     ("limited", "12:42", "missed", "recorded_together catchup_limit"),
     ("limited", "12:50", "executed", "started ended"),
-    ("late", "12:45", "missed", "recorded deadline"),
+    ("late", "12:45", "missed", "clock_jump recorded deadline"),
     ("spreads", "12:45", "executed", "started ended"),
     ("nowhere", "12:30", "unschedulable", "unschedulable recorded no_candidate"),
-    ("away", "12:45", "unschedulable", "unschedulable recorded no_candidate"),
+    ("away", "12:45", "unschedulable", "clock_jump recorded no_candidate"),
     ("windowed", "15:00", "executed", "chosen_time jitter recorded started ended"),
     ("paused", "12:50", "executed", "started ended"),
     ("paused", "13:50", None, "nominal_time paused"),
     ("edited", "12:30", "executed", "started ended"),
     ("edited", "13:30", None, "schedule no_period"),
     ("edited", "2026-03-29T00:00Z", None, "nominal_time to_come"),
-    ("withdrawn", "15:00", "skipped", "chosen_time recorded edited"),
+    ("withdrawn", "15:00", "skipped", "chosen_time recorded edit edited"),
     ("deleted", "12:30", "executed", "started ended"),
     ("deleted", "2026-03-29T12:30Z", None, "nominal_time deleted"),
     ("cancelled", "15:00", "skipped", "chosen_time recorded deleted"),
@@ -135,14 +135,14 @@ QUESTIONS = [
     ("ran", "2026-03-28T12:30:01Z", None, "schedule no_period"),
     ("ran", "2026-03-28T13:30+01:00", "executed", "started ended"),
     ("ran", "2026-03-28T12:30", "executed", "started ended"),
-    ("gap", "2026-03-29T01:30Z", None, "schedule no_period"),
+    ("gap", "2026-03-29T01:30Z", None, "schedule dst_gap no_period"),
     ("gap", "2026-03-29T02:30", None, "schedule dst_gap"),
     ("gap", "2026-03-29T02:31", None, "schedule no_period"),
     ("gap", "2026-03-30T02:30", None, "nominal_time to_come"),
-    ("gap", "2026-10-25T02:30", None, "dst_repeat schedule nominal_time to_come"),
-    ("gap next", "2026-03-29T02:30", None, "dst_gap schedule nominal_time to_come"),
+    ("gap", "2026-10-25T02:30", None, "nominal_time dst_repeat to_come"),
+    ("gap next", "2026-03-29T02:30", None, "nominal_time dst_moved to_come"),
     ("gap next", "2026-03-29T02:31", None, "schedule no_period"),
-    ("last of two", "2026-10-25T02:30", None, "dst_repeat schedule nominal_time to_come"),
+    ("last of two", "2026-10-25T02:30", None, "nominal_time dst_repeat to_come"),
 ]
 
 
@@ -173,23 +173,28 @@ async def test_an_answer_can_be_handed_to_programs(stage: Stage) -> None:
         "period_id": "2026-03-28T12:30:00Z",
         "outcome": "executed",
         "code": "ended",
+        "headline": "failed: failed by the script",
+        "remedy": None,
         "facts": [
-            {"code": "schedule", "sentence": 'the schedule is "30 12 * * *" in UTC', "at": None},
+            {"code": "schedule", "sentence": 'the schedule is "30 12 * * *" in UTC', "at": None, "links": []},
             {
                 "code": "nominal_time",
                 "sentence": "its nominal time is 2026-03-28T12:30:00Z",
                 "at": "2026-03-28T12:30:00.000Z",
+                "links": [],
             },
-            {"code": "recorded", "sentence": "recorded", "at": "2026-03-28T12:30:00.000Z"},
+            {"code": "recorded", "sentence": "recorded", "at": "2026-03-28T12:30:00.000Z", "links": []},
             {
                 "code": "started",
                 "sentence": "attempt 1: started on schedule",
                 "at": "2026-03-28T12:30:00.000Z",
+                "links": [],
             },
             {
                 "code": "ended",
                 "sentence": "failed: failed by the script",
                 "at": "2026-03-28T12:30:00.000Z",
+                "links": [],
             },
         ],
     }
@@ -200,31 +205,33 @@ async def test_an_answer_can_be_handed_to_programs(stage: Stage) -> None:
     [
         pytest.param(
             {}, "2026-03-29T02:30", None,
-            "2026-03-29 02:30 does not exist in Europe/Berlin; "
+            "clocks in Europe/Berlin go forward from 2026-03-29 02:00 to 03:00, so 02:30 does not exist; "
+            'dst_gap "next" runs it at 03:00; '
             "the nearest are 2026-03-28T01:30:00Z and 2026-03-30T00:30:00Z",
             id="skipped",
         ),
         pytest.param(
             {"dst_gap": "next"}, "2026-03-29T02:30", "2026-03-29T01:00:00Z",
-            "2026-03-29 02:30 does not exist in Europe/Berlin, "
-            "and its period is at the end of the gap, 2026-03-29T01:00:00Z",
+            "clocks in Europe/Berlin go forward from 2026-03-29 02:00 to 03:00, so 02:30 does not exist, "
+            'and its period is here (dst_gap "next")',
             id="moved",
         ),
         pytest.param(
             {}, "2026-10-25T02:30", "2026-10-25T00:30:00Z",
-            "2026-10-25 02:30 occurs twice in Europe/Berlin, "
-            "at 2026-10-25T00:30:00Z and 2026-10-25T01:30:00Z; this is the first",
+            "clocks in Europe/Berlin go back from 2026-10-25 03:00 to 02:00, so 02:30 occurs twice, "
+            'and this is the first; dst_repeat "first" or "last" runs it once',
             id="the first of two",
         ),
         pytest.param(
             {"dst_repeat": "last"}, "2026-10-25T02:30", "2026-10-25T01:30:00Z",
-            "2026-10-25 02:30 occurs twice in Europe/Berlin, "
-            "at 2026-10-25T00:30:00Z and 2026-10-25T01:30:00Z; this is the second",
+            "clocks in Europe/Berlin go back from 2026-10-25 03:00 to 02:00, so 02:30 occurs twice, "
+            'and this is the second; dst_repeat "last" runs the second only',
             id="the second of two, which alone is a period",
         ),
         pytest.param(
             {"schedule": "30 0 30 12 *", "timezone": "Pacific/Apia"}, "2011-12-30T00:30", None,
-            "2011-12-30 00:30 does not exist in Pacific/Apia; "
+            "clocks in Pacific/Apia went forward from 2011-12-30 00:00 to 2011-12-31 00:00, "
+            'so 00:30 did not exist; dst_gap "next" runs it at 00:00; '
             "the nearest are 2010-12-30T10:30:00Z and 2012-12-29T10:30:00Z",
             id="a whole day is skipped",
         ),

@@ -11,6 +11,7 @@ from kron.core.cron.schedule import seconds_between
 from kron.core.errors import InvalidOptionError
 from kron.core.job.outcome import Reason
 from kron.core.plan.compiled import compiled_job
+from kron.core.plan.incident import requested
 from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus, request_key_of
 from kron.core.plan.registration import backfill, is_period
 from kron.core.plan.step import Change
@@ -121,9 +122,10 @@ def keys_of(identity: str, request: str, times: Sequence[EpochSeconds]) -> list[
     return [request_key_of(identity, RunKind.BACKFILL, _request_of(request, time)) for time in times]
 
 
-def change_of(job: JobRecord, runs: list[RunRecord]) -> Change:
+def change_of(job: JobRecord, runs: list[RunRecord], request: str, now: int) -> Change:
     """Return the change that adds the runs of a backfill."""
-    return Change(job._replace(revision=job.revision + 1), job.revision, inserts=runs)
+    incident = requested(job.identity, RunKind.BACKFILL, now, request)
+    return Change(job._replace(revision=job.revision + 1), job.revision, inserts=runs, incidents=(incident,))
 
 
 async def read_past(store: ReadStore, namespace: str, job: JobRecord, wanted: PeriodRange) -> PastPeriods:

@@ -3,6 +3,7 @@
 All verbs share one optimistic loop: read, decide, commit, and start over when another writer was faster.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -22,9 +23,10 @@ from kron.core.errors import BusyError, ConflictError, InvalidOptionError, Unkno
 from kron.core.job.job import Job
 from kron.core.job.profile import profile_text_of
 from kron.core.plan.compiled import definition_of
+from kron.core.plan.incident import incidents_of_new, moment, sentence_of
 from kron.core.plan.pause import BY_HAND, pause, resume
 from kron.core.plan.plan import plan
-from kron.core.plan.record import JobRecord, RunKind, RunRecord, request_key_of
+from kron.core.plan.record import IncidentRecord, JobRecord, RunKind, RunRecord, request_key_of
 from kron.core.plan.registration import create, delete, request_run, revise
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.resume_preview import ResumePreview, preview_resume
@@ -32,6 +34,7 @@ from kron.core.plan.step import DEFAULT_TRAITS, Change, JobState, Snapshot, Writ
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.ports import ReadStore
 
+_log = logging.getLogger("kron.catalog")
 # Tries of one write before the caller is told to retry: the engine commits many changes of a busy job.
 MAX_TRIES = 20
 IS_PAST = "must lie in the future"
@@ -109,6 +112,10 @@ def _no_wake() -> None:
     """Wake no engine: the one that owns the jobs notices the write in its store."""
 
 
+def _no_actor() -> None:
+    """Return no name: the caller is not known by one."""
+
+
 def _any_state(_: JobRecord | None) -> None:
     """Accept a job in any state."""
 
@@ -117,7 +124,8 @@ class Catalog:
     """Creates, edits, pauses, resumes, deletes and runs the jobs of one namespace.
 
     `now` returns the present instant in milliseconds. `wake` is called after each commit, for an engine in
-    this process. `traits` are those of each launcher kind.
+    this process. `traits` are those of each launcher kind. `actor` returns the name of the present caller,
+    which incidents keep; None if the caller has none.
     """
 
     def __init__(
@@ -128,6 +136,7 @@ class Catalog:
         now: Callable[[], int],
         wake: Callable[[], None] = _no_wake,
         traits: Mapping[str, Traits] | None = None,
+        actor: Callable[[], str | None] = _no_actor,
     ) -> None:
         self.query = Query(store, namespace, now=now)
         self._store = store
@@ -135,6 +144,7 @@ class Catalog:
         self._now = now
         self._wake = wake
         self._traits: Mapping[str, Traits] = {} if traits is None else traits
+        self._actor = actor
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -158,14 +168,17 @@ class Catalog:
             if isinstance(decision, NoWrite):
                 return decision.result
             _check_visible(decision.created, refused)
+            actor = self._actor()
+            changed = [_signed(change, actor) for change in decision.changed]
             result = await self._store.put(
                 self._namespace,
                 created=decision.created,
-                changed=decision.changed,
+                changed=changed,
                 forgotten=decision.forgotten,
                 now=now,
             )
             if not result.stale_jobs and not result.existing_runs:
+                _log_incidents([*incidents_of_new(decision.created)], changed)
                 self._wake()
                 return decision.result
             refused = {job.identity for job in decision.created} & result.stale_jobs
@@ -226,7 +239,7 @@ class Catalog:
             if state.job.paused and until == state.job.paused_until:
                 return NoWrite(state.job)
             reason = state.job.paused_because if state.job.paused else because
-            change = pause(state.job, state.runs, because=reason or because, until=until)
+            change = pause(state.job, state.runs, because=reason or because, now=now, until=until)
             return Write(result=change.job, changed=[change])
 
         return await self._change(identity, decide, expect)
@@ -303,7 +316,7 @@ class Catalog:
             result = BackfillResult(added, len(repeated), undecided, past.job.is_stopped)
             if dry_run or not added:
                 return NoWrite(result)
-            return Write(result=result, changed=[change_of(past.job, added)])
+            return Write(result=result, changed=[change_of(past.job, added, request, now)])
 
         return await self.write(read, decide)
 
@@ -343,6 +356,29 @@ class Catalog:
         if not runs:
             raise UnknownRunError(idempotency_key=key)
         return runs[0]
+
+
+def _signed(change: Change, actor: str | None) -> Change:
+    """Return a change whose incidents name the caller."""
+    if not change.incidents and not change.closed:
+        return change
+    return replace(
+        change,
+        incidents=[incident._replace(actor=actor) for incident in change.incidents],
+        closed=[incident._replace(ended_by=actor) for incident in change.closed],
+    )
+
+
+def _log_incidents(incidents: Sequence[IncidentRecord], changed: Sequence[Change]) -> None:
+    """Write one log line for each incident, with the sentence that explains periods later."""
+    started = [*incidents, *(incident for change in changed for incident in change.incidents)]
+    for incident in started:
+        _log.info("%s %s: %s", incident.kind, incident.identity, sentence_of(incident))
+    for incident in (incident for change in changed for incident in change.closed):
+        by = "" if incident.ended_by is None else f" by {incident.ended_by}"
+        _log.info(
+            "no longer %s %s: since %s%s", incident.kind, incident.identity, moment(incident.from_at), by
+        )
 
 
 def _check_visible(created: Sequence[JobRecord], refused: Set[str]) -> None:

@@ -8,11 +8,14 @@ from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.fields import text_fault
 from kron.core.plan import why as chain
 from kron.core.plan.compiled import compiled_job, last_of_definition
+from kron.core.plan.incident import block_of
 from kron.core.plan.next_start import NextStart, next_start, periods_ahead
 from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, RunCursor
 from kron.core.plan.record import (
     AttemptRecord,
     EpochRecord,
+    IncidentKind,
+    IncidentRecord,
     JobRecord,
     RangeRecord,
     RunKind,
@@ -21,14 +24,8 @@ from kron.core.plan.record import (
 )
 from kron.core.plan.report import Traits
 from kron.core.plan.step import JobState
-from kron.core.plan.why import (
-    Explanation,
-    PeriodHistory,
-    definition_at,
-    present_definition,
-    resolve_wall_time,
-    schedule_of,
-)
+from kron.core.plan.wall_time import resolve_wall_time
+from kron.core.plan.why import Explanation, PeriodHistory, definition_at, present_definition, schedule_of
 from kron.core.time.instant import EpochSeconds, seconds_of
 from kron.ports import ReadStore
 
@@ -36,6 +33,8 @@ from kron.ports import ReadStore
 MAX_OF_PERIOD = 1_000
 # Stands for the latest period of a job, and how many of its newest runs are searched for it.
 LATEST, MAX_SEARCHED = "latest", 100
+# Requested runs that an explanation reads, and blocking runs whose ends an explanation reads.
+MAX_REQUESTED, MAX_BLOCKERS = 50, 5
 # How long an excursion of a clock is shown after its end.
 SHOWN_MS = 3_600_000
 
@@ -186,11 +185,12 @@ class Query:
         if moment.tzinfo is not None:
             return await self._explain(history, seconds_of(moment))
         definition = _definition_on(history, moment)
-        resolved = resolve_wall_time(compiled_job(definition.definition, identity), moment)
+        compiled = compiled_job(definition.definition, identity)
+        resolved = resolve_wall_time(compiled, moment, now=self._now())
         if resolved.instant is None:
-            return Explanation(identity, None, None, [schedule_of(history, definition), *resolved.facts])
-        explanation = await self._explain(history, resolved.instant)
-        return explanation._replace(facts=[*resolved.facts, *explanation.facts])
+            facts = [schedule_of(history, definition), *resolved.facts]
+            return Explanation(identity, None, None, facts, f"no period: {facts[-1].sentence}")
+        return await self._explain(history, resolved.instant)
 
     async def period_history(self, identity: str, nominal_time: EpochSeconds) -> PeriodHistory:
         """Return a job with the records of one period: its run with attempts, or the range that covers it."""
@@ -220,21 +220,53 @@ class Query:
         return PeriodHistory(state.job, await self._store.epochs(self._namespace, identity))
 
     async def _with_period(self, history: PeriodHistory, nominal_time: EpochSeconds) -> PeriodHistory:
-        newest = await self.runs(history.job.identity, before=nominal_time + 1, limit=1)
+        identity = history.job.identity
+        following = compiled_job(history.job.definition, identity).plan.next_after(nominal_time)
+        before = nominal_time + 1 if following is None else following
+        runs = await self.runs(identity, before=before, limit=MAX_REQUESTED)
+        of_period = [run for run in runs if run.nominal_time == nominal_time]
+        manual = [run for run in runs if run.kind is RunKind.MANUAL and run.nominal_time >= nominal_time]
+        backfills = [run for run in of_period if run.kind is RunKind.BACKFILL]
+        history = history._replace(requested=[*backfills, *manual])
         # A period's own run precedes all requested runs with its nominal time.
-        if newest and newest[0].nominal_time == nominal_time and newest[0].kind is RunKind.PERIOD:
-            return history._replace(run=newest[0], attempts=await self._attempts(newest[0]))
+        if of_period and of_period[0].kind is RunKind.PERIOD:
+            return history._replace(run=of_period[0], attempts=await self._attempts(of_period[0]))
         ranges = await self._store.ranges(self._namespace, history.job.identity, at=nominal_time)
         return history._replace(dropped=ranges[0] if ranges else None)
 
     async def _explain(self, history: PeriodHistory, nominal_time: EpochSeconds) -> Explanation:
         history = await self._with_period(history, nominal_time)
-        identity = history.job.identity
+        identity, now = history.job.identity, self._now()
         history = history._replace(
             reopened=await self._store.reopened(self._namespace, identity, at=nominal_time),
             excursions=await self._store.clock_records(self._namespace),
+            incidents=await self._incidents(history, nominal_time, now),
         )
-        return chain.why(history, nominal_time, now=self._now())
+        history = history._replace(blockers=await self._blockers(history))
+        return chain.why(history, nominal_time, now=now)
+
+    async def _incidents(
+        self, history: PeriodHistory, nominal_time: EpochSeconds, now: int
+    ) -> list[IncidentRecord]:
+        """Read the incidents from a period's record, or the edit before it, to its end."""
+        since, until = chain.span_of(history, nominal_time, now)
+        identity = history.job.identity
+        incidents = await self._store.incidents(self._namespace, identity, since=since, until=until)
+        for run in history.requested:
+            asked = run.created_at
+            more = await self._store.incidents(self._namespace, identity, since=asked, until=asked)
+            incidents += [incident for incident in more if incident not in incidents]
+        return incidents
+
+    async def _blockers(self, history: PeriodHistory) -> dict[str, RunRecord]:
+        """Read the present records of the runs that blocked a period."""
+        blockers: dict[str, RunRecord] = {}
+        blocks = [each for each in history.incidents if each.kind is IncidentKind.BLOCKED]
+        times = {each.subject: block_of(each).blocker for each in blocks}
+        for key, time in list(times.items())[:MAX_BLOCKERS]:
+            runs = await self.runs(history.job.identity, before=time + 1, limit=MAX_OF_PERIOD)
+            blockers |= {run.key: run for run in runs if run.key == key}
+        return blockers
 
     async def clock_problem(self) -> str | None:
         """Return the problem of a worker's clock, now or within the last hour; None if nothing is."""

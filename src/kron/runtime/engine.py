@@ -6,17 +6,20 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 from kron.core.errors import OwnedError, StoreError
+from kron.core.plan.incident import clock_jump, sentence_of
 from kron.core.plan.pace import Pace
 from kron.core.plan.plan import plan
+from kron.core.plan.record import IncidentRecord
 from kron.core.plan.report import RunReport, Traits
 from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Ownership, Snapshot, WriteResult
+from kron.core.time.steady import DAY_MS
 from kron.ports import Clock, EngineStore, Journal, Launcher
 from kron.runtime.burst import burst
 from kron.runtime.clock_watch import ClockWatch
 from kron.runtime.dispatcher import NOTHING, Dispatcher, LocalRuns, Written
 from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, attach_reports, sole_run_states
-from kron.runtime.lease import no_lease
+from kron.runtime.lease import no_lease, take_overs
 from kron.runtime.recovery import recover_orphans
 from kron.runtime.wakeup import EngineClock, Wakeup, first_of
 
@@ -86,6 +89,8 @@ class Engine:
         self._renewer: asyncio.Task[None] | None = None
         self._draining = False
         self._was_set_back = False
+        # Jumps of the clock that are not written yet.
+        self._jumps: list[IncidentRecord] = []
         # Called whenever a wake ends.
         self.on_rest: Callable[[], None] | None = None
         self.health = Health(inbox=self._inbox)
@@ -149,8 +154,16 @@ class Engine:
                 self._store, self._launchers, ownership, shards=new, report=self.report, now=now
             )
             self._inbox.put_in(orphans)
+            await self._note(ownership, take_overs(ownership, new, now))
             lease.recovered(new, now)
             self._dispatcher.owned = lease.owned.shards
+
+    async def _note(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
+        """Write incidents of the namespace, and log each with the sentence that explains periods later."""
+        await self._store.note_incidents(ownership, incidents)
+        for incident in incidents:
+            fields = {"namespace": self._namespace, "why": sentence_of(incident)}
+            self._journal.note(incident.kind, fields)
 
     def run(self) -> None:
         """Start the loop and the renewal of the lease."""
@@ -193,7 +206,7 @@ class Engine:
         # A balancing worker is registered even before it is granted a shard.
         if (self._lease.granted.shards or self._balance) and self.health.state != "lost":
             with self._clock.working():
-                await self._store.release(self._lease.granted)
+                await self._store.release(self._lease.granted, now=self.now())
         self._lease = no_lease(self._namespace, self.owner)
         self.health.state = "stopped"
 
@@ -317,6 +330,9 @@ class Engine:
             # Written at once, so that no period repeats after a crash either (SPEC 2: reading 16).
             await self._store.settle(ownership, (), now=now)
             self._was_set_back = False
+        if self._jumps:
+            await self._note(ownership, self._jumps)
+            self._jumps = []
         if self._watch.has_work and not self._dispatcher.unconfirmed:
             await self._watch.work(ownership)
             now = self._time.high
@@ -468,6 +484,9 @@ class Engine:
             self._journal.note("clock_jumped", {"namespace": self._namespace, **fields})
             if jump > self.limits.lookahead_ms:
                 self._lease.since = dict.fromkeys(self._lease.since, now)
+                if jump <= DAY_MS:
+                    # The clock watch records longer ones.
+                    self._jumps.append(clock_jump(self.owner, now - jump, now))
         self._watch.judge(judgement)
         return now
 

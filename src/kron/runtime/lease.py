@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from kron.core.plan.step import JobState, Ownership
-from kron.core.shard import shard_of
+from kron.core.plan.incident import FIRST, took_over
+from kron.core.plan.record import IncidentRecord
+from kron.core.plan.step import JobState, Ownership, Predecessor
+from kron.core.shard import SHARDS, shard_of
 
 # A lease stops counting this long before its end, or this part of a short one: clock rates differ.
 LEASE_MARGIN_S, LEASE_MARGIN_PART = 1.0, 0.25
@@ -62,3 +64,21 @@ def no_lease(namespace: str, owner: str) -> LeaseState:
     """Return the lease of an engine that owns no shard yet."""
     nothing = Ownership(namespace, owner, {})
     return LeaseState(nothing, nothing)
+
+
+def take_overs(ownership: Ownership, shards: frozenset[int], now: int) -> list[IncidentRecord]:
+    """Return the incidents of new shards: one for each last owner of some of them."""
+    last_owners: dict[Predecessor | None, list[int]] = {}
+    for shard in sorted(shards):
+        last_owners.setdefault(ownership.predecessors.get(shard), []).append(shard)
+    return [
+        took_over(
+            ownership.owner,
+            now,
+            since=0 if last is None else last.ended_at,
+            before=None if last is None else last.owner,
+            ending=FIRST if last is None else last.ending,
+            shards=None if len(theirs) == SHARDS else theirs,
+        )
+        for last, theirs in last_owners.items()
+    ]

@@ -27,6 +27,9 @@ def prune_batch(
         return (yield from _prune_audit(sql, bounds, cursor, limit, listed))
     if bounds.before is None and bounds.now is None:
         return PrunedBatch(cursor=_after_jobs(bounds))
+    if bounds.before is not None:
+        # Beside the records of runs, and not counted: an incident explains records that are as old.
+        yield sql["incidents"], {"before": bounds.before, "limit": limit}
     following, groups = yield from _page(sql, bounds, cursor, listed)
     batch = PrunedBatch()
     for values in groups:

@@ -16,6 +16,7 @@ from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
     ClockRecord,
+    IncidentRecord,
     JobRecord,
     RangeRecord,
     ReopenedRecord,
@@ -85,6 +86,7 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "audit": columns_of(AuditRecord),
     "reopened": columns_of(ReopenedRecord),
     "clock": columns_of(ClockRecord),
+    "incident": columns_of(IncidentRecord),
 }
 # The columns of a job that a change writes, by its scope.
 CHANGED_JOB = {
@@ -191,6 +193,7 @@ range_of = reader(RangeRecord, "range")
 attempt_of = reader(AttemptRecord, "attempt")
 reopened_of = reader(ReopenedRecord, "reopened range")
 clock_of = reader(ClockRecord, "clock excursion")
+incident_of = reader(IncidentRecord, "incident")
 # The excursions of a namespace's clocks that a store keeps.
 MAX_EXCURSIONS = 1_000
 

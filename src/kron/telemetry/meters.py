@@ -17,6 +17,7 @@ VERBS = (
     "acquire", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs",
     "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs",
     "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "reopened",
+    "note_incidents", "incidents",
 )  # fmt: skip
 Written = Callable[[Sequence[Change], WriteResult, int], None]
 Seen = Callable[[Iterable[RunRecord]], Awaitable[None]]
@@ -64,6 +65,8 @@ class StoreMeter:
         self.note_clock = self._timed("note_clock", store.note_clock)
         self.clock_records = self._timed("clock_records", store.clock_records)
         self.reopened = self._timed("reopened", store.reopened)
+        self.note_incidents = self._timed("note_incidents", store.note_incidents)
+        self.incidents = self._timed("incidents", store.incidents)
         self.watch = store.watch
         self.close = store.close
 

@@ -29,6 +29,7 @@ from kron.core.plan.record import (
     AuditRecord,
     ClockRecord,
     EpochRecord,
+    IncidentRecord,
     JobRecord,
     RangeRecord,
     ReopenedRecord,
@@ -211,9 +212,9 @@ class FaultyStore:
         """Extend a lease."""
         return await self._call("renew", self.inner.renew, ownership, now=now, balance=balance)
 
-    async def release(self, ownership: Ownership) -> None:
+    async def release(self, ownership: Ownership, *, now: int | None = None) -> None:
         """End a lease."""
-        await self._call("release", self.inner.release, ownership)
+        await self._call("release", self.inner.release, ownership, now=now)
 
     async def load(
         self,
@@ -248,6 +249,17 @@ class FaultyStore:
     async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
         """Return the excursions of the clock."""
         return await self._call("clock_records", self.inner.clock_records, namespace, limit=limit)
+
+    async def note_incidents(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
+        """Write incidents of the namespace."""
+        await self._call("note_incidents", self.inner.note_incidents, ownership, incidents)
+
+    async def incidents(
+        self, namespace: str, identity: str, *, since: int, until: int, limit: int = 200
+    ) -> list[IncidentRecord]:
+        """Return the incidents of a job and of its namespace."""
+        read = partial(self.inner.incidents, since=since, until=until, limit=limit)
+        return await self._call("incidents", read, namespace, identity)
 
     async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
         """Return the withdrawn records of a period."""

@@ -7,7 +7,13 @@ A custom store is tested by a subclass that supplies `store`::
         async def store(self): ...
 """
 
-from kron.testing.contract.engine import ClockContract, OwnershipContract, SettlementContract, WakeContract
+from kron.testing.contract.engine import (
+    ClockContract,
+    IncidentContract,
+    OwnershipContract,
+    SettlementContract,
+    WakeContract,
+)
 from kron.testing.contract.pruning import PruningContract
 from kron.testing.contract.read import AuditContract, HistoryContract, ListingContract
 from kron.testing.contract.registry import RecordContract, RegistrationContract
@@ -61,6 +67,7 @@ class StoreContract(
     WakeContract,
     SettlementContract,
     ClockContract,
+    IncidentContract,
     HistoryContract,
     PruningContract,
     ListingContract,

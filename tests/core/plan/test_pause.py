@@ -121,7 +121,7 @@ def test_a_pause_with_an_end_resumes_at_that_instant_without_a_person() -> None:
     world = world_of(caught_up())
     case = world.case
     until = 1000 * NOON + 150_000
-    world._put(pause(case.job, case.runs, because="the target is down", until=until))
+    world._put(pause(case.job, case.runs, because="the target is down", now=world.now, until=until))
     assert world.wake_at == until
     world.advance(149_000)
     assert (seen(world), world.job.paused) == ([], 1)
@@ -133,7 +133,7 @@ def test_a_pause_with_an_end_resumes_at_that_instant_without_a_person() -> None:
 def test_an_end_that_passes_during_an_outage_separates_missed_from_late() -> None:
     world = world_of(caught_up(Catchup.NONE))
     case = world.case
-    world._put(pause(case.job, case.runs, because="by hand", until=1000 * NOON + 90_000))
+    world._put(pause(case.job, case.runs, because="by hand", now=world.now, until=1000 * NOON + 90_000))
     world.outage(130_000)
     # The first period belongs to the pause; the second is within the grace of a take-over.
     assert seen(world) == ["MISSED catchup_none", "STARTED due"]
@@ -142,6 +142,6 @@ def test_an_end_that_passes_during_an_outage_separates_missed_from_late() -> Non
 def test_the_end_of_a_pause_does_not_lift_a_suspend() -> None:
     world = world_of(suspending(caught_up()))
     case = world.case
-    world._put(pause(case.job, case.runs, because="by hand", until=1000 * NOON + 90_000))
+    world._put(pause(case.job, case.runs, because="by hand", now=world.now, until=1000 * NOON + 90_000))
     world.advance(4 * MINUTE)
     assert (world.job.paused, world.job.suspended, seen(world)) == (0, 1, [])

@@ -336,7 +336,8 @@ def test_the_page_of_a_period_shows_every_fact(demo: httpx.Client) -> None:
     assert [fact["code"] for fact in why["facts"]][-3:] == ["attempt", "started", "ended"]
     for fact in why["facts"]:
         assert fact["sentence"][1:] in story.text
-    assert "Succeeded: " in story.text
+    assert f"{why['headline'][1:]}." in story.text
+    assert why["headline"] == "succeeded after 2 attempts"
     assert {a.get("rel") for a in story.all("a")} >= {"prev", "next"}
 
 

@@ -52,6 +52,14 @@ def why_command(
     display = Display(utc=utc, no_color=no_color)
     period_id, outcome = display.time(answer["period_id"]), text(answer["outcome"] or answer["code"])
     display.line(f"{name} {period_id}: ", Cell(outcome, COLORS.get(outcome)))
+    say(f"  {sentence(text(answer['headline']))}")
     for fact in objects_in(answer, "facts"):
         say(f"  {display.time(fact.get('at')):25}  {text(fact.get('sentence'))}")
+    if answer["remedy"]:
+        say(f"  {sentence(text(answer['remedy']))}")
     return GOOD
+
+
+def sentence(words: str) -> str:
+    """Return words as a sentence, with a capital letter and a full stop."""
+    return f"{words[:1].upper()}{words[1:]}."

@@ -16,7 +16,7 @@ def judge_due(step: JobStep) -> None:
     """Judge all runs that are due: the deadline first, then the overlap, retries last."""
     line = _line(step)
     if line:
-        _preempt_retries(step)
+        _preempt_retries(step, line[-1])
     match step.policy.overlap:
         case Overlap.REPLACE if step.traits.reports:
             _replace_active(step, _paced(step, line))
@@ -68,13 +68,22 @@ def _start_in_order(step: JobStep, line: list[RunRecord]) -> None:
                 # A target that does not report has nothing in flight, so several periods start at once.
                 active |= step.start(run) and step.traits.reports
             case Wait() if waiting < step.policy.queue_max:
+                if run.reason is not Reason.QUEUED:
+                    step.block(run, _first_active(step), Reason.QUEUED)
                 step.put(_queued(run))
                 waiting += 1
             case Wait():
+                step.block(run, _first_active(step), Reason.QUEUE_FULL)
                 step.drop(run, RunStatus.SKIPPED, Reason.QUEUE_FULL)
             case Settle() as verdict:
+                step.block(run, _first_active(step), Reason.ACTIVE)
                 step.settle(run, verdict)
     step.wait_for_tick(later)
+
+
+def _first_active(step: JobStep) -> RunRecord | None:
+    """Return the active run that started first: as long as it lasts, no other may start."""
+    return min(step.active(), key=lambda run: (run.started_at or 0, run.nominal_time), default=None)
 
 
 def _paced(step: JobStep, line: list[RunRecord]) -> list[RunRecord]:
@@ -86,6 +95,7 @@ def _paced(step: JobStep, line: list[RunRecord]) -> list[RunRecord]:
 def _newest_of(step: JobStep, line: list[RunRecord]) -> list[RunRecord]:
     """Drop all but the newest run; a newer one, planned in the wake that follows at once, takes its place."""
     for run in line[:-1]:
+        step.block(run, line[-1], Reason.COALESCED)
         step.drop(run, RunStatus.SKIPPED, Reason.COALESCED)
     return [] if step.newer and not step.active() else line[-1:]
 
@@ -104,7 +114,7 @@ def _replace_active(step: JobStep, line: list[RunRecord]) -> None:
     replaces = overlap_verdict(Overlap.REPLACE, active=bool(active)) == Start(replace=True)
     grace_at = first.due_at if first.reason is Reason.REPLACING else None
     if replaces and (grace_at is None or grace_at > step.now):
-        _end_active(step, active)
+        _end_active(step, active, first)
         if grace_at is None:
             until = step.now + step.policy.replace_grace // MILLISECOND
             step.put(first._replace(reason=Reason.REPLACING, due_at=until))
@@ -118,9 +128,10 @@ def _replace_active(step: JobStep, line: list[RunRecord]) -> None:
         step.put(run._replace(reason=Reason.REPLACING, due_at=None))
 
 
-def _end_active(step: JobStep, active: list[RunRecord]) -> None:
+def _end_active(step: JobStep, active: list[RunRecord], by: RunRecord) -> None:
     for run in active:
         if run.reason is not Reason.REPLACED:
+            step.block(run, by, Reason.REPLACED)
             ending = run._replace(reason=Reason.REPLACED)
             step.put(ending)
             step.change.ends.append(ending)
@@ -132,9 +143,10 @@ def _retrying(step: JobStep) -> list[RunRecord]:
     return sorted(waiting, key=lambda run: (run.fire_time, run.nominal_time, run.key))
 
 
-def _preempt_retries(step: JobStep) -> None:
+def _preempt_retries(step: JobStep, by: RunRecord) -> None:
     """Give up waiting retries: the next period pre-empts them."""
     for run in _retrying(step):
+        step.block(run, by, Reason.RETRY_PREEMPTED)
         step.put(run._replace(reason=Reason.RETRY_PREEMPTED, due_at=None, is_open=0))
 
 

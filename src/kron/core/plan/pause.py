@@ -6,19 +6,28 @@ Every function is pure: it returns a `Change`, for a store to commit.
 from collections.abc import Sequence
 
 from kron.core.job.outcome import Reason
-from kron.core.plan.record import JobRecord, RunRecord, RunStatus
+from kron.core.plan import incident
+from kron.core.plan.record import IncidentKind, JobRecord, RunRecord, RunStatus
 from kron.core.plan.step import Change
 
 BY_HAND = "by hand"
 
 
-def pause(record: JobRecord, runs: Sequence[RunRecord], *, because: str, until: int | None = None) -> Change:
+def pause(
+    record: JobRecord, runs: Sequence[RunRecord], *, because: str, now: int, until: int | None = None
+) -> Change:
     """Return the change of a pause: no period is planned and none becomes due until the job is resumed.
 
     With `until`, in milliseconds, it ends then without a person.
     """
     paused = record._replace(paused=1, paused_because=because, paused_until=until)
-    return _stopped_change(record, paused._replace(plan_at=paused.pause_ends_at), runs, now=None)
+    change = _stopped_change(record, paused._replace(plan_at=paused.pause_ends_at), runs, now=None)
+    reason = None if because == BY_HAND else because
+    change.incidents = (incident.paused(record.identity, now, because=reason, until=until),)
+    if record.paused:
+        # Another end: the pause so far and the pause from now on are two incidents.
+        change.closed = (incident.ended(IncidentKind.PAUSED, record.identity, now),)
+    return change
 
 
 def resume(record: JobRecord, runs: Sequence[RunRecord], *, now: int) -> Change:
@@ -29,7 +38,9 @@ def resume(record: JobRecord, runs: Sequence[RunRecord], *, now: int) -> Change:
     if not record.paused:
         return Change(record._replace(revision=record.revision + 1), record.revision)
     resumed = record._replace(paused=0, paused_because=None, paused_until=None, failures=0, plan_at=None)
-    return _stopped_change(record, resumed, runs, now=now)
+    change = _stopped_change(record, resumed, runs, now=now)
+    change.closed = (incident.ended(IncidentKind.PAUSED, record.identity, now),)
+    return change
 
 
 def suspend(record: JobRecord, runs: Sequence[RunRecord], *, suspended: bool, now: int) -> Change:
@@ -37,7 +48,12 @@ def suspend(record: JobRecord, runs: Sequence[RunRecord], *, suspended: bool, no
     changed = record._replace(suspended=int(suspended))
     if changed.is_stopped:
         changed = changed._replace(plan_at=changed.pause_ends_at)
-    return _stopped_change(record, changed, runs, now=now)
+    change = _stopped_change(record, changed, runs, now=now)
+    if suspended:
+        change.incidents = (incident.suspended(record.identity, now),)
+    else:
+        change.closed = (incident.ended(IncidentKind.SUSPENDED, record.identity, now),)
+    return change
 
 
 def _stopped_change(

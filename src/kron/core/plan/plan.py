@@ -11,6 +11,7 @@ from kron.core.job.policy import OnOrphan
 from kron.core.plan.backlog import plan_backlog
 from kron.core.plan.compiled import end_of_oldest, without_oldest
 from kron.core.plan.fast_path import FastPath
+from kron.core.plan.incident import paused
 from kron.core.plan.lifecycle import is_retried_later, reported
 from kron.core.plan.overlap import judge_due, start_manual
 from kron.core.plan.pause import resume
@@ -58,7 +59,7 @@ def set_aside(state: JobState, fault: str, now: int) -> Change:
     except TypeError:
         # The store compares the damaged revision as it is; the next one is a number again.
         revision = 1
-    paused = job._replace(
+    stopped = job._replace(
         paused=1, paused_because=because, paused_until=None, plan_at=None, revision=revision
     )
     held = [
@@ -66,7 +67,8 @@ def set_aside(state: JobState, fault: str, now: int) -> Change:
         for run in state.runs
         if run.due_at is not None and not is_retried_later(run, now)
     ]
-    return Change(paused, job.revision, updates=held, fault=fault)
+    incident = paused(job.identity, now, because=because, until=None)
+    return Change(stopped, job.revision, updates=held, fault=fault, incidents=(incident,))
 
 
 def _next_of(change: Change) -> int | None:
@@ -106,6 +108,7 @@ def _end_pause(step: JobStep, ends_at: int) -> None:
     """Resume a job at the end of its pause."""
     change = resume(step.job, list(step.runs.values()), now=ends_at)
     step.job, step.catch_line = change.job, max(step.catch_line, change.job.resumed_at or 0)
+    step.change.closed = change.closed
     for run in change.updates:
         step.put(run)
 
@@ -162,6 +165,8 @@ def _after_end(step: JobStep, run: RunRecord) -> RunRecord:
     step.job = step.job._replace(failures=failures, last_failure_at=run.ended_at)
     if limit is not None and failures >= limit:
         because = f"{failures} failures in a row"
+        if not step.job.paused:
+            step.note(paused(step.job.identity, step.now, because=because, until=None))
         step.job = step.job._replace(paused=1, paused_because=because, paused_until=None, plan_at=None)
     return _with_retry(step, run)
 

@@ -227,6 +227,36 @@ class ClockRecord(NamedTuple):
         return abs(self.reference - self.found_at)
 
 
+class IncidentKind(Choice):
+    """What explains periods beside their own records."""
+
+    PAUSED = "paused"
+    SUSPENDED = "suspended"
+    EDITED = "edited"
+    REQUESTED = "requested"
+    BLOCKED = "blocked"
+    TAKE_OVER = "take_over"
+    CLOCK_JUMP = "clock_jump"
+
+
+class IncidentRecord(NamedTuple):
+    """An incident of one job, or, without an identity, of a whole namespace.
+
+    It lasts from `from_at` to `until_at`, None while it lasts. `actor` caused it, `ended_by` ended it: a
+    caller or a worker, None if neither is known by name. `subject` is what it concerns, and `detail` a small
+    JSON object, both as its kind defines them (see `incident`).
+    """
+
+    kind: IncidentKind
+    identity: str | None
+    from_at: int
+    until_at: int | None = None
+    actor: ExternalText | None = None
+    ended_by: ExternalText | None = None
+    subject: ExternalText | None = None
+    detail: ExternalText | None = None
+
+
 class EpochRecord(NamedTuple):
     """An earlier definition of a job, and when it took effect."""
 

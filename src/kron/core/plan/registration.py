@@ -14,6 +14,7 @@ from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import Policy
 from kron.core.job.profile import profile_text_of
+from kron.core.plan import incident
 from kron.core.plan.compiled import (
     CompiledJob,
     compiled_job,
@@ -25,6 +26,7 @@ from kron.core.plan.compiled import (
 from kron.core.plan.lifecycle import settle
 from kron.core.plan.pause import BY_HAND, pause, resume, suspend
 from kron.core.plan.record import (
+    IncidentKind,
     JobRecord,
     RangeRecord,
     RunKind,
@@ -159,7 +161,8 @@ def _redefined(
         # Runs that wait for another to end are judged by the new policy at once.
         changed = changed._replace(plan_at=now)
     updates = [run for run in updates if run not in runs]
-    return Change(changed, record.revision, inserts=inserts, updates=updates)
+    edit_incident = incident.edited(record, changed, now)
+    return Change(changed, record.revision, inserts=inserts, updates=updates, incidents=(edit_incident,))
 
 
 def revise(
@@ -181,10 +184,13 @@ def revise(
     change = edit(record, state.runs, job, now=now, launcher=launcher, kind=kind)
     if deleted:
         change.job = look_ahead(change.job._replace(remaining=job.policy.remaining))
+        change.closed = (incident.ended(IncidentKind.PAUSED, job.identity, now), *change.closed)
     if paused is None or paused == bool(change.job.paused):
         return change
     runs = open_runs_after(state, change)
-    further = pause(change.job, runs, because=BY_HAND) if paused else resume(change.job, runs, now=now)
+    further = (
+        pause(change.job, runs, because=BY_HAND, now=now) if paused else resume(change.job, runs, now=now)
+    )
     return _joined(change, further)
 
 
@@ -198,6 +204,8 @@ def _joined(first: Change, second: Change) -> Change:
         job=second.job._replace(revision=first.revision + 1),
         inserts=[later.get(run.key, run) for run in first.inserts],
         updates=list(updates.values()),
+        incidents=(*first.incidents, *second.incidents),
+        closed=(*first.closed, *second.closed),
     )
 
 
@@ -250,7 +258,12 @@ def request_run(
         1,
         kind,
     )
-    return Change(record._replace(revision=record.revision + 1), record.revision, inserts=[run])
+    return Change(
+        record._replace(revision=record.revision + 1),
+        record.revision,
+        inserts=[run],
+        incidents=(incident.requested(record.identity, kind, now, request),),
+    )
 
 
 def backfill(

@@ -10,10 +10,12 @@ from kron.core.job.outcome import Reason
 from kron.core.job.policy import LOOKAHEAD_MS, REMOTE_TIMEOUT, Overlap, Policy
 from kron.core.job.verdict import Settle
 from kron.core.plan.compiled import CompiledJob, compiled_job, handled_after, segment_of
+from kron.core.plan.incident import blocked
 from kron.core.plan.lifecycle import is_retried_later, settle, start
 from kron.core.plan.pace import Pace
 from kron.core.plan.record import (
     OUTCOME_OF,
+    IncidentRecord,
     JobRecord,
     RangeRecord,
     ReopenedRecord,
@@ -28,6 +30,7 @@ from kron.core.time.instant import LAST_SECOND, EpochSeconds
 MILLISECOND = timedelta(milliseconds=1)
 DEFAULT_TRAITS = Traits()
 NO_DEFINITIONS: Mapping[int, str] = {}
+NO_PREDECESSORS: Mapping[int, "Predecessor"] = {}
 # Reasons of missed periods that run, and of runs that wait for another one and may be of such a period.
 CATCH_UP = frozenset({Reason.CAUGHT_UP, Reason.SPREAD})
 DELAYED = frozenset({Reason.QUEUED, Reason.REPLACING})
@@ -52,12 +55,24 @@ class JobState(NamedTuple):
     fault: str | None = None
 
 
+class Predecessor(NamedTuple):
+    """The last owner of a shard: its name, when it ended or was last seen, and how it ended.
+
+    `ending` is `stopped`, `killed` (its process ended without a stop) or `expired` (its lease did).
+    """
+
+    owner: str
+    ended_at: int
+    ending: str
+
+
 class Ownership(NamedTuple):
     """The shards of a namespace that one owner leases, each with the fencing token of its writes.
 
     A lease expires after `ttl_ms` unless renewed; None lasts as long as the process. `busy` shards have runs
     that no other worker can adopt, so they stay with their owner; a `leaving` one keeps no others. `high`
-    is the latest instant written in the namespace: the engine's time never goes back behind it.
+    is the latest instant written in the namespace: the engine's time never goes back behind it. The
+    `predecessors` are the last owners of the shards that this call acquired, where they had one.
     """
 
     namespace: str
@@ -67,6 +82,7 @@ class Ownership(NamedTuple):
     busy: frozenset[int] = frozenset()
     high: int = 0
     leaving: bool = False
+    predecessors: Mapping[int, Predecessor] = NO_PREDECESSORS
 
     @property
     def token(self) -> int:
@@ -162,7 +178,8 @@ class Change:
     `revision` is the one the job must still have; `attempts` are earlier attempts of runs that start again,
     `ended` the runs whose end was reported. `fault` says why the job's record cannot be used; then none of
     its runs becomes due, except a retry at its time. Changes with the same `cohort` are alike, so that a
-    store can write them in one batch. A `rewind` starts a new epoch of an unchanged definition.
+    store can write them in one batch. A `rewind` starts a new epoch of an unchanged definition. `incidents`
+    are those that start with it; of each of `closed`, the incident of its kind that lasts ends with it.
     """
 
     job: JobRecord
@@ -181,6 +198,8 @@ class Change:
     caught_up: int = 0
     waiting: int = 0
     rewind: Rewind | None = None
+    incidents: Sequence[IncidentRecord] = ()
+    closed: Sequence[IncidentRecord] = ()
 
 
 class WriteResult(NamedTuple):
@@ -229,11 +248,21 @@ class JobStep:
         # Whether that work is a newer period that is due as well.
         self.newer = False
         self._read = dict(self.runs)
+        self._blocked: dict[tuple[str, str], list[RunRecord]] = {}
         self._definitions = state.definitions
 
     def put(self, run: RunRecord) -> None:
         """Store a run's new state."""
         self.runs[run.key] = run
+
+    def note(self, incident: IncidentRecord) -> None:
+        """Record an incident with this change."""
+        self.change.incidents = (*self.change.incidents, incident)
+
+    def block(self, run: RunRecord, blocker: RunRecord | None, how: str) -> None:
+        """Record that a run cannot start, or ends, because of another one."""
+        if blocker is not None:
+            self._blocked.setdefault((blocker.key, how), []).append(run)
 
     def drop(self, run: RunRecord, status: RunStatus, reason: Reason) -> None:
         """End a run without an execution."""
@@ -338,6 +367,8 @@ class JobStep:
         change.starts = [run for run in change.starts if self._is_current(run)]
         if self.job.is_stopped:
             self._hold()
+        for (key, how), blocked_runs in self._blocked.items():
+            self.note(blocked(self.runs[key], blocked_runs, how, self.now))
         fresh = [run for key, run in self.runs.items() if key not in self._read]
         change.inserts += [run for run in fresh if run.is_open]
         for group in self._consecutive([run for run in fresh if not run.is_open]):

@@ -1,35 +1,67 @@
 """Why: the chain of facts that led to a period's outcome, from stored records alone."""
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
-from kron.core.cron.preview import clock_text
-from kron.core.cron.timeline import NEXT
 from kron.core.job.decision import decide_at
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.compiled import CompiledJob, compiled_job, handled_of
+from kron.core.plan.fact import Fact, Link, period_link
+from kron.core.plan.incident import block_of, covers, moment, sentence_of
 from kron.core.plan.record import (
     AttemptRecord,
     ClockEnding,
     ClockEvent,
     ClockRecord,
     EpochRecord,
+    IncidentKind,
+    IncidentRecord,
     JobRecord,
     RangeRecord,
     ReopenedRecord,
     Result,
+    RunKind,
     RunRecord,
     RunStatus,
 )
 from kron.core.plan.registration import is_period
-from kron.core.time.instant import DAY, EpochSeconds, rfc3339, seconds_of
-from kron.core.time.zone import Transition, Zone
+from kron.core.plan.wall_time import clock_change_facts, neighbour_links, neighbours
+from kron.core.shard import shard_of
+from kron.core.time.duration import format_duration
+from kron.core.time.instant import EpochSeconds, rfc3339
 
 FORGOTTEN = "no record is left: history was pruned, or the job was deleted or finished at that time"
 # Reasons that a run gets after its start; before that its reason says why it started.
 AFTER_START = frozenset({Reason.RETRY_PREEMPTED, Reason.REPLACED, Reason.BY_HAND})
+# Reasons that a waiting run gets some time after its record.
+AFTER_RECORD = frozenset({Reason.EDITED, Reason.COALESCED, Reason.QUEUE_FULL, Reason.DEADLINE})
 JUDGED_LATER = "the period is judged on resume"
+# What keeps a period from being judged, and the facts that are causes.
+DELAYING = frozenset(
+    {IncidentKind.PAUSED, IncidentKind.SUSPENDED, IncidentKind.TAKE_OVER, IncidentKind.CLOCK_JUMP}
+)
+CAUSAL = DELAYING | {"blocked", "edit", "clock_moved_forward"}
+# What would let such a period run.
+REMEDIES = {
+    Reason.CATCHUP_NONE: 'catchup "once" or "all" runs periods that a pause or an outage delayed',
+    Reason.SUPERSEDED: 'catchup "all" runs every period that a pause or an outage delayed',
+    Reason.CATCHUP_LIMIT: "a higher max_catchup runs more of the delayed periods",
+    Reason.DEADLINE: "a longer deadline lets a late period start",
+    Reason.ACTIVE: 'overlap "queue" runs it later, "allow" runs it beside the active one',
+    Reason.COALESCED: 'overlap "queue" runs every period, one after the other',
+    Reason.QUEUE_FULL: "a higher queue_max lets more periods wait",
+    Reason.NO_CANDIDATE: "a longer window or fewer constraints leave a time to run",
+}
+# The policy that dropped a period which something delayed.
+POLICIES = {
+    Reason.CATCHUP_NONE: "the catch-up policy is none",
+    Reason.SUPERSEDED: "the catch-up policy runs the newest period only",
+    Reason.CATCHUP_LIMIT: "more periods than max_catchup were delayed",
+    Reason.DEADLINE: "the deadline had passed",
+}
+CAUGHT_UP = frozenset({Reason.CAUGHT_UP, Reason.SPREAD})
+REMEDY_OF_ORPHANS = 'on_orphan "restart" starts such a run again'
 DEFINITION_GONE = "neither a record nor the definition of that time is left: history was pruned"
 # How an execution ended, for people.
 RESULTS = {
@@ -37,27 +69,13 @@ RESULTS = {
     Result.FAILED: "failed",
     Result.LAUNCH_FAILED: "launch failed",
     Result.LOST: "lost",
-    Result.ORPHANED: "orphaned",
+    Result.ORPHANED: "lost: its worker ended while it ran",
     Result.REPLACED: "replaced",
     Result.CANCELLED: "cancelled",
 }
 
 
-class Fact(NamedTuple):
-    """One link of the chain: a stable code, a sentence for people, and its instant, if it has one."""
-
-    code: str
-    sentence: str
-    at: int | None = None
-
-    @property
-    def at_text(self) -> str | None:
-        """Return the instant in UTC with milliseconds."""
-        return None if self.at is None else f"{rfc3339(self.at // 1000)[:-1]}.{self.at % 1000:03}Z"
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the JSON object."""
-        return {"code": str(self.code), "sentence": self.sentence, "at": self.at_text}
+NO_RUNS: Mapping[str, RunRecord] = {}
 
 
 class PeriodHistory(NamedTuple):
@@ -74,6 +92,10 @@ class PeriodHistory(NamedTuple):
     # Its records that were withdrawn because the clock had been ahead, and the excursions of the clock.
     reopened: Sequence[ReopenedRecord] = ()
     excursions: Sequence[ClockRecord] = ()
+    # The incidents around it, the runs that blocked it, by key, and the runs requested for it or after it.
+    incidents: Sequence[IncidentRecord] = ()
+    blockers: Mapping[str, RunRecord] = NO_RUNS
+    requested: Sequence[RunRecord] = ()
 
 
 class Explanation(NamedTuple):
@@ -86,6 +108,9 @@ class Explanation(NamedTuple):
     nominal_time: EpochSeconds | None
     outcome: Outcome | None
     facts: list[Fact]
+    # The answer in one sentence, and what would change it.
+    headline: str = ""
+    remedy: str | None = None
 
     @property
     def code(self) -> str:
@@ -104,6 +129,8 @@ class Explanation(NamedTuple):
             "period_id": None if self.nominal_time is None else rfc3339(self.nominal_time),
             "outcome": None if self.outcome is None else self.outcome.value,
             "code": self.code,
+            "headline": self.headline,
+            "remedy": self.remedy,
             "facts": [fact.to_dict() for fact in self.facts],
         }
 
@@ -113,31 +140,234 @@ def why(history: PeriodHistory, nominal_time: EpochSeconds, *, now: int) -> Expl
     followed = definition_at(history, nominal_time)
     identity = history.job.identity
     if followed is None:
-        return Explanation(identity, nominal_time, None, [Fact("forgotten", DEFINITION_GONE)])
+        fact = Fact("forgotten", DEFINITION_GONE)
+        return Explanation(identity, nominal_time, None, [fact], fact.sentence)
     compiled = compiled_job(followed.definition, identity)
     facts = [schedule_of(history, followed)]
+    clock_changes = list(clock_change_facts(compiled, nominal_time, now=now))
     if history.run is None and not is_period(compiled, nominal_time):
-        return Explanation(identity, nominal_time, None, [*facts, _no_period(compiled, nominal_time)])
-    facts += _decided(history.job, compiled, nominal_time)
+        return _not_a_period(history, compiled, nominal_time, [*facts, *clock_changes])
+    facts += [*_decided(history.job, compiled, nominal_time), *clock_changes]
     facts += _clock_facts(history, nominal_time)
-    outcome = None
-    if history.run is not None:
-        outcome = history.run.outcome
-        facts += _recorded(history.run, history.attempts)
-        if outcome is None and history.job.is_stopped:
-            facts.append(_stopped(history.job))
-    elif history.dropped is not None:
-        outcome, further = _shared(history.dropped, compiled, identity, nominal_time)
-        facts += further
-    else:
-        facts.append(_unrecorded(history.job, compiled, nominal_time, now))
-    return Explanation(identity, nominal_time, outcome, facts)
+    outcome, told = _told(history, compiled, nominal_time, now)
+    facts += told
+    made_up = [] if _is_good(history.run) else list(_made_up(history))
+    explanation = Explanation(identity, nominal_time, outcome, facts)
+    headline, remedy = _headline(history, explanation, made_up)
+    return explanation._replace(facts=[*facts[:-1], *made_up, facts[-1]], headline=headline, remedy=remedy)
+
+
+def _not_a_period(
+    history: PeriodHistory, compiled: CompiledJob, nominal_time: EpochSeconds, facts: list[Fact]
+) -> Explanation:
+    """Return that a time is no period, with the clock change or the edit that is the reason."""
+    edits = [each for each in history.incidents if each.kind is IncidentKind.EDITED]
+    facts = [*facts, *(Fact("edit", sentence_of(edit), edit.from_at) for edit in edits[-1:])]
+    none = _no_period(compiled, nominal_time)
+    reasons = [fact for fact in facts if fact.code in ("dst_gap", "dst_repeat")]
+    headline = f"no period: {(reasons or [none])[0].sentence}"
+    return Explanation(history.job.identity, nominal_time, None, [*facts, none], headline)
+
+
+def _told(
+    history: PeriodHistory, compiled: CompiledJob, nominal_time: EpochSeconds, now: int
+) -> tuple[Outcome | None, list[Fact]]:
+    """Return the outcome of a period, and the facts of its records and of what happened around them."""
+    causes = _delays(history, compiled, nominal_time, now)
+    run = history.run
+    if run is not None:
+        facts = [*causes, *_recorded(history, run)]
+        if run.outcome is None and history.job.is_stopped:
+            facts.append(_stopped(history))
+        return run.outcome, facts
+    if history.dropped is not None:
+        outcome, further = _shared(history.dropped, compiled, history.job.identity, nominal_time)
+        last = [*_blocks(history, nominal_time, history.dropped.reason), further[-1]]
+        return outcome, [*causes, *further[:-1], *last]
+    state = _unrecorded(history, compiled, nominal_time, now)
+    return None, [*(causes if state.code == "overdue" else ()), state]
+
+
+# --- causes ----------------------------------------------------------------------------------------------
+
+
+def _delays(
+    history: PeriodHistory, compiled: CompiledJob, nominal_time: EpochSeconds, now: int
+) -> list[Fact]:
+    """Return what kept a period from being judged at its fire time: pauses, outages and clock jumps."""
+    identity, judged_at = history.job.identity, _judged_at(history, now)
+    fire_time = compiled.fire_time(identity, nominal_time)
+    due_at = 1000 * nominal_time if fire_time is None else fire_time
+    delays: list[Fact] = []
+    waited_until = due_at
+    for incident in sorted(history.incidents, key=lambda incident: incident.from_at):
+        if not _stops(incident, history) or not incident.from_at <= waited_until < judged_at:
+            continue
+        ends_at = judged_at if incident.until_at is None else incident.until_at
+        if ends_at > due_at:
+            delays.append(Fact(incident.kind, sentence_of(incident), incident.from_at))
+            waited_until = max(waited_until, ends_at)
+    return delays
+
+
+def _stops(incident: IncidentRecord, history: PeriodHistory) -> bool:
+    """Say whether an incident keeps a job's periods from being judged."""
+    if incident.kind not in DELAYING or _is_present_stop(history, incident):
+        return False
+    return incident.kind is not IncidentKind.TAKE_OVER or covers(incident, shard_of(history.job.identity))
+
+
+def _is_present_stop(history: PeriodHistory, incident: IncidentRecord) -> bool:
+    """Say whether an incident is what stops an unjudged period now: the last fact says that."""
+    is_judged = history.dropped is not None or (history.run is not None and history.run.outcome is not None)
+    return incident.until_at is None and not is_judged
+
+
+def _judged_at(history: PeriodHistory, now: int) -> int:
+    """Return when a period was decided: its first start, its record as dropped, or not yet."""
+    if history.attempts and history.attempts[0].started_at is not None:
+        return history.attempts[0].started_at
+    run = history.run
+    if run is None:
+        return now if history.dropped is None else history.dropped.created_at
+    if run.started_at is not None:
+        return run.started_at
+    return now if run.is_open else max(run.created_at, run.fire_time)
+
+
+def _blocks(history: PeriodHistory, nominal_time: EpochSeconds, reason: Reason) -> Iterator[Fact]:
+    """Yield the runs that kept a period from starting, with the reason it got."""
+    for incident in history.incidents:
+        if incident.kind is IncidentKind.BLOCKED:
+            block = block_of(incident)
+            if block.first <= nominal_time <= block.last and block.how == reason:
+                yield _blocked_fact(history, incident)
+
+
+def _blocked_fact(history: PeriodHistory, incident: IncidentRecord) -> Fact:
+    block, blocker = block_of(incident), history.blockers.get(incident.subject or "")
+    link = period_link(block.blocker)
+    if block.kind is not RunKind.PERIOD:
+        link = Link("run", incident.subject or "")
+    waits = history.run is not None and history.run.status is RunStatus.PENDING
+    return Fact("blocked", sentence_of(incident, blocker, waits=waits), incident.from_at, (link,))
+
+
+def _lost_with(history: PeriodHistory, ended_at: int | None) -> Iterator[Fact]:
+    """Yield the take-over that found an execution orphaned."""
+    shard = shard_of(history.job.identity)
+    found = [
+        incident
+        for incident in history.incidents
+        if incident.kind is IncidentKind.TAKE_OVER
+        and incident.until_at == ended_at
+        and covers(incident, shard)
+    ]
+    for incident in found[-1:]:
+        yield Fact(incident.kind, sentence_of(incident), incident.from_at)
+
+
+def _edits(history: PeriodHistory, run: RunRecord) -> Iterator[Fact]:
+    """Yield the edit that removed a planned period, or decided it anew."""
+    epochs = (run.epoch + 1, run.epoch) if run.reason is Reason.EDITED else (run.epoch,)
+    for epoch in epochs:
+        for incident in history.incidents:
+            is_edit = incident.kind is IncidentKind.EDITED and incident.subject == str(epoch)
+            if is_edit and run.created_at <= incident.from_at:
+                yield Fact("edit", sentence_of(incident), incident.from_at)
+                return
+
+
+def _made_up(history: PeriodHistory) -> Iterator[Fact]:
+    """Yield the backfills and manual runs that made up for a period that did not succeed."""
+    for run in sorted(history.requested, key=lambda run: run.created_at):
+        asked = [
+            incident
+            for incident in history.incidents
+            if incident.kind is IncidentKind.REQUESTED
+            and incident.subject == run.kind
+            and incident.from_at == run.created_at
+        ]
+        unsigned = IncidentRecord(IncidentKind.REQUESTED, run.identity, run.created_at, subject=run.kind)
+        sentence = f"{sentence_of(asked[0] if asked else unsigned)}; {_end_of(run)}"
+        yield Fact(
+            "made_up" if _is_good(run) else "requested", sentence, run.created_at, (Link("run", run.key),)
+        )
+
+
+def _end_of(run: RunRecord) -> str:
+    """Return how far a requested run came."""
+    if run.started_at is None:
+        return "it waits to start"
+    started = f"it started at {moment(run.started_at)}"
+    if run.ended_at is None:
+        return f"{started} and is running"
+    return f"{started} and {_ended(run.result, run.error)} at {moment(run.ended_at)}"
+
+
+def _is_good(run: RunRecord | None) -> bool:
+    """Say whether a run succeeded, or was accepted by a target that does not report."""
+    if run is None:
+        return False
+    return run.status is RunStatus.SUCCESS or (run.status is RunStatus.ENQUEUED and not run.is_open)
+
+
+# --- the answer in one sentence --------------------------------------------------------------------------
+
+
+def _headline(
+    history: PeriodHistory, explanation: Explanation, made_up: Sequence[Fact]
+) -> tuple[str, str | None]:
+    """Return the answer in one sentence, and what would change it."""
+    run, facts = history.run, explanation.facts
+    causes = [fact for fact in facts if fact.code in CAUSAL]
+    if explanation.outcome is None:
+        waits = [fact for fact in facts if fact.code == "blocked"]
+        return (waits or facts)[-1].sentence, None
+    if explanation.outcome is Outcome.EXECUTED and run is not None:
+        return _executed(run, facts, causes)
+    reason = run.reason if run is not None else history.dropped.reason if history.dropped else None
+    cause = _cause_of(reason, facts[-1].sentence, causes)
+    good = [fact for fact in made_up if fact.code == "made_up"]
+    if good:
+        return f"did not run on schedule: {cause}; made up: {good[0].sentence}", None
+    return f"did not run: {cause}", None if reason is None else REMEDIES.get(reason)
+
+
+def _cause_of(reason: Reason | None, sentence: str, causes: Sequence[Fact]) -> str:
+    """Return why a period did not run: what delayed or blocked it, and the policy that applied then."""
+    own = sentence.split(": ", 1)[-1]
+    if not causes or reason is Reason.NO_CANDIDATE:
+        return own
+    policy = None if reason is None else POLICIES.get(reason)
+    return causes[-1].sentence if policy is None else f"{causes[-1].sentence}, and {policy}"
+
+
+def _executed(run: RunRecord, facts: Sequence[Fact], causes: Sequence[Fact]) -> tuple[str, str | None]:
+    late = next((fact.sentence for fact in facts if fact.code == "started" and " late" in fact.sentence), "")
+    how = late.split(": ", 1)[-1] if late else "caught up" if run.reason in CAUGHT_UP else ""
+    delay = f", {how}: {causes[0].sentence}" if how and causes else f", {how}" if how else ""
+    if run.result is Result.ORPHANED:
+        taken = [fact.sentence for fact in facts if fact.code == IncidentKind.TAKE_OVER]
+        return f"lost while it ran: {(taken or ['its worker ended'])[-1]}", REMEDY_OF_ORPHANS
+    if run.status is RunStatus.FAILED and run.is_open:
+        return f"failed, and waits to retry: {facts[-1].sentence}", None
+    if run.reason is Reason.RETRY_PREEMPTED and run.status is RunStatus.FAILED:
+        return f"failed, and was not retried: {(causes or facts)[-1].sentence}", None
+    if run.in_flight:
+        assert run.started_at is not None
+        word = "sent" if run.status is RunStatus.ENQUEUED else "running"
+        return f"{word} since {moment(run.started_at)}{delay}", None
+    if run.status is RunStatus.CANCELLED and run.reason is Reason.REPLACED:
+        return f"ended before it was done: {(causes or facts)[-1].sentence}", None
+    again = f" after {run.attempt} attempts" if run.attempt > 1 else ""
+    return f"{_ended(run.result, run.error)}{again}{delay}", None
 
 
 def _clock_facts(history: PeriodHistory, nominal_time: EpochSeconds) -> Iterator[Fact]:
     """Yield what a wrong clock did to a period: dropped and opened again, run early, or jumped over."""
     for each in history.reopened:
-        at, back = _moment(each.created_at), _moment(each.reopened_at)
+        at, back = moment(each.created_at), moment(each.reopened_at)
         sentence = (
             f"it was dropped at {at}, while the host's clock was ahead ({each.reason.sentence}); the clock "
             f"was right again at {back}, and the period is open again in a new epoch"
@@ -159,7 +389,7 @@ def _clock_facts(history: PeriodHistory, nominal_time: EpochSeconds) -> Iterator
 
 def clock_sentence(record: ClockRecord) -> str:
     """Return an excursion of the clock in words."""
-    shown, reference = _moment(record.found_at), _moment(record.reference)
+    shown, reference = moment(record.found_at), moment(record.reference)
     by = timedelta(seconds=record.by_ms // 1000)
     if record.event is ClockEvent.FORWARD:
         slept = "it was set, or the machine slept"
@@ -171,10 +401,6 @@ def clock_sentence(record: ClockRecord) -> str:
     if record.ending is ClockEnding.MOVED:
         return f"{behind.replace(' is behind', ' was behind')}, and moved again before it was steady"
     return f"{behind}: nothing new starts until it has been steady for the lookahead"
-
-
-def _moment(instant: int) -> str:
-    return rfc3339(instant // 1000)
 
 
 def definition_at(history: PeriodHistory, nominal_time: EpochSeconds) -> EpochRecord | None:
@@ -211,13 +437,9 @@ def _no_period(compiled: CompiledJob, nominal_time: EpochSeconds) -> Fact:
         return Fact("no_period", f"{text} lies before the job's start_at, {rfc3339(policy.start_at)}")
     if policy.end_at is not None and nominal_time > policy.end_at:
         return Fact("no_period", f"{text} lies after the job's end_at, {rfc3339(policy.end_at)}")
-    return Fact("no_period", f"{text} is not a nominal time; {neighbours(compiled, nominal_time)}")
-
-
-def neighbours(compiled: CompiledJob, instant: EpochSeconds) -> str:
-    """Return the nominal times before and after an instant, for people."""
-    near = (compiled.plan.prev_at_or_before(instant), compiled.plan.next_after(instant))
-    return f"the nearest are {' and '.join(rfc3339(time) for time in near if time is not None)}"
+    near = neighbours(compiled, nominal_time)
+    links = neighbour_links(compiled, nominal_time)
+    return Fact("no_period", f"{text} is not a nominal time; {near}", links=links)
 
 
 def _decided(job: JobRecord, compiled: CompiledJob, nominal_time: EpochSeconds) -> Iterator[Fact]:
@@ -238,19 +460,52 @@ def _decided(job: JobRecord, compiled: CompiledJob, nominal_time: EpochSeconds) 
         yield Fact("jitter", f"jitter moved it by {by:+} ms", fire_time)
 
 
-def _recorded(run: RunRecord, attempts: Sequence[AttemptRecord]) -> Iterator[Fact]:
+def _recorded(history: PeriodHistory, run: RunRecord) -> Iterator[Fact]:
+    """Yield the facts of a period's run: its record, its attempts, and its end."""
     yield Fact("recorded", "recorded", run.created_at)
-    for attempt in attempts:
+    yield from _edits(history, run)
+    yield from _blocks(history, run.nominal_time, Reason.QUEUED)
+    for attempt in history.attempts:
+        if attempt.result is Result.ORPHANED:
+            yield from _lost_with(history, attempt.ended_at)
         sentence = f"attempt {attempt.attempt} {_ended(attempt.result, attempt.error)}"
         yield Fact("attempt", sentence, attempt.ended_at)
-    since_then = run.reason in AFTER_START or (run.status is RunStatus.FAILED and run.is_open == 1)
+    waits_to_retry = run.status is RunStatus.FAILED and run.is_open == 1
+    since_then = run.reason in AFTER_START or waits_to_retry
     if run.started_at is not None:
-        how = " started" if since_then else f": {run.reason.sentence}"
+        how = " started" if since_then else f": {_start_of(run)}"
         yield Fact("started", f"attempt {run.attempt}{how}", run.started_at)
+    if run.result is Result.ORPHANED:
+        yield from _lost_with(history, run.ended_at)
     if run.ended_at is not None:
         yield Fact("ended", _ended(run.result, run.error), run.ended_at)
-    if run.started_at is None or since_then:
+    if waits_to_retry:
+        yield _retry_fact(history, run)
+    elif run.started_at is None or since_then:
+        if run.reason is not Reason.QUEUED:
+            yield from _blocks(history, run.nominal_time, run.reason)
         yield Fact(run.reason, run.reason.sentence, run.due_at)
+
+
+def _start_of(run: RunRecord) -> str:
+    """Return how an attempt started: on schedule, late by some time, or for another reason."""
+    assert run.started_at is not None
+    late = run.started_at // 1000 - run.fire_time // 1000
+    if run.reason is Reason.DUE and run.attempt == 1 and late > 0 and run.kind is RunKind.PERIOD:
+        return f"started {format_duration(timedelta(seconds=late))} late"
+    return run.reason.sentence
+
+
+def _retry_fact(history: PeriodHistory, run: RunRecord) -> Fact:
+    """Return when a failed run starts again, or what its retry waits for."""
+    number = run.attempt + 1
+    if run.due_at is None:
+        held = "the job is resumed" if history.job.is_stopped else "the active run has ended"
+        return Fact(run.reason, f"attempt {number} starts when {held}")
+    assert run.ended_at is not None
+    after = format_duration(timedelta(milliseconds=run.due_at - run.ended_at))
+    delay = "" if run.reason is Reason.RESTARTED else f", {after} after the failure (retry_delay)"
+    return Fact(run.reason, f"attempt {number} starts at {moment(run.due_at)}{delay}", run.due_at)
 
 
 def _ended(result: Result | None, error: str | None) -> str:
@@ -270,8 +525,9 @@ def _shared(
     return dropped.outcome, [*facts, Fact(dropped.reason, dropped.reason.sentence)]
 
 
-def _unrecorded(job: JobRecord, compiled: CompiledJob, nominal_time: EpochSeconds, now: int) -> Fact:
+def _unrecorded(history: PeriodHistory, compiled: CompiledJob, nominal_time: EpochSeconds, now: int) -> Fact:
     """Return why a period has no record."""
+    job = history.job
     fire_time = compiled.fire_time(job.identity, nominal_time)
     if (1000 * nominal_time if fire_time is None else fire_time) < job.born_at:
         return Fact("before_creation", "its fire time was before the job was created", job.born_at)
@@ -280,7 +536,7 @@ def _unrecorded(job: JobRecord, compiled: CompiledJob, nominal_time: EpochSecond
     if nominal_time <= job.cursor:
         return Fact("forgotten", FORGOTTEN)
     if job.is_stopped:
-        return _stopped(job)
+        return _stopped(history)
     if job.remaining == 0:
         return Fact("finished", Reason.FINISHED.sentence)
     if fire_time is not None and fire_time > now:
@@ -288,69 +544,38 @@ def _unrecorded(job: JobRecord, compiled: CompiledJob, nominal_time: EpochSecond
     return Fact("overdue", "due, and not processed by a worker yet", fire_time)
 
 
-def _stopped(job: JobRecord) -> Fact:
+def _stopped(history: PeriodHistory) -> Fact:
     """Return what keeps a period from being judged: a pause, the definition's suspend, or both."""
-    because = f": {job.paused_because}" if job.paused_because else ""
-    if not job.suspended:
-        return Fact("paused", f"the job is paused{because}; {JUDGED_LATER}", job.paused_until)
-    paused = f", and the job is paused{because}" if job.paused else ""
-    return Fact("suspended", f"the definition suspends the job (policy.suspend){paused}; {JUDGED_LATER}")
+    job = history.job
+    lasting = {each.kind: each for each in history.incidents if each.until_at is None}
+    causes = []
+    if job.suspended:
+        suspend = lasting.get(IncidentKind.SUSPENDED)
+        causes.append(sentence_of(suspend) if suspend else "the definition suspends the job (policy.suspend)")
+    if job.paused:
+        pause = lasting.get(IncidentKind.PAUSED)
+        because = f": {job.paused_because}" if job.paused_because else ""
+        causes.append(sentence_of(pause) if pause else f"the job is paused{because}")
+    code = "suspended" if job.suspended else "paused"
+    return Fact(code, f"{', and '.join(causes)}; {JUDGED_LATER}", job.paused_until)
 
 
-# --- wall times --------------------------------------------------------------------------------------
+def span_of(history: PeriodHistory, nominal_time: EpochSeconds, now: int) -> tuple[int, int]:
+    """Return the interval of the incidents that can explain a period.
 
-
-class WallTime(NamedTuple):
-    """The instant of a wall time, or None if there is none, and the facts about it."""
-
-    instant: EpochSeconds | None
-    facts: list[Fact]
-
-
-def resolve_wall_time(compiled: CompiledJob, wall: datetime) -> WallTime:
-    """Resolve a wall time in a job's zone: to no instant, one, or one of two."""
-    zone = compiled.plan.zone
-    instants = instants_of(zone, wall)
-    if not instants:
-        return _skipped(compiled, wall, _gap_at(zone, wall))
-    if len(instants) == 1:
-        return WallTime(instants[0], [])
-    periods = [instant for instant in instants if is_period(compiled, instant)] or instants
-    which = "first" if periods[0] == instants[0] else "second"
-    texts = " and ".join(map(rfc3339, instants))
-    twice = f"{_text(wall)} occurs twice in {zone.key}, at {texts}; this is the {which}"
-    return WallTime(periods[0], [Fact("dst_repeat", twice)])
-
-
-def instants_of(zone: Zone, wall: datetime) -> list[EpochSeconds]:
-    """Return the instants at which a zone's clocks show a wall time, oldest first: zero, one or two."""
-    seconds, instants = seconds_of(wall.replace(tzinfo=UTC)), set()
-    for fold in (0, 1):
-        offset = wall.replace(tzinfo=zone.tzinfo, fold=fold).utcoffset()
-        assert offset is not None
-        instant = seconds - (offset.days * DAY + offset.seconds)
-        if zone.offset_at(instant) == seconds - instant:
-            instants.add(instant)
-    return sorted(instants)
-
-
-def _gap_at(zone: Zone, wall: datetime) -> Transition:
-    """Return the transition that skips a wall time."""
-    seconds = seconds_of(wall.replace(tzinfo=UTC))
-    changes = zone.changes(seconds - 2 * DAY, seconds + 2 * DAY)
-    return next(gap for gap in changes if gap.at + gap.before <= seconds < gap.at + gap.after)
-
-
-def _skipped(compiled: CompiledJob, wall: datetime, gap: Transition) -> WallTime:
-    seconds, zone = seconds_of(wall.replace(tzinfo=UTC)), compiled.plan.zone.key
-    skipped, near = f"{_text(wall)} does not exist in {zone}", neighbours(compiled, gap.at - 1)
-    if compiled.plan.on_walls().prev_at_or_before(seconds) != seconds:
-        return WallTime(None, [Fact("no_period", f"{skipped}, and is not a nominal time either; {near}")])
-    if compiled.job.schedule.dst_gap == NEXT:
-        moved = f"{skipped}, and its period is at the end of the gap, {rfc3339(gap.at)}"
-        return WallTime(gap.at, [Fact("dst_gap", moved)])
-    return WallTime(None, [Fact("dst_gap", f"{skipped}; {near}")])
-
-
-def _text(wall: datetime) -> str:
-    return f"{wall:%Y-%m-%d} {clock_text(wall)}"
+    It lasts from its record, or from the edit that the period follows, to its end.
+    """
+    run, dropped = history.run, history.dropped
+    if run is not None:
+        instants = (run.created_at, run.fire_time, run.started_at, run.ended_at)
+        is_over = not run.is_open and run.reason not in AFTER_RECORD | AFTER_START
+        last = max(at for at in instants if at is not None) if is_over else now
+        return min(run.created_at, 1000 * nominal_time), last
+    if dropped is not None:
+        return 1000 * nominal_time, dropped.created_at
+    followed = definition_at(history, nominal_time)
+    if followed is not None and not is_period(
+        compiled_job(followed.definition, history.job.identity), nominal_time
+    ):
+        return followed.edited_at, followed.edited_at
+    return 1000 * nominal_time, max(now, 1000 * nominal_time)

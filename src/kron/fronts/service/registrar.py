@@ -23,6 +23,7 @@ from kron.core.plan.step import JobState
 from kron.core.time.instant import EPOCH, EpochSeconds, rfc3339
 from kron.core.workflow import NAME, WorkflowVersion
 from kron.fronts.service.auth.audit import deployment_entry
+from kron.fronts.service.auth.principal import current_actor
 from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows, unique_name, with_owner
 from kron.fronts.service.documents import Document, preview_of, schedule_view
 from kron.fronts.service.errors import ChangedError, UnknownScheduleError
@@ -77,7 +78,9 @@ class Registrar:
         self.rules = rules
         self.clock = clock
         self.traits = traits_by_kind(rules.executor)
-        self.catalog = Catalog(self.store, NAMESPACE, now=self.now, wake=wake, traits=self.traits)
+        self.catalog = Catalog(
+            self.store, NAMESPACE, now=self.now, wake=wake, traits=self.traits, actor=current_actor
+        )
 
     def now(self) -> int:
         """Return the present instant in milliseconds."""

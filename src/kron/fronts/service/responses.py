@@ -250,12 +250,20 @@ class BackfillReceipt(TypedDict):
     still_to_be_judged: int
 
 
+class LinkView(TypedDict):
+    """A record that a fact names: a `period` by its id, or a `run` by its idempotency key."""
+
+    kind: str
+    id: str
+
+
 class FactView(TypedDict):
     """One fact of an explanation."""
 
     code: str
     sentence: str
     at: str | None
+    links: list[LinkView]
 
 
 class WhyView(TypedDict):
@@ -265,6 +273,8 @@ class WhyView(TypedDict):
     period_id: str | None
     outcome: str | None
     code: str
+    headline: str
+    remedy: str | None
     facts: list[FactView]
 
 

@@ -144,12 +144,20 @@ async def why(registrar: Registrar, schedule_id: str, period_id: str) -> WhyView
     with unknown_as_schedule():
         explanation = await registrar.catalog.query.why(schedule_id, period_id)
     facts: list[FactView] = [
-        {"code": str(fact.code), "sentence": fact.sentence, "at": fact.at_text} for fact in explanation.facts
+        {
+            "code": str(fact.code),
+            "sentence": fact.sentence,
+            "at": fact.at_text,
+            "links": [{"kind": link.kind, "id": link.id} for link in fact.links],
+        }
+        for fact in explanation.facts
     ]
     return {
         "schedule_id": explanation.identity,
         "period_id": None if explanation.nominal_time is None else rfc3339(explanation.nominal_time),
         "outcome": None if explanation.outcome is None else explanation.outcome.value,
         "code": explanation.code,
+        "headline": explanation.headline,
+        "remedy": explanation.remedy,
         "facts": facts,
     }

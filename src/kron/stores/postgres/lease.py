@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kron.core.errors import OwnedError
-from kron.core.plan.step import Change, Ownership
+from kron.core.plan.incident import EXPIRED, STOPPED
+from kron.core.plan.step import Change, Ownership, Predecessor
 from kron.core.shard import SHARDS, shard_of
 from kron.stores.postgres.connection import count_of, rows_of
 from kron.stores.postgres.schema import Connection
@@ -47,13 +48,27 @@ class PostgresLease:
         if len(owned) > share:
             idle = [shard for shard in owned if shard not in ownership.busy]
             released = {shard: owned.pop(shard) for shard in idle[share - len(owned) :]}
-            await connection.execute(SQL["free_leases"], _lease_values(ownership._replace(shards=released)))
+            freed = _lease_values(ownership._replace(shards=released))
+            await connection.execute(SQL["free_leases"], {**freed, "now": values["now"]})
             if released:
                 await notify(connection, ownership.namespace, LEASES)
-        elif len(owned) < share:
+        predecessors: dict[int, Predecessor] = {}
+        if len(owned) < share:
             taken = await rows_of(connection, SQL["take_leases"], {**values, "limit": share - len(owned)})
-            owned.update(taken)
-        return ownership._replace(shards=owned, ttl_ms=self.ttl_ms, busy=frozenset(), leaving=False)
+            owned.update((shard, token) for shard, token, *_ in taken)
+            known = ((shard, self._predecessor(*last)) for shard, _, *last in taken)
+            predecessors = {shard: last for shard, last in known if last is not None}
+        return ownership._replace(
+            shards=owned, ttl_ms=self.ttl_ms, busy=frozenset(), leaving=False, predecessors=predecessors
+        )
+
+    def _predecessor(
+        self, owner: str | None, last_owner: str | None, ended_at: int | None
+    ) -> Predecessor | None:
+        """Return the last owner of a shard: one that is still named in its lease did not release it."""
+        if owner is not None:
+            return Predecessor(owner, (ended_at or 0) - self.ttl_ms, EXPIRED)
+        return None if last_owner is None else Predecessor(last_owner, ended_at or 0, STOPPED)
 
     async def has_free(self, connection: Connection, ownership: Ownership, now: int | None) -> bool:
         """Return whether any shard is free; a standby worker polls this."""
@@ -71,9 +86,9 @@ class PostgresLease:
         ((rank, total),) = await rows_of(connection, SQL["worker_rank"], values)
         return int(SHARDS // total + (rank <= SHARDS % total))
 
-    async def release(self, connection: Connection, ownership: Ownership) -> bool:
-        """Free all owned shards, so that another worker need not wait."""
-        values = _lease_values(ownership)
+    async def release(self, connection: Connection, ownership: Ownership, now: int | None = None) -> bool:
+        """Free all owned shards, so that another worker need not wait; `now` is kept for its successor."""
+        values = {**_lease_values(ownership), "now": now}
         await connection.execute(SQL["lock_namespace"], values)
         await connection.execute(SQL["free_leases"], values)
         await connection.execute(SQL["drop_worker"], values)

@@ -9,6 +9,7 @@ from psycopg import Rollback
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from kron.core.errors import OwnedError, StoreError, StoreUnavailableError
+from kron.core.plan.incident import incidents_of_new
 from kron.core.plan.query import (
     FROM_START,
     Audited,
@@ -26,6 +27,7 @@ from kron.core.plan.record import (
     AuditRecord,
     ClockRecord,
     EpochRecord,
+    IncidentRecord,
     JobRecord,
     RangeRecord,
     ReopenedRecord,
@@ -44,6 +46,7 @@ from kron.stores.postgres.write import (
     accepted,
     arrays,
     chunks,
+    insert_incidents,
     keep_epochs,
     numbers,
     refused,
@@ -57,6 +60,7 @@ from kron.stores.row import (
     MAX_EXCURSIONS,
     attempt_of,
     clock_of,
+    incident_of,
     job_of,
     range_of,
     readable,
@@ -136,9 +140,9 @@ class PostgresStore:
             ((high,),) = await rows_of(connection, SQL["high_of_shards"], values)
         return renewed._replace(high=high)
 
-    async def release(self, ownership: Ownership) -> None:
-        """End a lease at once, so that another worker can take over."""
-        await self._write(self._lease.release, ownership)
+    async def release(self, ownership: Ownership, *, now: int | None = None) -> None:
+        """End a lease at once, so that another worker can take over; `now` is kept for its successor."""
+        await self._write(self._lease.release, ownership, now)
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -262,6 +266,10 @@ class PostgresStore:
             await connection.execute(SQL["set_high"], common)
         return True
 
+    async def note_incidents(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
+        """Write incidents of the namespace: take-overs and jumps of this owner's clock."""
+        await self._write(insert_incidents, ownership.namespace, incidents)
+
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         """Commit changes in one transaction, fenced by the lease's tokens and by each job's revision."""
         if await self._write(self._settle_all, ownership, changes, now):
@@ -335,6 +343,7 @@ class PostgresStore:
         for some in chunks(audit):
             values = {**common, **arrays(AuditRecord._fields, some, GROUPS["audit"])}
             await connection.execute(SQL["insert_audit"], values)
+        await insert_incidents(connection, namespace, incidents_of_new(created))
         if created or any(change.scope is not WriteScope.END for change in changed):
             await notify(connection, namespace, JOBS)
         return await write_changes(connection, namespace, changed, now) or None
@@ -371,6 +380,14 @@ class PostgresStore:
         async with self._reading() as connection:
             values = {"namespace": namespace, "name": identity, "at": at}
             return readable(await rows_of(connection, SQL["reopened"], values), reopened_of)
+
+    async def incidents(
+        self, namespace: str, identity: str, *, since: int, until: int, limit: int = 200
+    ) -> list[IncidentRecord]:
+        """Return the newest incidents of a job and its namespace that overlap an interval, oldest first."""
+        values = {"namespace": namespace, "name": identity, "since": since, "until": until, "limit": limit}
+        async with self._reading() as connection:
+            return readable(await rows_of(connection, SQL["incidents"], values), incident_of)[::-1]
 
     async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
         """Return the excursions of the workers' clocks, newest first."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kron.core.plan.record import JobRecord, RangeRecord, ReopenedRecord, RunRecord
+from kron.core.plan.record import IncidentRecord, JobRecord, RangeRecord, ReopenedRecord, RunRecord
 from kron.core.plan.step import Change, WriteResult
 from kron.core.shard import shard_of
 from kron.stores.postgres.connection import count_of, rows_of
@@ -51,9 +51,26 @@ async def write_changes(connection: Connection, namespace: str, changes: Sequenc
     for some_ranges in chunks(ranges):
         values = {**common, **arrays(RangeRecord._fields, some_ranges, GROUPS["range"])}
         await connection.execute(SQL["insert_ranges"].encode(), values)
+    closed = [incident for change in changes for incident in change.closed]
+    if closed:
+        values = {**common, **arrays(IncidentRecord._fields, closed, GROUPS["incident"])}
+        await connection.execute(SQL["close_incidents"].encode(), values)
+    await insert_incidents(
+        connection, namespace, [incident for change in changes for incident in change.incidents]
+    )
     faulty = [change.job.identity for change in changes if change.fault is not None]
     if faulty:
         await connection.execute(SQL["hold_runs"], {**common, "names": texts(faulty)})
+    return True
+
+
+async def insert_incidents(
+    connection: Connection, namespace: str, incidents: Sequence[IncidentRecord]
+) -> bool:
+    """Write incidents."""
+    for some in chunks(incidents):
+        values = {"namespace": namespace, **arrays(IncidentRecord._fields, some, GROUPS["incident"])}
+        await connection.execute(SQL["insert_incidents"].encode(), values)
     return True
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kron.core.errors import OwnedError, StoreUnavailableError
+from kron.core.plan.incident import KILLED, STOPPED, incidents_of_new
 from kron.core.plan.query import (
     FROM_START,
     Audited,
@@ -28,6 +29,7 @@ from kron.core.plan.record import (
     AuditRecord,
     ClockRecord,
     EpochRecord,
+    IncidentRecord,
     JobRecord,
     RangeRecord,
     ReopenedRecord,
@@ -35,7 +37,15 @@ from kron.core.plan.record import (
     RunStatus,
 )
 from kron.core.plan.rewind import Recorded
-from kron.core.plan.step import Change, JobState, LoadResult, Ownership, WriteResult
+from kron.core.plan.step import (
+    NO_PREDECESSORS,
+    Change,
+    JobState,
+    LoadResult,
+    Ownership,
+    Predecessor,
+    WriteResult,
+)
 from kron.core.shard import SHARDS
 from kron.ports import News, Watch
 from kron.stores.migration import bring_up, make_private
@@ -44,6 +54,7 @@ from kron.stores.row import (
     MAX_EXCURSIONS,
     attempt_of,
     clock_of,
+    incident_of,
     job_of,
     range_of,
     readable,
@@ -59,6 +70,7 @@ from kron.stores.sqlite.write import (
     Writing,
     audit_row,
     clock_row,
+    incident_row,
     key_number,
     new_job_row,
     refused,
@@ -166,12 +178,15 @@ class SqliteStore:
         try:
             values = {"namespace": self._number_of(namespace), "owner": owner}
             with self._writing() as connection:
+                before = connection.execute(SQL["lease"], values).fetchone()
                 (token,) = connection.execute(SQL["take_over"], values).fetchone()
                 (high,) = connection.execute(SQL["high"], values).fetchone()
         except BaseException:
             self._lock.release(namespace)
             raise
-        return Ownership(namespace, owner, dict.fromkeys(range(SHARDS), token), high=high)
+        shards, predecessor = range(SHARDS), _predecessor(before, high)
+        known = dict.fromkeys(shards, predecessor) if predecessor is not None else NO_PREDECESSORS
+        return Ownership(namespace, owner, dict.fromkeys(shards, token), high=high, predecessors=known)
 
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False
@@ -179,12 +194,13 @@ class SqliteStore:
         """Return the lease unchanged: the operating system's lock lasts as long as the process."""
         return ownership
 
-    async def release(self, ownership: Ownership) -> None:
-        """End a lease at once, so that another worker can take over."""
-        await self._do(self._release, ownership)
+    async def release(self, ownership: Ownership, *, now: int | None = None) -> None:
+        """End a lease at once, so that another worker can take over; `now` is kept for its successor."""
+        await self._do(self._release, ownership, now)
 
-    def _release(self, ownership: Ownership) -> None:
-        values = {"namespace": self._number_of(ownership.namespace), "token": ownership.token}
+    def _release(self, ownership: Ownership, now: int | None) -> None:
+        number = self._number_of(ownership.namespace)
+        values = {"namespace": number, "token": ownership.token, "now": now}
         with self._writing() as connection:
             is_mine = connection.execute(SQL["release"], values).rowcount == 1
         if is_mine:
@@ -324,6 +340,22 @@ class SqliteStore:
             if high is not None:
                 connection.execute(SQL["set_high"], {"namespace": number, "now": high})
 
+    async def note_incidents(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
+        """Write incidents of the namespace: take-overs and jumps of this owner's clock."""
+        await self._do(self._note_incidents, ownership, incidents)
+
+    def _note_incidents(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
+        number = self._number_of(ownership.namespace)
+        with self._writing() as connection:
+            self._check_token(connection, number, ownership)
+            self._insert_incidents(connection, number, incidents)
+
+    def _insert_incidents(
+        self, connection: sqlite3.Connection, namespace: int, incidents: Sequence[IncidentRecord]
+    ) -> None:
+        rows = [(namespace, *incident_row(incident)) for incident in incidents]
+        connection.executemany(SQL["insert_incident"], rows)
+
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every run that may be executing."""
         return await self._do(self._in_flight, ownership.namespace)
@@ -371,6 +403,7 @@ class SqliteStore:
             new = connection.executemany(SQL["insert_job"], jobs).rowcount if jobs else 0
             if new == len(jobs) and write(connection, number, changed, now):
                 connection.executemany(SQL["insert_audit"], [(number, *audit_row(entry)) for entry in audit])
+                self._insert_incidents(connection, number, incidents_of_new(created))
                 return CLEAN
             connection.execute("ROLLBACK TO put")
             names = {"namespace": number, "names": json.dumps([job.identity for job in created])}
@@ -431,6 +464,15 @@ class SqliteStore:
         store = self._reader()
         rows = await store._do(store._of_job, SQL["reopened"], namespace, identity, {"at": at})
         return readable(rows, reopened_of)
+
+    async def incidents(
+        self, namespace: str, identity: str, *, since: int, until: int, limit: int = 200
+    ) -> list[IncidentRecord]:
+        """Return the newest incidents of a job and its namespace that overlap an interval, oldest first."""
+        store = self._reader()
+        values: dict[str, object] = {"name": identity, "since": since, "until": until, "limit": limit}
+        rows = await store._do(store._of_namespace, SQL["incidents"], namespace, values)
+        return readable(rows, incident_of)[::-1]
 
     async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
         """Return the excursions of the workers' clocks, newest first."""
@@ -642,6 +684,16 @@ class SqliteWatch:
 
     async def close(self) -> None:
         """Stop watching."""
+
+
+def _predecessor(lease: tuple[Any, ...] | None, high: int) -> Predecessor | None:
+    """Return the last owner of a lease: one that is still named in it ended without a stop."""
+    if lease is None:
+        return None
+    owner, last_owner, released_at = lease
+    if owner is not None:
+        return Predecessor(owner, high, KILLED)
+    return None if last_owner is None else Predecessor(last_owner, released_at or high, STOPPED)
 
 
 def _json_list(keys: Sequence[object]) -> str:

@@ -9,6 +9,7 @@ from zlib import crc32
 from kron.core.plan.record import (
     AuditRecord,
     ClockRecord,
+    IncidentRecord,
     JobRecord,
     RangeRecord,
     ReopenedRecord,
@@ -37,6 +38,7 @@ range_row = writer(RangeRecord, GROUPS["range"])
 audit_row = writer(AuditRecord, GROUPS["audit"])
 reopened_row = writer(ReopenedRecord, GROUPS["reopened"])
 clock_row = writer(ClockRecord, GROUPS["clock"])
+incident_row = writer(IncidentRecord, GROUPS["incident"])
 
 
 def write_or_refuse(
@@ -143,7 +145,7 @@ def _write_each(connection: sqlite3.Connection, namespace: int, changes: Sequenc
     ]
     if inserts and connection.executemany(SQL["insert_run"], inserts).rowcount != len(inserts):
         return False
-    for name, rows in _further_rows(changes, now).items():
+    for name, rows in _further_rows(namespace, changes, now).items():
         if rows:
             connection.executemany(SQL[name], rows)
     return True
@@ -204,7 +206,7 @@ def _key_number_of(run: RunRecord) -> int | None:
     return key_number(run.key) if run.status is RunStatus.ENQUEUED else None
 
 
-def _further_rows(changes: Sequence[Change], now: int) -> dict[str, list[tuple[object, ...]]]:
+def _further_rows(namespace: int, changes: Sequence[Change], now: int) -> dict[str, list[tuple[object, ...]]]:
     """Return the rows to write beside jobs and inserted runs, by statement."""
     return {
         "update_run": [
@@ -225,6 +227,14 @@ def _further_rows(changes: Sequence[Change], now: int) -> dict[str, list[tuple[o
         "hold_runs": [(change.job.number, now) for change in changes if change.fault is not None],
         "insert_range": [
             (*range_row(dropped), change.job.number) for change in changes for dropped in change.ranges
+        ],
+        "close_incident": [
+            (each.until_at, each.ended_by, namespace, each.identity, each.kind)
+            for change in changes
+            for each in change.closed
+        ],
+        "insert_incident": [
+            (namespace, *incident_row(each)) for change in changes for each in change.incidents
         ],
     }
 

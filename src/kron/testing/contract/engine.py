@@ -6,11 +6,14 @@ from itertools import pairwise
 
 from kron.core.errors import OwnedError, StoreError
 from kron.core.job.outcome import Reason
+from kron.core.plan.incident import STOPPED, clock_jump, ended, paused, suspended
 from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import (
     ClockEnding,
     ClockEvent,
     ClockRecord,
+    IncidentKind,
+    IncidentRecord,
     ReopenedRecord,
     Result,
     RunKind,
@@ -18,7 +21,7 @@ from kron.core.plan.record import (
     key_of,
     request_key_of,
 )
-from kron.core.plan.step import JobState, Ownership, Rewind, WriteResult, WriteScope
+from kron.core.plan.step import JobState, Ownership, Predecessor, Rewind, WriteResult, WriteScope
 from kron.core.shard import SHARDS
 from kron.ports import Store
 from kron.testing.contract.sample import (
@@ -116,6 +119,66 @@ class ClockContract:
         assert await store.clock_records(ELSEWHERE) == []
         await store.release(ownership)
         assert (await store.acquire(SPACE, "b")).high == NOW + 7
+
+
+class IncidentContract:
+    """Incidents are written with the change that causes them, and read by the interval they overlap."""
+
+    async def test_an_incident_is_written_with_its_change_and_closed_with_another(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        (job,) = await stored(store, a_job())
+        opened = paused("backup", NOW, because="a \0 reason", until=None)._replace(actor="alice")
+        first = a_change(job)
+        first.incidents = (opened,)
+        assert await store.settle(ownership, [first], now=NOW) == CLEAN
+        assert await _incidents(store) == [opened]
+        second = a_change(first.job)
+        second.closed = (ended(IncidentKind.PAUSED, "backup", NOW + 5)._replace(ended_by="bob"),)
+        assert await store.put(SPACE, created=[], changed=[second], now=NOW + 5) == CLEAN
+        over = opened._replace(until_at=NOW + 5, ended_by="bob")
+        assert await _incidents(store) == [over]
+        stale = a_change(job)
+        stale.incidents = (suspended("backup", NOW),)
+        assert (await store.settle(ownership, [stale], now=NOW)).stale_jobs == {"backup"}
+        assert await _incidents(store) == [over]
+
+    async def test_incidents_are_read_by_job_namespace_and_interval(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job(), a_job("other", paused=1))
+        jump = clock_jump("a", NOW - MINUTE, NOW)
+        await store.note_incidents(ownership, [jump])
+        assert await _incidents(store) == [jump]
+        assert await store.incidents(SPACE, "backup", since=NOW + 1, until=NOW + 9) == []
+        assert await store.incidents(SPACE, "backup", since=0, until=NOW - MINUTE - 1) == []
+        created = paused("other", NOW - MINUTE, because="created paused", until=None)
+        assert await store.incidents(SPACE, "other", since=NOW, until=NOW) == [created, jump]
+        assert await store.incidents(SPACE, "other", since=NOW, until=NOW, limit=1) == [jump]
+        assert await store.incidents(ELSEWHERE, "other", since=NOW, until=NOW) == []
+        await store.forget(SPACE, ["other"])
+        assert await store.incidents(SPACE, "other", since=NOW, until=NOW) == [jump]
+
+    async def test_old_incidents_are_pruned_and_lasting_ones_stay(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        await stored(store, a_job(paused=1))
+        jump = clock_jump("a", NOW - MINUTE, NOW)
+        await store.note_incidents(ownership, [jump])
+        await store.prune(SPACE, PruneBounds(before=NOW), limit=10)
+        assert len(await _incidents(store)) == 2
+        await store.prune(SPACE, PruneBounds(before=NOW + 1), limit=10)
+        (lasting,) = await _incidents(store)
+        assert lasting.kind is IncidentKind.PAUSED
+
+    async def test_a_take_over_names_the_owner_that_stopped(self, store: Store) -> None:
+        first = await store.acquire(SPACE, "a")
+        assert first.predecessors == {}
+        await store.release(first, now=NOW)
+        second = await store.acquire(SPACE, "b")
+        assert set(second.predecessors.values()) == {Predecessor("a", NOW, STOPPED)}
+        assert second.predecessors.keys() == second.shards.keys()
+
+
+async def _incidents(store: Store) -> list[IncidentRecord]:
+    return await store.incidents(SPACE, "backup", since=NOW - MINUTE, until=NOW + MINUTE)
 
 
 class SettlementContract:

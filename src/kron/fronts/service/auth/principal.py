@@ -98,6 +98,12 @@ def current_caller() -> Caller:
     return PROGRAM if context is None else context.caller
 
 
+def current_actor() -> str | None:
+    """Return the name of the current caller; None outside of requests and without authentication."""
+    caller = current_caller()
+    return None if caller in (PROGRAM, UNRESTRICTED) else caller.name
+
+
 def default_owner() -> str | None:
     """Return the default owner of schedules and workflows that the current caller creates."""
     users = current_caller().users

@@ -14,6 +14,7 @@ from kron.core.plan.record import (
     AuditRecord,
     ClockRecord,
     EpochRecord,
+    IncidentRecord,
     JobRecord,
     RangeRecord,
     ReopenedRecord,
@@ -138,6 +139,14 @@ class TenantStore:
         if not await self._is_known(namespace, identity):
             return []
         return await self._store.reopened(namespace, identity, at=at)
+
+    async def incidents(
+        self, namespace: str, identity: str, *, since: int, until: int, limit: int = 200
+    ) -> list[IncidentRecord]:
+        """Return the newest incidents of a job and its namespace that overlap an interval, oldest first."""
+        if not await self._is_known(namespace, identity):
+            return []
+        return await self._store.incidents(namespace, identity, since=since, until=until, limit=limit)
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a run, oldest first, if the current request has listed the run.

@@ -176,6 +176,7 @@ class FactRow(NamedTuple):
     code: str
     sentence: str
     at: PageTime | None
+    periods: list[str]
 
 
 class PeriodPage(NamedTuple):
@@ -187,6 +188,8 @@ class PeriodPage(NamedTuple):
     period_id: str | None
     nominal: PageTime | None
     mark: OutcomeMark
+    headline: str
+    remedy: str | None
     facts: list[FactRow]
     run: RunView | None
     before: str | None
@@ -420,8 +423,15 @@ def period_page(job: JobRecord, explanation: Explanation, run: RunRecord | None,
         None if time is None else rfc3339(time),
         nominal,
         _mark_without_run(explanation) if run is None or nominal is None else mark_of(run, nominal),
+        explanation.headline,
+        explanation.remedy,
         [
-            FactRow(str(fact.code), fact.sentence, None if fact.at is None else moment_of(fact.at, zone, now))
+            FactRow(
+                str(fact.code),
+                fact.sentence,
+                None if fact.at is None else moment_of(fact.at, zone, now),
+                [link.id for link in fact.links if link.kind == "period"],
+            )
             for fact in explanation.facts
         ],
         None if run is None else run_view(run),

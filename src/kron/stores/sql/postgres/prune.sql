@@ -121,6 +121,11 @@ RETURNING schedule_id
 -- name: epochs_of_jobs
 DELETE FROM schedule_epochs WHERE namespace = %(namespace)s AND schedule_id = ANY (%(jobs)s::text[]) RETURNING 1
 
+-- name: incidents
+DELETE FROM incidents WHERE number IN (
+    SELECT number FROM incidents WHERE namespace = %(namespace)s AND until_at < %(before)s LIMIT %(limit)s)
+RETURNING 1
+
 -- name: audit_page
 SELECT number, namespace = %(namespace)s AND at < %(audit_before)s, at FROM schedule_audit
 WHERE number > %(audit)s ORDER BY number LIMIT %(limit)s

@@ -23,12 +23,15 @@ WITH free AS (
     SELECT shard FROM leases
     WHERE namespace = %(namespace)s AND (owner IS NULL OR expires_at + %(margin)s <= %(now)s)
     ORDER BY shard LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), before AS MATERIALIZED (
+    SELECT shard, owner, last_owner, CASE WHEN owner IS NULL THEN released_at ELSE expires_at END AS ended_at
+    FROM leases JOIN free USING (shard) WHERE leases.namespace = %(namespace)s
 ), fresh AS MATERIALIZED (
     SELECT nextval('kron_token') AS token
 )
 UPDATE leases SET owner = %(owner)s, token = fresh.token, expires_at = %(now)s + %(ttl)s
-FROM free, fresh WHERE leases.namespace = %(namespace)s AND leases.shard = free.shard
-RETURNING leases.shard, leases.token
+FROM before, fresh WHERE leases.namespace = %(namespace)s AND leases.shard = before.shard
+RETURNING leases.shard, leases.token, before.owner, before.last_owner, before.ended_at
 
 -- name: keep_leases
 UPDATE leases SET expires_at = %(now)s + %(ttl)s
@@ -38,7 +41,8 @@ WHERE leases.namespace = %(namespace)s AND leases.shard = mine.shard AND leases.
 RETURNING leases.shard, leases.token
 
 -- name: free_leases
-UPDATE leases SET owner = NULL, expires_at = NULL
+UPDATE leases SET owner = NULL, expires_at = NULL, last_owner = leases.owner,
+    released_at = coalesce(%(now)s::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 FROM unnest(%(shards)s::smallint[], %(tokens)s::bigint[]) AS mine (shard, token)
 WHERE leases.namespace = %(namespace)s AND leases.shard = mine.shard AND leases.token = mine.token
     AND leases.owner = %(owner)s
@@ -105,6 +109,22 @@ DELETE FROM clock_excursions WHERE namespace = %(namespace)s AND number NOT IN (
 
 -- name: clock_records
 SELECT {clock.columns} FROM clock_excursions WHERE namespace = %(namespace)s ORDER BY number DESC LIMIT %(limit)s
+
+-- name: insert_incidents
+INSERT INTO incidents (namespace, {incident.columns})
+SELECT %(namespace)s, * FROM unnest({incident.arrays})
+
+-- name: close_incidents
+UPDATE incidents SET until_at = ending.until_at, ended_by = ending.ended_by
+FROM unnest({incident.arrays}) AS ending ({incident.fields})
+WHERE incidents.namespace = %(namespace)s AND incidents.schedule_id = ending.identity AND incidents.kind = ending.kind
+    AND incidents.until_at IS NULL
+
+-- name: incidents
+SELECT {incident.columns} FROM incidents
+WHERE namespace = %(namespace)s AND (schedule_id = %(name)s OR schedule_id IS NULL)
+    AND from_at <= %(until)s AND coalesce(until_at, %(until)s) >= %(since)s
+ORDER BY number DESC LIMIT %(limit)s
 
 -- name: note_worker
 INSERT INTO workers (namespace, owner, expires_at) VALUES (%(namespace)s, %(owner)s, %(now)s + %(ttl)s)

@@ -95,6 +95,11 @@ DELETE FROM jobs WHERE number IN (SELECT number FROM prunable_jobs) AND deleted_
 -- name: epochs_of_jobs
 DELETE FROM epochs WHERE job IN (SELECT value FROM json_each(:jobs)) RETURNING 1
 
+-- name: incidents
+DELETE FROM incidents WHERE number IN (
+    SELECT number FROM incidents WHERE namespace = :namespace AND until_at < :before LIMIT :limit)
+RETURNING 1
+
 -- name: audit_page
 SELECT number, namespace = :namespace AND at < :audit_before, at FROM audit
 WHERE number > :audit ORDER BY number LIMIT :limit

@@ -285,13 +285,30 @@ DELETE FROM clock_excursions WHERE namespace = :namespace AND number NOT IN (
 -- name: clock_records
 SELECT {clock.columns} FROM clock_excursions WHERE namespace = :namespace ORDER BY number DESC LIMIT :limit
 
+-- name: lease
+SELECT owner, last_owner, released_at FROM leases WHERE namespace = :namespace AND shard = 0
+
 -- name: take_over
 INSERT INTO leases (namespace, shard, owner, token) VALUES (:namespace, 0, :owner, 1)
 ON CONFLICT (namespace, shard) DO UPDATE SET owner = :owner, token = token + 1
 RETURNING token
 
 -- name: release
-UPDATE leases SET owner = NULL WHERE namespace = :namespace AND shard = 0 AND token = :token
+UPDATE leases SET owner = NULL, last_owner = owner, released_at = :now
+WHERE namespace = :namespace AND shard = 0 AND token = :token
+
+-- name: insert_incident
+INSERT INTO incidents (namespace, {incident.columns})
+VALUES (?, {incident.values})
+
+-- name: close_incident
+UPDATE incidents SET until_at = ?, ended_by = ? WHERE namespace = ? AND schedule_id = ? AND kind = ? AND until_at IS NULL
+
+-- name: incidents
+SELECT {incident.columns} FROM incidents
+WHERE namespace = :namespace AND (schedule_id = :name OR schedule_id IS NULL)
+    AND from_at <= :until AND coalesce(until_at, :until) >= :since
+ORDER BY number DESC LIMIT :limit
 
 -- name: forget_attempts
 DELETE FROM attempts WHERE job IN (SELECT value FROM json_each(:numbers))
