@@ -101,8 +101,8 @@ MUTANTS = (
            "due_at = retry_at(run.ended_at + 1000, policy.retry_delay)"),
     Mutant("a successful run is retried", PLAN, "last_success_at=run.ended_at)\n        return run\n",
            "last_success_at=run.ended_at)\n        return _with_retry(step, run)\n"),
-    Mutant("the next period does not pre-empt a retry", OVERLAP, "    if line:\n        _preempt_retries(step)",
-           "    if False:\n        _preempt_retries(step)"),
+    Mutant("the next period does not pre-empt a retry", OVERLAP, "    if line:\n        _preempt_retries(step, line[-1])",
+           "    if False:\n        _preempt_retries(step, line[-1])"),
     Mutant("an orphaned run is not restarted", PLAN, "if policy.on_orphan is OnOrphan.RESTART:", "if False:"),
     Mutant("orphaned runs are not recovered", RECOVERY, "    if not left:\n        return []", "    if True:\n        return []"),
     Mutant("an orphaned run restarts a minute late", PLAN, "due_at=run.ended_at, is_open=1)",
@@ -113,9 +113,11 @@ MUTANTS = (
     Mutant("a period due during a run is dropped", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.SKIP"),
     Mutant("every period due during a run is queued", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.QUEUE"),
     Mutant("the oldest period is buffered instead of the newest", OVERLAP,
-           "line[:-1]:\n        step.drop(run, RunStatus.SKIPPED, Reason.COALESCED)\n"
+           "line[:-1]:\n        step.block(run, line[-1], Reason.COALESCED)\n"
+           "        step.drop(run, RunStatus.SKIPPED, Reason.COALESCED)\n"
            "    return [] if step.newer and not step.active() else line[-1:]",
-           "line[1:]:\n        step.drop(run, RunStatus.SKIPPED, Reason.COALESCED)\n"
+           "line[1:]:\n        step.block(run, line[0], Reason.COALESCED)\n"
+           "        step.drop(run, RunStatus.SKIPPED, Reason.COALESCED)\n"
            "    return [] if step.newer and not step.active() else line[:1]"),
     Mutant("a buffered period starts with the next period only", PLAN, "        _leave_waiting(step)\n", "        pass\n"),
     Mutant("stop does not wait for callbacks", ENGINE,
