@@ -103,7 +103,7 @@ def test_the_next_start_passes_over_periods_that_cannot_start(
 )
 def test_the_end_of_a_pause_is_part_of_the_answer(catchup: str, start: str, passed_over: int) -> None:
     record = create(a_job(policy={"catchup": catchup}), now=1000 * NOON)
-    paused = pause(record, [], because="x", until=1000 * NOON + 11 * HOUR // 2).job
+    paused = pause(record, [], because="x", now=1000 * NOON, until=1000 * NOON + 11 * HOUR // 2).job
     assert answer_of(paused) == ("2026-03-28T13:00:00Z", start, passed_over)
     assert answer_of(paused._replace(suspended=1)) == ("2026-03-28T13:00:00Z", None, 0)
     assert answer_of(paused._replace(paused_until=None)) == ("2026-03-28T13:00:00Z", None, 0)
@@ -147,7 +147,7 @@ def test_the_next_start_is_the_one_that_the_engine_makes(
         world.edit(a_job(edited, "Europe/Berlin", **fields))
     if paused is not None:
         state = world.case
-        world._put(pause(state.job, list(state.runs), because="x", until=world.now + paused))
+        world._put(pause(state.job, list(state.runs), because="x", now=world.now, until=world.now + paused))
     answer, before = next_start(world.case, world.now), len(world.starts)
     for _ in range(24 * 9):
         if len(world.starts) > before:
