@@ -9,7 +9,7 @@ from kron.core.cron.timeline import BOTH, FIRST, NEXT
 from kron.core.plan.compiled import CompiledJob
 from kron.core.plan.fact import Fact, Link, period_link
 from kron.core.plan.registration import is_period
-from kron.core.time.instant import DAY, EpochSeconds, rfc3339, seconds_of
+from kron.core.time.instant import DAY, FIRST_SECOND, LAST_SECOND, EpochSeconds, rfc3339, seconds_of
 from kron.core.time.zone import Transition, Zone, wall_time
 
 
@@ -65,14 +65,15 @@ def _near(compiled: CompiledJob, instant: EpochSeconds) -> list[EpochSeconds]:
 def clock_change_facts(compiled: CompiledJob, instant: EpochSeconds, *, now: int) -> Iterator[Fact]:
     """Yield how a clock change within a day doubled a period, moved it here, or dropped it."""
     schedule, here = compiled.job.schedule, is_period(compiled, instant)
-    wall = clock_text(wall_time(instant, compiled.plan.zone.offset_at(instant)))
-    for effect in effects(schedule, instant - DAY, instant + DAY + 1):
+    start, end = max(instant - DAY, FIRST_SECOND), min(instant + DAY, LAST_SECOND) + 1
+    for effect in effects(schedule, start, end):
         change, cause = effect.change, change_text(compiled.plan.zone, effect.change, now)
         if effect.is_gap:
             yield from _gap_facts(compiled, effect, instant, now)
         elif change.at + change.size <= instant < change.at - change.size and (
             here or _is_wall(compiled, instant)
         ):
+            wall = clock_text(wall_time(instant, compiled.plan.zone.offset_at(instant)))
             is_first = instant < change.at
             twin = instant - change.size if is_first else instant + change.size
             which = "first" if is_first else "second"
