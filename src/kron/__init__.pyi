@@ -50,8 +50,11 @@ from kron.core.task.errors import TaskInvalidValueError as TaskInvalidValueError
 from kron.core.task.errors import TaskMissingFieldError as TaskMissingFieldError
 from kron.core.task.errors import TaskTryDeserializeError as TaskTryDeserializeError
 from kron.core.task.task import TaskState as TaskState
+from kron.fronts.embed.answer import JobStatus as JobStatus
+from kron.fronts.embed.answer import Run as Run
+from kron.fronts.embed.answer import Why as Why
+from kron.fronts.embed.answer import WhyFact as WhyFact
 from kron.fronts.embed.event import Event as Event
-from kron.fronts.embed.runner import Run as Run
 from kron.fronts.embed.runner import Runner as Runner
 from kron.fronts.embed.scheduler import Scheduler as Scheduler
 from kron.fronts.embed.task_status import TaskStatus as TaskStatus

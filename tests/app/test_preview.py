@@ -7,7 +7,8 @@ import pytest
 import kron
 import kron.testing
 from kron.core.plan.step import Change
-from kron.fronts.embed.runner import Run, Runner
+from kron.fronts.embed.answer import Run
+from kron.fronts.embed.runner import Runner
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock

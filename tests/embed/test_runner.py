@@ -10,7 +10,8 @@ import pytest
 
 import kron
 from kron.core.errors import ConflictError, InvalidOptionError, OwnedError
-from kron.fronts.embed.runner import Run, Runner
+from kron.fronts.embed.answer import Run
+from kron.fronts.embed.runner import Runner
 from kron.testing import SimulatedClock, kill
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -263,6 +264,62 @@ async def test_why_has_the_chain_of_facts(rig: Rig) -> None:
         assert to_come.facts[-1].code == "to_come"
         with pytest.raises(InvalidOptionError, match="there is no such job"):
             await rig.runner.why("nobody", NOON)
+
+
+async def test_why_has_datetimes_and_is_the_latest_period_by_default(rig: Rig) -> None:
+    rig.runner.add(a_job(timezone="Europe/Berlin"), rig.note)
+    async with rig.runner:
+        await rig.to(150)
+        answer = await rig.runner.why("job")
+        assert answer.nominal_time == NOON + 2 * MINUTE
+        assert answer.outcome is kron.Outcome.EXECUTED
+        instants = [fact.at for fact in answer.facts if fact.at is not None]
+        assert NOON + 2 * MINUTE in instants
+        assert {instant.tzinfo for instant in [answer.nominal_time, *instants]} == {UTC}
+        wall = await rig.runner.why("job", datetime(2026, 1, 1, 13, 1))
+        assert wall.nominal_time == NOON + MINUTE
+        assert wall.sentences == [fact.sentence for fact in wall.facts]
+        gap = await rig.runner.why("job", datetime(2026, 3, 29, 2, 30))
+        assert (gap.nominal_time, gap.code) == (None, "dst_gap")
+
+
+async def test_jobs_are_listed_with_the_next_start_that_every_front_gives(rig: Rig) -> None:
+    window = a_job("b", "30 * * * *", window={"mode": "after", "duration": "10m"})
+    never = a_job("c", "0 13 * * *", constraints={"avoid": {"hours": [13]}})
+    for job in (window, a_job("a"), never):
+        rig.runner.add(job, rig.slow(90))
+    await rig.runner.start()
+    await rig.to(61)
+    await rig.runner.pause("c", because="for the test", until=NOON + timedelta(days=1))
+    first, second, third = await rig.runner.jobs()
+    starts = [await rig.runner.next_start(name) for name in "abc"]
+    fire_time = kron.decide(window, NOON + 30 * MINUTE).fire_time
+    assert [first.identity, second.identity, third.identity] == ["a", "b", "c"]
+    for listed, start in zip((first, second, third), starts, strict=True):
+        assert listed.next_nominal_at == start.next_nominal_at
+        assert (listed.next_start_at, listed.passed_over) == (start.next_start_at, start.passed_over)
+    assert (first.running, first.last_start_at, first.next_start_at) == (1, NOON + MINUTE, NOON + 2 * MINUTE)
+    assert second.next_nominal_at == NOON + 30 * MINUTE
+    assert second.next_start_at == datetime.fromtimestamp((fire_time or 0) / 1000, UTC)
+    assert second.definition == window
+    assert (third.is_paused, third.paused_because) == (True, "for the test")
+    assert (third.paused_until, third.next_start_at) == (NOON + timedelta(days=1), None)
+
+
+async def test_a_stored_job_without_a_function_is_listed_as_such(tmp_path: Path) -> None:
+    rig = Rig(f"sqlite:///{tmp_path}/kron.db")
+    stored = a_job("old", "0 5 * * *", policy={"deadline": "1m"})
+    rig.runner.add(stored, rig.note)
+    async with rig.runner:
+        pass
+    rig.runner = rig.make()
+    rig.runner.add(a_job("new"), rig.note)
+    async with rig.runner:
+        listed = await rig.runner.jobs()
+        await rig.runner.remove("old")
+        assert [job.identity for job in await rig.runner.jobs()] == ["new"]
+    assert [(job.identity, job.has_function) for job in listed] == [("new", True), ("old", False)]
+    assert listed[1].definition.to_dict() == stored.to_dict()
 
 
 async def test_the_deadline_and_pause_after_failures_hold(rig: Rig) -> None:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kron.core.errors import ConflictError
-from kron.fronts.embed.runner import Done, Run, Runner
+from kron.fronts.embed.answer import Run
+from kron.fronts.embed.runner import Done, Runner
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing.clock import SimulatedClock
 

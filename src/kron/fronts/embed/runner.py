@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from inspect import iscoroutine
@@ -13,17 +12,18 @@ from uuid import uuid4
 
 from kron.app.catalog import JobDefinition
 from kron.app.preview import preview_resume
+from kron.app.query import LATEST
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError
 from kron.core.job.job import Job
-from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.compiled import compiled_job
 from kron.core.plan.next_start import NextStart, next_start
 from kron.core.plan.pause import BY_HAND
-from kron.core.plan.record import RunRecord
+from kron.core.plan.query import JobFilter
 from kron.core.plan.report import Launch
-from kron.core.plan.step import DEFAULT_LIMITS
-from kron.core.plan.why import Explanation
-from kron.core.time.instant import EPOCH, datetime_of, seconds_of
+from kron.core.plan.step import DEFAULT_LIMITS, JobState
+from kron.core.time.instant import seconds_of
+from kron.fronts.embed.answer import JobStatus, Run, Why, run_of, status_of, why_of
 from kron.fronts.embed.assembly import Wiring
 from kron.fronts.embed.background import BackgroundThread
 from kron.fronts.embed.housekeeping import Housekeeping
@@ -38,29 +38,10 @@ from kron.runtime.journal import LogJournal
 Work = Callable[..., object]
 Decorated = TypeVar("Decorated", bound=Work)
 Answer = TypeVar("Answer")
+# Every job that is not deleted, and how many of them are read at once.
+EVERY, PAGE = JobFilter(), 1_000
 NOT_RUNNING = "The runner is not running; use `async with runner:`, or `with runner:` without an event loop"
 STOP_IN_CALL = "A function cannot wait for stop(), which waits for the function"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One period of a job, or one manual run, with its latest attempt.
-
-    `key` is the same for every attempt: use it as an idempotency key to do the work once.
-    """
-
-    job: str
-    key: str
-    kind: str
-    nominal_time: datetime
-    fire_time: datetime
-    status: str
-    reason: Reason
-    outcome: Outcome | None
-    attempt: int
-    started_at: datetime | None
-    ended_at: datetime | None
-    error: str | None
 
 
 class Runner:
@@ -324,21 +305,43 @@ class Runner:
             state = await self._wiring.catalog.query.state(identity)
         return next_start(state, self._wiring.engine.now())
 
+    async def jobs(self) -> list[JobStatus]:
+        """Return every job in the order of their names, each with its next start.
+
+        A job that is stored, and that neither `add` nor `job` has named since, has no function.
+        """
+        query, listed = self._wiring.catalog.query, list[JobStatus]()
+        with self._known_jobs():
+            page = await query.jobs(EVERY, limit=PAGE)
+            while page:
+                states = await query.states([found.job.identity for found in page])
+                listed += (self._status_of(states[found.job.identity]) for found in page)
+                page = await query.jobs(EVERY, after=page[-1].job.identity, limit=PAGE)
+        return listed
+
+    def _status_of(self, state: JobState) -> JobStatus:
+        identity = state.job.identity
+        added = self._jobs.get(identity)
+        stored = compiled_job(state.job.definition, identity).for_job(identity)
+        following = next_start(state, self._wiring.engine.now())
+        definition = stored if added is None else added[0]
+        return status_of(state, definition, following, has_function=added is not None)
+
     # --- history ---------------------------------------------------------------------------------
 
     async def runs(self, identity: str, *, before: datetime | None = None, limit: int = 100) -> list[Run]:
         """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
         at = None if before is None else seconds_of(before)
         with self._known_jobs():
-            return list(map(_run_of, await self._wiring.catalog.query.runs(identity, before=at, limit=limit)))
+            return list(map(run_of, await self._wiring.catalog.query.runs(identity, before=at, limit=limit)))
 
-    async def why(self, identity: str, nominal_time: datetime) -> Explanation:
+    async def why(self, identity: str, nominal_time: datetime | str = LATEST) -> Why:
         """Return why a period ended as it did, or its present state, as a chain of facts.
 
-        A naive datetime is a wall time in the job's zone.
+        By default that is the latest period. A naive datetime is a wall time in the job's zone.
         """
         with self._known_jobs():
-            return await self._wiring.catalog.query.why(identity, nominal_time)
+            return why_of(await self._wiring.catalog.query.why(identity, nominal_time))
 
     # --- calling and writing ---------------------------------------------------------------------
 
@@ -347,7 +350,7 @@ class Runner:
         takes_run, waits = takes_argument(work), is_async(work)
 
         async def call(launch: Launch) -> None:
-            bound = partial(work, _run_of(launch.run)) if takes_run else work
+            bound = partial(work, run_of(launch.run)) if takes_run else work
             if waits:
                 result = bound()
                 assert isinstance(result, Awaitable)
@@ -380,29 +383,6 @@ class Done:
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()
-
-
-def _run_of(record: RunRecord) -> Run:
-    """Return a run from its record."""
-    return Run(
-        job=record.identity,
-        key=record.key,
-        kind=record.kind.value,
-        nominal_time=datetime_of(record.nominal_time),
-        fire_time=_moment(record.fire_time),
-        status=record.status.value,
-        reason=record.reason,
-        outcome=record.outcome,
-        attempt=record.attempt,
-        started_at=None if record.started_at is None else _moment(record.started_at),
-        ended_at=None if record.ended_at is None else _moment(record.ended_at),
-        error=record.error,
-    )
-
-
-def _moment(milliseconds: int) -> datetime:
-    """Return milliseconds since 1970 as an aware datetime."""
-    return EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
