@@ -104,6 +104,11 @@ def log_level() -> str:
 
 def set_log_level(level: str) -> None:
     """Change the level of this process."""
+    apply_log_level(level)
+    logging.getLogger("kron.service").info("log level: %s", level)
+
+
+def apply_log_level(level: str) -> None:
+    """Change the level of this process without a log line."""
     assert level in LOG_LEVELS
     logging.getLogger().setLevel(level.upper())
-    logging.getLogger("kron.service").info("log level: %s", level)

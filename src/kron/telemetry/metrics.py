@@ -5,7 +5,7 @@ Every label has few values, none of them a name or a text.
 
 import asyncio
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 
@@ -30,6 +30,7 @@ from kron.ports import Clock, Launcher, Store
 from kron.runtime.journal import CLOCK_EVENTS
 from kron.telemetry.counters import Counters, Histogram, RequestCounters
 from kron.telemetry.decision_log import DecisionLog
+from kron.telemetry.merge import merged
 from kron.telemetry.meters import LauncherMeter, StoreMeter
 from kron.telemetry.request_trail import CurrentRequest, RequestTrail, no_request
 
@@ -68,7 +69,11 @@ class Metrics:
         self._namespace = namespace
         self._kind = kind
         self._worker: Worker | None = None
+        # Returns the metrics of a worker in another process, or None if it does not answer.
+        self.other: Callable[[], Awaitable[str | None]] | None = None
         self._oldest_s: float | None = None
+        # Whether the worker in another process does not answer.
+        self._is_missing = False
         self._open: OpenRuns | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -112,7 +117,12 @@ class Metrics:
         """Return all families in the Prometheus text format."""
         self._oldest_s = await self._oldest_due_s()
         self._open = await self._open_runs()
-        return generate_latest(self._registry)
+        if self.other is None:
+            return generate_latest(self._registry)
+        text = await self.other()
+        self._is_missing = text is None
+        own = generate_latest(self._registry)
+        return own if text is None else merged(own.decode(), text)
 
     async def _open_runs(self) -> OpenRuns | None:
         """Return how many runs are open, by a partial index that holds no others."""
@@ -152,7 +162,7 @@ class Metrics:
 
     def _worker_families(self) -> Iterator[Metric]:
         worker = self._worker
-        yield _state_family(None if worker is None else worker.state)
+        yield _state_family("failed" if self._is_missing else None if worker is None else worker.state)
         if worker is None:
             return
         health = worker.health

@@ -1,4 +1,4 @@
-"""`kron serve`: the service, its API and a worker in one process."""
+"""`kron serve`: the service, its API and a worker in two processes."""
 
 import logging
 import os

@@ -1,5 +1,6 @@
 """The HTTP application: the API and the pages behind their middleware, and the OpenAPI document."""
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI
@@ -24,7 +25,7 @@ from kron.fronts.service.auth.middleware import (
     check_routes,
 )
 from kron.fronts.service.auth.principal import current_request_id
-from kron.fronts.service.client import LocalClient, WorkerStatus
+from kron.fronts.service.client import LocalClient, WorkerStatus, no_worker
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher
 from kron.fronts.service.settings import Settings
@@ -32,6 +33,7 @@ from kron.fronts.service.web.login import login_routes
 from kron.fronts.service.web.pages import page_routes
 from kron.fronts.service.web.render import for_browsers
 from kron.stores.url import store_kind_of
+from kron.telemetry.log_format import set_log_level
 from kron.telemetry.metrics import Metrics
 
 # Authentication is off.
@@ -43,9 +45,10 @@ def app_of(
     settings: Settings,
     *,
     authenticator: Authenticator = NO_AUTHENTICATION,
-    worker_status: WorkerStatus = lambda: (None, None),
+    worker_status: WorkerStatus = no_worker,
     launcher: RunLauncher | None = None,
     metrics: Metrics | None = None,
+    set_level: Callable[[str], None] = set_log_level,
 ) -> FastAPI:
     """Return the application over a registrar and, where there is one, a run launcher."""
     metrics = metrics or Metrics(
@@ -78,7 +81,7 @@ def app_of(
     app.include_router(run_routes(client, settings.max_page))
     app.include_router(workflow_routes(registrar, settings, launcher))
     app.include_router(health_routes(client))
-    app.include_router(admin_routes(metrics))
+    app.include_router(admin_routes(metrics, set_level))
     app.include_router(audit_routes(client, settings.max_page))
     app.include_router(login_routes(authenticator))
     app.include_router(page_routes(registrar, app))

@@ -1,6 +1,6 @@
 """The service's client: every verb with documents in and out, in this process or over HTTP."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from itertools import islice, takewhile
 from typing import NamedTuple, Protocol
 
@@ -52,7 +52,7 @@ from kron.fronts.service.settings import Settings
 from kron.fronts.service.url import cursor_of, place_of
 
 # Returns the state of the worker and its error; both are None without a worker.
-WorkerStatus = Callable[[], tuple[str | None, str | None]]
+WorkerStatus = Callable[[], Awaitable[tuple[str | None, str | None]]]
 READY = frozenset({None, "running", "ready", "waiting"})
 # Entries of a page without a limit.
 DEFAULT_PAGE = 100
@@ -167,11 +167,16 @@ class ServiceClient(Protocol):
         ...
 
 
+async def no_worker() -> tuple[str | None, str | None]:
+    """Return that there is no worker."""
+    return None, None
+
+
 class LocalClient:
     """A client in this process: it calls a registrar, under the service's settings."""
 
     def __init__(
-        self, registrar: Registrar, settings: Settings, *, worker_status: WorkerStatus = lambda: (None, None)
+        self, registrar: Registrar, settings: Settings, *, worker_status: WorkerStatus = no_worker
     ) -> None:
         self._registrar = registrar
         self._settings = settings
@@ -300,7 +305,7 @@ class LocalClient:
 
     async def health(self) -> Readiness:
         """Return whether the store is usable, and the worker works or waits for a lease."""
-        state, error = self._worker_status()
+        state, error = await self._worker_status()
         try:
             await self._registrar.catalog.query.jobs(JobFilter(), limit=1)
             error = error or await self._registrar.catalog.query.clock_problem()

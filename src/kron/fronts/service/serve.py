@@ -1,23 +1,24 @@
-"""The processes of the service: the API with a worker, or a worker alone, until a signal stops them."""
+"""The processes of the service: the API beside a worker, or a worker alone, until a signal stops them."""
 
 import asyncio
 import errno
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from kron.app.signals import on_reload, on_stop
-from kron.app.worker import Worker, WorkerOptions
+from kron.app.worker import Worker, WorkerFailedError, WorkerOptions
 from kron.clocks.system import SystemClock
-from kron.core.errors import InputError, InvalidOptionError
+from kron.core.errors import InputError, InvalidOptionError, StoreError
+from kron.core.plan.query import JobFilter
 from kron.core.plan.step import Limits
 from kron.fronts.service.api.admin import health_routes, metrics_routes
 from kron.fronts.service.app import app_of
@@ -35,6 +36,7 @@ from kron.fronts.service.security import (
     server_options,
 )
 from kron.fronts.service.settings import SHARED, Settings, secrets_of
+from kron.fronts.service.worker_process import Status, WorkerProcess, fork_worker, run_attended
 from kron.launchers.callback import Callback, CallbackLauncher
 from kron.launchers.workflow import Function
 from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
@@ -52,6 +54,8 @@ SHUTDOWN_S = 5
 ADDRESS_IN_USE = (
     "another process listens there; stop it, or use another port: --port 8081, or --port 0 for a free one"
 )
+# The kind of a store that belongs to one process.
+MEMORY_KIND = "memory"
 PLAIN_HTTP: ServerOptions = {"ws": "none"}
 
 
@@ -89,16 +93,45 @@ class ServiceWorker(Worker):
         super().__init__(store, clock, wrapped, namespace=NAMESPACE, options=options, journal=journal)
 
 
+class LocalWorker:
+    """A worker in the process of the API, with the verbs of one in another process."""
+
+    def __init__(self, worker: ServiceWorker) -> None:
+        self._worker = worker
+        self.call = worker.call
+        self.leave = worker.leave
+
+    async def status(self) -> Status:
+        """Return the worker's state and its error."""
+        return self._worker.state, self._worker.error
+
+    def set_log_level(self, level: str) -> None:
+        """Do nothing: the process has one log level."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts that both kinds of process are made of; the store is measured."""
+    """The parts that every process of the service has; the store is measured."""
 
     clock: Clock
     store: Store
     metrics: Metrics
     database: WorkflowDatabase
     workflows: WorkflowStore
-    worker: ServiceWorker
+
+    def worker(self, settings: Settings) -> ServiceWorker:
+        """Return a worker over these parts, which they measure."""
+        metrics = self.metrics
+        worker = ServiceWorker(
+            self.store,
+            self.clock,
+            settings,
+            workflows=self.workflows,
+            journal=metrics,
+            wrap=metrics.measured,
+        )
+        metrics.observe(worker)
+        return worker
 
 
 @asynccontextmanager
@@ -110,19 +143,8 @@ async def assembled(settings: Settings) -> AsyncIterator[Parts]:
     metrics = Metrics(store, clock, namespace=NAMESPACE, kind=kind, current_request=current_request_id)
     database = open_workflows(url)
     workflows = workflows_of(settings, database)
-    worker = ServiceWorker(
-        metrics.store, clock, settings, workflows=workflows, journal=metrics, wrap=metrics.measured
-    )
-    metrics.observe(worker)
     try:
-        yield Parts(
-            clock=clock,
-            store=metrics.store,
-            metrics=metrics,
-            database=database,
-            workflows=workflows,
-            worker=worker,
-        )
+        yield Parts(clock=clock, store=metrics.store, metrics=metrics, database=database, workflows=workflows)
     finally:
         await database.close()
         await store.close()
@@ -138,15 +160,15 @@ def begin_logging(settings: Settings) -> None:
     )
 
 
-def _reload_at_hangup(reread: Reread | None) -> None:
+def _reload_at_hangup(reread: Reread | None, set_level: Callable[[str], None] = set_log_level) -> None:
     """Read the settings again at SIGHUP; of them, the log level changes in a running process."""
     if reread is not None:
-        on_reload(partial(_reload, reread))
+        on_reload(partial(_reload, reread, set_level))
 
 
-def _reload(reread: Reread) -> None:
+def _reload(reread: Reread, set_level: Callable[[str], None]) -> None:
     try:
-        set_log_level(reread().log_level)
+        set_level(reread().log_level)
     except InputError as error:
         _log.warning("settings not reloaded: %s", error)
 
@@ -161,22 +183,23 @@ def run_worker(settings: Settings, *, reread: Reread | None = None) -> None:
 
 async def _run_worker(settings: Settings, reread: Reread | None) -> None:
     async with assembled(settings) as parts:
-        on_stop(parts.worker.leave)
+        worker = parts.worker(settings)
+        on_stop(worker.leave)
         _reload_at_hangup(reread)
-        async with _metrics_endpoint(parts, settings):
-            await parts.worker.run()
+        async with _metrics_endpoint(parts, worker, settings):
+            await worker.run()
 
 
 @asynccontextmanager
-async def _metrics_endpoint(parts: Parts, settings: Settings) -> AsyncIterator[None]:
+async def _metrics_endpoint(parts: Parts, worker: ServiceWorker, settings: Settings) -> AsyncIterator[None]:
     """Serve the metrics and the health of a worker, if the settings name a port."""
     if settings.metrics_port is None:
         yield
         return
     app = FastAPI(title="Kron worker", openapi_url=None, redirect_slashes=False)
     app.include_router(metrics_routes(parts.metrics))
-    worker, registrar = parts.worker, Registrar(parts.store, parts.clock)
-    client = LocalClient(registrar, settings, worker_status=lambda: (worker.state, worker.error))
+    registrar = Registrar(parts.store, parts.clock)
+    client = LocalClient(registrar, settings, worker_status=LocalWorker(worker).status)
     app.include_router(health_routes(client))
     with listen(settings.metrics_host, settings.metrics_port) as listening:
         server = server_of(app)
@@ -208,53 +231,123 @@ class ServeHooks(Protocol):
         ...
 
 
+class _Service(NamedTuple):
+    settings: Settings
+    listening: socket.socket
+    hooks: ServeHooks | None
+    reread: Reread | None
+
+
 def serve(settings: Settings, hooks: ServeHooks | None = None, *, reread: Reread | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; SIGHUP reads the settings again."""
+    """Serve until SIGTERM or SIGINT; SIGHUP reads the settings again.
+
+    The worker runs in a process of its own, so that no request delays a start; a store in memory belongs to
+    one process, where both share an event loop.
+    """
     _check_host(settings)
     with listen(settings.host, settings.port) as listening:
-        asyncio.run(_serve(settings, listening, hooks, reread))
+        service = _Service(settings, listening, hooks, reread)
+        if store_kind_of(settings.store_url) == MEMORY_KIND:
+            asyncio.run(_serve_together(service))
+            return
+        if hooks is not None:
+            asyncio.run(_prepare(settings, hooks))
+        process = fork_worker(partial(_work_apart, settings, hooks), close=[listening])
+        try:
+            asyncio.run(_serve_apart(service, process))
+        finally:
+            process.close()
+
+
+async def _prepare(settings: Settings, hooks: ServeHooks) -> None:
+    async with assembled(settings) as parts:
+        await hooks.prepare(parts.store, parts.clock)
+
+
+def _work_apart(settings: Settings, hooks: ServeHooks | None, channel: socket.socket) -> None:
+    """Run the worker in its process."""
+
+    async def work() -> None:
+        async with assembled(settings) as parts:
+            worker = parts.worker(settings)
+            if hooks is not None:
+                worker.callbacks.update(hooks.callbacks(parts.clock))
+            await run_attended(channel, worker, parts.metrics.scrape)
+
+    asyncio.run(work())
+
+
+async def _serve_apart(service: _Service, process: WorkerProcess) -> None:
+    """Serve the API, and end when the worker's process does: a supervisor sees that, and restarts both."""
+    await process.open()
+    async with assembled(service.settings) as parts:
+        parts.metrics.other = process.metrics
+        with suppress(StoreError):
+            # The database is created and migrated by one process.
+            await parts.store.find_jobs(NAMESPACE, JobFilter(), limit=1)
+        process.start()
+        ending = asyncio.create_task(process.ended(), name="kron worker process")
+        await _serve(service, parts, process, ending)
+        code = await ending
+    if code:
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        raise WorkerFailedError(process.error or f"The worker's process ended with {how}")
+
+
+async def _serve_together(service: _Service) -> None:
+    """Serve the API and run the worker in one event loop."""
+    settings, hooks = service.settings, service.hooks
+    async with assembled(settings) as parts:
+        worker = parts.worker(settings)
+        if hooks is not None:
+            await hooks.prepare(parts.store, parts.clock)
+            worker.callbacks.update(hooks.callbacks(parts.clock))
+        working = asyncio.create_task(worker.run(), name="kron worker")
+        await _serve(service, parts, LocalWorker(worker), working)
+        await working
 
 
 async def _serve(
-    settings: Settings, listening: socket.socket, hooks: ServeHooks | None, reread: Reread | None
+    service: _Service, parts: Parts, worker: WorkerProcess | LocalWorker, working: asyncio.Future[Any]
 ) -> None:
+    """Serve the API until a signal, or until the worker ends."""
+    settings = service.settings
     authenticator = authenticator_of(settings, SystemClock())
     await authenticator.start()
-    async with assembled(settings) as parts:
-        clock, worker, workflows = parts.clock, parts.worker, parts.workflows
-        registrar = Registrar(parts.store, clock, rules=settings.rules, wake=worker.call, workflows=workflows)
-        delivery = workflow_launcher(clock, settings, workflows, worker.functions)
-        launcher = RunLauncher(clock, delivery, parts.database, on_end=reporter_of(registrar))
-        app = app_of(
-            registrar,
-            settings,
-            authenticator=authenticator,
-            worker_status=lambda: (worker.state, worker.error),
-            launcher=launcher,
-            metrics=parts.metrics,
-        )
-        server = server_of(app, server_options(settings))
-        if hooks is not None:
-            await hooks.prepare(parts.store, clock)
-            worker.callbacks.update(hooks.callbacks(clock))
+    clock, workflows = parts.clock, parts.workflows
+    registrar = Registrar(parts.store, clock, rules=settings.rules, wake=worker.call, workflows=workflows)
+    delivery = workflow_launcher(clock, settings, workflows, {})
+    launcher = RunLauncher(clock, delivery, parts.database, on_end=reporter_of(registrar))
 
-        def leave() -> None:
-            server.should_exit = True
-            worker.leave()
+    def set_level(level: str) -> None:
+        set_log_level(level)
+        worker.set_log_level(level)
 
-        on_stop(leave)
-        _reload_at_hangup(reread)
-        working = asyncio.create_task(worker.run(), name="kron worker")
-        # If the worker fails the process ends with it: a supervisor sees that, and restarts it.
-        working.add_done_callback(lambda _: leave())
-        url = _announce(settings, listening)
-        if hooks is not None:
-            hooks.announce(url)
-        try:
-            await server.serve(sockets=[listening])
-            await working
-        finally:
-            await launcher.close()
+    app = app_of(
+        registrar,
+        settings,
+        authenticator=authenticator,
+        worker_status=worker.status,
+        launcher=launcher,
+        metrics=parts.metrics,
+        set_level=set_level,
+    )
+    server = server_of(app, server_options(settings))
+
+    def leave(_: object = None) -> None:
+        server.should_exit = True
+        worker.leave()
+
+    on_stop(leave)
+    _reload_at_hangup(service.reread, set_level)
+    working.add_done_callback(leave)
+    url = _announce(settings, service.listening)
+    if service.hooks is not None:
+        service.hooks.announce(url)
+    try:
+        await server.serve(sockets=[service.listening])
+    finally:
+        await launcher.close()
 
 
 def _announce(settings: Settings, listening: socket.socket) -> str:

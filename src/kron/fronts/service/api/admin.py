@@ -1,5 +1,6 @@
 """Routes for operators: health, metrics, and the log level."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Literal
 
@@ -11,7 +12,6 @@ from kron.fronts.service.api.models import model_of
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.responses import Liveness, Readiness
 from kron.telemetry.log_format import log_level as present_level
-from kron.telemetry.log_format import set_log_level
 from kron.telemetry.metrics import Metrics
 
 READINESS = model_of(Readiness)
@@ -25,8 +25,8 @@ class LogLevel(BaseModel):
     level: Literal["debug", "info", "warning", "error"]
 
 
-def admin_routes(metrics: Metrics) -> APIRouter:
-    """Return the routes of the metrics and of the log level."""
+def admin_routes(metrics: Metrics, set_level: Callable[[str], None]) -> APIRouter:
+    """Return the routes of the metrics and of the log level, which `set_level` changes."""
     router = metrics_routes(metrics)
 
     @router.get("/admin/log-level", response_model=LogLevel)
@@ -37,7 +37,7 @@ def admin_routes(metrics: Metrics) -> APIRouter:
     @router.put("/admin/log-level", response_model=LogLevel)
     async def change_log_level(document: LogLevel) -> dict[str, str]:
         """Change the log level until the process ends."""
-        set_log_level(document.level)
+        set_level(document.level)
         return {"level": present_level()}
 
     return router
