@@ -234,6 +234,9 @@ class ReadStore(JobStore, Protocol):
 class Store(EngineStore, RegistryStore, ReadStore, Protocol):
     """A complete store."""
 
+    async def namespaces(self) -> list[str]:
+        """Return the namespaces that have jobs, sorted by code point."""
+
     async def close(self) -> None:
         """Close files and connections."""
 

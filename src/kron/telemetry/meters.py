@@ -17,7 +17,7 @@ VERBS = (
     "acquire", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs",
     "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs",
     "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "reopened",
-    "note_incidents", "incidents",
+    "note_incidents", "incidents", "namespaces",
 )  # fmt: skip
 Written = Callable[[Sequence[Change], WriteResult, int], None]
 Seen = Callable[[Iterable[RunRecord]], Awaitable[None]]
@@ -49,6 +49,7 @@ class StoreMeter:
         self.forget = self._timed("forget", store.forget)
         self.cases = self._timed("cases", store.cases)
         self.find_jobs = self._timed("find_jobs", store.find_jobs)
+        self.namespaces = self._timed("namespaces", store.namespaces)
         self.count_jobs = self._timed("count_jobs", store.count_jobs)
         self.open_runs = self._timed("open_runs", store.open_runs)
         self.runs = self._timed("runs", store.runs)

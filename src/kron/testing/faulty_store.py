@@ -324,6 +324,10 @@ class FaultyStore:
             "latest_runs", latest, namespace, status=status, users=users, before=before, limit=limit
         )
 
+    async def namespaces(self) -> list[str]:
+        """Return the namespaces that have jobs."""
+        return await self._call("namespaces", self.inner.namespaces)
+
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs match."""
         return await self._call("count_jobs", self.inner.count_jobs, namespace, wanted)

@@ -8,6 +8,7 @@ from kron.cli.main import GOOD
 from kron.cli.support.client import (
     Cursor,
     Limit,
+    Namespace,
     Server,
     StoreUrl,
     Target,
@@ -88,6 +89,7 @@ def runs_command(
     cursor: Cursor = None,
     utc: Utc = False,
     no_color: NoColor = False,
+    namespace: Namespace = None,
     server: Server = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -103,7 +105,7 @@ def runs_command(
       kron runs --status failed --json
       kron runs daily-report 2026-06-01T06:30:00Z
     """  # noqa: D301
-    target, display = Target(server, store), Display(utc=utc, no_color=no_color)
+    target, display = Target(server, store, namespace), Display(utc=utc, no_color=no_color)
     if name is not None and period is not None:
         return _show_period(target, name, period, as_json=as_json)
     if name is not None and status is not None:

@@ -1,13 +1,20 @@
 """`kron status`: the state of the worker and of the schedules."""
 
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import typer
+
 from kron.cli.commands.schedules import NO_SCHEDULE, Search, next_start_text, stopped_by
 from kron.cli.main import GOOD, NO
 from kron.cli.support.client import (
     Cursor,
     Limit,
+    Namespace,
     Server,
     StoreUrl,
     Target,
+    namespaces_in,
     objects_in,
     request,
     show_more,
@@ -15,18 +22,26 @@ from kron.cli.support.client import (
 from kron.cli.support.option import AsJson
 from kron.cli.support.table import counted
 from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, say, show_json
+from kron.core.errors import InvalidOptionError
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
+from kron.fronts.service.registrar import NAMESPACE as SERVICE
 from kron.fronts.service.responses import View
 
 HEADER = ("SCHEDULE", "NEXT", "LAST START", "STATE")
+All = Annotated[
+    bool,
+    typer.Option("--all", help="Show all namespaces of the store, those of programs that embed Kron too."),
+]
 
 
 def status_command(
     search: Search = None,
     limit: Limit = None,
     cursor: Cursor = None,
+    every: All = False,
+    namespace: Namespace = None,
     utc: Utc = False,
     no_color: NoColor = False,
     server: Server = None,
@@ -41,28 +56,80 @@ def status_command(
     Examples:
       kron status
       kron status --server http://127.0.0.1:8080 --search report
+      kron status --store sqlite:///kron.db --all
     """  # noqa: D301
+    target, wanted = Target(server, store, namespace), PageRequest(limit, cursor)
+    display = Display(utc=utc, no_color=no_color)
+    if every:
+        _check_all(target, cursor)
+        return _show_all(target, JobFilter(search=search), wanted, display, as_json=as_json)
+    health, page = request(target, _reading(JobFilter(search=search), wanted))
+    if as_json:
+        show_json({"health": health, **page})
+        return GOOD if page else NO
+    _show_health(health)
+    if not page:
+        return NO
+    rows = [_row(schedule, display) for schedule in objects_in(page, "schedules")]
+    display.table(HEADER, rows, empty="" if rows else f"{NO_SCHEDULE}{_others(target)}")
+    show_more(page)
+    return GOOD
+
+
+def _reading(wanted: JobFilter, page: PageRequest) -> Callable[[ServiceClient], Awaitable[tuple[View, View]]]:
+    """Return a request of the health of a service and its schedules; no schedules if it is not ready."""
 
     async def fetched(client: ServiceClient) -> tuple[View, View]:
         health = await client.health()
         ready = health["status"] == "ok"
-        wanted = JobFilter(search=search)
-        return health, await client.schedules(wanted, PageRequest(limit, cursor)) if ready else {}
+        return health, await client.schedules(wanted, page) if ready else {}
 
-    health, page = request(Target(server, store), fetched)
+    return fetched
+
+
+def _show_health(health: View) -> None:
+    if health.get("worker") is not None:
+        say(f"worker: {health['worker']}")
+    if health.get("error") is not None:
+        say(str(health["error"]))
+
+
+def _others(target: Target) -> str:
+    """Return a hint at the other namespaces of a store that have schedules."""
+    others = [name for name in namespaces_in(target) if name != (target.namespace or SERVICE)]
+    return f"; kron status --all shows {', '.join(others)}" if others else ""
+
+
+def _check_all(target: Target, cursor: str | None) -> None:
+    for option, value in (("--namespace", target.namespace), ("--cursor", cursor)):
+        if value is not None:
+            raise InvalidOptionError(option=option, value=value, reason="it cannot be combined with --all")
+    if target.server_url is not None:
+        reason = "a server has one namespace; use --store"
+        raise InvalidOptionError(option="--all", value=target.server_url, reason=reason)
+
+
+def _show_all(
+    target: Target, wanted: JobFilter, page: PageRequest, display: Display, *, as_json: bool
+) -> int:
+    """Show the schedules of all namespaces of a store."""
+    pages = {
+        name: request(target._replace(namespace=name), lambda client: client.schedules(wanted, page))
+        for name in namespaces_in(target)
+    }
     if as_json:
-        show_json({"health": health, **page})
-    else:
-        if health.get("worker") is not None:
-            say(f"worker: {health['worker']}")
-        if health.get("error") is not None:
-            say(str(health["error"]))
-        if page:
-            display = Display(utc=utc, no_color=no_color)
-            rows = [_row(schedule, display) for schedule in objects_in(page, "schedules")]
-            display.table(HEADER, rows, empty=NO_SCHEDULE)
-            show_more(page)
-    return GOOD if page else NO
+        show_json({"namespaces": [{"namespace": name, **each} for name, each in pages.items()]})
+        return GOOD
+    rows = [
+        (name, *_row(schedule, display))
+        for name, each in pages.items()
+        for schedule in objects_in(each, "schedules")
+    ]
+    display.table(("NAMESPACE", *HEADER), rows, empty=NO_SCHEDULE)
+    for name, each in pages.items():
+        if each["next_cursor"] is not None:
+            say(f"more of {name}: --namespace {name} --cursor {each['next_cursor']}")
+    return GOOD
 
 
 def _row(schedule: Document, display: Display) -> tuple[str | Cell, ...]:

@@ -6,7 +6,7 @@ import typer
 
 from kron.app.query import LATEST
 from kron.cli.main import GOOD
-from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request, text
+from kron.cli.support.client import Name, Namespace, Server, StoreUrl, Target, objects_in, request, text
 from kron.cli.support.option import AsJson
 from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, say, show_json
 from kron.core.job.outcome import Outcome
@@ -31,6 +31,7 @@ def why_command(
     period: Period = LATEST,
     utc: Utc = False,
     no_color: NoColor = False,
+    namespace: Namespace = None,
     server: Server = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -45,7 +46,7 @@ def why_command(
       kron why daily-report 2026-06-01T06:30:00Z
       kron why daily-report 2026-06-01T08:30
     """  # noqa: D301
-    answer = request(Target(server, store), lambda client: client.why(name, period))
+    answer = request(Target(server, store, namespace), lambda client: client.why(name, period))
     if as_json:
         show_json(answer)
         return GOOD

@@ -3,8 +3,8 @@
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from getpass import getuser
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -19,7 +19,8 @@ from kron.fronts.service.client import LocalClient, PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import UnknownScheduleError
 from kron.fronts.service.responses import View
-from kron.fronts.service.settings import read_settings
+from kron.fronts.service.settings import Settings, read_settings
+from kron.ports import Store
 
 T = TypeVar("T")
 # A misspelt name is searched among those that contain its first characters.
@@ -45,6 +46,14 @@ Limit = Annotated[
 Cursor = Annotated[
     str | None, typer.Option("--cursor", metavar="TEXT", help="Continue after the last page: its cursor.")
 ]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        metavar="NAME",
+        help="Namespace in the store, e.g. embed:main or runner:main.  [default: service]",
+    ),
+]
 RequestId = Annotated[
     str | None,
     typer.Option("--request-id", metavar="TEXT", help="Idempotency key: the same request runs once."),
@@ -53,26 +62,51 @@ __all__ = ["Cursor", "Limit", "Name", "RequestId", "Server", "StoreUrl", "show_j
 
 
 class Target(NamedTuple):
-    """The server or the store that a command's options name; without either, the environment does."""
+    """The server or the store that a command's options name; without either, the environment does.
+
+    A namespace other than the service's is in a store.
+    """
 
     server: str | None
     store: str | None
+    namespace: str | None = None
+
+    @property
+    def server_url(self) -> str | None:
+        """Return the URL of the server; None for a store."""
+        if self.server is not None and self.store is not None:
+            reason = "use --server or --store, not both"
+            raise InvalidOptionError(option="--store", value="...", reason=reason)
+        if self.server is None and self.store is None and self.namespace is None:
+            return os.environ.get(f"{PREFIX}SERVER") or None
+        if self.server is not None and self.namespace is not None:
+            reason = "a server has one namespace; use --store"
+            raise InvalidOptionError(option="--namespace", value=self.namespace, reason=reason)
+        return self.server
 
 
 def request(
     target: Target, send: Callable[[ServiceClient], Awaitable[T]], *, creates_store: bool = False
 ) -> T:
     """Return the response of a target; a missing SQLite file is an error unless `creates_store`."""
-    server, token = target.server, os.environ.get(f"{PREFIX}TOKEN") or None
-    if server is not None and target.store is not None:
-        raise InvalidOptionError(option="--store", value="...", reason="use --server or --store, not both")
-    if target.store is None:
-        server = server or os.environ.get(f"{PREFIX}SERVER") or None
+    server, token = target.server_url, os.environ.get(f"{PREFIX}TOKEN") or None
     if server is not None:
         from kron.fronts.service.http_client import RemoteClient
 
         return asyncio.run(_sent(RemoteClient(server, token=token), send))
-    return asyncio.run(_sent_to_store(target.store, send, creates_store=creates_store))
+    return asyncio.run(_sent_to_store(target, send, creates_store=creates_store))
+
+
+def namespaces_in(target: Target) -> list[str]:
+    """Return the namespaces of a store that have jobs; none for a server."""
+    if target.server_url is not None:
+        return []
+
+    async def listed() -> list[str]:
+        async with _opened(target.store) as (store, _):
+            return await store.namespaces()
+
+    return asyncio.run(listed())
 
 
 async def _sent(client: ServiceClient, send: Callable[[ServiceClient], Awaitable[T]]) -> T:
@@ -108,11 +142,33 @@ class MisspeltScheduleError(UnknownScheduleError):
 
 
 async def _sent_to_store(
-    store_url: str | None, send: Callable[[ServiceClient], Awaitable[T]], *, creates_store: bool
+    target: Target, send: Callable[[ServiceClient], Awaitable[T]], *, creates_store: bool
 ) -> T:
     from kron.clocks.system import SystemClock
     from kron.fronts.service.auth.principal import EVERYTHING, Caller, acting_as
-    from kron.fronts.service.registrar import Registrar
+    from kron.fronts.service.registrar import NAMESPACE, Registrar
+
+    async with _opened(target.store, creates_store=creates_store) as (store, settings):
+        namespace = target.namespace or NAMESPACE
+        if target.namespace is not None:
+            _check_namespace(namespace, await store.namespaces())
+        registrar = Registrar(store, SystemClock(), rules=settings.rules, namespace=namespace)
+        # A user who can open the store is admin; the audit log has their name.
+        with acting_as(Caller(f"cli:{getuser()}", EVERYTHING, None)):
+            return await _sent(LocalClient(registrar, settings), send)
+
+
+def _check_namespace(namespace: str, known: Sequence[str]) -> None:
+    if namespace not in known:
+        stored = f"the store has {', '.join(known) or 'none'}{did_you_mean(namespace, known)}"
+        raise InvalidOptionError(option="--namespace", value=namespace, reason=stored)
+
+
+@asynccontextmanager
+async def _opened(
+    store_url: str | None, *, creates_store: bool = False
+) -> AsyncIterator[tuple[Store, Settings]]:
+    """Open a store with the settings that name it; a missing SQLite file is an error by default."""
     from kron.stores.url import is_there, open_store
 
     settings = read_settings(os.environ, {"store": store_url}).settings
@@ -121,10 +177,7 @@ async def _sent_to_store(
         raise InvalidOptionError(option="store", value=settings.store_url, reason=reason)
     store = open_store(settings.store_url)
     try:
-        registrar = Registrar(store, SystemClock(), rules=settings.rules)
-        # A user who can open the store is admin; the audit log has their name.
-        with acting_as(Caller(f"cli:{getuser()}", EVERYTHING, None)):
-            return await _sent(LocalClient(registrar, settings), send)
+        yield store, settings
     finally:
         await store.close()
 

@@ -59,7 +59,10 @@ def _no_wake() -> None:
 
 
 class Registrar:
-    """Translates SPEC 3's verbs to the catalog, for the tenant who calls; `wake` wakes a local worker."""
+    """Translates SPEC 3's verbs to the catalog, for the tenant who calls; `wake` wakes a local worker.
+
+    With another `namespace` it reads the jobs of another front, such as those of an embedded scheduler.
+    """
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class Registrar:
         rules: Rules = DEFAULT_RULES,
         wake: Callable[[], None] = _no_wake,
         workflows: WorkflowStore | None = None,
+        namespace: str = NAMESPACE,
     ) -> None:
         # The store of all tenants, for the operator's metrics.
         self.whole = store
@@ -79,7 +83,7 @@ class Registrar:
         self.clock = clock
         self.traits = traits_by_kind(rules.executor)
         self.catalog = Catalog(
-            self.store, NAMESPACE, now=self.now, wake=wake, traits=self.traits, actor=current_actor
+            self.store, namespace, now=self.now, wake=wake, traits=self.traits, actor=current_actor
         )
 
     def now(self) -> int:

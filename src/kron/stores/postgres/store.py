@@ -413,6 +413,11 @@ class PostgresStore:
             rows = await rows_of(connection, jobs_statement(SQL, wanted), values)
         return [FoundJob(job_of(job), changed_at) for *job, changed_at in rows]
 
+    async def namespaces(self) -> list[str]:
+        """Return the namespaces that have jobs, sorted by code point."""
+        async with self._reading() as connection:
+            return [name for (name,) in await rows_of(connection, SQL["used_namespaces"], {})]
+
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs match."""
         values = {**wanted._asdict(), "namespace": namespace}

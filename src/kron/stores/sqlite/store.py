@@ -512,6 +512,11 @@ class SqliteStore:
         rows = await store._do(store._of_namespace, jobs_statement(SQL, wanted), namespace, values)
         return [FoundJob(job_of(job), changed_at) for *job, changed_at in rows]
 
+    async def namespaces(self) -> list[str]:
+        """Return the namespaces that have jobs, sorted by code point."""
+        store = self._reader()
+        return [name for (name,) in await store._do(store._all, SQL["used_namespaces"], {})]
+
     async def count_jobs(self, namespace: str, wanted: JobFilter) -> int:
         """Return how many jobs match."""
         store = self._reader()

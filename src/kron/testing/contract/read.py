@@ -224,6 +224,14 @@ class ListingContract:
             assert await names(store, wanted) == expected, wanted
             assert await store.count_jobs(SPACE, wanted) == len(expected), wanted
 
+    async def test_namespaces_are_those_with_jobs(self, store: Store) -> None:
+        assert await store.namespaces() == []
+        await stored(store, a_job(), a_job("b"), namespace=SPACE)
+        await stored(store, a_job(), namespace=ELSEWHERE)
+        assert await store.namespaces() == sorted([SPACE, ELSEWHERE])
+        await store.forget(ELSEWHERE, [a_job().identity])
+        assert await store.namespaces() == [SPACE]
+
     async def test_open_runs_are_counted_by_state_up_to_a_limit(self, store: Store) -> None:
         assert await store.open_runs(SPACE, now=NOW, limit=10) == OpenRuns()
         await stored(store, a_job())

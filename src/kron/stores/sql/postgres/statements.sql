@@ -182,6 +182,15 @@ FROM schedules WHERE namespace = %(namespace)s
 SELECT {job.read}, changed_at
 FROM schedules WHERE namespace = %(namespace)s AND schedule_id > %(after)s
 
+-- name: used_namespaces
+-- One index lookup for each namespace, not one for each schedule.
+WITH RECURSIVE used (name) AS (
+    SELECT min(namespace) FROM schedules
+    UNION ALL
+    SELECT (SELECT min(namespace) FROM schedules WHERE namespace > used.name) FROM used WHERE used.name IS NOT NULL
+)
+SELECT name FROM used WHERE name IS NOT NULL
+
 -- name: count_jobs
 SELECT count(*) FROM schedules WHERE namespace = %(namespace)s
 

@@ -4,6 +4,9 @@
 -- name: namespace
 SELECT number FROM namespaces WHERE name = :name
 
+-- name: used_namespaces
+SELECT name FROM namespaces WHERE EXISTS (SELECT 1 FROM jobs WHERE jobs.namespace = namespaces.number) ORDER BY name
+
 -- name: new_namespace
 INSERT INTO namespaces (name) VALUES (:name) ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING number
 
