@@ -87,6 +87,9 @@ class JobStore(Protocol):
     async def clock_records(self, namespace: str, *, limit: int = 20) -> list[ClockRecord]:
         """Return the excursions of the workers' clocks, newest first."""
 
+    async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
+        """Return the earlier definitions of some jobs, by name and the oldest of each first."""
+
 
 class EngineStore(JobStore, Protocol):
     """The loop's store: leases, due jobs, and fenced writes. It never reads a clock and never decides."""
@@ -186,9 +189,6 @@ class ReadStore(JobStore, Protocol):
 
     async def ranges(self, namespace: str, identity: str, *, at: int | None = None) -> list[RangeRecord]:
         """Return a job's aggregated periods, newest first; with `at`, those that cover a nominal time."""
-
-    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
-        """Return a job's earlier definitions, oldest first."""
 
     async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
         """Return the withdrawn records of a period that was opened again, oldest first."""

@@ -12,6 +12,8 @@ from tests.waiting import PATIENCE_S
 NOON = 1_772_366_400  # 2026-03-01T12:00:00Z
 ENDS = frozenset(RunEvent) - {RunEvent.ACCEPTED, RunEvent.STARTED}
 
+HOURLY = '{"schedule":"0 * * * *"}'
+
 
 def a_launch(
     settings: Mapping[str, object] | str = "{}",
@@ -23,7 +25,7 @@ def a_launch(
 ) -> Launch:
     text = settings if isinstance(settings, str) else json.dumps(settings)
     kind = "callback" if isinstance(settings, str) else str(settings.get("kind"))
-    job = JobRecord(identity, "{}", text, kind, 1, 0, 0, 1, NOON, None, None)
+    job = JobRecord(identity, HOURLY, text, kind, 1, 0, 0, 1, NOON, None, None)
     run = RunRecord(
         key_of(identity, nominal_time),
         identity,

@@ -179,6 +179,8 @@ def test_the_executor_gets_dag_and_meta_signed_and_a_repeated_start_is_made_once
             "schedule_id": "wf",
             "attempt": 1,
             "fencing_token": 0,
+            "data_interval_start": "2026-06-01T06:30:00Z",
+            "data_interval_end": "2026-06-01T06:30:00Z",
         },
     }
     signed_at = int(sent.headers["kron-timestamp"])

@@ -8,6 +8,7 @@ from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.fields import text_fault
 from kron.core.plan import why as chain
 from kron.core.plan.compiled import compiled_job, last_of_definition
+from kron.core.plan.data_interval import DataInterval, data_interval
 from kron.core.plan.incident import block_of
 from kron.core.plan.next_start import NextStart, next_start, periods_ahead
 from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, RunCursor
@@ -118,6 +119,14 @@ class Query:
         """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
         check_identity(self._namespace, identity)
         return await self._store.runs(self._namespace, identity, before=before, limit=limit)
+
+    async def data_intervals(self, identity: str, runs: Sequence[RunRecord]) -> list[DataInterval]:
+        """Return the data interval of each of some runs of one job, which may be deleted."""
+        if not runs:
+            return []
+        job = (await self.state(identity, deleted=True)).job
+        earlier = await self._store.epochs(self._namespace, identity) if job.epoch > 1 else []
+        return [data_interval(job, run, earlier) for run in runs]
 
     async def run_page(self, identity: str, *, limit: int, start: PageStart | None = None) -> HistoryPage:
         """Return one page of a job's runs; the job may be deleted."""

@@ -44,8 +44,9 @@ async def may_start(clock: Clock, launch: Launch) -> bool:
     return status is LeaseStatus.HELD
 
 
-def start_arguments(run: RunRecord, settings: LauncherSettings) -> dict[str, object]:
-    """Return the start arguments of SPEC 3, with the run's identity, attempt and fencing token."""
+def start_arguments(launch: Launch, settings: LauncherSettings) -> dict[str, object]:
+    """Return the start arguments of SPEC 3, with the run's identity, attempt, token and data interval."""
+    run = launch.run
     return {
         "workflow_id": settings.workflow_id,
         "version": settings.version,
@@ -55,6 +56,7 @@ def start_arguments(run: RunRecord, settings: LauncherSettings) -> dict[str, obj
         "identity": run.identity,
         "attempt": run.attempt,
         "fencing_token": run.token,
+        **launch.data_interval.to_dict(),
     }
 
 

@@ -138,7 +138,7 @@ class PluginLauncher(RemoteLauncher):
         problems = [] if _is_default(settings, self._config) else settings.problems(self._config)
         if problems:
             return DeliveryResult(str(InvalidLauncherError(problems=problems)), retry=False)
-        start = PluginStart(settings.to_dict(), start_arguments(launch.run, settings))
+        start = PluginStart(settings.to_dict(), start_arguments(launch, settings))
         try:
             run_id = await self._plugin.start(start)
         except Exception as cause:  # noqa: BLE001 - every exception of a package is a failed launch

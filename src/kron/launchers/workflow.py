@@ -167,7 +167,7 @@ class WorkflowLauncher:
                 if delay_s is None:
                     raise
                 await sleep_for(self._clock, delay_s)
-        return self._for_executor(launch)._replace(payload=payload_of(launch.run, settings, dag))
+        return self._for_executor(launch)._replace(payload=payload_of(launch, settings, dag))
 
     async def _dag_of(self, settings: WorkflowSettings) -> str:
         name = settings.workflow_id, settings.version
@@ -216,8 +216,9 @@ class WorkflowLauncher:
         await self.inner.close(wait=wait)
 
 
-def payload_of(run: RunRecord, settings: WorkflowSettings, dag: str) -> Payload:
+def payload_of(launch: Launch, settings: WorkflowSettings, dag: str) -> Payload:
     """Return the input of an executor: the DAG as it was deployed, and the run's metadata (SPEC 3: 12)."""
+    run = launch.run
     meta: dict[str, object] = {
         "source": "schedule",
         "user_id": settings.user_id,
@@ -228,6 +229,7 @@ def payload_of(run: RunRecord, settings: WorkflowSettings, dag: str) -> Payload:
         "schedule_id": run.identity,
         "attempt": run.attempt,
         "fencing_token": run.token,
+        **launch.data_interval.to_dict(),
     }
     # The DAG is text already, and may be long.
     document = f'{{"dag":{dag},"meta":{json.dumps(meta)}}}'

@@ -1,12 +1,14 @@
 """The dispatcher: starts and ends executions once their changes are committed. It decides nothing."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
-from kron.core.plan.record import JobRecord, RunRecord
+from kron.core.errors import StoreError
+from kron.core.plan.data_interval import needs_earlier
+from kron.core.plan.record import EpochRecord, JobRecord, RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
 from kron.core.plan.step import MILLISECOND, Change, JobState, WriteResult, WriteScope
 from kron.core.shard import shard_of
@@ -21,6 +23,10 @@ Shards = Mapping[int, int]
 # Changes, the store's answer when it wrote them, and the shards owned at that time.
 Written = tuple[Sequence[Change], WriteResult, Shards]
 NOTHING: Written = ((), WriteResult(frozenset(), frozenset()), {})
+
+# Earlier definitions by job.
+Earlier = Mapping[str, Sequence[EpochRecord]]
+NO_EARLIER: Earlier = {}
 
 
 class LocalRuns:
@@ -63,6 +69,7 @@ class Dispatcher:
     `sole_runs` are jobs as they were written when their only open run was started, with that run;
     `unconfirmed` are changes whose store call failed, so that they may or may not be committed. `owned` are
     the shards of this owner, each with its fencing token. Only a balancing worker tracks `local_runs`.
+    `epochs` reads the earlier definitions of jobs.
     """
 
     clock: Clock
@@ -74,6 +81,7 @@ class Dispatcher:
     owned: Shards = field(default_factory=dict)
     sole_runs: dict[str, Launch] = field(default_factory=dict)
     unconfirmed: list[Change] = field(default_factory=list)
+    epochs: Callable[..., Awaitable[list[EpochRecord]]] | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -112,10 +120,17 @@ class Dispatcher:
         unconfirmed = frozenset(shard_of(change.job.identity) for change in self.unconfirmed)
         return unconfirmed if self.local_runs is None else unconfirmed | self.local_runs.shards()
 
-    async def dispatch(self, changes: Sequence[Change], settled: WriteResult, shards: Shards) -> None:
-        """Start and end the runs of written changes, except those the store refused."""
+    async def dispatch(self, changes: Sequence[Change], settled: WriteResult, shards: Shards) -> bool:
+        """Start and end the runs of written changes, except those the store refused.
+
+        Return False if starts have to wait because their earlier definitions cannot be read.
+        """
         stale_jobs, existing_runs = settled
         started = 0
+        try:
+            earlier: Earlier | None = await self._read_earlier(changes)
+        except StoreError:
+            earlier = None
         for change in changes:
             if change.job.identity in stale_jobs:
                 continue
@@ -124,7 +139,7 @@ class Dispatcher:
             for run in change.starts:
                 if run.key in existing_runs or (shards is not self.owned and self._was_lost(run, shards)):
                     continue
-                self._start(change.job, run, is_sole=change.scope is WriteScope.START)
+                self._start(change.job, run, is_sole=change.scope is WriteScope.START, earlier=earlier)
                 started += 1
                 if started % STARTS_PER_YIELD == 0:
                     await asyncio.sleep(0)
@@ -134,28 +149,58 @@ class Dispatcher:
         if changes:
             # A store that never waits would keep the last of them from running.
             await asyncio.sleep(0)
+        return earlier is not None
+
+    async def _read_earlier(self, changes: Sequence[Change]) -> Earlier:
+        """Return the earlier definitions of jobs with starts whose data intervals reach back to an edit."""
+        names = {
+            change.job.identity
+            for change in changes
+            for run in change.starts
+            if needs_earlier(change.job, run)
+        }
+        if not names or self.epochs is None:
+            return NO_EARLIER
+        earlier: dict[str, list[EpochRecord]] = {}
+        for record in await self.epochs(*names):
+            earlier.setdefault(record.identity, []).append(record)
+        return earlier
 
     async def dispatch_unconfirmed(self, store: EngineStore, namespace: str, now: int) -> None:
         """Dispatch the changes that were committed although the store's answer was lost."""
         if not self.unconfirmed or self.clock.monotonic() >= self.lease_ends:
             return
         states = await store.cases(namespace, list({change.job.identity for change in self.unconfirmed}))
+        earlier = await self._read_earlier(self.unconfirmed)
         unconfirmed, self.unconfirmed = self.unconfirmed, []
         committed, starts, ends = confirm_changes(unconfirmed, states, now)
         self.journal.settled(committed, NOTHING[1], now)
         for launch in starts:
-            self._start(launch.job, launch.run)
+            self._start(launch.job, launch.run, earlier=earlier)
         for launch in ends:
             self._end(launch.job, launch.run)
 
-    def _start(self, job: JobRecord, run: RunRecord, *, is_sole: bool = False) -> None:
-        """Start a run; one that `is_sole` is the only open run of its job."""
+    def _start(
+        self,
+        job: JobRecord,
+        run: RunRecord,
+        *,
+        is_sole: bool = False,
+        earlier: Earlier | None,
+    ) -> None:
+        """Start a run; one that `is_sole` is the only open run of its job.
+
+        `earlier` are the definitions its data interval may need, None if they cannot be read now.
+        """
         if self.lease_ends != inf and self.clock.monotonic() >= self.lease_ends:
             # Another worker may own it by now. If none does when the lease is renewed, it starts then.
-            self.journal.note("start_withheld", {"identity": run.identity, "key": run.key})
-            self.unconfirmed.append(Change(job, job.revision, starts=[run]))
+            self._withhold(job, run)
             return
-        launch = Launch(job, run, None, self._lease_check(run))
+        if earlier is None and needs_earlier(job, run):
+            self._withhold(job, run)
+            return
+        known = earlier.get(run.identity, ()) if earlier else ()
+        launch = Launch(job, run, None, self._lease_check(run), earlier=known)
         if is_sole:
             self.sole_runs[run.identity] = launch
         launcher = self.launchers.get(job.launcher_kind)
@@ -169,6 +214,11 @@ class Dispatcher:
             at = (self.clock.now() - EPOCH) // MILLISECOND
             error = f"{type(cause).__name__}: {cause}"
             self.report(RunReport(run.identity, run.key, run.attempt, RunEvent.LAUNCH_FAILED, at, error))
+
+    def _withhold(self, job: JobRecord, run: RunRecord) -> None:
+        """Keep a start for a later wake."""
+        self.journal.note("start_withheld", {"identity": run.identity, "key": run.key})
+        self.unconfirmed.append(Change(job, job.revision, starts=[run]))
 
     def _lease_check(self, run: RunRecord) -> Callable[[], LeaseStatus] | None:
         """Return a check for launchers that queue a start: whether it may still start later."""

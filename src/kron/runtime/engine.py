@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 from kron.core.errors import OwnedError, StoreError
@@ -79,7 +80,12 @@ class Engine:
         self._lease = no_lease(namespace, owner)
         self._inbox = Inbox()
         self._dispatcher = Dispatcher(
-            clock, launchers, journal, self.report, LocalRuns() if balance else None
+            clock,
+            launchers,
+            journal,
+            self.report,
+            LocalRuns() if balance else None,
+            epochs=partial(store.epochs, namespace),
         )
         # Held until written starts are tracked as local runs: no shard is given back before.
         self._writing = asyncio.Lock()
@@ -434,7 +440,8 @@ class Engine:
             self._journal.settled(changes, settled, now)
         if settled.stale_jobs:
             self._wakeup.skip_wait()
-        await self._dispatcher.dispatch(changes, settled, shards)
+        if not await self._dispatcher.dispatch(changes, settled, shards):
+            self._wakeup.skip_wait()
 
     def _plan(
         self, ownership: Ownership, states: list[JobState], now: int

@@ -352,9 +352,9 @@ class FaultyStore:
         """Return a job's aggregated periods."""
         return await self._call("ranges", self.inner.ranges, namespace, identity, at=at)
 
-    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
-        """Return the earlier definitions of a job."""
-        return await self._call("epochs", self.inner.epochs, namespace, identity)
+    async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
+        """Return the earlier definitions of some jobs."""
+        return await self._call("epochs", self.inner.epochs, namespace, *identities)
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a run."""

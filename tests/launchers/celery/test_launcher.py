@@ -92,6 +92,8 @@ async def test_a_task_has_the_key_as_its_id_and_the_start_arguments_in_a_header(
         "identity": "backup",
         "attempt": 1,
         "fencing_token": 7,
+        "data_interval_start": "2026-03-01T11:00:00Z",
+        "data_interval_end": "2026-03-01T12:00:00Z",
     }
     assert files.queues() == {"celery"}
 
@@ -130,7 +132,7 @@ async def test_with_a_secret_a_task_brings_a_token_for_its_run_alone(files: Fold
 async def test_an_executor_of_workflows_gets_dag_and_meta(files: FolderBroker) -> None:
     launch = a_task(kwargs={"speed": "slow"})
     workflow = WorkflowSettings(workflow_id="etl", version=4, user_id="ben")
-    launch = launch._replace(payload=payload_of(launch.run, workflow, '{"nodes":[{"id":"n"}]}'))
+    launch = launch._replace(payload=payload_of(launch, workflow, '{"nodes":[{"id":"n"}]}'))
     async with launching(files.broker()) as launcher:
         await result_of(launcher, launch)
     (published,) = files.published()

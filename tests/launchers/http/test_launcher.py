@@ -175,17 +175,26 @@ async def test_the_start_arguments_are_posted(server: Server, launcher: HttpLaun
         "identity": "backup",
         "attempt": 1,
         "fencing_token": 7,
+        "data_interval_start": "2026-03-01T11:00:00Z",
+        "data_interval_end": "2026-03-01T12:00:00Z",
     }
     sent = {name: asked.headers[name] for name in SENT}
     assert sent == dict(
-        zip(SENT, [launch.run.key, "1", "7", "application/json", "Bearer t", "identity"], strict=True)
+        zip(
+            SENT,
+            [launch.run.key, "1", "7", *INTERVAL, "application/json", "Bearer t", "identity"],
+            strict=True,
+        )
     )
 
 
+INTERVAL = ("2026-03-01T11:00:00Z", "2026-03-01T12:00:00Z")
 SENT = (
     "idempotency-key",
     "kron-attempt",
     "kron-fencing-token",
+    "kron-data-interval-start",
+    "kron-data-interval-end",
     "content-type",
     "authorization",
     "accept-encoding",

@@ -125,6 +125,8 @@ async def test_it_knows_which_execution_it_is(launcher: ProcessLauncher, outputs
     await ear.end_of(launch)
     assert outputs.taken["backup"].decode().splitlines() == [
         "KRON_ATTEMPT=1",
+        "KRON_DATA_INTERVAL_END=2026-03-01T12:00:00Z",
+        "KRON_DATA_INTERVAL_START=2026-03-01T11:00:00Z",
         "KRON_FENCING_TOKEN=7",
         f"KRON_IDEMPOTENCY_KEY={launch.run.key}",
         "KRON_IDENTITY=backup",

@@ -1,11 +1,12 @@
 """Launches and their reports: the values that the engine and its launchers exchange."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
 from kron.core.choice import Choice
-from kron.core.plan.record import JobRecord, RunRecord
+from kron.core.plan.data_interval import DataInterval, data_interval
+from kron.core.plan.record import EpochRecord, JobRecord, RunRecord
 
 
 class RunEvent(Choice):
@@ -69,7 +70,9 @@ class Launch(NamedTuple):
     """One execution to start: a job with its launcher settings, a run with its key, attempt and token.
 
     A launcher that starts it later checks `lease_status` first; None means that the lease cannot be lost.
-    `request_id` is the HTTP request that created the run, where known.
+    `request_id` is the HTTP request that created the run, where known. `earlier` are the job's earlier
+    definitions if the run's data interval reaches back to an edit; `interval` is given if the job has no
+    schedule.
     """
 
     job: JobRecord
@@ -77,3 +80,10 @@ class Launch(NamedTuple):
     payload: Payload | None = None
     lease_status: Callable[[], LeaseStatus] | None = None
     request_id: str | None = None
+    earlier: Sequence[EpochRecord] = ()
+    interval: DataInterval | None = None
+
+    @property
+    def data_interval(self) -> DataInterval:
+        """Return the stretch of time the execution is responsible for; computed only where it is used."""
+        return self.interval or data_interval(self.job, self.run, self.earlier)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome, Reason
+from kron.core.plan.data_interval import DataInterval
 from kron.core.plan.next_start import NextStart
 from kron.core.plan.record import RunRecord
 from kron.core.plan.step import JobState
@@ -16,7 +17,8 @@ from kron.core.time.instant import EPOCH, datetime_of
 class Run:
     """One period of a job, or one manual run, with its latest attempt.
 
-    `key` is the same for every attempt: use it as an idempotency key to do the work once.
+    `key` is the same for every attempt: use it as an idempotency key to do the work once. The data interval
+    is the stretch of time it is responsible for, from the previous period to its own.
     """
 
     job: str
@@ -31,6 +33,8 @@ class Run:
     started_at: datetime | None
     ended_at: datetime | None
     error: str | None
+    data_interval_start: datetime
+    data_interval_end: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +90,8 @@ class Why:
         return [fact.sentence for fact in self.facts]
 
 
-def run_of(record: RunRecord) -> Run:
-    """Return a run from its record."""
+def run_of(record: RunRecord, interval: DataInterval) -> Run:
+    """Return a run from its record and its data interval."""
     return Run(
         job=record.identity,
         key=record.key,
@@ -101,6 +105,8 @@ def run_of(record: RunRecord) -> Run:
         started_at=_moment(record.started_at),
         ended_at=_moment(record.ended_at),
         error=record.error,
+        data_interval_start=datetime_of(interval.start),
+        data_interval_end=datetime_of(interval.end),
     )
 
 

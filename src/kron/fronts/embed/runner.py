@@ -333,7 +333,9 @@ class Runner:
         """Return a job's runs, newest first, those with an earlier nominal time than `before`."""
         at = None if before is None else seconds_of(before)
         with self._known_jobs():
-            return list(map(run_of, await self._wiring.catalog.query.runs(identity, before=at, limit=limit)))
+            runs = await self._wiring.catalog.query.runs(identity, before=at, limit=limit)
+            intervals = await self._wiring.catalog.query.data_intervals(identity, runs)
+        return list(map(run_of, runs, intervals))
 
     async def why(self, identity: str, nominal_time: datetime | str = LATEST) -> Why:
         """Return why a period ended as it did, or its present state, as a chain of facts.
@@ -350,7 +352,7 @@ class Runner:
         takes_run, waits = takes_argument(work), is_async(work)
 
         async def call(launch: Launch) -> None:
-            bound = partial(work, run_of(launch.run)) if takes_run else work
+            bound = partial(work, run_of(launch.run, launch.data_interval)) if takes_run else work
             if waits:
                 result = bound()
                 assert isinstance(result, Awaitable)

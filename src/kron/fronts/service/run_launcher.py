@@ -19,6 +19,7 @@ from kron.core.errors import (
 )
 from kron.core.fields import identity_fault, parse_instant, parse_name
 from kron.core.job.outcome import Reason
+from kron.core.plan.data_interval import DataInterval
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.report import Launch, RunEvent, RunReport
 from kron.core.time.instant import EPOCH, EpochSeconds
@@ -51,6 +52,7 @@ class WorkflowStart(NamedTuple):
     schedule_id: str | None = None
     attempt: int = 1
     token: int = 0
+    interval: DataInterval | None = None
 
 
 class StartResult(NamedTuple):
@@ -194,7 +196,8 @@ def launch_of(start: WorkflowStart, now: int) -> Launch:
         start.key, name, start.scheduled_for, now, RunStatus.STARTED, Reason.DUE, now, 1,
         is_open=1, attempt=start.attempt, token=start.token, started_at=now,
     )  # fmt: skip
-    return Launch(job, run, request_id=current_request_id())
+    interval = start.interval or DataInterval(start.scheduled_for, start.scheduled_for)
+    return Launch(job, run, request_id=current_request_id(), interval=interval)
 
 
 def reporter_of(registrar: Registrar) -> Callable[[RunReport], None]:

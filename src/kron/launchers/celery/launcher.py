@@ -131,7 +131,7 @@ def task_of(
 
     An executor of workflows gets `dag` and `meta` as further keyword arguments.
     """
-    header = start_arguments(launch.run, settings)
+    header = start_arguments(launch, settings)
     args, kwargs = json.loads(settings.args), json.loads(settings.kwargs)
     if launch.payload is not None:
         payload = json.loads(launch.payload.document)

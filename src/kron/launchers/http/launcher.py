@@ -16,6 +16,7 @@ from typing import NamedTuple
 from kron.core.errors import InvalidOptionError
 from kron.core.plan.report import Launch
 from kron.core.redaction import redact_url, replace_secrets, secrets_in_url
+from kron.core.time.instant import rfc3339
 from kron.launchers.backoff import Backoff
 from kron.launchers.delivery import (
     DEFAULT_BACKOFF,
@@ -148,7 +149,7 @@ class StartSender:
     def _request(self, launch: Launch, settings: HttpSettings, template: RequestTemplate) -> bytes:
         headers = headers_of(launch)
         payload = launch.payload
-        text = json.dumps(start_arguments(launch.run, settings)) if payload is None else payload.document
+        text = json.dumps(start_arguments(launch, settings)) if payload is None else payload.document
         body = text.encode()
         if self._secret is not None:
             headers |= signed(self._secret, body, now=int(self._clock.now().timestamp()))
@@ -192,7 +193,7 @@ def request_bytes(template: RequestTemplate, headers: Mapping[str, str], body: b
 
 def headers_of(launch: Launch) -> dict[str, str]:
     """Return the headers that identify the run and the request that created it."""
-    request_id = plain_request_of(launch)
+    request_id, interval = plain_request_of(launch), launch.data_interval
     return {
         **({} if request_id is None else {"X-Request-Id": request_id}),
         "Content-Type": "application/json",
@@ -201,6 +202,8 @@ def headers_of(launch: Launch) -> dict[str, str]:
         "Idempotency-Key": launch.run.key,
         "Kron-Attempt": str(launch.run.attempt),
         "Kron-Fencing-Token": str(launch.run.token),
+        "Kron-Data-Interval-Start": rfc3339(interval.start),
+        "Kron-Data-Interval-End": rfc3339(interval.end),
     }
 
 

@@ -419,6 +419,7 @@ def env_of(
     With a `secret` it has the run's token.
     """
     run, facts = launch.run, {} if launch.payload is None else launch.payload.facts
+    interval = launch.data_interval
     token = None if secret is None else run_token_of(secret, run.key)
     optional = {b"KRON_RUN_TOKEN": token, b"KRON_REQUEST_ID": plain_request_of(launch)}
     return {
@@ -430,6 +431,8 @@ def env_of(
         b"KRON_IDEMPOTENCY_KEY": run.key.encode(),
         b"KRON_ATTEMPT": b"%d" % run.attempt,
         b"KRON_FENCING_TOKEN": b"%d" % run.token,
+        b"KRON_DATA_INTERVAL_START": rfc3339(interval.start).encode(),
+        b"KRON_DATA_INTERVAL_END": rfc3339(interval.end).encode(),
         **{name: text.encode() for name, text in optional.items() if text is not None},
     }
 

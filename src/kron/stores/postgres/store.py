@@ -368,9 +368,9 @@ class PostgresStore:
         async with self._reading() as connection:
             return await self._cases(connection, namespace, names, {})
 
-    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
-        """Return a job's earlier definitions, oldest first."""
-        values = {"namespace": namespace, "names": texts([identity])}
+    async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
+        """Return the earlier definitions of some jobs, by name and the oldest of each first."""
+        values = {"namespace": namespace, "names": texts(identities)}
         async with self._reading() as connection:
             rows = await rows_of(connection, SQL["epochs"], values)
         return [EpochRecord(*row) for row in rows]

@@ -453,9 +453,9 @@ class SqliteStore:
     ) -> list[tuple[Any, ...]]:
         return self._all(statement, {**values, "namespace": self._number_of(namespace)})
 
-    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
-        """Return a job's earlier definitions, oldest first."""
-        jobs = await self._do(self._jobs, namespace, [identity])
+    async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
+        """Return the earlier definitions of some jobs, by name and the oldest of each first."""
+        jobs = await self._do(self._jobs, namespace, list(identities))
         rows = await self._do(self._epochs, [job.number for job in jobs])
         return list(map(EpochRecord._make, rows))
 

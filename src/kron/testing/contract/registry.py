@@ -100,6 +100,13 @@ class RegistrationContract:
             ("backup", 2, NOW + 2, '{"epoch":2}'),
         ]
 
+    async def test_the_earlier_definitions_of_several_jobs_are_one_read(self, store: Store) -> None:
+        for job in await stored(store, a_job("a"), a_job("b"), a_job("c")):
+            edit = a_change(job, definition='{"epoch":2}', epoch=2, edited_at=NOW + 2)
+            assert await store.put(SPACE, created=[], changed=[edit], now=NOW) == CLEAN
+        names = [record.identity for record in await store.epochs(SPACE, "c", "a", "unknown")]
+        assert (names, await store.epochs(SPACE)) == (["a", "c"], [])
+
     async def test_a_refused_edit_keeps_no_definition(self, store: Store) -> None:
         (job,) = await stored(store, a_job())
         assert await store.put(SPACE, created=[], changed=[a_change(job)], now=NOW) == CLEAN

@@ -203,6 +203,8 @@ class StartRequest(RequestBody):
     identity: str | None = Field(default=None, description="the schedule it is a run of")
     attempt: int = Field(default=1, ge=1, le=MAX_INTEGER)
     fencing_token: int = Field(default=0, ge=0, le=MAX_INTEGER)
+    data_interval_start: str | None = Field(default=None, examples=["2026-05-31T06:30:00Z"])
+    data_interval_end: str | None = Field(default=None, examples=["2026-06-01T06:30:00Z"])
 
 
 # --- responses -----------------------------------------------------------------------------------

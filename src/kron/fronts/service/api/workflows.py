@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 
 from kron.core.errors import ConflictError, Problem
 from kron.core.fields import parse_instant
+from kron.core.plan.data_interval import DataInterval
 from kron.core.time.instant import instant_text
 from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.api.models import WORKFLOW_EXAMPLE, StartRequest, model_of
@@ -128,6 +129,13 @@ def _add_start(router: APIRouter, launcher: RunLauncher | None) -> None:
             document.identity,
             document.attempt,
             document.fencing_token,
+            _interval_of(document),
         )
         launched = await launcher.launch(wanted)
         return {"accepted": True, "run_id": launched.run_id, "repeated": launched.repeated}
+
+
+def _interval_of(document: StartRequest) -> DataInterval | None:
+    """Return the data interval that a worker sends; a start without one has an empty interval."""
+    start, end = document.data_interval_start, document.data_interval_end
+    return None if start is None or end is None else DataInterval(parse_instant(start), parse_instant(end))

@@ -128,11 +128,10 @@ class TenantStore:
             return []
         return await self._store.ranges(namespace, identity, at=at)
 
-    async def epochs(self, namespace: str, identity: str) -> list[EpochRecord]:
-        """Return the earlier definitions of a job, oldest first."""
-        if not await self._is_known(namespace, identity):
-            return []
-        return await self._store.epochs(namespace, identity)
+    async def epochs(self, namespace: str, *identities: str) -> list[EpochRecord]:
+        """Return the earlier definitions of some jobs, by name and the oldest of each first."""
+        known = [identity for identity in identities if await self._is_known(namespace, identity)]
+        return await self._store.epochs(namespace, *known) if known else []
 
     async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
         """Return the withdrawn records of a period that was opened again, oldest first."""

@@ -1,0 +1,188 @@
+"""Data intervals: each execution is given the time from the previous period to its own."""
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kron.core.job.job import Job
+from kron.core.plan.compiled import definition_of
+from kron.core.plan.data_interval import DataInterval, data_interval, needs_earlier
+from kron.core.plan.record import EpochRecord, RunKind
+from kron.core.plan.registration import backfill, create, request_run
+from kron.core.plan.step import DEFAULT_LIMITS
+from kron.core.time.instant import EpochSeconds, rfc3339
+from tests.engine_world import SPACE, World, at_once
+
+NOON = int(datetime(2026, 3, 28, 12, tzinfo=UTC).timestamp())
+HOUR = 3_600_000
+JOB = "job"
+
+
+def a_job(schedule: str, timezone: str = "UTC", **fields: Any) -> Job:
+    policy = {"concurrency": "allow", "deadline": None, "catchup": "all", **fields.pop("policy", {})}
+    document = {"identity": JOB, "schedule": schedule, "timezone": timezone, "policy": policy, **fields}
+    return Job.from_dict(document)
+
+
+def seconds(text: str) -> EpochSeconds:
+    return int(datetime.fromisoformat(text).timestamp())
+
+
+def interval_of(job: Job, nominal: str, *earlier: tuple[str, Job], edited: str | None = None) -> str:
+    """Return the interval of a period; each earlier definition has the instant it took effect."""
+    record = create(job, now=1000 * NOON)
+    if edited is not None:
+        record = record._replace(epoch=1 + len(earlier), edited_at=1000 * seconds(edited))
+    epochs = [
+        EpochRecord(JOB, number, 1000 * seconds(at), definition_of(each))
+        for number, (at, each) in enumerate(earlier, 1)
+    ]
+    run = request_run(record, request="x", now=1000 * NOON).inserts[0]
+    period = run._replace(kind=RunKind.PERIOD, nominal_time=seconds(nominal))
+    start, end = data_interval(record, period, epochs)
+    assert end == period.nominal_time
+    return rfc3339(start)
+
+
+DAILY, HOURLY = a_job("0 0 * * *"), a_job("0 * * * *")
+CREATED = "2026-03-01T10:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("job", "nominal", "start"),
+    [
+        # The first period has an interval too: the schedule is continued to times before its creation.
+        (a_job("0 * * * *"), "2026-03-28T13:00:00Z", "2026-03-28T12:00:00Z"),
+        (a_job("0 9 * * mon-fri"), "2026-03-30T09:00:00Z", "2026-03-27T09:00:00Z"),
+        (a_job("0 0 29 2 *"), "2028-02-29T00:00:00Z", "2024-02-29T00:00:00Z"),
+        # Clocks go forward in Berlin on 29 March: that night has no 02:30, and the day has 23 hours.
+        (a_job("30 2 * * *", "Europe/Berlin"), "2026-03-30T00:30:00Z", "2026-03-28T01:30:00Z"),
+        (
+            a_job("30 2 * * *", "Europe/Berlin", dst_gap="next"),
+            "2026-03-30T00:30:00Z",
+            "2026-03-29T01:00:00Z",
+        ),
+        (a_job("0 0 * * *", "Europe/Berlin"), "2026-03-29T22:00:00Z", "2026-03-28T23:00:00Z"),
+        # Clocks go back on 25 October: 02:30 occurs twice, and the day has 25 hours.
+        (a_job("30 2 * * *", "Europe/Berlin"), "2026-10-25T01:30:00Z", "2026-10-25T00:30:00Z"),
+        (a_job("0 0 * * *", "Europe/Berlin"), "2026-10-25T23:00:00Z", "2026-10-24T22:00:00Z"),
+        # Windows, constraints and start_at move or drop starts; they do not change the interval.
+        (
+            a_job("0 6 * * *", window={"mode": "before", "duration": "1h"}),
+            "2026-03-29T06:00:00Z",
+            "2026-03-28T06:00:00Z",
+        ),
+        (
+            a_job("0 * * * *", constraints={"only": {"hours": [9]}}),
+            "2026-03-29T09:00:00Z",
+            "2026-03-29T08:00:00Z",
+        ),
+        (
+            a_job("0 6 * * *", policy={"start_at": "2026-04-01T00:00:00Z"}),
+            "2026-04-01T06:00:00Z",
+            "2026-03-31T06:00:00Z",
+        ),
+    ],
+)
+def test_the_interval_of_a_period_starts_with_the_period_before_it(
+    job: Job, nominal: str, start: str
+) -> None:
+    assert interval_of(job, nominal) == start
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "nominal", "start"),
+    [
+        # Edited at noon: the first new period continues where the last old one ended.
+        (DAILY, HOURLY, "2026-03-28T13:00:00Z", "2026-03-28T00:00:00Z"),
+        (DAILY, HOURLY, "2026-03-28T14:00:00Z", "2026-03-28T13:00:00Z"),
+        (HOURLY, DAILY, "2026-03-29T00:00:00Z", "2026-03-28T12:00:00Z"),
+        (HOURLY, DAILY, "2026-03-30T00:00:00Z", "2026-03-29T00:00:00Z"),
+        # A period up to the edit that runs later, caught up or filled in, keeps its old interval.
+        (HOURLY, DAILY, "2026-03-28T12:00:00Z", "2026-03-28T11:00:00Z"),
+        (DAILY, HOURLY, "2026-03-28T00:00:00Z", "2026-03-27T00:00:00Z"),
+        # A definition that ended, or never started, has no period to continue from.
+        (
+            a_job("0 * * * *", policy={"end_at": "2026-03-28T05:30:00Z"}),
+            DAILY,
+            "2026-03-29T00:00:00Z",
+            "2026-03-28T05:00:00Z",
+        ),
+    ],
+)
+def test_the_interval_after_an_edit_meets_the_last_one_before_it(
+    before: Job, after: Job, nominal: str, start: str
+) -> None:
+    assert interval_of(after, nominal, (CREATED, before), edited="2026-03-28T12:00:30Z") == start
+
+
+def test_a_definition_without_a_period_is_passed_over() -> None:
+    earlier = ((CREATED, HOURLY), ("2026-03-28T11:30:00Z", DAILY))
+    assert interval_of(HOURLY, "2026-03-28T13:00:00Z", *earlier, edited="2026-03-28T12:00:30Z") == (
+        "2026-03-28T11:00:00Z"
+    )
+
+
+def test_a_manual_run_has_the_interval_of_the_latest_period_and_a_backfill_that_of_its_own() -> None:
+    record = create(HOURLY, now=1000 * NOON)
+    manual = request_run(record, request="x", now=1000 * (NOON + 1800)).inserts[0]
+    assert data_interval(record, manual) == DataInterval(NOON - 3600, NOON)
+    record = record._replace(cursor=NOON)
+    past = backfill(
+        record, NOON - 7200, run=None, dropped=None, request="x", now=1000 * (NOON + 1800)
+    ).inserts[0]
+    assert data_interval(record, past) == DataInterval(NOON - 3 * 3600, NOON - 7200)
+
+
+def test_earlier_definitions_are_read_for_the_first_interval_after_an_edit_alone() -> None:
+    record = create(HOURLY, now=1000 * NOON)
+    run = request_run(record, request="x", now=1000 * NOON).inserts[0]._replace(kind=RunKind.PERIOD)
+    first, second = run._replace(nominal_time=NOON + 3600), run._replace(nominal_time=NOON + 7200)
+    assert not needs_earlier(record, first)
+    edited = record._replace(epoch=2, edited_at=1000 * NOON + 30_000)
+    assert needs_earlier(edited, first)
+    assert needs_earlier(edited, run._replace(nominal_time=NOON))
+    assert not needs_earlier(edited, second)
+
+
+SCHEDULES = ["*/20 * * * *", "0 * * * *", "30 2 * * *", "15 1-4 * * *", "0 0,12 * * *", "0 12 * * sat,mon"]
+
+
+@given(
+    schedules=st.lists(st.sampled_from(SCHEDULES), min_size=1, max_size=4),
+    zones=st.lists(st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kathmandu"]), min_size=4, max_size=4),
+    waits=st.lists(st.integers(0, 30 * HOUR), min_size=4, max_size=4),
+    window=st.sampled_from([None, ("after", "90m"), ("around", "40m")]),
+    outage=st.integers(0, 10 * HOUR),
+)
+def test_the_intervals_of_consecutive_periods_meet_and_never_overlap(
+    schedules: list[str],
+    zones: list[str],
+    waits: list[int],
+    window: tuple[str, str] | None,
+    outage: int,
+) -> None:
+    fields: dict[str, Any] = {} if window is None else {"window": {"mode": window[0], "duration": window[1]}}
+    world = World(a_job(schedules[0], zones[0], **fields), 1000 * NOON)
+    world.wake()
+    for number, (schedule, zone, wait) in enumerate(zip(schedules, zones, waits, strict=False)):
+        if number:
+            world.edit(a_job(schedule, zone, **fields))
+        world.advance(wait)
+    world.outage(outage + DEFAULT_LIMITS.lookahead_ms)
+    world.advance(50 * HOUR)
+    epochs = at_once(world.store.epochs(SPACE, JOB))
+    runs = [run for _, run in sorted(world.rows().items())]
+    intervals = [data_interval(world.job, run, epochs) for run in runs]
+    assert all(
+        interval.start < interval.end == run.nominal_time
+        for interval, run in zip(intervals, runs, strict=True)
+    )
+    for before, after in pairwise(intervals):
+        assert after.start >= before.end, "no overlap"
+        # A window lets an edit remove a period that was planned already; its row is still there.
+        assert after.start == before.end or window is not None
