@@ -130,7 +130,7 @@ MUTANTS = (
            "        if self._closing is not None and self._machine.state is SchedulerState.STOPPING:\n"
            "            await self._wait_for(self._closing)",
            "        if self._closing is not None:\n            self._calls.stops_ended(self._now())"),
-    Mutant("an unconfirmed commit loses its starts", DISPATCHER, "        for launch in starts:\n            self._start(launch.job, launch.run)\n", ""),
+    Mutant("an unconfirmed commit loses its starts", DISPATCHER, "        for launch in starts:\n            self._start(launch.job, launch.run, earlier=earlier)\n", ""),
     Mutant("an unconfirmed commit starts its runs twice", RECOVERY,
            "    return stored is not None and (stored.attempt, stored.token, stored.acked) == (run.attempt, run.token, 0)",
            "    return True"),
