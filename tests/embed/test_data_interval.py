@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import kron
-from kron.fronts.embed.runner import Run
+from kron.fronts.embed.answer import Run
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock
 from kron.testing.faulty_store import Fault, FaultyStore
