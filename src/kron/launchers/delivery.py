@@ -2,25 +2,29 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
 from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent, Traits
 from kron.launchers.backoff import Backoff, sleep_for
+from kron.launchers.fair_queue import NO_TARGET, FairQueue, Share
 from kron.launchers.launch import StartWithheldError, lease_is_lost, may_start, report_of
+from kron.launchers.spec import MAX_CACHED, InvalidLauncherError, launcher_document
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
 
 Attempt: TypeAlias = tuple[str, int]
 DEFAULT_BACKOFF = Backoff(first_delay=timedelta(milliseconds=500), max_delay=timedelta(seconds=30))
-# How many requests are in flight at once; the others wait in order.
+# How many requests of one tenant are in flight at once; its others wait in order.
 MAX_REQUESTS = 100
+# How many are in flight to one target, and in all, as multiples of it.
+TARGET_FACTOR, TOTAL_FACTOR = 2, 10
 # How long requests in flight may still take when the launches are abandoned, in seconds.
 LAST_RESPONSES_S = 3.0
 # The longest name that another system may give a run.
@@ -54,9 +58,25 @@ class _Delivery:
 
     launch: Launch
     sink: ReportSink
+    share: Share
     failures: int = 0
     task: asyncio.Task[None] | None = None
     is_sent: bool = False
+
+
+def tenant_of(launch: Launch) -> str:
+    """Return the user a run is for; that of a workflow is in its metadata, its launcher is the executor's."""
+    if launch.payload is not None:
+        return launch.payload.facts.get("user_id", "")
+    return _user_in(launch.job.launcher)
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _user_in(launcher: str) -> str:
+    try:
+        return str(launcher_document(launcher).get("user_id") or "")
+    except InvalidLauncherError:
+        return ""
 
 
 class RemoteLauncher:
@@ -81,10 +101,13 @@ class RemoteLauncher:
         self._clock = clock
         self._deliver_one = deliver
         self._backoff = backoff
-        self._free = max_requests
         self._deliveries: dict[Attempt, _Delivery] = {}
         # Thousands may start at once; only those in flight have a task.
-        self._queue: deque[_Delivery] = deque()
+        self._queue: FairQueue[_Delivery] = FairQueue(
+            most=TOTAL_FACTOR * max_requests,
+            per_tenant=max_requests,
+            per_target=TARGET_FACTOR * max_requests,
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_empty = asyncio.Event()
 
@@ -98,17 +121,24 @@ class RemoteLauncher:
         before = self._deliveries.get((launch.run.key, launch.run.attempt))
         if before is not None and before.task is not None:
             before.task.cancel()
-        delivery = self._deliveries[launch.run.key, launch.run.attempt] = _Delivery(launch, sink)
-        self._queue.append(delivery)
+        share = Share(tenant_of(launch), self.target_of(launch))
+        delivery = self._deliveries[launch.run.key, launch.run.attempt] = _Delivery(launch, sink, share)
+        self._queue.put(delivery, share)
         self._admit()
 
+    def target_of(self, launch: Launch) -> str:
+        """Return the system that a launch goes to, whose requests in flight are limited."""
+        return NO_TARGET
+
     def _admit(self) -> None:
-        """Send queued deliveries up to the limit of requests in flight."""
-        while self._free and self._queue:
-            delivery = self._queue.popleft()
+        """Send queued deliveries, of each tenant in turn, up to the limits of requests in flight."""
+        while (taken := self._queue.take()) is not None:
+            delivery, share = taken
             if self._is_current(delivery):
-                self._free -= 1
-                self._spawn(delivery, self._attempt(delivery)).add_done_callback(self._free_slot)
+                task = self._spawn(delivery, self._attempt(delivery))
+                task.add_done_callback(partial(self._free_slot, share))
+            else:
+                self._queue.release(share)
 
     def _spawn(self, delivery: _Delivery, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = delivery.task = asyncio.create_task(work)
@@ -116,9 +146,9 @@ class RemoteLauncher:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _free_slot(self, _: asyncio.Task[None]) -> None:
+    def _free_slot(self, share: Share, _: asyncio.Task[None]) -> None:
         """Admit the next delivery; a task that was cancelled before its first step frees its slot too."""
-        self._free += 1
+        self._queue.release(share)
         self._admit()
 
     def _is_current(self, delivery: _Delivery) -> bool:
@@ -177,7 +207,7 @@ class RemoteLauncher:
         """Sleep without taking a slot, and queue the delivery again."""
         await sleep_for(self._clock, seconds)
         delivery.task = None
-        self._queue.append(delivery)
+        self._queue.put(delivery, delivery.share)
         self._admit()
 
     def _report(

@@ -13,7 +13,7 @@ from hashlib import sha256
 from http import HTTPStatus
 from typing import NamedTuple
 
-from kron.core.errors import InvalidOptionError
+from kron.core.errors import InputError, InvalidOptionError
 from kron.core.plan.report import Launch
 from kron.core.redaction import redact_url, replace_secrets, secrets_in_url
 from kron.core.time.instant import rfc3339
@@ -26,6 +26,7 @@ from kron.launchers.delivery import (
     RemoteLauncher,
     delivery_traits,
 )
+from kron.launchers.fair_queue import NO_TARGET
 from kron.launchers.http.client import (
     Connection,
     ConnectTimeoutError,
@@ -96,6 +97,10 @@ class HttpLauncher(RemoteLauncher):
         super().__init__(clock, self._deliver, reports=reports, backoff=backoff, max_requests=max_requests)
         self._sender = StartSender(clock, egress=egress, secret=secret)
 
+    def target_of(self, launch: Launch) -> str:
+        """Return the server that a request goes to."""
+        return _server_of(launch.job.launcher)
+
     async def _deliver(self, launch: Launch) -> DeliveryResult:
         return await self._sender.send(launch, _settings_of(launch.job.launcher))
 
@@ -103,6 +108,15 @@ class HttpLauncher(RemoteLauncher):
         """Wait for the launches, or abandon them unreported: the next owner launches them again."""
         await super().close(wait=wait)
         self._sender.close()
+
+
+@lru_cache(maxsize=MAX_TEMPLATES)
+def _server_of(launcher: str) -> str:
+    try:
+        scheme, host, port, _ = template_of(_settings_of(launcher)).target.origin
+    except (InputError, ValueError):
+        return NO_TARGET
+    return f"{scheme}://{host}:{port}"
 
 
 class StartSender:

@@ -1,0 +1,65 @@
+"""A queue that tenants share in turn, within limits."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kron.launchers.fair_queue import FairQueue, Share
+from tests.strategies import law
+
+LIMITS = {"most": 6, "per_tenant": 3, "per_target": 4}
+TENANTS, TARGETS = ("ann", "bob", "cem"), ("", "x", "y")
+SHARES = st.builds(Share, st.sampled_from(TENANTS), st.sampled_from(TARGETS))
+
+
+def test_tenants_are_served_in_turn() -> None:
+    queue: FairQueue[str] = FairQueue(most=100, per_tenant=100, per_target=100)
+    for number in range(3):
+        queue.put(f"ann {number}", Share("ann"))
+    queue.put("bob 0", Share("bob"))
+    taken = [queue.take() for _ in range(5)]
+    assert [each and each[0] for each in taken] == ["ann 0", "bob 0", "ann 1", "ann 2", None]
+
+
+def test_a_full_target_does_not_delay_another_target_of_its_tenant() -> None:
+    queue: FairQueue[str] = FairQueue(most=10, per_tenant=5, per_target=1)
+    for item, target in (("first", "x"), ("second", "x"), ("third", "y")):
+        queue.put(item, Share("ann", target))
+    assert queue.take() == ("first", Share("ann", "x"))
+    assert queue.take() == ("third", Share("ann", "y"))
+    assert queue.take() is None
+    queue.release(Share("ann", "x"))
+    assert queue.take() == ("second", Share("ann", "x"))
+
+
+@law(100)
+@given(st.lists(st.one_of(SHARES, st.none()), max_size=60))
+def test_no_item_is_lost_and_no_limit_exceeded(events: list[Share | None]) -> None:
+    """A share is an item that comes; None ends the oldest item in flight."""
+    queue: FairQueue[int] = FairQueue(**LIMITS)
+    waiting: dict[int, Share] = {}
+    in_flight: list[Share] = []
+
+    def admit() -> None:
+        while (taken := queue.take()) is not None:
+            item, share = taken
+            # Of one tenant and target the oldest comes first.
+            assert item == min(number for number, other in waiting.items() if other == share)
+            assert waiting.pop(item) == share
+            in_flight.append(share)
+        tenants = [share.tenant for share in in_flight]
+        targets = [share.target for share in in_flight]
+        assert len(in_flight) <= LIMITS["most"]
+        assert all(tenants.count(tenant) <= LIMITS["per_tenant"] for tenant in TENANTS)
+        assert all(targets.count(target) <= LIMITS["per_target"] for target in TARGETS if target)
+        # Nothing waits that has a slot.
+        for share in waiting.values() if len(in_flight) < LIMITS["most"] else ():
+            has_slot = share.target == "" or targets.count(share.target) < LIMITS["per_target"]
+            assert not (has_slot and tenants.count(share.tenant) < LIMITS["per_tenant"])
+
+    for number, event in enumerate(events):
+        if event is not None:
+            waiting[number] = event
+            queue.put(number, event)
+        elif in_flight:
+            queue.release(in_flight.pop(0))
+        admit()
