@@ -62,6 +62,18 @@ def test_the_pages_that_teach_have_examples_that_run() -> None:
     }
 
 
+def test_the_shown_parts_of_an_example_are_in_its_file() -> None:
+    shown = 0
+    for page in PAGES:
+        for block in blocks_of(text_of(page)):
+            path = re.search(r'title="(examples/[^"]*)"', block.info)
+            for part in re.split(r"^\.\.\.\n", block.text, flags=re.MULTILINE) if path else ():
+                assert path is not None
+                assert part.strip("\n") in text_of(ROOT / path[1]), f"{page.name}, line {block.line}"
+                shown += 1
+    assert shown >= 5
+
+
 def test_the_installed_command_prints_what_the_readme_shows(tmp_path: Path) -> None:
     """One example as people run it: a process of its own."""
     session = Session(folder=tmp_path)

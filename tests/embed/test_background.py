@@ -124,8 +124,10 @@ def test_a_standby_takes_over_when_the_other_runner_stops(url: str) -> None:
     ran = threading.Event()
     first, second = kron.Runner(url), kron.Runner(url, wait=True)
     second.job(RARELY, identity="job")(ran.set)
+    first.job(RARELY, identity="other")(print)
     first.start()
     second.start()
+    assert [job.identity for job in second.wait(second.jobs())] == ["other"]
     first.stop()
     wait_for(lambda: _runs_now(second, "job"))
     assert ran.wait(PATIENCE_S)

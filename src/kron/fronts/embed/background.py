@@ -28,7 +28,7 @@ class BackgroundThread:
         self._started: Future[None] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Event | None = None
-        self._is_ending = self._is_awaited = False
+        self._is_ending = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -37,21 +37,23 @@ class BackgroundThread:
         """Return whether the thread runs."""
         return self._thread.is_alive()
 
-    def start(self, *, wait: bool) -> None:
-        """Start the thread; with `wait` return when `start` has, or raise its exception."""
-        self._is_awaited = wait
+    def start(self) -> None:
+        """Start the thread; return when `start` has, or has called `stand_by`, or raise its exception."""
         _stop_all_at_exit()
         _LIVE.add(self)
         self._thread.start()
-        if wait:
-            try:
-                self._started.result()
-            except BaseException:
-                # The caller has the exception; a later stop does not raise it again.
-                self.request_stop()
-                self._thread.join()
-                self._error = None
-                raise
+        try:
+            self._started.result()
+        except BaseException:
+            # The caller has the exception; a later stop does not raise it again.
+            self.request_stop()
+            self._thread.join()
+            self._error = None
+            raise
+
+    def stand_by(self) -> None:
+        """Let the caller of `start` continue, although the start takes longer."""
+        self._started.set_result(None)
 
     def stop(self) -> None:
         """Stop, wait for the end of the thread, and raise the exception that it ended with."""
@@ -73,9 +75,9 @@ class BackgroundThread:
             asyncio.run(self._live())
         except BaseException as error:  # noqa: BLE001 - the thread that calls start() or stop() raises it
             self._error = error
-            if not (self._is_awaited and not self._started.done()):
+            if self._started.done():
                 _log.error("the runner's thread ended: %s: %s", type(error).__name__, error)
-            if not self._started.done():
+            else:
                 self._started.set_exception(error)
         finally:
             _LIVE.discard(self)
@@ -100,7 +102,8 @@ class BackgroundThread:
         except BaseException:
             ending.cancel()
             raise
-        self._started.set_result(None)
+        if not self._started.done():
+            self._started.set_result(None)
         await ending
         await self._stop()
 

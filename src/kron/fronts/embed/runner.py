@@ -1,6 +1,7 @@
 """`kron.Runner`: the engine for `kron.Job` values that call functions of this program."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ from kron.app.catalog import JobDefinition
 from kron.app.preview import preview_resume
 from kron.app.query import LATEST
 from kron.core.cron.schedule import Schedule
-from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError
+from kron.core.errors import ConflictError, InvalidOptionError, OwnedError, UnknownJobError
 from kron.core.job.job import Job
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.next_start import NextStart, next_start
@@ -38,6 +39,7 @@ from kron.runtime.journal import LogJournal
 Work = Callable[..., object]
 Decorated = TypeVar("Decorated", bound=Work)
 Answer = TypeVar("Answer")
+_log = logging.getLogger("kron.runner")
 # Every job that is not deleted, and how many of them are read at once.
 EVERY, PAGE = JobFilter(), 1_000
 NOT_RUNNING = "The runner is not running; use `async with runner:`, or `with runner:` without an event loop"
@@ -54,7 +56,7 @@ class Runner:
 
     `state` is a URL as for `kron.Scheduler`; `name` separates the jobs of several runners; at most
     `max_calls` functions run at once. With `wait` it waits for the lease of another process with the same
-    name and state; a background thread does so after `start()` has returned.
+    name and state; a background thread waits after `start()` has returned.
     """
 
     def __init__(
@@ -84,7 +86,8 @@ class Runner:
         """Take over the jobs and run them.
 
         Await it in a program with an event loop; nothing starts before it has returned. Without one it
-        starts a background thread, and returns or raises when the jobs are taken over.
+        starts a background thread, and returns or raises when the jobs are taken over; with `wait` it also
+        returns when another process has them.
         """
         if self._is_running or (self._background is not None and self._background.is_alive):
             raise ConflictError("The runner is running already")
@@ -93,7 +96,7 @@ class Runner:
         thread = f"kron {self._wiring.namespace}"
         self._background = BackgroundThread(self._start, self._stop, name=thread)
         try:
-            self._background.start(wait=not self._wait)
+            self._background.start()
         except BaseException:
             self._background = None
             raise
@@ -108,7 +111,7 @@ class Runner:
             launcher = CallbackLauncher(self._wiring.clock, max_calls=self._max_calls)
             launcher.callbacks.update((name, self._calling(work)) for name, (_, work) in self._jobs.items())
             self._wiring.assemble(LogJournal(), launcher)
-            await self._wiring.worker.take_over(wait=self._wait)
+            await self._take_over()
             await self._register([job for job, _ in self._jobs.values()])
         except BaseException:
             self._is_running = False
@@ -116,6 +119,18 @@ class Runner:
             raise
         self._wiring.worker.start()
         self._housekeeping.start(self._crash)
+
+    async def _take_over(self) -> None:
+        worker = self._wiring.worker
+        try:
+            await worker.take_over()
+        except OwnedError:
+            if not self._wait:
+                raise
+            _log.info("standing by: another process runs the jobs of %r", self._wiring.namespace)
+            if self._background is not None:
+                self._background.stand_by()
+            await worker.take_over(wait=True)
 
     def stop(self) -> Awaitable[None]:
         """Start nothing more, wait for the running functions, and close the store.

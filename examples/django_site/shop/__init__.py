@@ -1,0 +1,1 @@
+"""The shop: a Django app whose jobs Kron runs."""
