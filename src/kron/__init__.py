@@ -12,6 +12,7 @@ _HOME = {
     "next_times": "kron.core.cron.schedule",
     "Job": "kron.core.job.job",
     "Policy": "kron.core.job.policy",
+    "Retention": "kron.core.job.profile",
     "Overlap": "kron.core.job.policy",
     "Window": "kron.core.job.window",
     "WindowMode": "kron.core.job.window",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kron.cli.main import BAD, GOOD, run
+from kron.core.job.policy import POLICY
 
 EITHER = """\
 0 9 1,15 * mon   UTC
@@ -224,8 +225,73 @@ def test_a_job_is_explained_from_nominal_time_to_verdict(capsys: pytest.CaptureF
     assert shown.startswith(CHAIN)
     assert shown.endswith(
         "  chosen time   Mon 2026-01-05 08:30:00  CET    2026-01-05T07:30:00Z\n"
+        "  policy        concurrency forbid  (default of a job)\n"
+        "                deadline 0s  (default of a job)\n"
+        "                catchup all  (default of a job)\n"
+        "                on_orphan fail  (default of a job)\n"
         "  verdict       at 2026-01-05T07:30:00Z: start\n"
     )
+
+
+ORIGINS = """\
+- schedule_id: a
+  cron_expr: 0 2 * * *
+  policy:
+    queue_max: 5
+  overlap_policy: queue
+"""
+
+
+@pytest.mark.parametrize(
+    ("front", "setting", "lines"),
+    [
+        pytest.param(
+            "job",
+            "",
+            [
+                "policy        concurrency queue  (origins.yaml:5)",
+                "deadline 0s  (default of a job)",
+                "catchup all  (default of a job)",
+                "on_orphan fail  (default of a job)",
+                "queue_max 5  (origins.yaml:4)",
+            ],
+            id="a job",
+        ),
+        pytest.param(
+            "service",
+            "once",
+            [
+                "policy        concurrency queue  (origins.yaml:5)",
+                "deadline none  (default of the service)",
+                "catchup once  (setting default_catchup_policy)",
+                "on_orphan fail  (default of the service)",
+                "queue_max 5  (origins.yaml:4)",
+            ],
+            id="a schedule document",
+        ),
+    ],
+)
+def test_each_value_of_the_effective_policy_has_its_origin(
+    front: str,
+    setting: str,
+    lines: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("origins.yaml").write_text(ORIGINS)
+    if setting:
+        monkeypatch.setenv("KRON_DEFAULT_CATCHUP_POLICY", setting)
+    assert run(["explain", "origins.yaml", "--front", front]) == GOOD
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    start = shown.index(lines[0])
+    assert shown[start : start + len(lines)] == lines
+    assert run(["explain", "origins.yaml", "--front", front, "--json"]) == GOOD
+    (document,) = json.loads(capsys.readouterr().out)
+    entries = {entry["field"]: (entry["value"], entry["from"]) for entry in document["policy"]}
+    assert entries["concurrency"] == ("queue", "origins.yaml:5")
+    assert len(entries) == len(POLICY.rows)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,14 @@ Now = Annotated[
 JobName = Annotated[
     str | None, typer.Option("--job", metavar="IDENTITY", help="Job files: job to explain.  [default: all]")
 ]
+Front = Annotated[
+    str,
+    typer.Option(
+        "--front",
+        metavar="FRONT",
+        help="Job files: whose defaults apply: job (also for kron apply), or service (an upsert).",
+    ),
+]
 Active = Annotated[bool, typer.Option("--active", help="Job files: assume that an earlier run is active.")]
 
 
@@ -77,14 +85,15 @@ def explain_command(
     now: Now = None,
     job: JobName = None,
     active: Active = False,
+    front: Front = "job",
     as_json: AsJson = False,
 ) -> None:
     """Explain an expression in words, or how and why a job's time was chosen.
 
     For an expression: a sentence, its fields, its day rule, its next times, the clock changes that affect it,
     and the equivalent strict POSIX expression. For a job file: every step of one period, from the nominal
-    time, the window and the seed to each sample with the constraint that rejected it, the chosen time, and
-    the verdict.
+    time, the window and the seed to each sample with the constraint that rejected it, the chosen time, the
+    policy with the origin of each value, and the verdict.
 
     \b
     Examples:
@@ -100,9 +109,11 @@ def explain_command(
         options.check_unused(subject)
         _refuse({"--from": start}, "for job files use --at or --now")
         _refuse({"-n": count}, "one period of each job is explained; choose it with --at")
-        _explain_jobs(source, name=job, at=at, now=now, active=active, as_json=as_json)
+        _explain_jobs(source, name=job, at=at, now=now, active=active, front=front, as_json=as_json)
         return
     _refuse({"--at": at, "--now": now, "--job": job}, "only for job files")
+    if front != "job":
+        raise InputError("Invalid --front: only for job files")
     if active:
         raise InputError("Invalid --active: only for job files")
     entries: list[tuple[CrontabEntry | None, Schedule]] = []
@@ -114,13 +125,20 @@ def explain_command(
 
 
 def _explain_jobs(
-    source: Source, *, name: str | None, at: str | None, now: str | None, active: bool, as_json: bool
+    source: Source,
+    *,
+    name: str | None,
+    at: str | None,
+    now: str | None,
+    active: bool,
+    front: str,
+    as_json: bool,
 ) -> None:
     """Explain the jobs of a file; the reader of job files is loaded on use."""
     from kron.cli.support.decision_steps import explain_jobs
     from kron.cli.support.job_file import parse_jobs
 
-    explain_jobs(parse_jobs(source), name=name, at=at, now=now, active=active, as_json=as_json)
+    explain_jobs(parse_jobs(source), name=name, at=at, now=now, active=active, front=front, as_json=as_json)
 
 
 def _explain_schedules(

@@ -27,9 +27,13 @@ from kron.core.cron.crontab import CrontabEntry
 from kron.core.cron.dialect import DIALECTS
 from kron.core.cron.schedule import UTC
 from kron.core.cron.timeline import GAP_CHOICES, REPEAT_CHOICES
-from kron.core.errors import InputError, InvalidJobFileError
+from kron.core.errors import InputError, InvalidJobFileError, Problem
+from kron.core.fields import FieldReader
+from kron.core.job.file import definitions_in
+from kron.core.job.policy import POLICY, read_policy
+from kron.core.job.words import canonical, named_policy
 from kron.core.lint.finding import RULES, Code, LintFinding, Remark, Severity, finding_of, in_order
-from kron.core.lint.lint import Setting, lint_entries, lint_job, lint_schedule
+from kron.core.lint.lint import Setting, lint_entries, lint_job, lint_policy, lint_schedule
 from kron.core.time.instant import EpochSeconds, seconds_of
 from kron.core.time.zone import zone_of
 
@@ -145,6 +149,8 @@ def _examine_jobs(source: Source, setting: Setting) -> LintReport:
         for entry, fields in entries.values()
         for finding in lint_job(entry, _setting_of(fields, setting))
     ]
+    for path, fields in definitions_in(file.content):
+        findings += _policy_findings(fields, path, file.line_of)
     findings += _faults(problems, file.line_of, read=set(entries))
     return LintReport(file=source.name, schedules=len(entries), findings=in_order(findings))
 
@@ -153,27 +159,28 @@ def _schedules(
     content: object, line_of: LineOf
 ) -> Iterator[tuple[str, tuple[CrontabEntry, Mapping[str, object]]]]:
     """Yield the path of every job whose schedule is a text, its schedule as an entry, and its fields."""
-    for path, job in _definitions(content):
+    for path, definition in definitions_in(content):
+        job, renamed = canonical(definition, [])
         written, zone = job.get("schedule"), job.get("timezone")
         if not isinstance(written, str) or not isinstance(zone, str | None):
             continue
         zone_line = None if zone is None else line_of(f"{path}.timezone".removeprefix("."))
-        line = line_of(f"{path}.schedule".removeprefix("."))
+        line = line_of(f"{path}.{renamed.get('schedule', 'schedule')}".removeprefix("."))
         entry = CrontabEntry(line=line, expression=written, timezone=zone, zone_line=zone_line, raw=written)
         yield path, (entry, job)
 
 
-def _definitions(content: object) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the jobs of a file with their paths: one job, a list of jobs, or `jobs` with a list."""
-    prefix = ""
-    if isinstance(content, Mapping) and "identity" not in content and "jobs" in content:
-        content, prefix = content["jobs"], "jobs"
-    if isinstance(content, Mapping) and not prefix:
-        yield "", content
-    elif isinstance(content, list):
-        for number, job in enumerate(content):
-            if isinstance(job, Mapping):
-                yield f"{prefix}[{number}]", job
+def _policy_findings(fields: Mapping[str, object], path: str, line_of: LineOf) -> Iterator[LintFinding]:
+    """Yield the findings about a valid policy, with the line of its deadline or of the job."""
+    document, _ = canonical(fields, [])
+    problems: list[Problem] = []
+    policy = read_policy(FieldReader(document.get("policy", {}), "policy", problems, known=POLICY.words))
+    if problems:
+        return
+    named = named_policy(fields)
+    for remark in lint_policy(policy, named):
+        place = f"{path}.{named.get('deadline', '')}".strip(".")
+        yield finding_of(remark, place, line_of(place))
 
 
 def _setting_of(fields: Mapping[str, object], setting: Setting) -> Setting:
@@ -205,7 +212,7 @@ def _faults(problems: Iterable[object], line_of: LineOf, *, read: set[str]) -> I
     for problem in problems:
         place = getattr(problem, "path", "")
         job, _, name = place.rpartition(".")
-        if job in read and name in ("schedule", "timezone"):
+        if job in read and name in ("schedule", "cron_expr", "timezone"):
             continue
         remark = Remark(Code.DEFINITION, str(problem), "kron schema prints the fields of a job")
         yield finding_of(remark, place, line_of(place))

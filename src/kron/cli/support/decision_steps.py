@@ -1,13 +1,15 @@
 """The decision of one period of a job, step by step, as text, JSON, and a chart."""
 
+from kron.cli.support.effective import DEFAULT, JOB_FRONT, SERVICE_FRONT, Origins, effective_of
 from kron.cli.support.job_file import JobFile
 from kron.cli.support.option import parse_instant
 from kron.cli.support.table import both_times, counted
-from kron.cli.support.terminal import say, show_json
+from kron.cli.support.terminal import say, show_json, to_json
 from kron.clocks.system import SystemClock
-from kron.core.errors import InvalidOptionError, one_line
+from kron.core.errors import InvalidOptionError, check_choice, one_line
 from kron.core.job.decision import Decision, Sample, attempts_of, decide_at, upcoming_from
 from kron.core.job.job import Job
+from kron.core.job.policy import POLICY
 from kron.core.job.verdict import Settle, Start, Verdict, Wait, judge
 from kron.core.time.duration import format_duration
 from kron.core.time.instant import EpochSeconds, rfc3339, seconds_of
@@ -18,28 +20,40 @@ SAMPLES = 64 * WIDTH
 BARS = " ▁▂▃▄▅▆▇█"
 # How many rejected samples are listed; the others are counted.
 MAX_SHOWN = 6
+# Policy fields that are shown even if they have their defaults.
+ALWAYS_SHOWN = ("overlap", "deadline", "catchup", "on_orphan")
 
 
 def explain_jobs(
-    file: JobFile, *, name: str | None, at: str | None, now: str | None, active: bool, as_json: bool
+    file: JobFile,
+    *,
+    name: str | None,
+    at: str | None,
+    now: str | None,
+    active: bool,
+    front: str = JOB_FRONT,
+    as_json: bool,
 ) -> None:
-    """Explain one period of each job of a file, or of the named one."""
+    """Explain one period of each job of a file, or of the named one, under the policy of a front."""
+    check_choice("--front", front, (JOB_FRONT, SERVICE_FRONT))
     jobs = file.jobs()
-    selected = [job for job in jobs if name in (None, job.identity)]
+    selected = [effective_of(file, job, front) for job in jobs if name in (None, job.identity)]
     if not selected:
         known = ", ".join(job.identity for job in jobs[:5]) + ("" if len(jobs) <= 5 else ", ...")
         raise InvalidOptionError(option="--job", value=name, reason=f"{file.file} has {known}")
     documents = []
-    for number, job in enumerate(selected):
+    for number, (job, origins) in enumerate(selected):
         moment = _moment(now, job)
         decision = _decision_at(job, at, moment)
         verdict = judge(decision, job.policy, active=active, now=moment)
         if as_json:
-            documents.append(_document(decision, verdict, moment))
+            documents.append(
+                {**_document(decision, verdict, moment), "policy": _policy_entries(job, origins)}
+            )
         else:
             if number:
                 say("")
-            _show(decision, verdict, moment)
+            _show(decision, verdict, moment, origins)
     if as_json:
         show_json(documents)
 
@@ -67,7 +81,7 @@ def _attempts(decision: Decision) -> list[Sample]:
     return list(attempts_of(decision.job, decision.nominal_time, decision.bounds, decision.seed_hash))
 
 
-def _show(decision: Decision, verdict: Verdict, moment: int) -> None:
+def _show(decision: Decision, verdict: Verdict, moment: int, origins: Origins) -> None:
     job, zone = decision.job, decision.job.schedule.plan.zone
     say(f"{job.identity}   {job.schedule.text}   {job.schedule.timezone}")
     say(job.schedule.describe(), "")
@@ -91,11 +105,34 @@ def _show(decision: Decision, verdict: Verdict, moment: int) -> None:
     else:
         rows.append(("chosen time", both_times(decision.chosen_time, zone, seconds=True)))
     text = verdict_text(verdict, suspended=job.policy.suspend)
+    rows += _policy_rows(job, origins)
     rows.append(("verdict", f"at {rfc3339(moment // 1000)}: {text}"))
     for name, text in rows:
         say(f"  {name:13} {one_line(text)}")
     if end > start:
         say(*(f"  {'':13} {line}" for line in chart(decision)))
+
+
+def _policy_entries(job: Job, origins: Origins) -> list[dict[str, object]]:
+    """Return every field of a job's policy with its value and where that comes from."""
+    return [
+        {"field": row.word, "value": row.type.write(getattr(job.policy, row.name)), "from": origins[row.name]}
+        for row in POLICY.rows
+    ]
+
+
+def _policy_rows(job: Job, origins: Origins) -> list[tuple[str, str]]:
+    """Return the lines of a policy: the fields that decide about a start, and every other that is named."""
+    lines = [
+        f"{entry['field']} {_plain(entry['value'])}  ({entry['from']})"
+        for entry, row in zip(_policy_entries(job, origins), POLICY.rows, strict=True)
+        if row.name in ALWAYS_SHOWN or not origins[row.name].startswith(DEFAULT)
+    ]
+    return [("policy" if number == 0 else "", line) for number, line in enumerate(lines)]
+
+
+def _plain(value: object) -> str:
+    return "none" if value is None else value if isinstance(value, str) else to_json(value)
 
 
 def _sample_rows(decision: Decision) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from kron.cli.support.read import MAX_CALENDAR, MAX_JOBS, STDIN, read_text
 from kron.cli.support.source import Source
 from kron.core.errors import InputError, InvalidJobFileError, Problem, UnreadableFileError
 from kron.core.job.calendar import parse_dates
-from kron.core.job.file import jobs_from
+from kron.core.job.file import definitions_in, jobs_from
 from kron.core.job.job import Job
 
 # Limits against hostile files. A file of 100,000 jobs has some two million nodes, and a dozen levels.
@@ -83,15 +83,13 @@ def _launcher_problems(content: object, jobs: list[Job]) -> Iterator[Problem]:
     from kron.app.launchers import read_launcher
     from kron.launchers.spec import InvalidLauncherError
 
-    prefix = "" if isinstance(content, list) else "jobs"
-    one = isinstance(content, Mapping) and "jobs" not in content
-    for number, job in enumerate(jobs):
+    for (path, _), job in zip(definitions_in(content), jobs, strict=True):
         try:
             if job.launcher is not None:
                 read_launcher(job.launcher)
         except InvalidLauncherError as error:
-            place = "" if one else f"{prefix}[{number}]."
-            yield from (Problem(f"{place}{each.path}", each.value, each.reason) for each in error.problems)
+            for each in error.problems:
+                yield Problem(f"{path}.{each.path}".removeprefix("."), each.value, each.reason)
 
 
 def load_jobs(argument: str, *, may_be_empty: bool = False) -> list[Job]:

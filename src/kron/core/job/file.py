@@ -1,6 +1,6 @@
 """Job files: the jobs of a parsed file, with every problem of every job reported at once."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kron.core.errors import InvalidJobError, InvalidJobFileError, Problem
 from kron.core.job.calendar import Calendars, read_calendars
@@ -29,6 +29,19 @@ def jobs_from(content: object) -> list[Job]:
     if problems:
         raise InvalidJobFileError(problems=problems)
     return [job for _, job in jobs]
+
+
+def definitions_in(content: object) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the jobs of a file as they are written, each with its path."""
+    prefix = ""
+    if isinstance(content, Mapping) and "identity" not in content and "jobs" in content:
+        content, prefix = content["jobs"], "jobs"
+    if isinstance(content, Mapping) and not prefix:
+        yield "", content
+    elif isinstance(content, list):
+        for number, job in enumerate(content):
+            if isinstance(job, Mapping):
+                yield f"{prefix}[{number}]", job
 
 
 def _numbered(prefix: str, definitions: list[object]) -> Iterable[tuple[str, object]]:

@@ -1,5 +1,6 @@
 """Policies: what happens to a period that is due, and to a run that has ended."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -176,6 +177,15 @@ class Policy:
 
 END_BEFORE_START = "lies before start_at"
 POLICY = table_of(Policy)
+# The policy of a definition that names none, by the front that reads it (DESIGN 7). A job file has a job's
+# defaults wherever it runs; a service's settings may change three of its own.
+FRONT_DEFAULTS: Mapping[str, Policy] = {
+    "job": Policy(),
+    "service": Policy(overlap=Overlap.SKIP, catchup=Catchup.NONE, deadline=None),
+    "scheduler": Policy(
+        overlap=Overlap.BUFFER_ONE, catchup=Catchup.ONCE, deadline=None, on_orphan=OnOrphan.RESTART
+    ),
+}
 
 
 def read_policy(reader: FieldReader) -> Policy:

@@ -62,11 +62,11 @@ _TABLES = {"window": WINDOW, "seed": SEED, "policy": POLICY, "launcher": WORKFLO
 class Canonical(NamedTuple):
     """A document in the words that are written; `renamed` has the word that was used for a path."""
 
-    document: Mapping[object, object]
+    document: Mapping[str, object]
     renamed: Mapping[str, str]
 
 
-def canonical(document: Mapping[object, object], problems: list[Problem]) -> Canonical:
+def canonical(document: Mapping[str, object], problems: list[Problem]) -> Canonical:
     """Return a document with every field under its own word, in its own object.
 
     A field that is given twice is a problem.
@@ -76,7 +76,7 @@ def canonical(document: Mapping[object, object], problems: list[Problem]) -> Can
     fields = {word: value for word, value in document.items() if word not in PLACES}
     renamed: dict[str, str] = {}
     for word, value in document.items():
-        place = PLACES.get(word) if isinstance(word, str) else None
+        place = PLACES.get(word)
         if place is None:
             continue
         holder = fields if place.holder is None else _held(fields, place.holder)
@@ -93,7 +93,17 @@ def canonical(document: Mapping[object, object], problems: list[Problem]) -> Can
     return Canonical(fields, renamed)
 
 
-def _held(fields: dict[object, object], holder: str) -> dict[object, object] | None:
+def named_policy(definition: Mapping[str, object]) -> dict[str, str]:
+    """Return the policy fields that a definition names, each with the path under which it does."""
+    document, renamed = canonical(definition, [])
+    policy = document.get("policy")
+    if not isinstance(policy, Mapping):
+        return {}
+    paths = {word: f"policy.{word}" for word in policy if word in POLICY.words}
+    return {POLICY.words[word].name: renamed.get(path, path) for word, path in paths.items()}
+
+
+def _held(fields: dict[str, object], holder: str) -> dict[str, object] | None:
     """Return an object of a document as one that may be changed, or None if it is of another type."""
     value = fields.get(holder, {})
     if not isinstance(value, Mapping):

@@ -36,6 +36,8 @@ class Code(StrEnum):
     DUPLICATE = "KRON014"
     EXTRA_FIELD = "KRON015"
     DEFINITION = "KRON016"
+    NO_LATENESS = "KRON017"
+    IDLE_CATCHUP = "KRON018"
 
 
 class LintRule(NamedTuple):
@@ -66,6 +68,12 @@ RULES = {
         Severity.WARNING, "the command starts with a word that looks like a sixth field"
     ),
     Code.DEFINITION: LintRule(Severity.ERROR, "a job in a file is invalid"),
+    Code.NO_LATENESS: LintRule(
+        Severity.WARNING, "the deadline is 0s, so a start that is one second late is missed"
+    ),
+    Code.IDLE_CATCHUP: LintRule(
+        Severity.WARNING, "the deadline is too short for the catch-up policy to start anything"
+    ),
 }
 
 

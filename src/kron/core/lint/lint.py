@@ -4,8 +4,9 @@ Every check takes one schedule and yields remarks; `kron.core.lint.finding` has 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -18,7 +19,9 @@ from kron.core.cron.preview import Effect, clock_text, effects
 from kron.core.cron.schedule import UTC, Schedule, seconds_between
 from kron.core.cron.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP
 from kron.core.errors import InvalidCronExpressionError, NeverMatchesError, UnknownTimezoneError, check_choice
+from kron.core.job.policy import LOOKAHEAD_MS, Catchup, Policy
 from kron.core.lint.finding import Code, LintFinding, Remark, finding_of, in_order
+from kron.core.time.duration import format_duration
 from kron.core.time.instant import DAY as DAY_SECONDS
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.core.time.zone import Transition, zone_of
@@ -27,6 +30,11 @@ from kron.core.time.zone import Transition, zone_of
 HORIZON = 2 * 366 * DAY_SECONDS
 # Runs no further apart than this are a rate, which a clock change does not affect.
 RATE = 3600
+
+# A start is late by whole seconds.
+SECOND_LATE = timedelta(seconds=1)
+# Catch-up judges periods that are later than this; earlier ones are due as usual.
+TAKE_OVER_GRACE = timedelta(milliseconds=LOOKAHEAD_MS)
 
 # The identity for `H` when only the form of an expression matters.
 _ANY_IDENTITY = "any"
@@ -81,6 +89,28 @@ def lint_job(entry: CrontabEntry, setting: Setting) -> list[LintFinding]:
     """Return the findings of one job's schedule, whose options are in the setting."""
     _, remarks = _examine(entry.expression, setting)
     return in_order(_placed(remark, entry) for remark in remarks)
+
+
+def lint_policy(policy: Policy, named: Collection[str]) -> list[Remark]:
+    """Return the remarks about a job's policy, of which a definition has named some fields."""
+    deadline = policy.deadline
+    remarks: list[Remark] = []
+    if deadline is None:
+        return []
+    if deadline < SECOND_LATE:
+        whose = "" if "deadline" in named else ", the default of a job that names none"
+        message = f"the deadline is 0s{whose}: a start that is one second late is missed"
+        remedy = "name a longer one, such as deadline: 10m, or null to start however late it is"
+        remarks.append(Remark(Code.NO_LATENESS, message, remedy))
+    catches_up = "catchup" in named and policy.catchup in (Catchup.ONCE, Catchup.ALL)
+    if catches_up and deadline < TAKE_OVER_GRACE:
+        message = (
+            f"catchup {policy.catchup} starts nothing after an outage: a period it missed is at least "
+            f"{format_duration(TAKE_OVER_GRACE)} late, and the deadline is {format_duration(deadline)}"
+        )
+        remedy = "name a longer deadline, or catchup: none or spread"
+        remarks.append(Remark(Code.IDLE_CATCHUP, message, remedy))
+    return remarks
 
 
 def _placed(remark: Remark, entry: CrontabEntry) -> LintFinding:

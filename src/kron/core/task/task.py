@@ -1,5 +1,6 @@
 """Tasks: the declarative scheduler's view of jobs (SPEC 1), their states and events."""
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from kron.core.cron.dialect import POSIX
 from kron.core.cron.schedule import Schedule
 from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
-from kron.core.job.policy import Catchup, OnOrphan, Overlap, Policy
+from kron.core.job.policy import FRONT_DEFAULTS, Policy
 from kron.core.plan.compiled import MAX_COMPILED, SHARED_IDENTITY, definition_of
 from kron.core.plan.record import Result, RunRecord, RunStatus
 from kron.core.plan.step import Change, JobState, WriteScope
@@ -69,13 +70,7 @@ def job_of(task: TaskConfig, timezone: str) -> Job:
 @lru_cache(maxsize=MAX_COMPILED)
 def _policy_of(retry_delay: timedelta) -> Policy:
     """Return the policy of tasks with one delay, shared by them."""
-    return Policy(
-        overlap=Overlap.BUFFER_ONE,
-        catchup=Catchup.ONCE,
-        deadline=None,
-        on_orphan=OnOrphan.RESTART,
-        retry_delay=retry_delay,
-    )
+    return replace(FRONT_DEFAULTS["scheduler"], retry_delay=retry_delay)
 
 
 @lru_cache(maxsize=MAX_COMPILED)

@@ -20,7 +20,14 @@ from kron.core.fields import (
     text_fault,
 )
 from kron.core.job.job import JOB, Job, read_job
-from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, OVERLAP_NAMES, POLICY, Catchup
+from kron.core.job.policy import (
+    CATCHUP_NAMES,
+    FRONT_DEFAULTS,
+    LOOKAHEAD_MS,
+    OVERLAP_NAMES,
+    POLICY,
+    Catchup,
+)
 from kron.core.job.profile import PROFILE
 from kron.core.job.words import PLACES, canonical
 from kron.core.plan.compiled import definition_of
@@ -249,7 +256,7 @@ def _defaults_of(rules: Rules) -> tuple[tuple[str, object], ...]:
         ("overlap", rules.overlap_policy),
         ("catchup", rules.catchup_policy),
         ("jitter_ms", rules.jitter_ms),
-        ("deadline", None),
+        ("deadline", POLICY["deadline"].type.write(FRONT_DEFAULTS["service"].deadline)),
     )
 
 
