@@ -160,7 +160,7 @@ SPOILT: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
         "no owner had died",
     ),
     "sent by a former owner": (delivered_late, "arrived with token 7 after 8"),
-    "sent when it was recorded as lost": (lambda e: lost(e, sent_at=BORN_MS + 3_001), "sent by that owner"),
+    "sent when it was recorded as lost": (lambda e: lost(e, sent_at=BORN_MS + 4_001), "sent by that owner"),
     "lost, and sent long after that": (
         lambda e: replace(
             spoilt := lost(e, sent_at=0),

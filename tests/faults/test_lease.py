@@ -25,6 +25,7 @@ TTL_MS = 30_000
 class WatchedStore(PostgresStore):
     """A store that does something more after a commit, and whose list of executions can fail."""
 
+    before_settle: Callable[[], Awaitable[None]] | None = None
     after_settle: Callable[[], Awaitable[None]] | None = None
     after_load: Callable[[], Awaitable[None]] | None = None
     failing = 0
@@ -45,6 +46,9 @@ class WatchedStore(PostgresStore):
         return loaded
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
+        if changes and self.before_settle is not None:
+            before, self.before_settle = self.before_settle, None
+            await before()
         settled = await super().settle(ownership, changes, now=now)
         hook, self.after_settle = self.after_settle, None
         if hook is not None:
@@ -117,6 +121,26 @@ async def test_a_start_that_was_withheld_is_not_made_up_for_under_somebody_elses
     assert "start_withheld" in rig.journal.events()
     assert rig.calls == []
     assert await rig.seen() == ["STARTED due"]
+
+
+async def test_a_start_whose_write_failed_is_made_once_although_the_lease_lapsed_until_it_was_written(
+    rig: Rig,
+) -> None:
+    """The worker stalls, its write fails, and it plans the same start again before its lease is renewed."""
+
+    async def stalls_and_fails() -> None:
+        assert isinstance(rig.clock, LateClock)
+        rig.clock.frozen_s += 2 * TTL_MS
+        raise StoreError("the connection was lost")
+
+    # Between two renewals, which are due every 10 s.
+    await rig.add(job_of(text="5 * * * * *"), callback=hangs)
+    await rig.run()
+    await advance(rig, 10 * SECOND)
+    watched(rig).before_settle = stalls_and_fails
+    await advance(rig, MINUTE + 50 * SECOND)
+    assert rig.starts()[1:] == [65]
+    assert await rig.seen() == ["STARTED due", "STARTED due"]
 
 
 async def test_whoever_was_taken_over_from_waits_and_goes_on_when_it_may(

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from inspect import CORO_CREATED, getcoroutinestate
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from kron.core.errors import InvalidOptionError
 from kron.core.fields import FieldTable, row
@@ -23,7 +23,7 @@ _log = logging.getLogger("kron.launchers")
 CANCELLED = "CancelledError: the call was cancelled"
 Callback: TypeAlias = Callable[[Launch], Awaitable[object]]
 # The call in whose context code runs; the tasks that it creates inherit it.
-_CALL: "ContextVar[asyncio.Task[Any] | None]" = ContextVar("kron call", default=None)
+_CALL: ContextVar[Launch | None] = ContextVar("kron call", default=None)
 Pick: TypeAlias = Callable[[Launch], Callback | None]
 
 
@@ -82,7 +82,8 @@ class CallbackLauncher:
     def call_here(self) -> "asyncio.Task[None] | None":
         """Return the running call that created the current task, or is it."""
         here = _CALL.get()
-        return next((task for task, _, _ in self._calls.values() if task is here), None)
+        call = None if here is None else self._calls.get((here.run.key, here.run.attempt))
+        return call[0] if call is not None and call[1] is here else None
 
     def knows(self, launch: Launch) -> bool:
         """Return whether there is a function for a launch."""
@@ -96,7 +97,7 @@ class CallbackLauncher:
 
     async def _call(self, launch: Launch, sink: ReportSink) -> None:
         """Call the function and report its end; in one piece, because a burst calls many."""
-        _CALL.set(asyncio.current_task())
+        _CALL.set(launch)
         # An exit with neither a result nor an Exception, such as SystemExit, is an end too.
         event, error = RunEvent.FAILED, "the call was aborted"
         has_slot = False

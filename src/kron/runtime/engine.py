@@ -228,8 +228,10 @@ class Engine:
 
     def report(self, report: RunReport) -> None:
         """Queue a report about a run, stamped no earlier than the engine's time."""
-        at = self._time.recorded(report.at)
-        self._inbox.reports.append(report if report.at == at else report._replace(at=at))
+        if report.at != self._time.state.high:
+            at = self._time.recorded(report.at)
+            report = report if report.at == at else report._replace(at=at)
+        self._inbox.reports.append(report)
         if not self._wakeup.is_called:
             self.call()
 
@@ -292,9 +294,9 @@ class Engine:
                     backoff_ms = min(2 * backoff_ms, MAX_BACKOFF_MS)
                     continue
                 backoff_ms = BACKOFF_MS
-                if self.health.state == "degraded":
+                if self.health.state == "degraded" and not self._dispatcher.unconfirmed:
                     self.health.recover()
-                if self._inbox.reports and not self._is_waiting_for_clock():
+                if self._inbox.reports and not self._is_on_hold():
                     continue
                 if self._draining and not self._dispatcher.is_busy:
                     return
@@ -332,6 +334,9 @@ class Engine:
         """
         now = self._read_time()
         await self._dispatcher.dispatch_unconfirmed(self._store, ownership.namespace, now)
+        if self._dispatcher.unconfirmed:
+            # The lease lapsed. A start that is planned again before they are confirmed would be made twice.
+            return None
         if self._was_set_back:
             # Written at once, so that no period repeats after a crash either (SPEC 2: reading 16).
             await self._store.settle(ownership, (), now=now)
@@ -339,7 +344,7 @@ class Engine:
         if self._jumps:
             await self._note(ownership, self._jumps)
             self._jumps = []
-        if self._watch.has_work and not self._dispatcher.unconfirmed:
+        if self._watch.has_work:
             await self._watch.work(ownership)
             now = self._time.high
         if self._is_waiting_for_clock():
@@ -496,6 +501,10 @@ class Engine:
                     self._jumps.append(clock_jump(self.owner, now - jump, now))
         self._watch.judge(judgement)
         return now
+
+    def _is_on_hold(self) -> bool:
+        """Say whether nothing is planned until the lease is renewed, or until the clock is steady."""
+        return bool(self._dispatcher.unconfirmed) or self._is_waiting_for_clock()
 
     def _is_waiting_for_clock(self) -> bool:
         """Say whether nothing is planned, because the clock is behind and not steady yet."""

@@ -44,7 +44,7 @@ class ClockState(NamedTuple):
 
     def recorded(self, instant: int) -> "ClockState":
         """Return the state after an instant was found on disk, or stamped on a report."""
-        return self._replace(high=max(self.high, instant))
+        return self._replace(high=instant) if instant > self.high else self
 
     def read(self, reading: Reading, *, lookahead_ms: int, steady_ms: int) -> tuple["ClockState", Judgement]:
         """Return the state after a reading, and its judgement."""
