@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from kron.core.plan.query import (
     FROM_START,
+    AuditCursor,
     Audited,
     AuditFilter,
     FoundJob,
@@ -226,7 +227,7 @@ class ReadStore(JobStore, Protocol):
         """Return the newest `limit` runs of each given job, sorted as in `runs`, without unreadable ones."""
 
     async def audits(
-        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+        self, namespace: str, wanted: AuditFilter, *, before: AuditCursor | None = None, limit: int = 100
     ) -> list[Audited]:
         """Return audit entries with a number lower than `before`, latest first."""
 

@@ -11,7 +11,7 @@ from kron.core.plan.compiled import compiled_job, last_of_definition
 from kron.core.plan.data_interval import DataInterval, data_interval
 from kron.core.plan.incident import block_of
 from kron.core.plan.next_start import NextStart, next_start, periods_ahead
-from kron.core.plan.query import Audited, AuditFilter, FoundJob, JobFilter, RunCursor
+from kron.core.plan.query import AuditCursor, Audited, AuditFilter, FoundJob, JobFilter, RunCursor
 from kron.core.plan.record import (
     AttemptRecord,
     EpochRecord,
@@ -104,9 +104,9 @@ class Query:
         }
 
     async def audits(
-        self, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+        self, wanted: AuditFilter, *, before: AuditCursor | None = None, limit: int = 100
     ) -> list[Audited]:
-        """Return audit entries with a number lower than `before`, latest first."""
+        """Return audit entries after a cursor, latest first."""
         if _has_nul(wanted.identity, wanted.who):
             return []
         return await self._store.audits(self._namespace, wanted, before=before, limit=limit)

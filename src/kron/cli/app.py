@@ -47,6 +47,7 @@ COMMANDS = {
     "token keys": "kron.cli.commands.token:keys_command",
     "token make": "kron.cli.commands.token:make_command",
     "token show": "kron.cli.commands.token:show_command",
+    "token signing-key": "kron.cli.commands.token:signing_command",
     "audit": "kron.cli.commands.audit:audit_command",
     "report": "kron.cli.commands.runs:report_command",
     "migrate": "kron.cli.commands.migrate:migrate_command",

@@ -12,8 +12,8 @@ from kron.core.fields import text_problems
 
 SCHEDULE_BASED = "schedule_based"
 # A name that is a valid file name everywhere, without characters special to a shell or a URL.
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-NAME_RULE = "must be 1 to 128 of A-Z a-z 0-9 . _ - and start with a letter or a digit"
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+NAME_RULE = "must be 1 to 128 of A-Z a-z 0-9 . _ - and start with a letter, a digit or _"
 # The largest DAG, as JSON, and the most nodes and triggers; each trigger becomes a schedule.
 MAX_BYTES, MAX_NODES, MAX_TRIGGERS = 1 << 20, 10_000, 100
 # How many texts that cannot be stored an error lists.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
+from kron.core.plan.query import AuditCursor, AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import RunStatus
 from kron.stores.row import GROUPS, Column
 
@@ -17,6 +17,7 @@ _NAMED = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | r
 _PLACEHOLDER = re.compile(r"\{(\w+)\.(\w+)\}")
 # Later than any instant: where the first page starts.
 FOR_EVER = 1 << 62
+LATEST_AUDIT = AuditCursor(FOR_EVER, 0)
 # How PostgreSQL reads the columns of a job that it stores in another way, or not at all.
 _READ = {"suspended": "suspended::integer", "paused": "paused::integer", "number": "0"}
 _FLAGS = frozenset({"suspended", "paused"})

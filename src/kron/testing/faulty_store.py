@@ -14,6 +14,7 @@ from kron.core.errors import InvalidOptionError, StoreError
 from kron.core.job.seed import seed_hash, splitmix64, state_of, unit_of
 from kron.core.plan.query import (
     FROM_START,
+    AuditCursor,
     Audited,
     AuditFilter,
     FoundJob,
@@ -343,7 +344,7 @@ class FaultyStore:
         return await self._call("newest_runs", self.inner.newest_runs, namespace, identities, limit=limit)
 
     async def audits(
-        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+        self, namespace: str, wanted: AuditFilter, *, before: AuditCursor | None = None, limit: int = 100
     ) -> list[Audited]:
         """Return audit entries."""
         return await self._call("audits", self.inner.audits, namespace, wanted, before=before, limit=limit)

@@ -20,6 +20,22 @@ OPEN, LISTED = egress_policy_of(None), egress_policy_of(["executor.example", "93
 INSIDE = egress_policy_of(["executor.example", "10.0.0.0/8", "::1"])
 
 
+SPECIAL = [
+    "192.0.0.1", "192.0.0.9", "192.0.0.170", "192.0.2.1", "192.31.196.1", "192.52.193.1", "192.88.99.1",
+    "192.175.48.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "240.0.0.1", "255.255.255.255",
+    "[::]", "[64:ff9b:1::1]", "[64:ff9b::7f00:1]", "[100::1]", "[100:0:0:1::1]", "[2001::1]", "[2001:2::1]",
+    "[2001:10::1]", "[2001:20::1]", "[2001:db8::1]", "[2002:7f00:1::]", "[2620:4f:8000::1]", "[3fff::1]",
+    "[5f00::1]",
+    "[fc00::1]", "[fe80::1]", "[fec0::1]", "[ff02::1]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", SPECIAL)
+def test_no_special_purpose_address_is_public(host: str) -> None:
+    assert OPEN.fault_of(f"http://{host}/") == NOT_PUBLIC
+    assert OPEN.fault_of_addresses("http://name.example/", [host.strip("[]")]) == NOT_PUBLIC
+
+
 @pytest.mark.parametrize(
     ("gate", "url", "fault"),
     [

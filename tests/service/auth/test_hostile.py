@@ -93,7 +93,7 @@ def test_the_next_request_of_a_connection_is_waited_for_as_briefly(
         heard = connection.recv(65_536)
         assert heard.startswith(b"HTTP/1.1 200")
         connection.sendall(b"GET /hea")
-        assert everything(connection).endswith(b"Content-Length: 0\r\n\r\n")
+        assert everything(connection).endswith(b"Cache-Control: no-store\r\n\r\n")
 
 
 @pytest.mark.parametrize(

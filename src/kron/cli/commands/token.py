@@ -20,6 +20,7 @@ from kron.core.errors import InputError, InvalidOptionError, UnreadableFileError
 from kron.core.time.duration import parse_duration
 from kron.fronts.service.auth.principal import MAX_USER, TokenScope, UnauthenticatedError, parse_user
 from kron.fronts.service.settings import Settings, read_settings
+from kron.launchers.http.launcher import signing_key_of
 
 if TYPE_CHECKING:
     from kron.fronts.service.auth.key import KeyPair
@@ -148,6 +149,20 @@ def show_command(file: TokenFile = "-", config: Config = None, as_json: AsJson =
     else:
         _show(header, claims, error)
     return GOOD if error is None else NO
+
+
+def signing_command(user: User, config: Config = None) -> int:
+    """Print the key that signs the starts of a user's schedules; give it to the user's executors.
+
+    \b
+    Example:
+      kron token signing-key --user ann
+    """  # noqa: D301
+    secret = read_settings(os.environ, {}, file=config).settings.secret()
+    if secret is None:
+        raise InputError("No signing secret: set KRON_SIGNING_SECRET_FILE")
+    print(signing_key_of(secret, _name("--user", user)).decode())
+    return GOOD
 
 
 async def _error_of(text: str, settings: Settings) -> str | None:

@@ -66,6 +66,16 @@ class AuditFilter(NamedTuple):
     users: Sequence[str] | None = None
 
 
+class AuditCursor(NamedTuple):
+    """The cursor of a page of audit records: the instant of its last one, and how many of it were listed.
+
+    It counts only records that the filter matches, so it reveals nothing of others.
+    """
+
+    at: int
+    listed: int
+
+
 class Audited(NamedTuple):
     """An audit record with its sequence number."""
 

@@ -1,6 +1,6 @@
 """The service's client: every verb with documents in and out, in this process or over HTTP."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple, Protocol
 
@@ -10,8 +10,8 @@ from kron.core.cron.preview import A_YEAR_AHEAD, Line, changes_ahead
 from kron.core.errors import InputError, InvalidOptionError, StoreError, check_choice
 from kron.core.fields import parse_instant
 from kron.core.plan.next_start import periods_ahead
-from kron.core.plan.query import AuditFilter, JobFilter, RunCursor
-from kron.core.plan.record import RunStatus
+from kron.core.plan.query import AuditCursor, AuditFilter, JobFilter, RunCursor
+from kron.core.plan.record import AuditRecord, RunStatus
 from kron.core.plan.registration import create
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.aside import Aside
@@ -49,7 +49,7 @@ from kron.fronts.service.runs import (
 )
 from kron.fronts.service.schedule_spec import ScheduleSpec, parse_schedule_spec
 from kron.fronts.service.settings import Settings
-from kron.fronts.service.url import cursor_of, place_of
+from kron.fronts.service.url import cursor_of, invalid_cursor, place_of
 
 # Returns the state of the worker and its error; both are None without a worker.
 WorkerStatus = Callable[[], Awaitable[tuple[str | None, str | None]]]
@@ -170,6 +170,13 @@ class ServiceClient(Protocol):
 async def no_worker() -> tuple[str | None, str | None]:
     """Return that there is no worker."""
     return None, None
+
+
+def _place_after(records: Sequence[AuditRecord], before: AuditCursor | None) -> AuditCursor:
+    """Return the cursor after a page of audit records."""
+    at = records[-1].at
+    earlier = before.listed if before is not None and before.at == at else 0
+    return AuditCursor(at, earlier + sum(record.at == at for record in records))
 
 
 class LocalClient:
@@ -297,11 +304,15 @@ class LocalClient:
     async def audit(self, wanted: AuditFilter, page: PageRequest) -> AuditPage:
         """Return the audit log, latest entry first."""
         limit = self._limit(page)
-        before = None if page.cursor is None else int(place_of(page.cursor, int)[0])
+        before = None
+        if page.cursor is not None:
+            before = AuditCursor(*map(int, place_of(page.cursor, int, int)))
+            if before.listed < 0:
+                raise invalid_cursor(page.cursor)
         entries = await self._registrar.catalog.query.audits(wanted, before=before, limit=limit + 1)
-        shown = entries[:limit]
-        place = [shown[-1].number] if len(entries) > limit else None
-        return {"entries": [audit_view(entry.record) for entry in shown], "next_cursor": cursor_of(place)}
+        shown = [entry.record for entry in entries[:limit]]
+        place = _place_after(shown, before) if len(entries) > limit else None
+        return {"entries": [audit_view(record) for record in shown], "next_cursor": cursor_of(place)}
 
     async def health(self) -> Readiness:
         """Return whether the store is usable, and the worker works or waits for a lease."""

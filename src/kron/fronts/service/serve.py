@@ -21,6 +21,7 @@ from kron.core.errors import InputError, InvalidOptionError, StoreError
 from kron.core.plan.query import JobFilter
 from kron.core.plan.step import Limits
 from kron.fronts.service.api.admin import health_routes, metrics_routes
+from kron.fronts.service.api.middleware import with_security_headers
 from kron.fronts.service.app import app_of
 from kron.fronts.service.auth.middleware import is_loopback
 from kron.fronts.service.auth.principal import current_request_id
@@ -400,7 +401,7 @@ def listen(host: str, port: int) -> socket.socket:
 def server_of(app: ASGIApp, options: ServerOptions = PLAIN_HTTP) -> Server:
     """Return the server of an application."""
     config = uvicorn.Config(
-        app,
+        with_security_headers(app),
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -30,12 +30,12 @@ def place_of(cursor: str, *kinds: type[str] | type[int]) -> list[str | int]:
     """Return the position a cursor stands for, which has parts of these types."""
     try:
         parts = json.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except ValueError as cause:
-        raise _invalid(cursor) from cause
+    except (ValueError, RecursionError) as cause:
+        raise invalid_cursor(cursor) from cause
     if not isinstance(parts, list) or [type(part) for part in parts] != list(kinds):
-        raise _invalid(cursor)
+        raise invalid_cursor(cursor)
     if not all(abs(part) < MAX_NUMBER if isinstance(part, int) else _is_plain(part) for part in parts):
-        raise _invalid(cursor)
+        raise invalid_cursor(cursor)
     return parts
 
 
@@ -44,5 +44,6 @@ def _is_plain(text: str) -> bool:
     return "\0" not in text and text == text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _invalid(cursor: str) -> InvalidOptionError:
+def invalid_cursor(cursor: str) -> InvalidOptionError:
+    """Return the error of a cursor that is none of this service."""
     return InvalidOptionError(option="cursor", value=cursor, reason="use the next_cursor of the last page")

@@ -12,6 +12,19 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 # IPv6 networks whose addresses end in an IPv4 address (RFC 6052, RFC 4291).
 TRANSLATED, COMPATIBLE = ip_network("64:ff9b::/96"), ip_network("::/96")
+# IANA's registries of special-purpose addresses, with the multicast and the deprecated site-local ones. Those
+# that hold an IPv4 address (above, and 2002::/16) are judged by it.
+SPECIAL: tuple[Network, ...] = tuple(
+    ip_network(word)
+    for word in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+        "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24",
+        "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+        "224.0.0.0/4", "240.0.0.0/4",
+        "::/128", "::1/128", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64", "2001::/23", "2001:db8::/32",
+        "2620:4f:8000::/48", "3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+    )
+)  # fmt: skip
 NOT_LISTED = "is not among the hosts the settings allow (allowed_hosts)"
 NOT_PUBLIC = "is not a public address; allowed_hosts has to name it"
 
@@ -57,7 +70,8 @@ class EgressPolicy:
             return None
         if self.names is not None and host not in self.names:
             return NOT_LISTED
-        return None if address.is_global and not address.is_multicast else NOT_PUBLIC
+        is_special = any(address.version == network.version and address in network for network in SPECIAL)
+        return NOT_PUBLIC if is_special or not address.is_global else None
 
 
 def egress_policy_of(words: Iterable[str] | None, *, urls: Iterable[str] = ()) -> EgressPolicy:

@@ -46,6 +46,7 @@ from kron.ports import Clock
 
 TIMESTAMP, SIGNATURE = "Kron-Timestamp", "Kron-Signature"
 VERSION = "v1="
+PURPOSE = b"kron signing key 1\n"
 # The largest difference between the clocks of both sides, and the largest age of a request, in seconds.
 TOLERANCE_S = 300
 _settings_of = settings_parser(HttpSettings)
@@ -166,7 +167,9 @@ class StartSender:
         text = json.dumps(start_arguments(launch, settings)) if payload is None else payload.document
         body = text.encode()
         if self._secret is not None:
-            headers |= signed(self._secret, body, now=int(self._clock.now().timestamp()))
+            # A payload comes from the operator's executor setting, all others from users' schedules.
+            key = signing_key_of(self._secret, settings.user_id) if payload is None else self._secret
+            headers |= signed(key, body, now=int(self._clock.now().timestamp()))
             headers["Kron-Run-Token"] = run_token_of(self._secret, launch.run.key)
         return request_bytes(template, headers, body)
 
@@ -266,6 +269,16 @@ def _retry_after_s(text: str | None, now: datetime) -> float:
 
 
 # --- signatures --------------------------------------------------------------------------------------
+
+
+def signing_key_of(secret: bytes, user_id: str | None) -> bytes:
+    """Return the key that signs the starts of a user's schedules; without a user, the secret itself.
+
+    A user's executor has only that user's key, so that no other user's start looks like one of theirs.
+    """
+    if user_id is None:
+        return secret
+    return hmac.new(secret, PURPOSE + user_id.encode(), sha256).hexdigest().encode()
 
 
 def signed(secret: bytes, body: bytes, *, now: int) -> dict[str, str]:

@@ -12,6 +12,7 @@ from kron.core.errors import OwnedError, StoreError, StoreUnavailableError
 from kron.core.plan.incident import incidents_of_new
 from kron.core.plan.query import (
     FROM_START,
+    AuditCursor,
     Audited,
     AuditFilter,
     FoundJob,
@@ -72,6 +73,7 @@ from kron.stores.row import (
 )
 from kron.stores.statement import (
     FOR_EVER,
+    LATEST_AUDIT,
     audit_statement,
     count_statement,
     cursor_values,
@@ -487,11 +489,11 @@ class PostgresStore:
             return readable(await rows_of(connection, SQL["ranges"], values), range_of)
 
     async def audits(
-        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+        self, namespace: str, wanted: AuditFilter, *, before: AuditCursor | None = None, limit: int = 100
     ) -> list[Audited]:
         """Return audit entries, latest first."""
         values = {**wanted._asdict(), "namespace": namespace, "users": texts(wanted.users or ())}
-        values |= {"before": FOR_EVER if before is None else before, "limit": limit}
+        values |= {"limit": limit, **(before or LATEST_AUDIT)._asdict()}
         async with self._reading() as connection:
             rows = await rows_of(connection, audit_statement(SQL, wanted), values)
         return [Audited(number, AuditRecord(*row)) for number, *row in rows]

@@ -14,6 +14,7 @@ from kron.core.errors import OwnedError, StoreUnavailableError
 from kron.core.plan.incident import KILLED, STOPPED, incidents_of_new
 from kron.core.plan.query import (
     FROM_START,
+    AuditCursor,
     Audited,
     AuditFilter,
     FoundJob,
@@ -80,6 +81,7 @@ from kron.stores.sqlite.write import (
 )
 from kron.stores.statement import (
     FOR_EVER,
+    LATEST_AUDIT,
     audit_statement,
     count_statement,
     cursor_values,
@@ -578,12 +580,12 @@ class SqliteStore:
         return readable(rows, range_of)
 
     async def audits(
-        self, namespace: str, wanted: AuditFilter, *, before: int | None = None, limit: int = 100
+        self, namespace: str, wanted: AuditFilter, *, before: AuditCursor | None = None, limit: int = 100
     ) -> list[Audited]:
         """Return audit entries, latest first."""
         store = self._reader()
         values = {**wanted._asdict(), "users": json.dumps(wanted.users), "limit": limit}
-        values["before"] = FOR_EVER if before is None else before
+        values |= (before or LATEST_AUDIT)._asdict()
         rows = await store._do(store._of_namespace, audit_statement(SQL, wanted), namespace, values)
         return [Audited(number, AuditRecord(*row)) for number, *row in rows]
 

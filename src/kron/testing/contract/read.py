@@ -4,7 +4,7 @@
 import json
 
 from kron.core.job.outcome import Reason
-from kron.core.plan.query import AuditFilter, JobFilter, OpenRuns, RunCursor
+from kron.core.plan.query import AuditCursor, AuditFilter, JobFilter, OpenRuns, RunCursor
 from kron.core.plan.record import AuditRecord, RunKind, RunRecord, RunStatus, request_key_of
 from kron.ports import Store
 from kron.testing.contract.sample import (
@@ -320,8 +320,16 @@ class AuditContract:
         entries = [an_entry(str(number)) for number in range(5)]
         await store.put(SPACE, created=[], changed=[], audit=entries, now=NOW)
         first = await store.audits(SPACE, ALL_AUDITS, limit=2)
-        rest = await store.audits(SPACE, ALL_AUDITS, before=first[-1].number, limit=10)
+        rest = await store.audits(SPACE, ALL_AUDITS, before=AuditCursor(NOW, 2), limit=10)
         assert [audited.record for audited in (*first, *rest)] == entries[::-1]
+
+    async def test_audits_are_listed_by_their_time(self, store: Store) -> None:
+        for at in (NOW + 2, NOW, NOW + 1):
+            await store.put(SPACE, created=[], changed=[], audit=[an_entry(str(at), at=at)], now=NOW)
+        listed = [audited.record.at for audited in await store.audits(SPACE, ALL_AUDITS)]
+        assert listed == [NOW + 2, NOW + 1, NOW]
+        after = await store.audits(SPACE, ALL_AUDITS, before=AuditCursor(NOW + 1, 1))
+        assert [audited.record.at for audited in after] == [NOW]
 
     async def test_an_audit_may_hold_any_characters(self, store: Store) -> None:
         entry = an_entry(who='"a,b}{\\', after=json.dumps({"error": 'NUL \0 "quoted" {braces}'}))

@@ -27,6 +27,26 @@ SIGN_IN, MAX_SIGN_IN = "/login", 16_384
 WHOLE, MAX_WHOLE = "/definitions", 4 << 20
 
 
+# For every response that sets none: nothing is cached on the way, and no browser guesses its media type.
+SECURITY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+
+
+def with_security_headers(app: ASGIApp) -> ASGIApp:
+    """Return an application whose every response has the security headers, also those to a failure of it."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        async def respond(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                missing = [header for header in SECURITY_HEADERS if header[0] not in given]
+                message["headers"] = [*message["headers"], *missing]
+            await send(message)
+
+        await app(scope, receive, respond)
+
+    return call
+
+
 class RequestMiddleware:
     """Middleware that gives each request an id, a size limit and a timeout."""
 

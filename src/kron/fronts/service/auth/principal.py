@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
 from functools import lru_cache
+from hashlib import sha256
 from typing import NamedTuple
 
 from kron.core.errors import KronError
@@ -13,6 +14,8 @@ from kron.core.fields import identity_fault, invalid_value
 
 # The longest name of a user, in bytes: it is the prefix of their schedules' names.
 MAX_USER = 200
+# A longer prefix of workflow names is hashed: such a name has at most 128 characters.
+MAX_PREFIX = 96
 # How many launcher texts are kept parsed, to know the owners of schedules.
 MAX_OWNERS = 4_096
 
@@ -156,14 +159,19 @@ def schedule_prefix(user: str) -> str:
 
 
 def workflow_prefix(user: str) -> str:
-    """Return the prefix of a user's workflow names, in the characters that such names allow."""
-    escaped = (
+    """Return the prefix of a user's workflow names, in the characters that such names allow.
+
+    No two users share one: an escape is `_` and hexadecimal digits, and a long name is `_h` and its hash.
+    """
+    escaped = "".join(
         character
-        if character.isascii() and (character.isalnum() or character == "-")
+        if character.isascii() and (character.isalnum() or (character == "-" and index))
         else f"_{ord(character):x}_"
-        for character in user
+        for index, character in enumerate(user)
     )
-    return "".join(escaped) + "."
+    if len(escaped) > MAX_PREFIX:
+        escaped = f"_h{sha256(user.encode()).hexdigest()[:32]}_"
+    return f"{escaped}."
 
 
 @lru_cache(maxsize=MAX_OWNERS)

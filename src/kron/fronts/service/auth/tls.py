@@ -10,7 +10,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 # How large the headers of a request may be, in bytes.
 MAX_HEAD = 32_768
 # Sent before a slow client is disconnected.
-TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+TOO_SLOW = (
+    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n"
+    b"X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n\r\n"
+)
+# The response to bytes that are no HTTP request.
+INVALID = (
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Content-Length: %d\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n\r\n%s"
+)
 # The key of the certificate's subject in the ASGI scope.
 PEER = "kron.peer"
 # Abbreviations of subject attributes (RFC 4514); others keep their long names.
@@ -38,6 +46,11 @@ class TimeoutProtocol(H11Protocol):
         super().data_received(data)
         if self._is_busy():
             self._stop_timer()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are no HTTP request, and disconnect."""
+        self.transport.write(INVALID % (len(msg), msg.encode("ascii")))
+        self.transport.close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answer a client that half-closed after a whole request; TLS has no half-close."""

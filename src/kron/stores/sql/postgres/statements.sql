@@ -388,7 +388,7 @@ SELECT %(namespace)s, * FROM unnest({audit.arrays})
 
 -- name: audits
 SELECT number, {audit.columns} FROM schedule_audit
-WHERE namespace = %(namespace)s AND number < %(before)s
+WHERE namespace = %(namespace)s AND at <= %(at)s
 
 -- name: audits_by_identity
 AND schedule_id = %(identity)s
@@ -400,7 +400,7 @@ AND who = %(who)s
 AND user_id = ANY (%(users)s::text[])
 
 -- name: audits_in_order
-ORDER BY number DESC LIMIT %(limit)s
+ORDER BY at DESC, number DESC LIMIT %(limit)s OFFSET %(listed)s
 
 -- name: notify
 SELECT pg_notify('kron', %(message)s)

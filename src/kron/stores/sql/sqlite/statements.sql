@@ -334,7 +334,7 @@ VALUES (?, {audit.values})
 
 -- name: audits
 SELECT number, {audit.columns} FROM audit
-WHERE namespace = :namespace AND number < :before
+WHERE namespace = :namespace AND at <= :at
 
 -- name: audits_by_identity
 AND schedule_id = :identity
@@ -346,4 +346,4 @@ AND who = :who
 AND user_id IN (SELECT value FROM json_each(:users))
 
 -- name: audits_in_order
-ORDER BY number DESC LIMIT :limit
+ORDER BY at DESC, number DESC LIMIT :limit OFFSET :listed
