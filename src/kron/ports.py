@@ -29,6 +29,7 @@ from kron.core.plan.record import (
     EpochRecord,
     IncidentRecord,
     JobRecord,
+    NoticeRecord,
     RangeRecord,
     ReopenedRecord,
     RunRecord,
@@ -157,6 +158,14 @@ class EngineStore(JobStore, Protocol):
         Open runs and the newest outcome of each job stay; a job deleted before the bound goes entirely.
         """
 
+    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
+        """Return the notices still to be sent, the oldest `limit` of each target, oldest first."""
+
+    async def note_notices(
+        self, namespace: str, changed: Sequence[NoticeRecord], *, removed: Sequence[int] = ()
+    ) -> None:
+        """Write the progress of notices, and remove others by their numbers."""
+
     def watch(self, namespace: str, call: Callable[[], None]) -> Watch:
         """Watch for writes of other workers; stores that get notifications invoke `call`."""
 
@@ -225,6 +234,11 @@ class ReadStore(JobStore, Protocol):
         self, namespace: str, identities: Sequence[str], *, limit: int
     ) -> dict[str, list[RunRecord]]:
         """Return the newest `limit` runs of each given job, sorted as in `runs`, without unreadable ones."""
+
+    async def notices(
+        self, namespace: str, identity: str, *, first: int, last: int, limit: int = 100
+    ) -> list[NoticeRecord]:
+        """Return the notices of a job about nominal times from `first` to `last`, oldest first."""
 
     async def audits(
         self, namespace: str, wanted: AuditFilter, *, before: AuditCursor | None = None, limit: int = 100

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kron.core.fields import NO_DEFAULT, FieldSpec, FieldTable
 from kron.core.job.constraint import RULE
 from kron.core.job.job import JOB
+from kron.core.job.notify import NOTIFY
 from kron.core.job.policy import POLICY
 from kron.core.job.profile import RETENTION
 from kron.core.job.seed import SEED
@@ -34,6 +35,7 @@ SECTIONS = {
     "policy": "policy-and-verdicts",
     "launcher": "launcher",
     "retention": "retention",
+    "notify": "notify",
 }
 # The settings that have a default where a schedule names no value.
 BY_SETTING = {
@@ -41,6 +43,7 @@ BY_SETTING = {
     "catchup_policy": "default_catchup_policy",
     "jitter_ms": "default_jitter_ms",
     "launcher": "default_launcher",
+    "notify": "notify",
 }
 assert set(BY_SETTING.values()) <= set(SETTINGS)
 
@@ -65,6 +68,7 @@ def of_launcher(settings: type[TableSettings]) -> Page:
 TABLES = {
     "job": Page(JOB, ""),
     "policy": Page(POLICY),
+    "notify": Page(NOTIFY),
     "window": Page(WINDOW),
     "seed": Page(SEED),
     "constraints": Page(RULE, defaults=False),

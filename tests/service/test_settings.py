@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kron.app.notify.channel import CommandChannel
 from kron.app.settings import InvalidSettingsError
 from kron.cli.main import BAD, GOOD, run
 from kron.core.errors import InputError, UnreadableFileError
@@ -61,6 +62,13 @@ OTHERS: dict[str, tuple[str, object]] = {
     "celery_broker_file": ("broker.txt", "broker.txt"),
     "celery_queue": ("nightly", "nightly"),
     "celery_options": ('{"region": "r"}', {"region": "r"}),
+    "channels": (
+        '{"pager": {"kind": "command", "command": ["/bin/page"]}}',
+        {"pager": CommandChannel(command=("/bin/page",))},
+    ),
+    "notify": ('{"to": "pager"}', {"to": ["pager"]}),
+    "notify_wait_ms": ("0", 0),
+    "notify_interval_ms": ("1000", 1_000),
     "allowed_hosts": ("example.com", frozenset({"example.com"})),
     "drain_ms": ("0", 0),
     "workers": ("shared", "shared"),

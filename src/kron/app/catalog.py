@@ -21,13 +21,14 @@ from kron.app.budget import CpuBudget
 from kron.app.query import Query, check_identity
 from kron.core.errors import BusyError, ConflictError, InvalidOptionError, UnknownRunError
 from kron.core.job.job import Job
+from kron.core.job.notify import Notify
 from kron.core.job.profile import profile_text_of
 from kron.core.plan.compiled import definition_of
 from kron.core.plan.incident import incidents_of_new, moment, sentence_of
 from kron.core.plan.pause import BY_HAND, pause, resume
 from kron.core.plan.plan import plan
 from kron.core.plan.record import IncidentRecord, JobRecord, RunKind, RunRecord, request_key_of
-from kron.core.plan.registration import create, delete, request_run, revise
+from kron.core.plan.registration import create, delete, notify_text, request_run, revise
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.resume_preview import ResumePreview, preview_resume
 from kron.core.plan.step import DEFAULT_TRAITS, Change, JobState, Snapshot, WriteResult, WriteScope
@@ -124,7 +125,8 @@ class Catalog:
     """Creates, edits, pauses, resumes, deletes and runs the jobs of one namespace.
 
     `now` returns the present instant in milliseconds. `wake` is called after each commit, for an engine in
-    this process. `traits` are those of each launcher kind. `actor` returns the name of the present caller,
+    this process. `traits` are those of each launcher kind; `notify` is the default of jobs that define none.
+    `actor` returns the name of the present caller,
     which incidents keep; None if the caller has none.
     """
 
@@ -137,6 +139,7 @@ class Catalog:
         wake: Callable[[], None] = _no_wake,
         traits: Mapping[str, Traits] | None = None,
         actor: Callable[[], str | None] = _no_actor,
+        notify: Notify | None = None,
     ) -> None:
         self.query = Query(store, namespace, now=now)
         self._store = store
@@ -145,6 +148,7 @@ class Catalog:
         self._wake = wake
         self._traits: Mapping[str, Traits] = {} if traits is None else traits
         self._actor = actor
+        self._notify = notify
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -346,7 +350,8 @@ class Catalog:
             state, run = records
             number = run.attempt if attempt is None else attempt
             report = RunReport(run.identity, key, number, event, now, error, run_id)
-            change = _reported(state, run, report, traits=self._traits)
+            snapshot = Snapshot([], now, run.token, self._traits, draining=True, notify=self._notify)
+            change = _reported(state, run, report, snapshot)
             return NoWrite(run) if change is None else Write(result=change.updates[0], changed=[change])
 
         return await self.write(read, decide)
@@ -423,25 +428,25 @@ def upserted(
 
 def is_changed(record: JobRecord, definition: JobDefinition) -> bool:
     """Say whether a definition differs from a record, so that it has to be written."""
-    wanted = (definition_of(definition.job), definition.launcher, definition.kind)
-    if record.deleted_at is not None or (record.definition, record.launcher, record.launcher_kind) != wanted:
+    job = definition.job
+    wanted = (definition_of(job), definition.launcher, definition.kind, notify_text(job))
+    present = (record.definition, record.launcher, record.launcher_kind, record.notify)
+    if record.deleted_at is not None or present != wanted:
         return True
-    if definition.job.policy.suspend != bool(record.suspended):
+    if job.policy.suspend != bool(record.suspended):
         return True
-    if record.profile != profile_text_of(definition.job):
+    if record.profile != profile_text_of(job):
         return True
     if definition.applied_set not in (None, record.applied_set):
         return True
     return definition.paused is not None and definition.paused != bool(record.paused)
 
 
-def _reported(
-    state: JobState, run: RunRecord, report: RunReport, *, traits: Mapping[str, Traits]
-) -> Change | None:
+def _reported(state: JobState, run: RunRecord, report: RunReport, snapshot: Snapshot) -> Change | None:
     """Return the change a report makes, or None; the engine starts the runs that waited for this end."""
     others = [other for other in state.runs if other.key != run.key]
     heard = state._replace(runs=[run, *others], reports=[report])
-    ((change,), _) = plan(Snapshot([heard], report.at, run.token, traits, draining=True), report.at)
+    ((change,), _) = plan(snapshot._replace(cases=[heard]), report.at)
     change.updates.sort(key=lambda update: update.key != run.key)
     if not any(update.key == run.key for update in change.updates):
         return None

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from typing import Protocol
 from uuid import uuid4
 
 from kron.app.retention import DEFAULT_POLICY, Retention, RetentionPolicy
 from kron.core.errors import KronError, OwnedError, StoreError
+from kron.core.job.notify import Notify
 from kron.core.plan.step import DEFAULT_LIMITS, MILLISECOND, Limits
 from kron.core.time.instant import EPOCH
 from kron.ports import Clock, EngineStore, Journal, Launcher, News, Watch
@@ -54,6 +56,26 @@ class WorkerOptions:
 DEFAULT_OPTIONS = WorkerOptions()
 
 
+class NoticeSender(Protocol):
+    """Sends the notifications that an engine's decisions wrote; `default` holds for jobs that define none."""
+
+    @property
+    def default(self) -> Notify | None:
+        """Return the notifications of jobs that define none."""
+
+    def start(self, engine: Engine) -> None:
+        """Send the notices of an engine's namespace until `stop`."""
+
+    def call(self) -> None:
+        """Look into the outbox now: a notice was written."""
+
+    async def stop(self) -> None:
+        """Send nothing more; what is not sent stays pending."""
+
+    def kill(self) -> None:
+        """Stop at once without writing anything, as a crash would."""
+
+
 class Worker:
     """Runs the jobs of one namespace whenever it holds the lease.
 
@@ -70,6 +92,7 @@ class Worker:
         namespace: str,
         options: WorkerOptions = DEFAULT_OPTIONS,
         journal: Journal | None = None,
+        sender: NoticeSender | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -77,6 +100,7 @@ class Worker:
         self.options = options
         self._launchers = launchers
         self._journal = journal or LogJournal()
+        self._sender = sender
         self._is_leaving = False
         self._stands_by = False
         # Set when there is news before the tick is over.
@@ -98,7 +122,21 @@ class Worker:
             balance=self.options.balance,
         )
         engine.limits = self.options.limits._replace(tick_ms=self.options.tick_ms)
+        if self._sender is not None:
+            engine.notify, engine.on_notice = self._sender.default, self._sender.call
         return engine
+
+    def use_sender(self, sender: NoticeSender) -> None:
+        """Send the notifications of a running engine that had no sender."""
+        assert self._sender is None, "one sender for all notifications"
+        self._sender = sender
+        self.engine.notify, self.engine.on_notice = sender.default, sender.call
+        sender.start(self.engine)
+
+    @property
+    def has_sender(self) -> bool:
+        """Say whether notifications are sent."""
+        return self._sender is not None
 
     # --- health ------------------------------------------------------------------------------------
 
@@ -134,8 +172,10 @@ class Worker:
                 return
 
     def start(self) -> None:
-        """Run the engine, and prune its history from time to time."""
+        """Run the engine, send its notifications, and prune its history from time to time."""
         self.engine.run()
+        if self._sender is not None:
+            self._sender.start(self.engine)
         self._retention = Retention(
             self.store,
             self.clock,
@@ -158,6 +198,14 @@ class Worker:
         Executions still running after that are left for the next owner to adopt.
         """
         await self._stop_pruning()
+        try:
+            await self._stop_engine()
+        finally:
+            # After the engine: the last ends are written, and the most urgent messages of them are sent.
+            if self._sender is not None:
+                await self._sender.stop()
+
+    async def _stop_engine(self) -> None:
         if self.options.drain_ms is None:
             await self.engine.stop()
         elif self.engine.health.state == "failed":
@@ -174,6 +222,8 @@ class Worker:
         """Stop at once without writing anything, as a crash would."""
         if self._pruning is not None:
             self._pruning.cancel()
+        if self._sender is not None:
+            self._sender.kill()
         self.engine.kill()
 
     def call(self) -> None:
@@ -254,6 +304,8 @@ class Worker:
             if self.engine.health.state in OVER:
                 _log.warning("lease lost: %s", self.engine.health.error)
                 await self._stop_pruning()
+                if self._sender is not None:
+                    await self._sender.stop()
                 self.engine = self._new_engine()
                 return
             if news.jobs:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kron.core.errors import OwnedError, StoreError
+from kron.core.job.notify import Notify
 from kron.core.plan.incident import clock_jump, sentence_of
 from kron.core.plan.pace import Pace
 from kron.core.plan.plan import plan
@@ -109,8 +110,12 @@ class Engine:
             owner=owner,
             corrected=self._clock_corrected,
         )
-        # May be replaced before the engine runs.
+        # May be replaced before the engine runs: also the notifications of jobs that define none, and a
+        # function that is called when notices were written.
         self.limits = DEFAULT_LIMITS
+        self.notify: Notify | None = None
+        self.on_notice: Callable[[], None] | None = None
+        self._has_notices = False
         self._pace = Pace()
 
     # --- life cycle ------------------------------------------------------------------------------
@@ -461,6 +466,7 @@ class Engine:
             draining=self._draining,
             limits=self.limits,
             pace=self._pace,
+            notify=self.notify,
         )
         changes, wake_at = plan(snapshot, now)
         for change in changes:
@@ -469,6 +475,8 @@ class Engine:
                 self._pace.start(now, change.caught_up)
             if change.waiting:
                 self._pace.wait(change.waiting)
+            if change.notices:
+                self._has_notices = True
         return changes, wake_at
 
     async def _write(self, ownership: Ownership, changes: Sequence[Change], now: int) -> WriteResult:
@@ -482,6 +490,9 @@ class Engine:
                 self._dispatcher.unconfirmed += changes
                 raise
             self._dispatcher.track(changes, settled)
+        if self._has_notices and self.on_notice is not None:
+            self._has_notices = False
+            self.on_notice()
         return settled
 
     # --- time and health -------------------------------------------------------------------------

@@ -17,7 +17,7 @@ LOGGER = logging.getLogger("kron.engine")
 WARNINGS = frozenset(
     {
         "store_failed", "ownership_lost", "clock_jumped", "start_withheld", "engine_failed", "quarantined",
-        "clock_behind", "clock_moved_forward", "clock_corrected",
+        "clock_behind", "clock_moved_forward", "clock_corrected", "notification_failed",
     }
 )  # fmt: skip
 # Events that say that the host's clock is or was wrong, and those about it.

@@ -18,6 +18,7 @@ from kron.core.plan.record import (
     ClockRecord,
     IncidentRecord,
     JobRecord,
+    NoticeRecord,
     RangeRecord,
     ReopenedRecord,
     RunKind,
@@ -74,6 +75,12 @@ def _without(record: type[tuple[Any, ...]], fields: Iterable[str]) -> tuple[Colu
     return tuple(column for column in columns_of(record) if column.field not in fields)
 
 
+def _only(record: type[tuple[Any, ...]], fields: Sequence[str]) -> tuple[Column, ...]:
+    return tuple(column for column in columns_of(record) if column.field in fields)
+
+
+# The fields of a notice that change while it is sent.
+PROGRESS = ("state", "due_at", "tries", "batch", "ended_at", "sent_as", "error")
 # What statements read and write, by the name they have there. A job's number is given by the store.
 GROUPS: dict[str, tuple[Column, ...]] = {
     "job": columns_of(JobRecord),
@@ -87,6 +94,9 @@ GROUPS: dict[str, tuple[Column, ...]] = {
     "reopened": columns_of(ReopenedRecord),
     "clock": columns_of(ClockRecord),
     "incident": columns_of(IncidentRecord),
+    "notice": columns_of(NoticeRecord),
+    "new_notice": _without(NoticeRecord, {"number"}),
+    "changed_notice": _only(NoticeRecord, PROGRESS),
 }
 # The columns of a job that a change writes, by its scope.
 CHANGED_JOB = {
@@ -194,8 +204,9 @@ attempt_of = reader(AttemptRecord, "attempt")
 reopened_of = reader(ReopenedRecord, "reopened range")
 clock_of = reader(ClockRecord, "clock excursion")
 incident_of = reader(IncidentRecord, "incident")
-# The excursions of a namespace's clocks that a store keeps.
-MAX_EXCURSIONS = 1_000
+notice_of = reader(NoticeRecord, "notice")
+# The excursions of a namespace's clocks that a store keeps, and its notices that were sent or given up.
+MAX_EXCURSIONS, MAX_NOTICES = 1_000, 100_000
 
 
 def runs_of(rows: Iterable[Row]) -> tuple[dict[str, list[RunRecord]], dict[str, str]]:

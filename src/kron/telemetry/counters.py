@@ -16,6 +16,8 @@ from kron.runtime.journal import WARNINGS
 
 # Reasons for which an overlap policy drops a period.
 OVERLAP_REASONS = frozenset({Reason.ACTIVE, Reason.COALESCED, Reason.QUEUE_FULL})
+# Events of the sender of notifications.
+NOTIFICATIONS = frozenset({"notified", "notification_failed"})
 # Kinds of records that pruning removes.
 PRUNED_KINDS = PrunedBatch._fields[:-1]
 # Upper bounds in seconds: calls that take milliseconds, and starts that may be hours late.
@@ -76,6 +78,8 @@ class Counters:
         self.drift = Histogram(DRIFT_BOUNDS)
         self.fire_drift = Histogram(DRIFT_BOUNDS)
         self.pruned: Counter[str] = Counter(dict.fromkeys(PRUNED_KINDS, 0))
+        # Messages by channel and result of an attempt: sent, retried or failed.
+        self.notifications: Counter[tuple[str, str]] = Counter()
         # When pruning last ended, in seconds; 0 before the first time.
         self.pruned_at = 0.0
 
@@ -86,6 +90,8 @@ class Counters:
 
     def note(self, event: str, fields: Mapping[str, object], at: int) -> None:
         """Count a warning of the engine, or the records that were pruned; `at` is the present instant."""
+        if event in NOTIFICATIONS:
+            self.notifications[str(fields["channel"]), str(fields["result"])] += 1
         if event in WARNINGS:
             self.warnings[event] += 1
         elif event == "pruned":

@@ -18,6 +18,7 @@ VERBS = (
     "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs",
     "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "reopened",
     "note_incidents", "incidents", "namespaces",
+    "pending_notices", "note_notices", "notices",
 )  # fmt: skip
 Written = Callable[[Sequence[Change], WriteResult, int], None]
 Seen = Callable[[Iterable[RunRecord]], Awaitable[None]]
@@ -68,6 +69,9 @@ class StoreMeter:
         self.reopened = self._timed("reopened", store.reopened)
         self.note_incidents = self._timed("note_incidents", store.note_incidents)
         self.incidents = self._timed("incidents", store.incidents)
+        self.pending_notices = self._timed("pending_notices", store.pending_notices)
+        self.note_notices = self._timed("note_notices", store.note_notices)
+        self.notices = self._timed("notices", store.notices)
         self.watch = store.watch
         self.close = store.close
 

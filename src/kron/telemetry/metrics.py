@@ -242,6 +242,8 @@ def _engine_families(counters: Counters) -> Iterator[Metric]:
     yield _counter("kron_pruned", "Old records removed by retention.", ("kind",), pruned.items())
     means = "When retention last pruned, in seconds since 1970; 0: not yet."
     yield _gauge("kron_last_prune_timestamp_seconds", means, counters.pruned_at)
+    means = "Messages of notifications by channel and result: sent, retried or failed."
+    yield _counter("kron_notifications", means, ("channel", "result"), counters.notifications.items())
     jumps = counters.warnings["clock_jumped"]
     means = "Times the wall clock was set, or the machine slept."
     yield CounterMetricFamily("kron_clock_jumps", means, value=jumps)

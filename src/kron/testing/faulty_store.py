@@ -32,6 +32,7 @@ from kron.core.plan.record import (
     EpochRecord,
     IncidentRecord,
     JobRecord,
+    NoticeRecord,
     RangeRecord,
     ReopenedRecord,
     RunRecord,
@@ -265,6 +266,24 @@ class FaultyStore:
     async def reopened(self, namespace: str, identity: str, *, at: int) -> list[ReopenedRecord]:
         """Return the withdrawn records of a period."""
         return await self._call("reopened", self.inner.reopened, namespace, identity, at=at)
+
+    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
+        """Return the notices still to be sent."""
+        return await self._call("pending_notices", self.inner.pending_notices, namespace, limit=limit)
+
+    async def note_notices(
+        self, namespace: str, changed: Sequence[NoticeRecord], *, removed: Sequence[int] = ()
+    ) -> None:
+        """Write the progress of notices."""
+        await self._call("note_notices", self.inner.note_notices, namespace, changed, removed=removed)
+
+    async def notices(
+        self, namespace: str, identity: str, *, first: int, last: int, limit: int = 100
+    ) -> list[NoticeRecord]:
+        """Return the notices of a job about some nominal times."""
+        return await self._call(
+            "notices", self.inner.notices, namespace, identity, first=first, last=last, limit=limit
+        )
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every run that may be executing."""

@@ -14,6 +14,7 @@ from kron.testing.contract.engine import (
     SettlementContract,
     WakeContract,
 )
+from kron.testing.contract.notice import NoticeContract
 from kron.testing.contract.pruning import PruningContract
 from kron.testing.contract.read import AuditContract, HistoryContract, ListingContract
 from kron.testing.contract.registry import RecordContract, RegistrationContract
@@ -73,5 +74,6 @@ class StoreContract(
     ListingContract,
     OwnershipContract,
     AuditContract,
+    NoticeContract,
 ):
     """The behaviour the engine relies on; a subclass supplies the fixture `store`."""

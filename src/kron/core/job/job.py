@@ -30,6 +30,7 @@ from kron.core.job.distribution import (
     parse_distribution,
     read_distribution,
 )
+from kron.core.job.notify import NOTIFY, NOTIFY_TYPE, Notify, read_notify
 from kron.core.job.policy import POLICY, Policy, read_policy
 from kron.core.job.profile import PROFILE, Retention
 from kron.core.job.seed import SEED, Seed, SeedStrategy, read_seed
@@ -156,6 +157,7 @@ JOB = FieldTable(
             ("launcher",),
         ),
         *PROFILE.rows,
+        _field("notify", NOTIFY_TYPE, "who is notified of which events, and the heartbeat"),
     ),
     required=("identity", "schedule"),
 )
@@ -177,6 +179,7 @@ class Job:
     description: str | None = None
     tags: tuple[str, ...] = ()
     retention: Retention | None = None
+    notify: Notify | None = None
 
     def __post_init__(self) -> None:
         """Check the fields that no part checks, and those that depend on each other."""
@@ -238,6 +241,7 @@ class Job:
             "policy": self.policy.to_dict(),
             **launcher,
             **PROFILE.write(self),
+            **({} if self.notify is None else {"notify": self.notify.to_dict()}),
         }
 
 
@@ -264,6 +268,9 @@ def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:
         policy = read_policy(reader.sub("policy", POLICY.words))
     profile = PROFILE.read(reader)
     launcher = reader.read("launcher", _parse_launcher, None)
+    notify = None
+    if reader.get("notify") is not None:
+        notify = read_notify(reader.sub("notify", NOTIFY.words))
     if schedule is not None and (fault := _window_fault(schedule, window)):
         reader.problems.append(Problem("window.duration", format_duration(window.duration), fault))
     if reader.problems or schedule is None:
@@ -278,6 +285,7 @@ def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:
         constraints=constraints,
         policy=policy,
         launcher=launcher,
+        notify=notify,
         **profile,  # type: ignore[arg-type]  # the rows have the types of the fields
     )
 

@@ -62,7 +62,7 @@ class FastPath:
 
     def __init__(self, snapshot: Snapshot, now: int) -> None:
         self._snapshot = snapshot
-        self._now = now
+        self.now = now
         self._since = snapshot.taken_over_at - snapshot.limits.lookahead_ms
         self._cohorts: dict[tuple[str, str, int, int], Cohort] = {}
 
@@ -74,7 +74,7 @@ class FastPath:
             return None
         if job.paused or job.suspended or job.replay_until is not None or job.remaining is not None:
             return None
-        if job.handled is not None or max(job.last_success_at or 0, job.last_failure_at or 0) > self._now:
+        if job.handled is not None or max(job.last_success_at or 0, job.last_failure_at or 0) > self.now:
             # Some periods ahead are handled, or its last run ended after this wake began.
             return None
         since = self._since
@@ -94,7 +94,7 @@ class FastPath:
         after = [*job]
         after[REVISION] = job.revision + 1
         _, after[CURSOR], after[NEXT_TIME], after[PLAN_AT], _ = cohort
-        after[LAST_START_AT] = self._now
+        after[LAST_START_AT] = self.now
         changed, revision, none = new(JobRecord, after), job.revision, NO_RUNS
         return Change(
             changed, revision, WriteScope.START, started, none, none, NO_RANGES, started, none, none, cohort
@@ -109,7 +109,7 @@ class FastPath:
 
     def _cohort_of(self, job: JobRecord, compiled: CompiledJob, nominal_time: int) -> Cohort:
         """Return the part that the starts of all jobs of one definition share."""
-        now, fire_time = self._now, 1000 * nominal_time
+        now, fire_time = self.now, 1000 * nominal_time
         if self._snapshot.draining or not compiled.plain:
             return NO_COHORT
         if stage_of(fire_time, now, deadline_s=compiled.deadline_s) is not Stage.DUE:
@@ -141,7 +141,7 @@ class FastPath:
     def end(self, state: JobState) -> Change | None:
         """Return the success of the one open run; None if anything else is due."""
         job, runs, reports = state.job, state.runs, state.reports
-        if len(runs) != 1 or len(reports) != 1 or (job.plan_at is not None and job.plan_at <= self._now):
+        if len(runs) != 1 or len(reports) != 1 or (job.plan_at is not None and job.plan_at <= self.now):
             return None
         run, report = runs[0], reports[0]
         if report.happened is not RunEvent.SUCCESS or not run.in_flight:

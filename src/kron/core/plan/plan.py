@@ -13,7 +13,9 @@ from kron.core.plan.compiled import end_of_oldest, without_oldest
 from kron.core.plan.fast_path import FastPath
 from kron.core.plan.incident import paused
 from kron.core.plan.lifecycle import is_retried_later, reported
+from kron.core.plan.notice import needs_full_step, notices_of, rules_of
 from kron.core.plan.overlap import judge_due, start_manual
+from kron.core.plan.pace import Pace
 from kron.core.plan.pause import resume
 from kron.core.plan.record import Result, RunKind, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent, RunReport
@@ -36,11 +38,7 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
         try:
             if state.fault is not None:
                 raise StoreError(state.fault)
-            change = (
-                fast_path.start(state)
-                or fast_path.end(state)
-                or take_step(JobStep(state, snapshot, now, pace), state, draining=snapshot.draining)
-            )
+            change = _change_of(state, snapshot, fast_path, pace)
             at = _next_of(change) if change.cohort is None else change.cohort.next_at
             if at is not None and (wake_at is None or at < wake_at):
                 wake_at = at
@@ -48,6 +46,20 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
             change = set_aside(state, f"{type(fault).__name__}: {fault}", now)
         changes.append(change)
     return changes, wake_at
+
+
+def _change_of(state: JobState, snapshot: Snapshot, fast_path: FastPath, pace: Pace) -> Change:
+    """Return the change of one job, with its notices."""
+    job, now = state.job, fast_path.now
+    rules = rules_of(job.notify, snapshot.notify) if job.notify or snapshot.notify else None
+    if rules is None or not needs_full_step(job, rules, now):
+        change = fast_path.start(state) or fast_path.end(state)
+        if change is not None:
+            return change
+    change = take_step(JobStep(state, snapshot, now, pace), state, draining=snapshot.draining)
+    if rules is not None:
+        change.notices = notices_of(change, job, rules, now)
+    return change
 
 
 def set_aside(state: JobState, fault: str, now: int) -> Change:
@@ -163,7 +175,7 @@ def _after_end(step: JobStep, run: RunRecord) -> RunRecord:
         return run
     failures, limit = step.job.failures + 1, step.policy.pause_after_failures
     step.job = step.job._replace(failures=failures, last_failure_at=run.ended_at)
-    if limit is not None and failures >= limit:
+    if limit is not None and failures >= limit and not step.job.paused:
         because = f"{failures} failures in a row"
         if not step.job.paused:
             step.note(paused(step.job.identity, step.now, because=because, until=None))

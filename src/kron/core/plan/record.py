@@ -71,7 +71,8 @@ class JobRecord(NamedTuple):
     yet. `suspended` is the definition's `policy.suspend`; a person pauses and resumes, until `paused_until`
     if that is set. `handled` are intervals of nominal times after the cursor that were handled while the
     clock was ahead. `profile` is the part of the definition that changes no decision; `applied_set` names the
-    set of definitions that was applied with this one.
+    set of definitions that was applied with this one. `notify` is the definition's field of that
+    name, as JSON; without it the default of the front holds.
     """
 
     identity: str
@@ -103,6 +104,7 @@ class JobRecord(NamedTuple):
     handled: str | None = None
     profile: str | None = None
     applied_set: str | None = None
+    notify: str | None = None
     # The store's internal id of the job; 0 where it has none.
     number: int = 0
 
@@ -277,6 +279,55 @@ class AttemptRecord(NamedTuple):
     result: Result | None
     error: ExternalText | None
     run_id: ExternalText | None
+
+
+class NoticeEvent(Choice):
+    """An event that is sent to a target: one that people are notified of, or a ping of a heartbeat."""
+
+    FAILED = "failed"
+    MISSED = "missed"
+    RECOVERED = "recovered"
+    LATE = "late"
+    PAUSED_AFTER_FAILURES = "paused_after_failures"
+    PING_START = "ping_start"
+    PING_SUCCESS = "ping_success"
+    PING_FAIL = "ping_fail"
+
+
+class NoticeState(Choice):
+    """How far a notice is: still to be sent, sent, or given up."""
+
+    PENDING = "pending"
+    SENT = "sent"
+    FAILED = "failed"
+
+
+class NoticeRecord(NamedTuple):
+    """One event of a job for one target, written with the outcome that caused it and sent afterwards.
+
+    `id` is the same at every attempt to send it. `nominal_time` and `key` are those of its run or period; of
+    `periods` that were missed together, the last one's. `detail` completes the headline. The notices of one
+    message share its `batch`. `due_at` is when it is sent next; `sent_as` says how it was sent, for people.
+    """
+
+    id: str
+    identity: str
+    event: NoticeEvent
+    target: ExternalText
+    nominal_time: EpochSeconds
+    key: str
+    created_at: int
+    periods: int = 1
+    detail: ExternalText | None = None
+    state: NoticeState = NoticeState.PENDING
+    due_at: int | None = None
+    tries: int = 0
+    batch: str | None = None
+    ended_at: int | None = None
+    sent_as: ExternalText | None = None
+    error: ExternalText | None = None
+    # The store's number of the notice, which grows with every write; 0 before it is stored.
+    number: int = 0
 
 
 def slot_of(run: RunRecord) -> int:

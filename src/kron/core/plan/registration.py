@@ -3,6 +3,7 @@
 Every function is pure: it returns a new record or a `Change`, for a store to commit.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -80,8 +81,14 @@ def create(
         paused_because=BY_HAND if paused else None,
         remaining=job.policy.remaining,
         profile=profile_text_of(job),
+        notify=notify_text(job),
     )
     return look_ahead(record)
+
+
+def notify_text(job: Job) -> str | None:
+    """Return the notifications that a definition has, as canonical JSON; an edit of them opens no epoch."""
+    return None if job.notify is None else json.dumps(job.notify.to_dict(), sort_keys=True)
 
 
 def look_ahead(record: JobRecord) -> JobRecord:
@@ -131,6 +138,7 @@ def _redefined(
         launcher=launcher,
         launcher_kind=kind,
         profile=profile_text_of(job),
+        notify=notify_text(job),
         revision=record.revision + 1,
     )
     if definition == record.definition and record.deleted_at is None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import NamedTuple
 
+from kron.core.job.notify import Notify
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import LOOKAHEAD_MS, REMOTE_TIMEOUT, Overlap, Policy
 from kron.core.job.verdict import Settle
@@ -17,6 +18,7 @@ from kron.core.plan.record import (
     OUTCOME_OF,
     IncidentRecord,
     JobRecord,
+    NoticeRecord,
     RangeRecord,
     ReopenedRecord,
     RunKind,
@@ -118,7 +120,8 @@ class Snapshot(NamedTuple):
     """The input of a wake: the jobs with work to do, and their owner.
 
     `taken_over_at` is when this owner took them over; `next_at` is the earliest due time of all other
-    jobs. With `draining` the owner is stopping: ends are recorded, nothing starts.
+    jobs. With `draining` the owner is stopping: ends are recorded, nothing starts. `notify` is the default
+    of jobs whose definitions have none.
     """
 
     cases: Sequence[JobState]
@@ -129,6 +132,7 @@ class Snapshot(NamedTuple):
     draining: bool = False
     limits: Limits = DEFAULT_LIMITS
     pace: Pace = UNPACED
+    notify: Notify | None = None
 
 
 class WriteScope(Enum):
@@ -180,6 +184,7 @@ class Change:
     its runs becomes due, except a retry at its time. Changes with the same `cohort` are alike, so that a
     store can write them in one batch. A `rewind` starts a new epoch of an unchanged definition. `incidents`
     are those that start with it; of each of `closed`, the incident of its kind that lasts ends with it.
+    `notices` are sent once the change is committed.
     """
 
     job: JobRecord
@@ -200,6 +205,7 @@ class Change:
     rewind: Rewind | None = None
     incidents: Sequence[IncidentRecord] = ()
     closed: Sequence[IncidentRecord] = ()
+    notices: Sequence[NoticeRecord] = ()
 
 
 class WriteResult(NamedTuple):

@@ -1,11 +1,12 @@
 """The parts of an embedded front: a store, a catalog, a callback launcher and a worker, for one namespace."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from uuid import uuid4
 
 from kron.app.catalog import Catalog
-from kron.app.worker import Worker, WorkerOptions
+from kron.app.worker import NoticeSender, Worker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.errors import InvalidOptionError, StoreError
 from kron.core.fields import identity_fault
@@ -47,8 +48,14 @@ class Wiring:
         """Return the worker's engine."""
         return self.worker.engine
 
-    def assemble(self, journal: Journal, launcher: CallbackLauncher) -> None:
-        """Build the parts; no file or connection is opened yet."""
+    def assemble(
+        self,
+        journal: Journal,
+        launcher: CallbackLauncher,
+        *,
+        sender: Callable[[Store, Journal], NoticeSender] | None = None,
+    ) -> None:
+        """Build the parts; no file or connection is opened yet. `sender` makes the one of notifications."""
         self.identifier = self.identifier or uuid4().hex
         self.store = self._state.open()
         self.launcher = launcher
@@ -59,6 +66,7 @@ class Wiring:
             namespace=self.namespace,
             options=WorkerOptions(owner=self.identifier, limits=self._limits),
             journal=journal,
+            sender=None if sender is None else sender(self.store, journal),
         )
         engine = self.engine
         self.catalog = Catalog(self.store, self.namespace, now=engine.now, wake=engine.call)

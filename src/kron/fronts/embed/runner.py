@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,9 +14,12 @@ from uuid import uuid4
 from kron.app.catalog import JobDefinition
 from kron.app.preview import preview_resume
 from kron.app.query import LATEST
+from kron.app.worker import NoticeSender
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import ConflictError, InvalidOptionError, OwnedError, UnknownJobError
+from kron.core.fields import suggestion
 from kron.core.job.job import Job
+from kron.core.job.notify import IS_REDACTED, Notify, parse_notify
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.next_start import NextStart, next_start
 from kron.core.plan.pause import BY_HAND
@@ -33,7 +36,7 @@ from kron.fronts.embed.registration import callback_fault, is_async, takes_argum
 from kron.fronts.embed.store_source import State
 from kron.fronts.embed.thread_call import MAX_THREADS, CallThreads
 from kron.launchers.callback import Callback, CallbackLauncher
-from kron.ports import Clock, Store
+from kron.ports import Clock, Journal, Store
 from kron.runtime.journal import LogJournal
 
 Work = Callable[..., object]
@@ -56,7 +59,8 @@ class Runner:
 
     `state` is a URL as for `kron.Scheduler`; `name` separates the jobs of several runners; at most
     `max_calls` functions run at once. With `wait` it waits for the lease of another process with the same
-    name and state; a background thread waits after `start()` has returned.
+    name and state; a background thread waits after `start()` has returned. `notify` is the default of
+    jobs that define none, and has the `channels` that jobs may name.
     """
 
     def __init__(
@@ -68,7 +72,14 @@ class Runner:
         max_calls: int | None = None,
         max_threads: int = MAX_THREADS,
         wait: bool = False,
+        notify: Mapping[str, object] | None = None,
     ) -> None:
+        given = dict(notify or {})
+        channels = given.pop("channels", None)
+        self._channels: Mapping[str, object] = channels if isinstance(channels, Mapping) else {}
+        self._notify = parse_notify(given) if given else None
+        self._check_channels(self._notify, "notify")
+        self._journal = LogJournal()
         self._wiring = Wiring(State(state), clock, kind="runner", name=name)
         self._max_calls = max_calls
         self._threads = CallThreads(self._wiring.clock, max_threads)
@@ -110,7 +121,8 @@ class Runner:
         try:
             launcher = CallbackLauncher(self._wiring.clock, max_calls=self._max_calls)
             launcher.callbacks.update((name, self._calling(work)) for name, (_, work) in self._jobs.items())
-            self._wiring.assemble(LogJournal(), launcher)
+            needed = self._channels or self._notify or any(job.notify for job, _ in self._jobs.values())
+            self._wiring.assemble(self._journal, launcher, sender=self._sender if needed else None)
             await self._take_over()
             await self._register([job for job, _ in self._jobs.values()])
         except BaseException:
@@ -270,6 +282,7 @@ class Runner:
         if jitter > most:
             reason = f"is longer than the runner's lookahead: use at most {most}"
             raise InvalidOptionError(option="policy.jitter_ms", value=jitter, reason=reason)
+        self._check_channels(job.notify, "job.notify")
         self._jobs[job.identity] = job, callback
         if not self._is_running:
             return Done()
@@ -342,6 +355,26 @@ class Runner:
         definition = stored if added is None else added[0]
         return status_of(state, definition, following, has_function=added is not None)
 
+    # --- notifications ---------------------------------------------------------------------------
+
+    def _sender(self, store: Store, journal: Journal) -> NoticeSender:
+        # Imported here: a program that only runs functions needs neither an HTTP client nor SMTP.
+        from kron.app.notify.channel import parse_channels
+        from kron.app.notify.sender import NotifyOptions, Sender
+
+        options = NotifyOptions(channels=parse_channels(self._channels), default=self._notify)
+        clock, namespace = self._wiring.clock, self._wiring.namespace
+        return Sender(store, clock, namespace=namespace, options=options, journal=journal)
+
+    def _check_channels(self, notify: Notify | None, option: str) -> None:
+        """Refuse the name of a channel that the runner does not have."""
+        for name in () if notify is None else notify.hidden():
+            raise InvalidOptionError(option=f"{option}.{name}", value=None, reason=IS_REDACTED)
+        for name in () if notify is None else notify.channels():
+            if name not in self._channels:
+                reason = f"there is no such channel; {suggestion(name, self._channels)}"
+                raise InvalidOptionError(option=f"{option}.to", value=name, reason=reason)
+
     # --- history ---------------------------------------------------------------------------------
 
     async def runs(self, identity: str, *, before: datetime | None = None, limit: int = 100) -> list[Run]:
@@ -378,6 +411,9 @@ class Runner:
         return call
 
     async def _register(self, jobs: list[Job]) -> None:
+        worker = self._wiring.worker
+        if not worker.has_sender and any(job.notify is not None for job in jobs):
+            worker.use_sender(self._sender(self._wiring.store, self._journal))
         with self._wiring.clock.working():
             await self._wiring.catalog.upsert([JobDefinition(job) for job in jobs])
 

@@ -5,6 +5,7 @@ A job file means the same wherever it runs: its defaults are those of `kron.Job`
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -13,13 +14,14 @@ from kron.app.catalog import JobDefinition
 from kron.app.launchers import read_launcher, redact_launcher
 from kron.core.errors import InvalidJobError, Problem
 from kron.core.fields import parse_name
+from kron.core.job.notify import IS_REDACTED, parse_notify
 from kron.core.job.profile import PROFILE, profile_fields_of
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.query import JobFilter
 from kron.core.plan.record import JobRecord
 from kron.core.redaction import HIDDEN
 from kron.fronts.service.auth.principal import current_caller
-from kron.fronts.service.documents import Document
+from kron.fronts.service.documents import Document, notify_view
 from kron.fronts.service.errors import InvalidScheduleError
 from kron.fronts.service.registrar import Registrar, check_etag, etag_of
 from kron.fronts.service.responses import AppliedView, ApplyReceipt, DefinitionView
@@ -68,6 +70,7 @@ def definition_document(record: JobRecord) -> Document:
         **document,
         "policy": {**policy, "suspend": bool(record.suspended)},
         "launcher": redact_launcher(record.launcher),
+        **({} if record.notify is None else {"notify": notify_view(record)}),
         **{row.word: profile[row.name] for row in PROFILE.rows if profile[row.name] not in (None, [])},
     }
 
@@ -121,6 +124,7 @@ def _definition_for(spec: ScheduleSpec, record: JobRecord | None) -> JobDefiniti
 
     A changed launcher must name its secrets: a caller could send those of another to a place of their choice.
     """
+    spec = _with_stored_urls(spec, record)
     shown = spec.settings.to_dict()
     if record is not None and shown == redact_launcher(record.launcher):
         settings = read_launcher(json.loads(record.launcher))
@@ -130,6 +134,19 @@ def _definition_for(spec: ScheduleSpec, record: JobRecord | None) -> JobDefiniti
         problem = Problem(hidden, None, reason)
         raise InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem])
     return JobDefinition(spec.job, launcher_text_of(spec.settings), launcher_kind_of(spec.settings))
+
+
+def _with_stored_urls(spec: ScheduleSpec, record: JobRecord | None) -> ScheduleSpec:
+    """Return a schedule whose redacted URLs of notifications are the stored ones, or refuse unknown ones."""
+    notify = spec.job.notify
+    if notify is None or not notify.hidden():
+        return spec
+    if record is not None and record.notify is not None:
+        notify = notify.revealed(parse_notify(json.loads(record.notify)))
+    if hidden := notify.hidden():
+        problems = [Problem(f"notify.{name}", None, IS_REDACTED) for name in hidden]
+        raise InvalidScheduleError(schedule_id=spec.job.identity, problems=problems)
+    return spec._replace(job=replace(spec.job, notify=notify))
 
 
 def _hidden(value: object, path: str) -> Iterator[str]:

@@ -6,11 +6,12 @@ from itertools import islice
 from kron.app.launchers import redact_launcher
 from kron.core.fields import NO_DEFAULT
 from kron.core.job.job import Job
+from kron.core.job.notify import parse_notify
 from kron.core.job.profile import profile_fields_of
 from kron.core.plan.compiled import CompiledJob, compiled_job
 from kron.core.plan.next_start import NextStart, starts_ahead
 from kron.core.plan.query import FoundJob
-from kron.core.plan.record import AttemptRecord, AuditRecord, RangeRecord, RunRecord
+from kron.core.plan.record import AttemptRecord, AuditRecord, JobRecord, RangeRecord, RunRecord
 from kron.core.plan.step import JobState
 from kron.core.time.instant import instant_text, rfc3339
 from kron.fronts.service.responses import AttemptView, AuditView, RangeView, RunView, ScheduleState
@@ -59,6 +60,7 @@ def _state_of(found: FoundJob, compiled: CompiledJob, following: NextStart) -> S
         "paused_until": time_text(job.paused_until),
         "launcher": redact_launcher(job.launcher),
         "applied_set": job.applied_set,
+        "notify": notify_view(job),
         "sentence": compiled.job.schedule.expression.describe(),
         "failures": job.failures,
         "last_start_at": time_text(job.last_start_at),
@@ -67,6 +69,11 @@ def _state_of(found: FoundJob, compiled: CompiledJob, following: NextStart) -> S
         "created_at": instant_text(job.born_at),
         "updated_at": instant_text(found.changed_at),
     }
+
+
+def notify_view(job: JobRecord) -> Document | None:
+    """Return the notifications of a schedule, URLs reduced to their hosts; None if it defines none."""
+    return None if job.notify is None else parse_notify(json.loads(job.notify)).redacted()
 
 
 def _definition_of(job: Job) -> Document:

@@ -83,7 +83,13 @@ class Registrar:
         self.clock = clock
         self.traits = traits_by_kind(rules.executor)
         self.catalog = Catalog(
-            self.store, namespace, now=self.now, wake=wake, traits=self.traits, actor=current_actor
+            self.store,
+            namespace,
+            now=self.now,
+            wake=wake,
+            traits=self.traits,
+            actor=current_actor,
+            notify=rules.notify,
         )
 
     def now(self) -> int:
@@ -314,6 +320,8 @@ def etag_of(job: JobRecord) -> str:
     )
     if job.profile is not None or job.applied_set is not None:
         state = (*state, job.profile, job.applied_set)
+    if job.notify is not None:
+        state = (*state, job.notify)
     return f'"{sha256(json.dumps(state).encode()).hexdigest()[:20]}"'
 
 

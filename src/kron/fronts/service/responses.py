@@ -33,6 +33,7 @@ class ScheduleState(TypedDict):
     paused_until: str | None
     launcher: dict[str, object]
     applied_set: str | None
+    notify: dict[str, object] | None
     sentence: str
     failures: int
     last_start_at: str | None

@@ -20,6 +20,7 @@ from kron.core.fields import (
     text_fault,
 )
 from kron.core.job.job import JOB, Job, read_job
+from kron.core.job.notify import IS_REDACTED, Notify
 from kron.core.job.policy import (
     CATCHUP_NAMES,
     FRONT_DEFAULTS,
@@ -33,6 +34,8 @@ from kron.core.job.words import PLACES, canonical
 from kron.core.plan.compiled import definition_of
 from kron.core.value_types import FLAG, NAME_TEXT, VERSION, choice
 from kron.fronts.service.errors import InvalidScheduleError
+from kron.launchers.http.egress import host_of
+from kron.launchers.http.spec import egress_policy
 from kron.launchers.spec import WORKFLOW_FIELDS, InvalidLauncherError, LauncherConfig, LauncherSettings
 
 # The longest definition without its name and launcher, in characters as JSON: every worker compiles it.
@@ -100,11 +103,11 @@ SCHEDULE = FieldTable(tuple(_rows()), required=("cron_expr", "timezone"))
 # A job's fields by the words of a schedule document, and the policy fields that stand flat in it.
 JOB_WORDS = {row.name: row.service_word for row in JOB.rows if row.service_word is not None}
 # The fields that a stored definition gives back: calendars are resolved, the policy fields stand flat, and
-# the profile is stored beside it.
+# the profile and the notifications are stored beside it.
 DEFINITION_WORDS = {
     name: word
     for name, word in JOB_WORDS.items()
-    if name not in ("identity", "calendars", "policy", *(row.name for row in PROFILE.rows))
+    if name not in ("identity", "calendars", "policy", "notify", *(row.name for row in PROFILE.rows))
 }
 FLAT_POLICY = {row.name: row.service_word for row in POLICY.rows if row.service_word is not None}
 POLICY_WORDS = {row.name: row.words for row in POLICY.rows}
@@ -128,8 +131,9 @@ def schedule_schema(example: Mapping[str, object]) -> Schema:
 class Rules:
     """The operator's defaults for schedules, and what schedules may not have.
 
-    A list that is None allows everything. `launchers` limits the launchers of schedules. `executor` is the
-    launcher that workflows are handed to.
+    A list that is None allows everything. `launchers` limits the launchers of schedules, and the URLs they
+    notify. `executor` is the launcher that workflows are handed to. `channels` are those a schedule may name,
+    `notify` is the default of schedules that define none.
     """
 
     overlap_policy: str = "skip"
@@ -142,6 +146,8 @@ class Rules:
     timezones: frozenset[str] | None = None
     launchers: LauncherConfig = NO_LIMITS
     executor: Mapping[str, object] | None = None
+    channels: frozenset[str] = frozenset()
+    notify: Notify | None = None
 
 
 class ScheduleSpec(NamedTuple):
@@ -174,6 +180,8 @@ def parse_schedule_spec(document: object, rules: Rules, *, schedule_id: str) -> 
     job = _read_job(given, rules, problems)
     if job is not None:
         _check_rules(job, settings, "launcher" in given, rules, problems)
+        hidden = [] if job.notify is None else job.notify.hidden()
+        problems += [Problem(f"notify.{name}", None, IS_REDACTED) for name in hidden]
     if problems or job is None or settings is None:
         raise InvalidScheduleError(schedule_id=_name_of(given), problems=problems)
     return ScheduleSpec(job, settings, paused)
@@ -311,6 +319,21 @@ def _check_rules(
         problems.append(Problem(schedule_word, job.schedule.text, reason))
     if own and settings is not None:
         problems += settings.problems(rules.launchers)
+    if job.notify is not None:
+        problems += _notify_problems(job.notify, rules)
+
+
+def _notify_problems(notify: Notify, rules: Rules) -> Iterator[Problem]:
+    """Yield the channels that are not configured, and the URLs that the egress policy refuses."""
+    for name in notify.channels():
+        if name not in rules.channels:
+            known = suggestion(name, sorted(rules.channels)) if rules.channels else "none is configured"
+            yield Problem("notify.to", name, f"is not a channel of the settings; {known}")
+    policy = egress_policy(rules.launchers)
+    for field, url in notify.urls():
+        fault = None if policy is None else policy.fault_of(url)
+        if fault is not None:
+            yield Problem(f"notify.{field}", host_of(url), fault)
 
 
 def check_request(request_id: str | None) -> None:

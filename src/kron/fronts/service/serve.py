@@ -14,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from kron.app.notify.sender import Sender
 from kron.app.signals import on_reload, on_stop
 from kron.app.worker import Worker, WorkerFailedError, WorkerOptions
 from kron.clocks.system import SystemClock
@@ -41,6 +42,7 @@ from kron.fronts.service.worker_process import Status, WorkerProcess, fork_worke
 from kron.launchers.callback import Callback, CallbackLauncher
 from kron.launchers.workflow import Function
 from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
+from kron.runtime.journal import LogJournal
 from kron.stores.url import WorkflowDatabase, open_store, open_workflows, store_kind_of
 from kron.telemetry.log_format import set_log_level, start_logging
 from kron.telemetry.metrics import Metrics
@@ -91,7 +93,12 @@ class ServiceWorker(Worker):
             limits=Limits(settings.lookahead_ms, settings.max_catchup_per_tick),
             retention=settings.retention,
         )
-        super().__init__(store, clock, wrapped, namespace=NAMESPACE, options=options, journal=journal)
+        journal = journal or LogJournal()
+        notify = settings.notify_options()
+        sender = Sender(store, clock, namespace=NAMESPACE, options=notify, journal=journal)
+        super().__init__(
+            store, clock, wrapped, namespace=NAMESPACE, options=options, journal=journal, sender=sender
+        )
 
 
 class LocalWorker:

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from kron.app.launchers import read_launcher
-from kron.app.redaction import BROKER, LAUNCHER, OPTIONS, SECRET, URL
+from kron.app.notify.channel import SENSITIVE as CHANNELS
+from kron.app.notify.channel import Channel, parse_channels
+from kron.app.notify.sender import NotifyOptions
+from kron.app.redaction import BROKER, LAUNCHER, OPTIONS, SECRET, URL, Sensitive
 from kron.app.retention import RetentionPolicy
 from kron.app.settings import (
     Effective,
@@ -18,8 +21,10 @@ from kron.app.settings import (
     words,
 )
 from kron.core.errors import InputError, InvalidOptionError
-from kron.core.fields import choice_of, invalid_value, parse_text
+from kron.core.fields import choice_of, invalid_value, parse_text, suggestion
+from kron.core.job.notify import Notify, parse_notify
 from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, MAX_LOOKAHEAD_MS, OVERLAP_NAMES
+from kron.core.plan.outbox import SendLimits
 from kron.core.time.zone import zone_of
 from kron.fronts.service.auth.principal import Caller, parse_subjects
 from kron.fronts.service.schedule_spec import Rules
@@ -41,6 +46,8 @@ IN_STORE = "store"
 # The length of an HS256 digest; a shorter secret could be guessed.
 MIN_SECRET = 32
 SECRETS = ("jwt_secret", "signing_secret")
+# How often a worker looks for notices that other processes wrote, at most.
+MIN_POLL_MS = 1_000
 # Variables that only commands read: the settings file, and which server they call with which token.
 COMMAND_VARIABLES = ("config", "debug", "server", "token")
 
@@ -84,6 +91,20 @@ def _launcher(value: object) -> Mapping[str, object]:
         raise invalid_value("...", str(cause.details["reason"])) from cause
     assert isinstance(document, Mapping)
     return document
+
+
+def _notify(value: object) -> Mapping[str, object]:
+    """Return the default notifications. Their URLs may be secrets, so they are not quoted."""
+    document = json_value(value)
+    try:
+        return parse_notify(document).to_dict()
+    except InputError as cause:
+        raise invalid_value("...", str(cause.details["reason"])) from cause
+
+
+NOTIFY = Sensitive(
+    lambda value: parse_notify(value).redacted(), lambda value: [url for _, url in parse_notify(value).urls()]
+)
 
 
 def _secret(value: object) -> str:
@@ -219,6 +240,26 @@ class Settings:
     celery_options: Mapping[str, object] = setting(
         parse_options, "Transport options of the broker, as JSON", default={}, sensitive=OPTIONS
     )
+    channels: Mapping[str, Channel] = setting(
+        parse_channels,
+        "Channels that notifications of schedules may name, as JSON or a table",
+        default={},
+        sensitive=CHANNELS,
+    )
+    notify: Mapping[str, object] | None = setting(
+        _notify,
+        "Notifications of schedules that set none, as JSON or a table",
+        default=None,
+        sensitive=NOTIFY,
+    )
+    notify_wait_ms: int = setting(
+        integer(0, DAY_MS),
+        "How long a notification waits for others to the same target, to be sent in one message, ms",
+        default=10_000,
+    )
+    notify_interval_ms: int = setting(
+        integer(0, DAY_MS), "Shortest interval between two messages to the same target, ms", default=60_000
+    )
     drain_ms: int = setting(
         integer(0, DAY_MS),
         "Drain timeout: how long a stop waits for running executions, ms",
@@ -330,6 +371,33 @@ class Settings:
             timezones=self.allowed_timezones,
             launchers=self.launcher_config(),
             executor=self.executor,
+            channels=frozenset(self.channels),
+            notify=self.default_notify,
+        )
+
+    @property
+    def default_notify(self) -> Notify | None:
+        """Return the notifications of schedules that set none."""
+        if self.notify is None:
+            return None
+        default = parse_notify(self.notify)
+        for name in default.channels():
+            if name not in self.channels:
+                reason = f"is not a channel of the settings; {suggestion(name, sorted(self.channels))}"
+                raise InvalidOptionError(option="notify", value=name, reason=reason)
+        return default
+
+    def notify_options(self) -> NotifyOptions:
+        """Return how a worker notifies."""
+        default = self.default_notify
+        own = [] if default is None else [url for _, url in default.urls()]
+        return NotifyOptions(
+            channels=self.channels,
+            default=default,
+            limits=SendLimits(self.notify_wait_ms, self.notify_interval_ms),
+            egress=egress_policy_of(self.allowed_hosts, urls=own),
+            secret=self.secret(),
+            poll_ms=max(self.tick_ms, MIN_POLL_MS),
         )
 
     def launcher_config(self, *, broker: Broker | None = None) -> LauncherConfig:

@@ -30,6 +30,7 @@ from kron.core.plan.record import (
     EpochRecord,
     IncidentRecord,
     JobRecord,
+    NoticeRecord,
     RangeRecord,
     ReopenedRecord,
     RunRecord,
@@ -57,12 +58,15 @@ from kron.stores.postgres.write import (
 )
 from kron.stores.prune import Pruning, Rows, count_batch, prune_batch
 from kron.stores.row import (
+    COLUMNS,
     GROUPS,
     MAX_EXCURSIONS,
+    MAX_NOTICES,
     attempt_of,
     clock_of,
     incident_of,
     job_of,
+    notice_of,
     range_of,
     readable,
     readable_runs,
@@ -497,6 +501,41 @@ class PostgresStore:
         async with self._reading() as connection:
             rows = await rows_of(connection, audit_statement(SQL, wanted), values)
         return [Audited(number, AuditRecord(*row)) for number, *row in rows]
+
+    # --- notifications ---------------------------------------------------------------------------
+
+    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
+        """Return the notices still to be sent, the oldest `limit` of each target, oldest first."""
+        async with self._reading() as connection:
+            values = {"namespace": namespace, "limit": limit}
+            return readable(await rows_of(connection, SQL["pending_notices"], values), notice_of)
+
+    async def note_notices(
+        self, namespace: str, changed: Sequence[NoticeRecord], *, removed: Sequence[int] = ()
+    ) -> None:
+        """Write the progress of notices, and remove others by their numbers."""
+        await self._write(self._note_notices, namespace, changed, removed)
+
+    async def _note_notices(
+        self, connection: Connection, namespace: str, changed: Sequence[NoticeRecord], removed: Sequence[int]
+    ) -> bool:
+        columns = [COLUMNS["number"], *GROUPS["changed_notice"]]
+        for some in chunks(changed):
+            values = {"namespace": namespace, **arrays(NoticeRecord._fields, some, columns)}
+            await connection.execute(SQL["update_notices"].encode(), values)
+        common = {"namespace": namespace, "numbers": numbers(removed), "limit": MAX_NOTICES}
+        if removed:
+            await connection.execute(SQL["remove_notices"], common)
+        await connection.execute(SQL["trim_notices"], common)
+        return True
+
+    async def notices(
+        self, namespace: str, identity: str, *, first: int, last: int, limit: int = 100
+    ) -> list[NoticeRecord]:
+        """Return the notices of a job about nominal times from `first` to `last`, oldest first."""
+        values = {"namespace": namespace, "name": identity, "first": first, "last": last, "limit": limit}
+        async with self._reading() as connection:
+            return readable(await rows_of(connection, SQL["notices"], values), notice_of)
 
     # --- retention -------------------------------------------------------------------------------
 

@@ -4,7 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kron.core.plan.record import IncidentRecord, JobRecord, RangeRecord, ReopenedRecord, RunRecord
+from kron.core.plan.record import (
+    IncidentRecord,
+    JobRecord,
+    NoticeRecord,
+    RangeRecord,
+    ReopenedRecord,
+    RunRecord,
+)
 from kron.core.plan.step import Change, WriteResult
 from kron.core.shard import shard_of
 from kron.stores.postgres.connection import count_of, rows_of
@@ -51,13 +58,7 @@ async def write_changes(connection: Connection, namespace: str, changes: Sequenc
     for some_ranges in chunks(ranges):
         values = {**common, **arrays(RangeRecord._fields, some_ranges, GROUPS["range"])}
         await connection.execute(SQL["insert_ranges"].encode(), values)
-    closed = [incident for change in changes for incident in change.closed]
-    if closed:
-        values = {**common, **arrays(IncidentRecord._fields, closed, GROUPS["incident"])}
-        await connection.execute(SQL["close_incidents"].encode(), values)
-    await insert_incidents(
-        connection, namespace, [incident for change in changes for incident in change.incidents]
-    )
+    await _write_events(connection, common, changes)
     faulty = [change.job.identity for change in changes if change.fault is not None]
     if faulty:
         await connection.execute(SQL["hold_runs"], {**common, "names": texts(faulty)})
@@ -72,6 +73,20 @@ async def insert_incidents(
         values = {"namespace": namespace, **arrays(IncidentRecord._fields, some, GROUPS["incident"])}
         await connection.execute(SQL["insert_incidents"].encode(), values)
     return True
+
+
+async def _write_events(connection: Connection, common: dict[str, object], changes: Sequence[Change]) -> None:
+    """Write the incidents that changes start and end, and the notices to be sent."""
+    closed = [incident for change in changes for incident in change.closed]
+    if closed:
+        values = {**common, **arrays(IncidentRecord._fields, closed, GROUPS["incident"])}
+        await connection.execute(SQL["close_incidents"].encode(), values)
+    started = [incident for change in changes for incident in change.incidents]
+    await insert_incidents(connection, str(common["namespace"]), started)
+    notices = [notice for change in changes for notice in change.notices]
+    for some_notices in chunks(notices):
+        values = {**common, **arrays(NoticeRecord._fields, some_notices, GROUPS["new_notice"])}
+        await connection.execute(SQL["insert_notices"].encode(), values)
 
 
 async def _write_jobs(connection: Connection, common: dict[str, object], changes: Sequence[Change]) -> bool:

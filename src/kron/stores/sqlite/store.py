@@ -32,6 +32,7 @@ from kron.core.plan.record import (
     EpochRecord,
     IncidentRecord,
     JobRecord,
+    NoticeRecord,
     RangeRecord,
     ReopenedRecord,
     RunRecord,
@@ -53,10 +54,12 @@ from kron.stores.migration import bring_up, make_private
 from kron.stores.prune import Pruning, Rows, count_batch, prune_batch
 from kron.stores.row import (
     MAX_EXCURSIONS,
+    MAX_NOTICES,
     attempt_of,
     clock_of,
     incident_of,
     job_of,
+    notice_of,
     range_of,
     readable,
     readable_runs,
@@ -70,6 +73,7 @@ from kron.stores.sqlite.write import (
     CLEAN,
     Writing,
     audit_row,
+    changed_notice_row,
     clock_row,
     incident_row,
     key_number,
@@ -588,6 +592,37 @@ class SqliteStore:
         values |= (before or LATEST_AUDIT)._asdict()
         rows = await store._do(store._of_namespace, audit_statement(SQL, wanted), namespace, values)
         return [Audited(number, AuditRecord(*row)) for number, *row in rows]
+
+    # --- notifications ---------------------------------------------------------------------------
+
+    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
+        """Return the notices still to be sent, the oldest `limit` of each target, oldest first."""
+        values: dict[str, object] = {"limit": limit}
+        rows = await self._do(self._of_namespace, SQL["pending_notices"], namespace, values)
+        return readable(rows, notice_of)
+
+    async def note_notices(
+        self, namespace: str, changed: Sequence[NoticeRecord], *, removed: Sequence[int] = ()
+    ) -> None:
+        """Write the progress of notices, and remove others by their numbers."""
+        await self._do(self._note_notices, namespace, changed, removed)
+
+    def _note_notices(self, namespace: str, changed: Sequence[NoticeRecord], removed: Sequence[int]) -> None:
+        space = self._number_of(namespace)
+        rows = [(*changed_notice_row(notice), space, notice.number) for notice in changed]
+        with self._writing() as connection:
+            connection.executemany(SQL["update_notice"], rows)
+            connection.executemany(SQL["remove_notice"], [(space, number) for number in removed])
+            connection.execute(SQL["trim_notices"], {"namespace": space, "limit": MAX_NOTICES})
+
+    async def notices(
+        self, namespace: str, identity: str, *, first: int, last: int, limit: int = 100
+    ) -> list[NoticeRecord]:
+        """Return the notices of a job about nominal times from `first` to `last`, oldest first."""
+        store = self._reader()
+        values = {"first": first, "last": last, "limit": limit}
+        rows = await store._do(store._of_job, SQL["notices"], namespace, identity, values)
+        return readable(rows, notice_of)
 
     # --- retention -------------------------------------------------------------------------------
 

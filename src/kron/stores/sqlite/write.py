@@ -11,6 +11,7 @@ from kron.core.plan.record import (
     ClockRecord,
     IncidentRecord,
     JobRecord,
+    NoticeRecord,
     RangeRecord,
     ReopenedRecord,
     RunRecord,
@@ -39,6 +40,8 @@ audit_row = writer(AuditRecord, GROUPS["audit"])
 reopened_row = writer(ReopenedRecord, GROUPS["reopened"])
 clock_row = writer(ClockRecord, GROUPS["clock"])
 incident_row = writer(IncidentRecord, GROUPS["incident"])
+notice_row = writer(NoticeRecord, GROUPS["new_notice"])
+changed_notice_row = writer(NoticeRecord, GROUPS["changed_notice"])
 
 
 def write_or_refuse(
@@ -235,6 +238,11 @@ def _further_rows(namespace: int, changes: Sequence[Change], now: int) -> dict[s
         ],
         "insert_incident": [
             (namespace, *incident_row(each)) for change in changes for each in change.incidents
+        ],
+        "insert_notice": [
+            (*notice_row(notice), namespace, change.job.number)
+            for change in changes
+            for notice in change.notices
         ],
     }
 

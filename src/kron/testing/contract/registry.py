@@ -253,6 +253,7 @@ FULL_JOB = JobRecord(
     handled="[[1800000060,1800000120]]",
     profile='{"tags":["nightly"]}',
     applied_set="billing",
+    notify='{"to": ["ops"]}',
 )
 FULL_RUN = RunRecord(
     key=key_of("backup", NOON),

@@ -9,6 +9,7 @@ from kron.core.plan.record import AuditRecord, JobRecord, RunKind
 from kron.core.plan.step import Change
 from kron.core.workflow import WorkflowRecord
 from kron.fronts.service.auth.principal import current_caller, current_request_id, owner_of
+from kron.fronts.service.documents import notify_view
 
 # How many keys of runs that one request started are listed.
 MAX_RUNS = 100
@@ -52,7 +53,7 @@ def _action_of(old: JobRecord, new: JobRecord) -> str:
 
 
 def _defined(job: JobRecord) -> tuple[object, ...]:
-    return job.definition, job.launcher, job.suspended, job.profile, job.applied_set
+    return job.definition, job.launcher, job.notify, job.suspended, job.profile, job.applied_set
 
 
 def _state_of(job: JobRecord) -> dict[str, object]:
@@ -62,6 +63,7 @@ def _state_of(job: JobRecord) -> dict[str, object]:
     return {
         "definition": json.loads(job.definition),
         "launcher": redact_launcher(job.launcher),
+        **({} if job.notify is None else {"notify": notify_view(job)}),
         "suspended": bool(job.suspended),
         "paused": bool(job.paused),
         **profile,

@@ -16,6 +16,7 @@ from kron.core.plan.record import (
     EpochRecord,
     IncidentRecord,
     JobRecord,
+    NoticeRecord,
     RangeRecord,
     ReopenedRecord,
     RunRecord,
@@ -153,6 +154,14 @@ class TenantStore:
         if not await self._is_known(namespace, identity):
             return []
         return await self._store.incidents(namespace, identity, since=since, until=until, limit=limit)
+
+    async def notices(
+        self, namespace: str, identity: str, *, first: int, last: int, limit: int = 100
+    ) -> list[NoticeRecord]:
+        """Return the notices of a job about some nominal times, oldest first."""
+        if not await self._is_known(namespace, identity):
+            return []
+        return await self._store.notices(namespace, identity, first=first, last=last, limit=limit)
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a run, oldest first, if the current request has listed the run.

@@ -407,3 +407,32 @@ SELECT pg_notify('kron', %(message)s)
 
 -- name: listen
 LISTEN kron
+
+-- name: insert_notices
+INSERT INTO schedule_notices (namespace, {new_notice.columns})
+SELECT %(namespace)s, * FROM unnest({new_notice.arrays})
+ON CONFLICT DO NOTHING
+
+-- name: pending_notices
+SELECT {notice.columns} FROM (
+    SELECT *, row_number() OVER (PARTITION BY target ORDER BY number) AS place
+    FROM schedule_notices WHERE namespace = %(namespace)s AND state = 'pending') AS pending
+WHERE place <= %(limit)s ORDER BY number
+
+-- name: update_notices
+UPDATE schedule_notices SET {changed_notice.assignments}
+FROM unnest(%(number)s::bigint[], {changed_notice.arrays}) AS new (number, {changed_notice.fields})
+WHERE schedule_notices.namespace = %(namespace)s AND schedule_notices.number = new.number
+
+-- name: remove_notices
+DELETE FROM schedule_notices WHERE namespace = %(namespace)s AND number = ANY (%(numbers)s::bigint[])
+
+-- name: trim_notices
+DELETE FROM schedule_notices WHERE namespace = %(namespace)s AND state <> 'pending' AND number <= (
+    SELECT number FROM schedule_notices WHERE namespace = %(namespace)s AND state <> 'pending'
+    ORDER BY number DESC LIMIT 1 OFFSET %(limit)s)
+
+-- name: notices
+SELECT {notice.columns} FROM schedule_notices
+WHERE namespace = %(namespace)s AND schedule_id = %(name)s
+    AND nominal_time BETWEEN %(first)s AND %(last)s ORDER BY number LIMIT %(limit)s

@@ -347,3 +347,29 @@ AND user_id IN (SELECT value FROM json_each(:users))
 
 -- name: audits_in_order
 ORDER BY at DESC, number DESC LIMIT :limit OFFSET :listed
+
+-- name: insert_notice
+INSERT INTO notices ({new_notice.columns}, namespace, job)
+VALUES ({new_notice.values}, ?, ?)
+ON CONFLICT DO NOTHING
+
+-- name: pending_notices
+SELECT {notice.columns} FROM (
+    SELECT *, row_number() OVER (PARTITION BY target ORDER BY number) AS place
+    FROM notices WHERE namespace = :namespace AND state = 'pending')
+WHERE place <= :limit ORDER BY number
+
+-- name: update_notice
+UPDATE notices SET {changed_notice.assignments} WHERE namespace = ? AND number = ?
+
+-- name: remove_notice
+DELETE FROM notices WHERE namespace = ? AND number = ?
+
+-- name: trim_notices
+DELETE FROM notices WHERE namespace = :namespace AND state <> 'pending' AND number <= (
+    SELECT number FROM notices WHERE namespace = :namespace AND state <> 'pending'
+    ORDER BY number DESC LIMIT 1 OFFSET :limit)
+
+-- name: notices
+SELECT {notice.columns} FROM notices
+WHERE job = :job AND nominal_time BETWEEN :first AND :last ORDER BY number LIMIT :limit

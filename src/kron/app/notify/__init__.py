@@ -1,0 +1,1 @@
+"""Notifications: channels, messages, and the sender that works through the outbox."""

@@ -1,0 +1,297 @@
+"""The sender: sends the notices of a namespace at least once, in tasks apart from the engine's loop."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Protocol
+
+from kron.app.notify.channel import (
+    Channel,
+    Channels,
+    CommandChannel,
+    EmailChannel,
+    WebhookChannel,
+    channel_of,
+)
+from kron.app.notify.command import run_command
+from kron.app.notify.email import EmailSender
+from kron.app.notify.message import MAX_LISTED, Composed, Described, compose
+from kron.app.notify.webhook import WebhookSender
+from kron.app.query import Query
+from kron.core.errors import KronError, StoreError
+from kron.core.job.notify import Notify
+from kron.core.plan.outbox import (
+    DEFAULT_SEND_LIMITS,
+    MAX_GROUP,
+    Message,
+    Outbox,
+    Queue,
+    SendLimits,
+    read_outbox,
+)
+from kron.core.plan.record import NoticeRecord, NoticeState
+from kron.core.time.instant import rfc3339
+from kron.launchers.backoff import Backoff
+from kron.launchers.delivery import DeliveryResult
+from kron.launchers.http.egress import EgressPolicy
+from kron.ports import Clock, Journal, ReadStore
+from kron.runtime.engine import Engine
+from kron.runtime.wakeup import first_of
+
+_log = logging.getLogger("kron.notify")
+# Tries of one message, about four hours of them, and the delays between.
+BACKOFF = Backoff(max_attempts=30, first_delay=timedelta(seconds=1), max_delay=timedelta(minutes=10))
+# Messages that are sent at once; one target never takes more than one of them.
+MAX_SENDING = 10
+# After a failure of the store.
+RETRY_AFTER_MS = 5_000
+# How long a stop waits for messages that are being sent, in seconds.
+LAST_SENDS_S = 3.0
+HEARTBEAT, INLINE = "heartbeat", "webhook"
+
+
+class OutboxStore(ReadStore, Protocol):
+    """The store verbs the sender needs: reads, and the progress of notices."""
+
+    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
+        """Return the notices still to be sent, the oldest `limit` of each target, oldest first."""
+
+    async def note_notices(
+        self, namespace: str, changed: Sequence[NoticeRecord], *, removed: Sequence[int] = ()
+    ) -> None:
+        """Write the progress of notices, and remove others by their numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyOptions:
+    """How a worker notifies: the channels that schedules may name, and the default of schedules.
+
+    `egress` limits the URLs of schedules; with a `secret` requests to webhooks are signed. `poll_ms` is how
+    often notices written by other processes are looked for; None: never, because there are none.
+    """
+
+    channels: Channels = field(default_factory=dict)
+    default: Notify | None = None
+    limits: SendLimits = DEFAULT_SEND_LIMITS
+    egress: EgressPolicy | None = None
+    secret: bytes | None = None
+    poll_ms: int | None = None
+
+    def egress_policy(self) -> EgressPolicy | None:
+        """Return the egress policy, which always allows the URLs of the operator's channels."""
+        if self.egress is None:
+            return None
+        own = [each.address for each in self.channels.values() if isinstance(each, WebhookChannel)]
+        return replace(self.egress, urls=self.egress.urls.union(own))
+
+
+class Sender:
+    """Sends what the engine's decisions wrote to the outbox, as long as its engine owns the first shard.
+
+    A message is marked before it is sent and again afterwards, so a crash in between sends it once more, with
+    the same id and the same notices.
+    """
+
+    def __init__(
+        self, store: OutboxStore, clock: Clock, *, namespace: str, options: NotifyOptions, journal: Journal
+    ) -> None:
+        self.options = options
+        self._store = store
+        self._clock = clock
+        self._namespace = namespace
+        self._journal = journal
+        self._called = asyncio.Event()
+        self._is_leaving = False
+        self._task: asyncio.Task[None] | None = None
+        self._sending: dict[Queue, asyncio.Task[None]] = {}
+        self._sent_at: dict[Queue, int] = {}
+        # Results that the store has not taken yet.
+        self._unwritten: list[NoticeRecord] = []
+
+    @property
+    def default(self) -> Notify | None:
+        """Return the notifications of jobs that define none."""
+        return self.options.default
+
+    # --- life cycle ------------------------------------------------------------------------------
+
+    def start(self, engine: Engine) -> None:
+        """Send the notices of an engine's namespace until `stop`."""
+        self._is_leaving = False
+        self._now = engine.now
+        self._query = Query(self._store, self._namespace, now=engine.now)
+        self._webhooks = WebhookSender(
+            self._clock, egress=self.options.egress_policy(), secret=self.options.secret
+        )
+        self._emails = EmailSender(self._clock)
+        self._task = asyncio.create_task(self._run(engine), name=f"kron notify {self._namespace}")
+
+    def call(self) -> None:
+        """Look into the outbox now: a notice was written."""
+        self._called.set()
+
+    async def stop(self) -> None:
+        """Send nothing more; messages that are being sent have a moment to end, the others stay pending."""
+        if self._task is None:
+            return
+        self._is_leaving = True
+        self._called.set()
+        await asyncio.wait([self._task])
+        if self._sending:
+            await asyncio.wait(self._sending.values(), timeout=LAST_SENDS_S)
+        self.kill()
+        try:
+            await self._write_results()
+        except StoreError as error:
+            _log.warning("results of notifications not written, so these are sent again: %s", error)
+
+    def kill(self) -> None:
+        """Stop at once without writing anything, as a crash would."""
+        if self._task is None:
+            return
+        for task in (self._task, *self._sending.values()):
+            task.cancel()
+        self._task = None
+        self._webhooks.close()
+        self._emails.close()
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    async def _run(self, engine: Engine) -> None:
+        while not self._is_leaving:
+            self._called.clear()
+            now = engine.now()
+            wake_at = None if self.options.poll_ms is None else now + self.options.poll_ms
+            if engine.owns_first_shard:
+                try:
+                    outbox = await self._send_due(now)
+                except StoreError as error:
+                    _log.warning("the outbox cannot be used: %s", error)
+                    wake_at = now + RETRY_AFTER_MS
+                else:
+                    wake_at = min((at for at in (outbox.wake_at, wake_at) if at is not None), default=None)
+            await first_of(self._clock, self._called, wake_at)
+
+    async def _send_due(self, now: int) -> Outbox:
+        """Claim the messages that are due, and start to send them."""
+        with self._clock.working():
+            await self._write_results()
+            pending = await self._store.pending_notices(self._namespace, limit=MAX_GROUP)
+            # Some may have been sent while the outbox was read.
+            ended = {notice.number for notice in self._unwritten}
+            pending = [notice for notice in pending if notice.number not in ended]
+            outbox = read_outbox(
+                pending,
+                sent_at=self._sent_at,
+                busy=self._sending.keys(),
+                limits=self.options.limits,
+                now=now,
+            )
+            free = MAX_SENDING - len(self._sending)
+            messages = outbox.messages[:free]
+            claimed = {message: message.claimed() for message in messages}
+            written = [*outbox.expired, *(notice for each in claimed.values() for notice in each)]
+            if written:
+                await self._store.note_notices(self._namespace, written)
+        for notice in outbox.expired:
+            self._note(notice.target, "failed", [notice], notice.error)
+        for message, notices in claimed.items():
+            self._begin(message._replace(notices=tuple(notices)), now)
+        return outbox
+
+    def _begin(self, message: Message, now: int) -> None:
+        self._sent_at[message.queue] = now
+        task = asyncio.create_task(self._send(message, now), name=f"kron notify {message.id}")
+        self._sending[message.queue] = task
+
+    async def _send(self, message: Message, now: int) -> None:
+        """Send one message and keep its result for the next write."""
+        target, is_ping = message.queue
+        channel = None if is_ping else channel_of(target, self.options.channels)
+        try:
+            result = await self._deliver(message, channel)
+        except Exception as error:  # noqa: BLE001 - one message must not end the sender
+            _log.exception("a notification failed unexpectedly")
+            result = DeliveryResult(f"it failed unexpectedly: {type(error).__name__}")
+        shown = HEARTBEAT if is_ping else None if channel is None else channel.shown
+        self._unwritten += self._finished(message, result, shown, now)
+        del self._sending[message.queue]
+        self._called.set()
+
+    def _finished(
+        self, message: Message, result: DeliveryResult, shown: str | None, now: int
+    ) -> list[NoticeRecord]:
+        """Return the notices of a message after an attempt: sent, to be tried again, or given up."""
+        tries = message.notices[0].tries
+        delay_s = None
+        if result.error is not None and result.retry:
+            delay_s = BACKOFF.delay_after(message.id, tries, requested_s=result.retry_after_s)
+        name = "sent" if result.error is None else "failed" if delay_s is None else "retried"
+        self._note(message.queue.target, name, message.notices, result.error, is_ping=message.queue.is_ping)
+        ended_at = max(now, self._now())
+        if name == "retried":
+            assert delay_s is not None
+            due_at = ended_at + round(1000 * delay_s)
+            return [each._replace(due_at=due_at, error=result.error) for each in message.notices]
+        state = NoticeState.SENT if name == "sent" else NoticeState.FAILED
+        return [
+            each._replace(state=state, due_at=None, ended_at=ended_at, sent_as=shown, error=result.error)
+            for each in message.notices
+        ]
+
+    async def _write_results(self) -> None:
+        """Write the results of messages; a ping that was sent is of no use any more."""
+        if not self._unwritten:
+            return
+        results = list(self._unwritten)
+        removed = [each.number for each in results if each.sent_as == HEARTBEAT and each.error is None]
+        gone = frozenset(removed)
+        kept = [each for each in results if each.number not in gone]
+        await self._store.note_notices(self._namespace, kept, removed=removed)
+        self._unwritten = self._unwritten[len(results) :]
+
+    # --- one message -----------------------------------------------------------------------------
+
+    async def _deliver(self, message: Message, channel: Channel | None) -> DeliveryResult:
+        if message.queue.is_ping:
+            return await self._webhooks.ping(message.notices[0])
+        if channel is None:
+            return DeliveryResult(f'there is no channel "{message.queue.target}" in the settings')
+        composed = await self._composed(message)
+        match channel:
+            case WebhookChannel():
+                return await self._webhooks.post(channel, composed)
+            case EmailChannel():
+                return await self._emails.send(channel, composed)
+            case CommandChannel():
+                return await run_command(channel, composed)
+
+    async def _composed(self, message: Message) -> Composed:
+        """Return a message with the sentences of `why` about the periods it lists."""
+        return compose(message, [await self._described(each) for each in message.notices[:MAX_LISTED]])
+
+    async def _described(self, notice: NoticeRecord) -> Described:
+        try:
+            with self._clock.working():
+                explanation = await self._query.why(notice.identity, rfc3339(notice.nominal_time))
+        except KronError:
+            # The schedule may be gone; the headline is enough.
+            return Described(notice)
+        return Described(notice, explanation.sentences)
+
+    def _note(
+        self,
+        target: str,
+        result: str,
+        notices: Sequence[NoticeRecord],
+        error: str | None,
+        *,
+        is_ping: bool = False,
+    ) -> None:
+        """Count and log an attempt to send a message."""
+        channel = HEARTBEAT if is_ping else target if target in self.options.channels else INLINE
+        fields = {"channel": channel, "result": result, "notices": len(notices), "error": error}
+        event = "notified" if result == "sent" else "notification_failed"
+        self._journal.note(event, {"namespace": self._namespace, **fields})

@@ -1,0 +1,319 @@
+"""The sender: real requests, e-mail and commands, at least once, with retries, and visible afterwards."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kron.app.notify.channel import parse_channels
+from kron.app.notify.sender import NotifyOptions, Sender
+from kron.app.worker import Worker
+from kron.clocks.system import SystemClock
+from kron.core.job.job import Job
+from kron.core.plan.outbox import SendLimits
+from kron.core.plan.record import NoticeEvent, NoticeRecord, NoticeState
+from kron.core.plan.registration import create
+from kron.core.plan.step import Change
+from kron.launchers.callback import CallbackLauncher
+from kron.launchers.http.egress import EgressPolicy, egress_policy_of
+from kron.runtime.journal import LogJournal
+from kron.stores.sqlite.store import SqliteStore
+from tests.app.sinks import HttpSink, http_sink, smtp_sink
+from tests.waiting import until
+
+SPACE = "runner:main"
+YEARLY = Job.from_dict({"identity": "yearly", "schedule": "0 0 1 1 *"})
+PERIOD = 1_767_225_600
+AT_ONCE = SendLimits(wait_ms=0, interval_ms=0)
+
+
+class Stage:
+    """A running worker with a sender, and a store that notices are written to."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
+        self.clock = SystemClock()
+        self.sender: Sender | None = None
+
+    async def write(self, *notices: NoticeRecord) -> None:
+        """Write notices as a commit of the engine does."""
+        (state,) = await self.store.cases(SPACE)
+        job = state.job
+        change = Change(job._replace(revision=job.revision + 1), job.revision, notices=notices)
+        settled = await self.store.put(SPACE, created=[], changed=[change], now=PERIOD)
+        assert not settled.stale_jobs
+        if self.sender is not None:
+            self.sender.call()
+
+    async def all(self) -> list[NoticeRecord]:
+        """Return every notice."""
+        return await self.store.notices(SPACE, "yearly", first=0, last=PERIOD, limit=1_000)
+
+    async def ended(self) -> list[NoticeRecord]:
+        """Wait until every notice is sent or given up."""
+        while await self.store.pending_notices(SPACE, limit=1):  # noqa: ASYNC110 - nothing signals it
+            await asyncio.sleep(0.01)
+        return await self.all()
+
+    async def tried(self) -> NoticeRecord:
+        """Wait until an attempt to send the only notice has failed."""
+        while not (await self.all())[0].error:  # noqa: ASYNC110 - nothing signals it
+            await asyncio.sleep(0.01)
+        return (await self.all())[0]
+
+    @asynccontextmanager
+    async def sending(
+        self, channels: object = None, *, limits: SendLimits = AT_ONCE, egress: EgressPolicy | None = None
+    ) -> AsyncIterator[Sender]:
+        """Run a worker that sends."""
+        options = NotifyOptions(channels=parse_channels(channels or {}), limits=limits, egress=egress)
+        journal = LogJournal()
+        self.sender = Sender(self.store, self.clock, namespace=SPACE, options=options, journal=journal)
+        launchers = {"callback": CallbackLauncher(self.clock)}
+        worker = Worker(
+            self.store, self.clock, launchers, namespace=SPACE, journal=journal, sender=self.sender
+        )
+        await worker.take_over()
+        worker.start()
+        try:
+            yield self.sender
+        finally:
+            await worker.stop()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    store = SqliteStore(str(tmp_path / "kron.db"))
+    now = (PERIOD - 60) * 1000
+    await store.put(SPACE, created=[create(YEARLY, now=now)], changed=[], now=now)
+    yield Stage(store)
+    await store.close()
+
+
+def a_notice(number: int = 1, target: str = "ops", **fields: object) -> NoticeRecord:
+    at = 1000 * int(SystemClock().now().timestamp())
+    notice = NoticeRecord(
+        f"n{number}", "yearly", NoticeEvent.FAILED, target, PERIOD, "k", at, detail="exit status 3", due_at=at
+    )
+    return notice._replace(**fields)  # type: ignore[arg-type]
+
+
+def hook(sink: HttpSink, path: str = "/hook/s3cr3t-path", **fields: object) -> dict[str, object]:
+    return {"ops": {"kind": "webhook", "url": sink.url + path, **fields}}
+
+
+async def test_a_webhook_gets_the_event_with_a_stable_id_and_the_sentences_of_why(stage: Stage) -> None:
+    async with http_sink() as sink, stage.sending(hook(sink)):
+        await stage.write(a_notice())
+        (notice,) = await stage.ended()
+    (request,) = sink.requests
+    assert request.line == "POST /hook/s3cr3t-path"
+    assert request.headers["kron-notification-id"] == request.headers["idempotency-key"] == "n1"
+    document = request.document
+    assert (document["id"], document["summary"]) == ("n1", '"yearly" failed: exit status 3')
+    events = document["events"]
+    assert isinstance(events, list)
+    assert events[0]["period_id"] == "2026-01-01T00:00:00Z"
+    assert 'the schedule is "0 0 1 1 *" in UTC' in events[0]["why"]
+    assert (notice.state, notice.tries) == (NoticeState.SENT, 1)
+    assert notice.sent_as == f"webhook {sink.url}/***"
+
+
+async def test_a_slack_webhook_gets_one_escaped_text(stage: Stage) -> None:
+    async with http_sink() as sink, stage.sending({}):
+        await stage.write(a_notice(target=f"slack+{sink.url}/T0", detail="<b> & c"))
+        await stage.ended()
+    (request,) = sink.requests
+    assert set(request.document) == {"text"}
+    assert str(request.document["text"]).startswith('"yearly" failed: &lt;b&gt; &amp; c\n')
+
+
+async def test_a_message_is_sent_again_with_the_same_id_until_it_is_accepted(stage: Stage) -> None:
+    async with http_sink() as sink, stage.sending(hook(sink)):
+        sink.statuses = [503, 429]
+        await stage.write(a_notice())
+        (notice,) = await stage.ended()
+    assert [request.headers["kron-notification-id"] for request in sink.requests] == ["n1"] * 3
+    assert (notice.state, notice.tries, notice.error) == (NoticeState.SENT, 3, None)
+
+
+async def test_a_final_refusal_is_recorded_without_the_secret_path(stage: Stage) -> None:
+    async with http_sink() as sink, stage.sending(hook(sink)):
+        sink.statuses = [404]
+        await stage.write(a_notice())
+        (notice,) = await stage.ended()
+    assert len(sink.requests) == 1
+    assert (notice.state, notice.error) == (NoticeState.FAILED, f"{sink.url}/*** answered 404 Not Found")
+
+
+async def test_many_failures_are_one_message_that_counts_them(stage: Stage) -> None:
+    async with http_sink() as sink, stage.sending(hook(sink)):
+        await stage.write(*(a_notice(number) for number in range(100)))
+        notices = await stage.ended()
+    (request,) = sink.requests
+    assert (request.document["summary"], request.document["count"]) == ('100 failed in "yearly"', 100)
+    assert len(request.document["events"]) + int(str(request.document["more"])) == 100  # type: ignore[arg-type]
+    assert {notice.batch for notice in notices} == {"n0"}
+
+
+async def test_a_second_message_to_a_target_waits_and_another_target_does_not(stage: Stage) -> None:
+    limits = SendLimits(wait_ms=0, interval_ms=3_600_000)
+    async with http_sink() as sink, stage.sending(hook(sink), limits=limits):
+        await stage.write(a_notice(1))
+        await until(lambda: len(sink.requests) == 1)
+        await stage.write(a_notice(2), a_notice(3, f"{sink.url}/other"))
+        await until(lambda: len(sink.requests) == 2)
+        waiting = await stage.store.pending_notices(SPACE, limit=10)
+    assert sink.requests[1].line == "POST /other"
+    assert [notice.id for notice in waiting if notice.tries == 0] == ["n2"]
+
+
+async def test_a_target_that_hangs_delays_no_other(stage: Stage) -> None:
+    async with http_sink() as stuck, http_sink() as sink, stage.sending({}):
+        stuck.hangs = True
+        await stage.write(a_notice(1, f"{stuck.url}/a"))
+        await until(lambda: stuck.requests)
+        await stage.write(a_notice(2, f"{sink.url}/b"))
+        await until(lambda: sink.requests)
+    (left,) = await stage.store.pending_notices(SPACE, limit=10)
+    assert left.id == "n1"
+
+
+async def test_what_was_claimed_before_a_crash_is_sent_again_as_the_same_message(stage: Stage) -> None:
+    claimed = [a_notice(number, batch="n1", tries=1) for number in (1, 2)]
+    await stage.write(*claimed, a_notice(3))
+    limits = SendLimits(wait_ms=0, interval_ms=3_600_000)
+    async with http_sink() as sink, stage.sending(hook(sink), limits=limits):
+        await until(lambda: sink.requests)
+    (request,) = sink.requests
+    assert (request.headers["kron-notification-id"], request.document["count"]) == ("n1", 2)
+
+
+async def test_a_heartbeat_is_pinged_in_order_and_leaves_no_record(stage: Stage) -> None:
+    async with http_sink() as sink, stage.sending({}):
+        url = f"{sink.url}/uuid?x=1"
+        events = (NoticeEvent.PING_START, NoticeEvent.PING_SUCCESS, NoticeEvent.PING_FAIL)
+        await stage.write(*(a_notice(number, url, event=event) for number, event in enumerate(events)))
+        assert await stage.ended() == []
+    assert [request.line for request in sink.requests] == [
+        "GET /uuid/start?x=1",
+        "GET /uuid?x=1",
+        "GET /uuid/fail?x=1",
+    ]
+    assert sink.requests[0].headers["kron-notification-id"] == "n0"
+
+
+async def test_a_url_of_a_schedule_obeys_the_egress_policy_and_a_channel_of_the_operator_need_not(
+    stage: Stage,
+) -> None:
+    async with http_sink() as sink, stage.sending(hook(sink), egress=egress_policy_of(None)):
+        await stage.write(
+            a_notice(1),
+            a_notice(2, f"{sink.url}/inside"),
+            a_notice(3, f"{sink.url}/hb", event=NoticeEvent.PING_START),
+        )
+        first, second, third = await stage.ended()
+    assert [request.line for request in sink.requests] == ["POST /hook/s3cr3t-path"]
+    assert first.state is NoticeState.SENT
+    for refused in (second, third):
+        assert refused.state is NoticeState.FAILED
+        assert refused.error is not None
+        assert "is not allowed: 127.0.0.1 is not a public address" in refused.error
+
+
+async def test_an_email_is_handed_to_the_smtp_server(stage: Stage) -> None:
+    async with smtp_sink() as sink:
+        channel = {
+            "kind": "email",
+            "server": f"smtp://127.0.0.1:{sink.port}",
+            "from": "kron@example.com",
+            "to": ["ann@example.com", "bob@example.com"],
+        }
+        async with stage.sending({"ops": channel}):
+            await stage.write(a_notice(detail="exit status 3\nBcc: eve@example.com"))
+            (notice,) = await stage.ended()
+    (email,) = sink.messages
+    assert sink.recipients == ["ann@example.com", "bob@example.com"]
+    assert email["Subject"] == '[Kron] "yearly" failed: exit status 3 Bcc: eve@example.com'
+    assert (email["Message-ID"], email["Kron-Notification-Id"]) == ("<n1@kron.invalid>", "n1")
+    assert "Bcc" not in email
+    assert "period 2026-01-01T00:00:00Z" in email.get_content()
+    assert notice.sent_as == "e-mail to ann@example.com, bob@example.com"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "state"), [(b"550 no", NoticeState.FAILED), (b"450 later", NoticeState.PENDING)]
+)
+async def test_an_email_that_is_refused_for_good_is_not_retried(
+    stage: Stage, refusal: bytes, state: NoticeState
+) -> None:
+    async with smtp_sink() as sink:
+        sink.refusal = refusal
+        channel = {
+            "kind": "email", "server": f"smtp://127.0.0.1:{sink.port}", "from": "k@e.com", "to": "a@e.com",
+        }  # fmt: skip
+        async with stage.sending({"ops": channel}):
+            await stage.write(a_notice())
+            notice = await stage.tried()
+    assert notice.state is state
+    assert "refused every recipient: a@e.com" in str(notice.error)
+
+
+async def test_a_password_is_not_sent_in_clear_text(stage: Stage) -> None:
+    async with smtp_sink() as sink:
+        channel = {
+            "kind": "email", "server": f"smtp://127.0.0.1:{sink.port}", "from": "k@e.com", "to": "a@e.com",
+            "user": "kron", "password": "s3cr3t-password",
+        }  # fmt: skip
+        async with stage.sending({"ops": channel}):
+            await stage.write(a_notice())
+            (notice,) = await stage.ended()
+    assert sink.messages == []
+    assert "offers no TLS, and a password is not sent in clear text" in str(notice.error)
+
+
+async def test_a_command_gets_the_message_on_its_input_and_none_of_the_services_secrets(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRON_JWT_SECRET", "s3cr3t" * 6)
+    copy = tmp_path / "copy.json"
+    program = (
+        "import os,sys,pathlib,json;"
+        "pathlib.Path(sys.argv[1]).write_text(json.dumps([json.load(sys.stdin), dict(os.environ)]))"
+    )
+    channel = {"kind": "command", "command": [sys.executable, "-c", program, str(copy)]}
+    async with stage.sending({"ops": channel}):
+        await stage.write(a_notice())
+        (notice,) = await stage.ended()
+    document, environment = json.loads(copy.read_text())
+    assert document["summary"] == environment["KRON_NOTIFICATION_SUMMARY"] == '"yearly" failed: exit status 3'
+    assert environment["KRON_NOTIFICATION_ID"] == "n1"
+    assert "KRON_JWT_SECRET" not in environment
+    assert (notice.state, notice.sent_as) == (NoticeState.SENT, f"command {sys.executable}")
+
+
+async def test_a_command_that_fails_is_retried_and_says_why(stage: Stage, tmp_path: Path) -> None:
+    program = (
+        "import sys,pathlib; mark=pathlib.Path(sys.argv[1]); again=mark.exists(); mark.touch();"
+        "sys.exit(0 if again else 'no pager')"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "mark")]
+    async with stage.sending({"ops": {"kind": "command", "command": command}}):
+        await stage.write(a_notice())
+        assert str((await stage.tried()).error).endswith("exited with status 1: no pager")
+        (notice,) = await stage.ended()
+    assert (notice.state, notice.tries) == (NoticeState.SENT, 2)
+
+
+async def test_a_channel_that_is_gone_from_the_settings_is_a_recorded_failure(stage: Stage) -> None:
+    async with stage.sending({}):
+        await stage.write(a_notice(target="gone"))
+        (notice,) = await stage.ended()
+    assert (notice.state, notice.error) == (
+        NoticeState.FAILED,
+        'there is no channel "gone" in the settings',
+    )

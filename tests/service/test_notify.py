@@ -1,0 +1,114 @@
+"""Notifications of the service: refused, shown and sent by real processes, also after a kill."""
+
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import which
+
+import httpx
+import pytest
+
+from kron.app.settings import InvalidSettingsError
+from kron.fronts.service.settings import read_settings
+from tests.app.sinks import HttpSink, http_sink
+from tests.service.server import serving
+from tests.waiting import until
+
+SECRET = "very-secret-path"
+FALSE = {"kind": "process", "command": [which("false")]}
+
+
+def notifying(sink: HttpSink, **further: str) -> dict[str, str]:
+    """Return the settings of a service that notifies a sink of every failure at once."""
+    channels = {"ops": {"kind": "webhook", "url": f"{sink.url}/{SECRET}"}}
+    return {
+        "KRON_CHANNELS": json.dumps(channels),
+        "KRON_NOTIFY": json.dumps({"to": "ops"}),
+        "KRON_NOTIFY_WAIT_MS": "0",
+        "KRON_ALLOWED_COMMANDS": str(which("false")),
+        **further,
+    }
+
+
+def upsert(client: httpx.Client, **fields: object) -> httpx.Response:
+    document: dict[str, object] = {
+        "schedule_id": "fails", "cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": FALSE, **fields,
+    }  # fmt: skip
+    return client.post("/schedules/upsert", json=document)
+
+
+def run_now(client: httpx.Client, request: str) -> None:
+    answer = client.post("/schedules/fails/run", json={"request_id": request})
+    assert answer.is_success, answer.text
+
+
+@pytest.mark.slow
+async def test_a_message_that_was_not_answered_before_a_kill_is_sent_again_with_the_same_id(
+    tmp_path: Path,
+) -> None:
+    async with http_sink() as sink:
+        sink.hangs = True
+        with serving(tmp_path, **notifying(sink)) as (client, server):
+            assert upsert(client).is_success
+            run_now(client, "a")
+            await until(lambda: sink.requests)
+            server.signal(signal.SIGKILL)
+            server.ended()
+        sink.hangs = False
+        with serving(tmp_path, **notifying(sink)):
+            await until(lambda: len(sink.requests) > 1)
+    first, again, *_ = sink.requests
+    assert first.line == again.line == f"POST /{SECRET}"
+    assert first.headers["kron-notification-id"] == again.headers["kron-notification-id"]
+    assert again.document["summary"] == '"fails" failed: exit status 1'
+
+
+def test_a_schedule_names_only_channels_and_hosts_that_the_operator_allows(tmp_path: Path) -> None:
+    channels = json.dumps({"ops": {"kind": "command", "command": ["true"]}})
+    with serving(
+        tmp_path,
+        KRON_CHANNELS=channels,
+        KRON_ALLOWED_HOSTS="hooks.example",
+        KRON_ALLOWED_COMMANDS=str(which("false")),
+    ) as (client, server):
+        refused = upsert(client, notify={"to": ["opps", f"https://other.example/{SECRET}"]})
+        assert refused.status_code in (400, 422)
+        assert "is not a channel of the settings; did you mean ops?" in refused.text
+        assert "other.example" in refused.text
+        assert SECRET not in refused.text
+        heartbeat = upsert(client, notify={"heartbeat": f"http://127.0.0.1:9/{SECRET}"})
+        assert "is not among the hosts the settings allow" in heartbeat.text
+        allowed = {"to": ["ops", f"slack+https://hooks.example/{SECRET}"], "on": ["failed"]}
+        assert upsert(client, notify=allowed).is_success
+        shown = client.get("/schedules/fails").json()
+        assert shown["notify"] == {"to": ["ops", "slack+https://hooks.example/***"], "on": ["failed"]}
+        redacted = upsert(client, notify=shown["notify"])
+        assert "notify.to: is redacted: give the whole URL" in redacted.text
+        (exported,) = (each["definition"] for each in client.get("/definitions").json()["jobs"])
+        assert SECRET not in str(exported)
+        client.post("/definitions", json={"jobs": [exported]})  # from now on in a set
+        (again,) = client.post("/definitions", json={"jobs": [exported]}).json()["changes"]
+        assert again["change"] == "unchanged"
+        other = {**exported, "notify": {"to": "https://hooks.example/other/***"}}
+        assert "is redacted" in client.post("/definitions", json={"jobs": [other]}).text
+        etag = client.get("/schedules/fails").headers["etag"]
+        assert upsert(client, notify={"to": "ops"}).is_success
+        assert client.get("/schedules/fails").headers["etag"] != etag
+        audit = client.get("/audit").text
+        page = client.get("/schedules/fails", headers={"Accept": "text/html"}).text
+        assert SECRET not in audit + page + "".join(server.log)
+
+
+def test_wrong_channels_are_refused_at_the_start_without_their_secrets(tmp_path: Path) -> None:
+    cases: list[tuple[Mapping[str, object], str]] = [
+        ({"ops": {"kind": "webhook", "url": f"ftp://{SECRET}"}}, "ops.url: must be an address"),
+        ({"ops": {"kind": "email", "to": "a@b.c", "from": "x@y.z"}}, "ops.server: is missing"),
+        ({"ops": {"kind": "pager"}}, "ops: must be an object with kind: webhook, email, command"),
+        ({"ops": {"kind": "webhook", "url": "https://x.y", "url_file": "f"}}, "ops.url_file: stands beside"),
+    ]
+    for channels, reason in cases:
+        with pytest.raises(InvalidSettingsError) as refused:
+            read_settings({"KRON_CHANNELS": json.dumps(channels)}, {})
+        assert reason in str(refused.value)
+        assert SECRET not in str(refused.value)
