@@ -31,6 +31,7 @@ from kron.core.job.policy import Catchup as Catchup
 from kron.core.job.policy import OnOrphan as OnOrphan
 from kron.core.job.policy import Overlap as Overlap
 from kron.core.job.policy import Policy as Policy
+from kron.core.job.profile import Retention as Retention
 from kron.core.job.verdict import Settle as Settle
 from kron.core.job.verdict import Start as Start
 from kron.core.job.verdict import Wait as Wait

@@ -1,5 +1,6 @@
 """`@runner.job(...)`: a function with its schedule, the options those of a job and of its policy."""
 
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -56,6 +57,9 @@ OPTIONS: JobOptions = {
     "seed_strategy": "weekly",
     "salt": "7",
     "constraints": {"avoid": {"hours": [14]}},
+    "description": "the report of the shop",
+    "tags": ["shop", "mail"],
+    "retention": {"keep": "30d"},
     "overlap": "queue",
     "deadline": "10m",
     "suspend": True,
@@ -82,6 +86,9 @@ PLAIN = {
     "distribution": {"name": "skewLate"},
     "seed": {"strategy": "weekly", "salt": "7"},
     "constraints": {"avoid": {"hours": [14]}},
+    "description": "the report of the shop",
+    "tags": ["mail", "shop"],
+    "retention": {"keep": "30d"},
     "policy": {
         "overlap": "queue",
         "deadline": "10m",
@@ -117,6 +124,7 @@ def test_typed_options_make_the_same_job() -> None:
         "catchup": kron.Catchup.ONCE,
         "on_orphan": kron.OnOrphan.RESTART,
         "end_at": FAR,
+        "retention": kron.Retention(keep=timedelta(days=30)),
     }
     both: Any = {**OPTIONS, **typed}
     assert job_of("job", "0 */2 * * *", **both) == kron.Job.from_dict(PLAIN)
@@ -125,8 +133,10 @@ def test_typed_options_make_the_same_job() -> None:
     assert job_of("job", schedule, **without) == kron.Job.from_dict(PLAIN)
 
 
-def test_every_field_of_a_policy_is_an_option() -> None:
-    assert {row.name for row in POLICY.rows} <= set(JobOptions.__annotations__)
+def test_every_field_of_a_job_and_of_its_policy_is_an_option() -> None:
+    # A runner calls the function that is decorated, so it has no launcher.
+    names = {field.name for field in fields(kron.Job)} - {"identity", "schedule", "launcher"}
+    assert names | {row.name for row in POLICY.rows} <= set(JobOptions.__annotations__)
 
 
 def test_an_option_replaces_the_field_of_a_given_policy() -> None:

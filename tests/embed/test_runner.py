@@ -12,7 +12,8 @@ import kron
 from kron.core.errors import ConflictError, InvalidOptionError, OwnedError
 from kron.fronts.embed.answer import Run
 from kron.fronts.embed.runner import Runner
-from kron.testing import SimulatedClock, kill
+from kron.stores.sqlite.store import SqliteStore
+from kron.testing import Fault, FaultyStore, SimulatedClock, kill
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
@@ -273,6 +274,7 @@ async def test_why_has_datetimes_and_is_the_latest_period_by_default(rig: Rig) -
         answer = await rig.runner.why("job")
         assert answer.nominal_time == NOON + 2 * MINUTE
         assert answer.outcome is kron.Outcome.EXECUTED
+        assert answer.headline
         instants = [fact.at for fact in answer.facts if fact.at is not None]
         assert NOON + 2 * MINUTE in instants
         assert {instant.tzinfo for instant in [answer.nominal_time, *instants]} == {UTC}
@@ -281,6 +283,23 @@ async def test_why_has_datetimes_and_is_the_latest_period_by_default(rig: Rig) -
         assert wall.sentences == [fact.sentence for fact in wall.facts]
         gap = await rig.runner.why("job", datetime(2026, 3, 29, 2, 30))
         assert (gap.nominal_time, gap.code) == (None, "dst_gap")
+
+
+async def test_the_problem_of_a_store_that_fails_can_be_read() -> None:
+    clock = SimulatedClock(NOON + SECOND)
+    store = FaultyStore(SqliteStore(), clock)
+    runner = Runner(store, clock=clock)
+    runner.job("* * * * *", identity="job", deadline=None)(print)
+    assert runner.error is None
+    async with runner:
+        await clock.advance_to(NOON + 2 * SECOND)
+        assert runner.error is None
+        store.then("settle", *[Fault.BEFORE] * 3)
+        await clock.advance_to(NOON + MINUTE)
+        assert "injected fault" in str(runner.error)
+        await clock.advance_to(NOON + 2 * MINUTE)
+        assert runner.error is None
+    await store.close()
 
 
 async def test_jobs_are_listed_with_the_next_start_that_every_front_gives(rig: Rig) -> None:
@@ -306,7 +325,9 @@ async def test_jobs_are_listed_with_the_next_start_that_every_front_gives(rig: R
     assert (third.paused_until, third.next_start_at) == (NOON + timedelta(days=1), None)
 
 
-async def test_a_stored_job_without_a_function_is_listed_as_such(tmp_path: Path) -> None:
+async def test_a_stored_job_without_a_function_is_logged_and_listed_as_such(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     rig = Rig(f"sqlite:///{tmp_path}/kron.db")
     stored = a_job("old", "0 5 * * *", policy={"deadline": "1m"})
     rig.runner.add(stored, rig.note)
@@ -316,6 +337,7 @@ async def test_a_stored_job_without_a_function_is_listed_as_such(tmp_path: Path)
     rig.runner.add(a_job("new"), rig.note)
     async with rig.runner:
         listed = await rig.runner.jobs()
+        assert "1 stored jobs have no function here; add or remove() them: 'old'" in caplog.text
         await rig.runner.remove("old")
         assert [job.identity for job in await rig.runner.jobs()] == ["new"]
     assert [(job.identity, job.has_function) for job in listed] == [("new", True), ("old", False)]

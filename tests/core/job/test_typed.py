@@ -107,3 +107,24 @@ def test_a_wrong_part_is_refused_when_it_is_made(make: Callable[[], object], mes
     with pytest.raises(InvalidOptionError) as refused:
         make()
     assert message in str(refused.value)
+
+
+def test_a_job_with_parts_of_the_wrong_type_is_refused_with_all_of_them() -> None:
+    wrong: Any = {
+        "schedule": "0 * * * *",
+        "window": "10m",
+        "distribution": "uniform",
+        "seed_strategy": "daily",
+        "constraints": {},
+        "policy": {"deadline": "1m"},
+    }
+    with pytest.raises(kron.InvalidJobError) as refused:
+        kron.Job(identity="a", **wrong)
+    assert [str(problem) for problem in refused.value.problems] == [
+        'schedule "0 * * * *": must be a kron.Schedule, got str',
+        'window "10m": must be a kron.Window, got str',
+        'seed_strategy "daily": must be a kron.SeedStrategy, got str',
+        'constraints "{}": must be a kron.Constraints, got dict',
+        'policy "{deadline: 1m}": must be a kron.Policy, got dict',
+        'distribution "uniform": must be a distribution such as kron.Uniform(), got str',
+    ]

@@ -1,6 +1,6 @@
 """A job: the definition of one scheduled thing, read from plain data and checked (SPEC 4: Inputs)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -200,10 +200,11 @@ class Job:
                 object.__setattr__(self, row.name, row.type.check(given))
             except InputError as error:
                 problems.append(Problem(row.name, given, str(error.details["reason"])))
-        if fault := _window_fault(self.schedule, self.window):
+        wrong = list(_wrong_parts(self))
+        if not wrong and (fault := _window_fault(self.schedule, self.window)):
             problems.append(Problem("window.duration", format_duration(self.window.duration), fault))
-        if problems:
-            raise InvalidJobError(identity=self.identity, problems=problems)
+        if problems or wrong:
+            raise InvalidJobError(identity=self.identity, problems=problems + wrong)
 
     @classmethod
     def from_dict(cls, definition: object, *, calendars: Calendars | None = None) -> "Job":
@@ -243,6 +244,26 @@ class Job:
             **PROFILE.write(self),
             **({} if self.notify is None else {"notify": self.notify.to_dict()}),
         }
+
+
+def _wrong_parts(job: Job) -> Iterator[Problem]:
+    """Yield a problem for each part that has the wrong type, as a program without a type checker gives it."""
+    for name, kind in PART_TYPES.items():
+        part = getattr(job, name)
+        if not isinstance(part, kind):
+            yield Problem(name, part, f"must be a kron.{kind.__name__}, got {type(part).__name__}")
+    if not hasattr(job.distribution, "place"):
+        reason = f"must be a distribution such as kron.Uniform(), got {type(job.distribution).__name__}"
+        yield Problem("distribution", job.distribution, reason)
+
+
+PART_TYPES: Mapping[str, type] = {
+    "schedule": Schedule,
+    "window": Window,
+    "seed_strategy": SeedStrategy,
+    "constraints": Constraints,
+    "policy": Policy,
+}
 
 
 def read_job(reader: FieldReader, calendars: Calendars) -> Job | None:

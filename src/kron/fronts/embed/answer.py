@@ -72,16 +72,19 @@ class WhyFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Why a period has its outcome: the facts that led to it, in their order.
+    """Why a period has its outcome: the answer in one sentence, and the facts that led to it, in their order.
 
-    `outcome` is None while the period is open, or if it is not a period; `code` is that of the last fact, the
-    present state. Without a `nominal_time` the requested wall time does not exist.
+    `remedy` is what would change the outcome, if something would. `outcome` is None while the period is open,
+    or if it is not a period; `code` is that of the last fact, the present state. Without a `nominal_time` the
+    requested wall time does not exist.
     """
 
     job: str
     nominal_time: datetime | None
     outcome: Outcome | None
     code: str
+    headline: str
+    remedy: str | None
     facts: tuple[WhyFact, ...]
 
     @property
@@ -139,6 +142,8 @@ def why_of(explanation: Explanation) -> Why:
         nominal_time=None if nominal_time is None else datetime_of(nominal_time),
         outcome=explanation.outcome,
         code=str(explanation.code),
+        headline=explanation.headline,
+        remedy=explanation.remedy,
         facts=tuple(
             WhyFact(code=str(fact.code), sentence=fact.sentence, at=_moment(fact.at))
             for fact in explanation.facts

@@ -1,6 +1,6 @@
 """The options of a job as a program writes them: `@runner.job("@daily", window="1h")`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypedDict, Unpack
 
@@ -10,6 +10,7 @@ from kron.core.job.constraint import Constraints
 from kron.core.job.distribution import Distribution
 from kron.core.job.job import Job
 from kron.core.job.policy import POLICY, Catchup, OnOrphan, Overlap, Policy
+from kron.core.job.profile import RETENTION, Retention
 from kron.core.job.seed import SeedStrategy
 from kron.core.job.window import Window
 
@@ -31,6 +32,9 @@ class JobOptions(TypedDict, total=False):
     seed_strategy: SeedStrategy | str
     salt: str
     constraints: Constraints | Mapping[str, object]
+    description: str | None
+    tags: Sequence[str]
+    retention: Retention | Mapping[str, object] | None
     policy: Policy
     overlap: Overlap | str
     deadline: timedelta | str | None
@@ -54,8 +58,7 @@ def job_of(identity: str, schedule: str | Schedule, **options: Unpack[JobOptions
     document: dict[str, object] = {"identity": identity, **_schedule_of(schedule, options)}
     policy = options["policy"].to_dict() if "policy" in options else {}
     for name, value in options.items():
-        write = getattr(value, "to_dict", None)
-        plain = value if write is None else write()
+        plain = _plain(value)
         if name in POLICY.words:
             # It replaces the field of `policy`, which may be written there under another word.
             field = POLICY.words[name]
@@ -70,6 +73,14 @@ def job_of(identity: str, schedule: str | Schedule, **options: Unpack[JobOptions
         elif name != "policy":
             document[name] = plain
     return Job.from_dict({**document, "policy": policy})
+
+
+def _plain(value: object) -> object:
+    """Return a part of a job as plain data."""
+    if isinstance(value, Retention):
+        return RETENTION.write(value)
+    write = getattr(value, "to_dict", None)
+    return value if write is None else write()
 
 
 def _schedule_of(schedule: str | Schedule, options: JobOptions) -> dict[str, object]:

@@ -45,6 +45,8 @@ Answer = TypeVar("Answer")
 _log = logging.getLogger("kron.runner")
 # Every job that is not deleted, and how many of them are read at once.
 EVERY, PAGE = JobFilter(), 1_000
+# How many names a warning has at most.
+MAX_LISTED = 10
 NOT_RUNNING = "The runner is not running; use `async with runner:`, or `with runner:` without an event loop"
 STOP_IN_CALL = "A function cannot wait for stop(), which waits for the function"
 
@@ -125,12 +127,22 @@ class Runner:
             self._wiring.assemble(self._journal, launcher, sender=self._sender if needed else None)
             await self._take_over()
             await self._register([job for job, _ in self._jobs.values()])
+            await self._warn_of_jobs_without_functions()
         except BaseException:
             self._is_running = False
             await self._wiring.give_up()
             raise
         self._wiring.worker.start()
         self._housekeeping.start(self._crash)
+
+    async def _warn_of_jobs_without_functions(self) -> None:
+        """Log stored jobs that the program no longer names: their starts fail until they are removed."""
+        with self._wiring.clock.working():
+            stored = await self._wiring.catalog.query.jobs(EVERY, limit=PAGE)
+        names = [found.job.identity for found in stored if found.job.identity not in self._jobs]
+        if names:
+            listed = ", ".join(map(repr, names[:MAX_LISTED]))
+            _log.warning("%d stored jobs have no function here; add or remove() them: %s", len(names), listed)
 
     async def _take_over(self) -> None:
         worker = self._wiring.worker
@@ -238,6 +250,11 @@ class Runner:
             self._is_running = False
             self._wiring.crash()
             self._threads.close()
+
+    @property
+    def error(self) -> str | None:
+        """Return the present problem of a running runner, such as a store that does not answer, or None."""
+        return self._wiring.worker.error if self._is_running else None
 
     @property
     def clock_behind(self) -> timedelta:
