@@ -11,9 +11,11 @@ import pytest
 
 from kron.app.notify.channel import parse_channels
 from kron.app.notify.sender import NotifyOptions, Sender
+from kron.app.query import Query
 from kron.app.worker import Worker
 from kron.clocks.system import SystemClock
 from kron.core.job.job import Job
+from kron.core.plan.notice import NOTICE_CODES
 from kron.core.plan.outbox import SendLimits
 from kron.core.plan.record import NoticeEvent, NoticeRecord, NoticeState
 from kron.core.plan.registration import create
@@ -118,9 +120,32 @@ async def test_a_webhook_gets_the_event_with_a_stable_id_and_the_sentences_of_wh
     events = document["events"]
     assert isinstance(events, list)
     assert events[0]["period_id"] == "2026-01-01T00:00:00Z"
-    assert 'the schedule is "0 0 1 1 *" in UTC' in events[0]["why"]
+    headline, schedule, *_, remedy = events[0]["why"]
+    assert headline.startswith("did not run: no worker ran before worker ")
+    assert headline.endswith(", and the deadline had passed")
+    assert schedule == 'the schedule is "0 0 1 1 *" in UTC'
+    assert remedy == "a longer deadline lets a late period start"
     assert (notice.state, notice.tries) == (NoticeState.SENT, 1)
     assert notice.sent_as == f"webhook {sink.url}/***"
+
+
+async def test_why_says_what_was_sent_what_failed_and_what_waits(stage: Stage) -> None:
+    query = Query(stage.store, SPACE, now=lambda: 1000 * PERIOD)
+    async with http_sink() as sink, stage.sending(hook(sink)):
+        await stage.write(a_notice(), a_notice(2, "gone"))
+        sent, failed = await stage.ended()
+    await stage.write(a_notice(3, "https://h.example/s3cr3t-path", event=NoticeEvent.MISSED))
+    explanation = await query.why("yearly", "2026-01-01T00:00:00Z")
+    facts = {fact.sentence: fact.at for fact in explanation.facts if fact.code in NOTICE_CODES}
+    assert list(facts.items())[:2] == [
+        (f'the notification "failed" to ops was sent: webhook {sink.url}/***', sent.ended_at),
+        (
+            'the notification "failed" to gone could not be sent: there is no channel "gone" in the settings',
+            failed.ended_at,
+        ),
+    ]
+    assert 'the notification "missed" to https://h.example/*** is still to be sent' in facts
+    assert explanation.code not in NOTICE_CODES
 
 
 async def test_a_slack_webhook_gets_one_escaped_text(stage: Stage) -> None:

@@ -18,6 +18,7 @@ from kron.core.plan.record import (
     IncidentKind,
     IncidentRecord,
     JobRecord,
+    NoticeRecord,
     RangeRecord,
     RunKind,
     RunRecord,
@@ -250,6 +251,7 @@ class Query:
             reopened=await self._store.reopened(self._namespace, identity, at=nominal_time),
             excursions=await self._store.clock_records(self._namespace),
             incidents=await self._incidents(history, nominal_time, now),
+            notices=await self._notices(history, nominal_time),
         )
         history = history._replace(blockers=await self._blockers(history))
         return chain.why(history, nominal_time, now=now)
@@ -266,6 +268,12 @@ class Query:
             more = await self._store.incidents(self._namespace, identity, since=asked, until=asked)
             incidents += [incident for incident in more if incident not in incidents]
         return incidents
+
+    async def _notices(self, history: PeriodHistory, nominal_time: EpochSeconds) -> list[NoticeRecord]:
+        """Read the notifications about a period, or about all periods that were dropped with it."""
+        dropped = history.dropped
+        first, last = (nominal_time, nominal_time) if dropped is None else (dropped.first, dropped.last)
+        return await self._store.notices(self._namespace, history.job.identity, first=first, last=last)
 
     async def _blockers(self, history: PeriodHistory) -> dict[str, RunRecord]:
         """Read the present records of the runs that blocked a period."""

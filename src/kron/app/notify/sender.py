@@ -22,6 +22,7 @@ from kron.app.notify.webhook import WebhookSender
 from kron.app.query import Query
 from kron.core.errors import KronError, StoreError
 from kron.core.job.notify import Notify
+from kron.core.plan.notice import NOTICE_CODES
 from kron.core.plan.outbox import (
     DEFAULT_SEND_LIMITS,
     MAX_GROUP,
@@ -279,7 +280,12 @@ class Sender:
         except KronError:
             # The schedule may be gone; the headline is enough.
             return Described(notice)
-        return Described(notice, explanation.sentences)
+        if explanation.outcome is None:
+            # A manual run is no period.
+            return Described(notice)
+        chain = [fact.sentence for fact in explanation.facts if fact.code not in NOTICE_CODES]
+        remedy = [] if explanation.remedy is None else [explanation.remedy]
+        return Described(notice, [explanation.headline, *chain, *remedy])
 
     def _note(
         self,

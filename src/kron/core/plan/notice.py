@@ -10,12 +10,22 @@ from hashlib import sha256
 from json import loads
 from typing import NamedTuple
 
-from kron.core.job.notify import NO_NOTIFY, Notify, NotifyEvent, NotifyRules, parse_notify, rules_in_force
+from kron.core.job.notify import (
+    NO_NOTIFY,
+    Notify,
+    NotifyEvent,
+    NotifyRules,
+    parse_notify,
+    rules_in_force,
+    shown_target,
+)
 from kron.core.job.outcome import Outcome
+from kron.core.plan.fact import Fact
 from kron.core.plan.record import (
     JobRecord,
     NoticeEvent,
     NoticeRecord,
+    NoticeState,
     Result,
     RunKind,
     RunRecord,
@@ -34,6 +44,9 @@ HOW_FAILED = {
     Result.LOST: "lost",
     Result.ORPHANED: "its worker died",
 }
+NOTIFIED = "notified"
+# The codes of facts about notifications: they are effects of an outcome, not causes.
+NOTICE_CODES = frozenset({NOTIFIED, "notification_failed", "notification_pending"})
 PINGS = frozenset({NoticeEvent.PING_START, NoticeEvent.PING_SUCCESS, NoticeEvent.PING_FAIL})
 
 
@@ -168,6 +181,22 @@ def headline(notice: NoticeRecord) -> str:
             return f"{name} was paused{detail}"
         case ping:
             return f"{name} {ping.value.removeprefix('ping_')} ping"
+
+
+def notice_fact(notice: NoticeRecord) -> Fact:
+    """Return how far a notice is, for the chain of facts about its period."""
+    event = notice.event.value.replace("_", " ")
+    to = f'the notification "{event}" to {shown_target(notice.target)}'
+    if notice.event in PINGS:
+        to = f"the heartbeat {event} to {shown_target(notice.target)}"
+    if notice.state is NoticeState.SENT:
+        how = "" if notice.sent_as is None else f": {notice.sent_as}"
+        return Fact(NOTIFIED, f"{to} was sent{how}", notice.ended_at)
+    if notice.state is NoticeState.FAILED:
+        return Fact("notification_failed", f"{to} could not be sent: {notice.error}", notice.ended_at)
+    if notice.error is None:
+        return Fact("notification_pending", f"{to} is still to be sent", notice.due_at)
+    return Fact("notification_pending", f"{to} is sent again: {notice.error}", notice.due_at)
 
 
 def summary(notices: Iterable[NoticeRecord]) -> str:

@@ -9,6 +9,7 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.compiled import CompiledJob, compiled_job, handled_of
 from kron.core.plan.fact import Fact, Link, period_link
 from kron.core.plan.incident import block_of, covers, moment, sentence_of
+from kron.core.plan.notice import notice_fact
 from kron.core.plan.record import (
     AttemptRecord,
     ClockEnding,
@@ -18,6 +19,7 @@ from kron.core.plan.record import (
     IncidentKind,
     IncidentRecord,
     JobRecord,
+    NoticeRecord,
     RangeRecord,
     ReopenedRecord,
     Result,
@@ -96,6 +98,8 @@ class PeriodHistory(NamedTuple):
     incidents: Sequence[IncidentRecord] = ()
     blockers: Mapping[str, RunRecord] = NO_RUNS
     requested: Sequence[RunRecord] = ()
+    # The notifications about it.
+    notices: Sequence[NoticeRecord] = ()
 
 
 class Explanation(NamedTuple):
@@ -154,7 +158,8 @@ def why(history: PeriodHistory, nominal_time: EpochSeconds, *, now: int) -> Expl
     made_up = [] if _is_good(history.run) else list(_made_up(history))
     explanation = Explanation(identity, nominal_time, outcome, facts)
     headline, remedy = _headline(history, explanation, made_up)
-    return explanation._replace(facts=[*facts[:-1], *made_up, facts[-1]], headline=headline, remedy=remedy)
+    effects = [*made_up, *map(notice_fact, history.notices)]
+    return explanation._replace(facts=[*facts[:-1], *effects, facts[-1]], headline=headline, remedy=remedy)
 
 
 def _not_a_period(
