@@ -1,5 +1,8 @@
 """Tenants share a worker: one whose executor never answers delays only itself."""
 
+import os
+import resource
+import socket
 from pathlib import Path
 from threading import Event
 
@@ -13,6 +16,8 @@ from tests.waiting import PATIENCE_S, wait_for
 pytestmark = pytest.mark.slow
 # More than the worker sends for one tenant at a time.
 HANGING = 150
+# More connections than the API serves at once.
+IDLE = 1_100
 
 
 def schedule(client: httpx.Client, user: str, cron_expr: str, executor: Executor) -> None:
@@ -45,3 +50,23 @@ def test_an_executor_that_never_answers_takes_nothing_from_other_tenants(tmp_pat
         released.set()
         wait_for(lambda: len(set(hanging.keys())) == HANGING)
     assert len(other.keys()) == len(set(other.keys()))
+
+
+def test_a_thousand_idle_connections_stop_neither_starts_nor_answers(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_096), hard))
+    idle: list[socket.socket] = []
+    try:
+        with executing() as executor, serving(tmp_path, KRON_PATIENCE_S="3600") as (client, server):
+            schedule(client, "bob", "* * * * * *", executor)
+            address = client.base_url.host, client.base_url.port or 80
+            idle.extend(socket.create_connection(address) for _ in range(IDLE))
+            before = len(executor.sent)
+            wait_for(lambda: len(executor.sent) >= before + 3)
+            with httpx.Client(base_url=client.base_url, timeout=PATIENCE_S, trust_env=False) as another:
+                wait_for(lambda: another.get("/readyz").status_code == 200)
+            assert len(os.listdir(f"/proc/{server.children()[0]}/fd")) < 100
+    finally:
+        for connection in idle:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

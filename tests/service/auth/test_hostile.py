@@ -19,6 +19,7 @@ from kron.fronts.service.auth.tls import MAX_HEAD
 from kron.testing import SimulatedClock
 from tests.service.auth import forge
 from tests.service.server import Process, serving
+from tests.waiting import wait_for
 
 MIB = 1 << 20
 # The most that a server may grow under attack: less than the bytes that are sent.
@@ -57,6 +58,14 @@ def memory_of(process: Process) -> int:
     """Return the resident memory of a process, in bytes."""
     pages = Path(f"/proc/{process.pid}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def is_held(connection: socket.socket) -> bool:
+    """Say whether the server's process holds the other end of a connection."""
+    ends = [f"0100007F:{port:04X}" for _, port in (connection.getpeername(), connection.getsockname())]
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    # A connection that its process has closed has no inode.
+    return any(row[1:3] == ends and row[9] != "0" for row in rows)
 
 
 def is_well(client: httpx.Client) -> bool:
@@ -123,6 +132,39 @@ def test_a_body_that_stops_coming_is_given_up(server: tuple[httpx.Client, Proces
         with raw(client) as connection:
             connection.sendall(head % path + SCHEDULE)
             assert connection.recv(65_536).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize("path", [b"/login", b"/schedules/upsert", b"/schedules/bulk"])
+def test_a_body_that_comes_drop_by_drop_is_given_up(
+    path: bytes, server: tuple[httpx.Client, Process]
+) -> None:
+    head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" % path
+    with raw(server[0]) as connection:
+        connection.sendall(head + b"Content-Length: 9999\r\n\r\n")
+        connection.settimeout(0.2)
+
+        def answer() -> bytes | None:
+            """Send a byte, long before the timeout of a part, and return what has come back."""
+            try:
+                connection.sendall(b" ")
+                return connection.recv(65_536)
+            except TimeoutError:
+                return None
+
+        assert wait_for(answer).startswith(b"HTTP/1.1 408")
+
+
+def test_a_client_that_does_not_read_its_responses_is_disconnected(
+    server: tuple[httpx.Client, Process],
+) -> None:
+    with raw(server[0]) as connection:
+        wait_for(lambda: is_held(connection))
+        connection.setblocking(False)
+        with suppress(BlockingIOError):
+            for _ in range(500):
+                connection.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        # The client cannot see it: the end of the connection is behind the bytes it has not read.
+        wait_for(lambda: not is_held(connection))
 
 
 @pytest.mark.parametrize(

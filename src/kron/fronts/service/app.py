@@ -67,7 +67,8 @@ def app_of(
         AuthMiddleware, authenticator=authenticator, admit=rate_limit.admit, answer=refuse, sites=sites
     )
     app.add_middleware(HttpMeter, requests=metrics.requests, clock=metrics.clock)
-    app.add_middleware(RequestMiddleware, max_body=settings.max_body, patience_s=settings.patience_s)
+    limits = {"max_body": settings.max_body, "patience_s": settings.patience_s}
+    app.add_middleware(RequestMiddleware, **limits, clock=metrics.clock)
     for kind, answer in (
         (KronError, problem.of_error),
         (RequestValidationError, problem.of_validation),

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -52,6 +53,8 @@ _log = logging.getLogger("kron.service")
 Reread = Callable[[], Settings]
 # Wraps the launcher of a kind, e.g. to measure it.
 Wrap = Callable[[str, Launcher], Launcher]
+# Open files of each process: more than 1,000 connections, or starts of a few launchers.
+MAX_FILES = 8_192
 # How long a stop waits for the requests in progress, in seconds.
 SHUTDOWN_S = 5
 ADDRESS_IN_USE = (
@@ -253,6 +256,7 @@ def serve(settings: Settings, hooks: ServeHooks | None = None, *, reread: Reread
     one process, where both share an event loop.
     """
     _check_host(settings)
+    raise_file_limit()
     with listen(settings.host, settings.port) as listening:
         service = _Service(settings, listening, hooks, reread)
         if store_kind_of(settings.store_url) == MEMORY_KIND:
@@ -390,6 +394,14 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Capture nothing."""
         yield
+
+
+def raise_file_limit() -> None:
+    """Allow this process and its worker as many open files as connections and starts in flight can need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -19,6 +19,8 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 OTHER = "other"
 REQUEST_ID = b"x-request-id"
 MAX_REQUEST_ID = 128
+# The bytes per second that a body needs on average, after the first `patience_s` seconds.
+LOWEST_RATE = 1_024
 # Read line by line, with a limit for each line.
 STREAMED = "/schedules/bulk"
 # The largest body of a public route, in bytes: a form with a token.
@@ -50,8 +52,9 @@ def with_security_headers(app: ASGIApp) -> ASGIApp:
 class RequestMiddleware:
     """Middleware that gives each request an id, a size limit and a timeout."""
 
-    def __init__(self, app: ASGIApp, *, max_body: int, patience_s: float) -> None:
+    def __init__(self, app: ASGIApp, *, max_body: int, patience_s: float, clock: Clock) -> None:
         self._app = app
+        self._clock = clock
         self._patience_s = patience_s
         self._max_body = max_body
 
@@ -98,11 +101,12 @@ class RequestMiddleware:
         return take
 
     def _timed(self, receive: Receive) -> Receive:
-        """Return a receiver with a timeout for each part of the body."""
+        """Return a receiver with a timeout for each part of the body, and a lowest rate for all of it."""
         is_whole = False
+        received, since = 0, self._clock.monotonic()
 
         async def take() -> Message:
-            nonlocal is_whole
+            nonlocal is_whole, received
             if is_whole:
                 # Only a disconnect can follow, which has no timeout.
                 return await receive()
@@ -112,6 +116,10 @@ class RequestMiddleware:
             except TimeoutError as cause:
                 raise HTTPException(408, f"no data received for {self._patience_s:g} seconds") from cause
             is_whole = not message.get("more_body", False)
+            received += len(message.get("body", b""))
+            allowed_s = self._patience_s + received / LOWEST_RATE
+            if not is_whole and self._clock.monotonic() - since > allowed_s:
+                raise HTTPException(408, f"fewer than {LOWEST_RATE} bytes per second were received")
             return message
 
         return take

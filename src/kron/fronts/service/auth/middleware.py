@@ -5,7 +5,7 @@
 
 import math
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -308,6 +308,40 @@ class RateLimit:
             self._buckets.popitem(last=False)
 
 
+# Requests of one caller that may be in progress at once.
+MAX_IN_PROGRESS = 100
+
+
+class RequestLimit:
+    """Limits the requests of each caller that are in progress; a slow one may take many connections.
+
+    Reads of public routes, such as health checks, and callers of an open service are not limited.
+    """
+
+    def __init__(self, most: int = MAX_IN_PROGRESS) -> None:
+        self._most = most
+        self._counts: Counter[str] = Counter()
+
+    def begin(self, caller: Caller, method: str) -> None:
+        """Count a request that starts, or raise LimitExceededError."""
+        if _is_limited(caller, method):
+            if self._counts[caller.name] >= self._most:
+                message = f"{self._most} requests of this caller are in progress: wait for their answers"
+                raise LimitExceededError(message, wait_s=1)
+            self._counts[caller.name] += 1
+
+    def end(self, caller: Caller, method: str) -> None:
+        """Count a request that ends."""
+        if _is_limited(caller, method):
+            self._counts[caller.name] -= 1
+            if not self._counts[caller.name]:
+                del self._counts[caller.name]
+
+
+def _is_limited(caller: Caller, method: str) -> bool:
+    return caller is not UNRESTRICTED and (caller is not ANONYMOUS or method == "POST")
+
+
 # --- authentication ------------------------------------------------------------------------------
 
 ErrorResponder = Callable[[Request, Exception], Response]
@@ -393,6 +427,7 @@ class AuthMiddleware:
         self._answer = answer
         self._authenticator = authenticator
         self._admit = admit
+        self._requests = RequestLimit()
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """Pass an authorized request on, or answer with the error."""
@@ -400,13 +435,17 @@ class AuthMiddleware:
             raise AssertionError("only HTTP requests are served")
         try:
             caller = await self._allowed(scope)
+            self._requests.begin(caller, scope["method"])
         except (KronError, HTTPException) as error:
             await self._refusal(scope, error)(scope, receive, send)
-        else:
+            return
+        try:
             # No route reads cookies. The framework parses them for each, in quadratic time.
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"cookie"]
             with acting_as(caller, scope.get("request_id")):
                 await self._app(scope, receive, send)
+        finally:
+            self._requests.end(caller, scope["method"])
 
     def _refusal(self, scope: ASGIScope, error: Exception) -> Response:
         """Return the response to a denied request; a browser is redirected to the login page."""

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 # How large the headers of a request may be, in bytes.
 MAX_HEAD = 32_768
+# How many connections are open before idle ones make room.
+MAX_OPEN = 900
 # Sent before a slow client is disconnected.
 TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n"
@@ -29,14 +31,26 @@ SHORT = {
 
 
 class TimeoutProtocol(H11Protocol):
-    """HTTP/1.1 with a timeout for the head of each request, against clients that hold connections open."""
+    """HTTP/1.1 with timeouts for clients that hold connections open.
+
+    They apply to the head of a request, and to a response that is not read. Beyond `max_open` connections the
+    one that has been idle longest makes room for a new one.
+    """
 
     timeout_s = 30.0
+    max_open = MAX_OPEN
+    # The connections without a request in progress, the longest idle first; one dict for each server.
+    idle: ClassVar[dict["TimeoutProtocol", None]] = {}
     _timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Add the certificate's subject to requests, and start the timer."""
         super().connection_made(transport)
+        if len(self.connections) > self.max_open and self.idle:
+            longest = next(iter(self.idle))
+            longest._stop_timer()
+            longest.transport.abort()
         self.app = _with_peer(self.app, subject_of(transport))
         self._start_timer()
 
@@ -60,9 +74,26 @@ class TimeoutProtocol(H11Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timers."""
         self._stop_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Disconnect a client that does not read its responses in time."""
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Continue: the client has read."""
+        self._stop_write_timer()
+        super().resume_writing()
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def _is_busy(self) -> bool:
         cycle: RequestResponseCycle | None = getattr(self, "cycle", None)
@@ -71,8 +102,10 @@ class TimeoutProtocol(H11Protocol):
     def _start_timer(self) -> None:
         if self._timer is None and not self._is_busy():
             self._timer = self.loop.call_later(self.timeout_s, self._disconnect)
+            self.idle[self] = None
 
     def _stop_timer(self) -> None:
+        self.idle.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -86,7 +119,7 @@ class TimeoutProtocol(H11Protocol):
 
 def protocol_with(timeout_s: float) -> type[TimeoutProtocol]:
     """Return the protocol with a timeout in seconds."""
-    return type("TimeoutProtocol", (TimeoutProtocol,), {"timeout_s": timeout_s})
+    return type("TimeoutProtocol", (TimeoutProtocol,), {"timeout_s": timeout_s, "idle": {}})
 
 
 def subject_of(transport: asyncio.BaseTransport) -> str | None:
