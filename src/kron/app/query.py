@@ -121,6 +121,11 @@ class Query:
         check_identity(self._namespace, identity)
         return await self._store.runs(self._namespace, identity, before=before, limit=limit)
 
+    async def run(self, key: str) -> tuple[RunRecord, list[AttemptRecord]] | None:
+        """Return a run by its idempotency key, with its earlier attempts; None if there is none."""
+        runs = [] if _has_nul(key) else await self._store.find_runs(self._namespace, [key])
+        return (runs[0], await self._attempts(runs[0])) if runs else None
+
     async def data_intervals(self, identity: str, runs: Sequence[RunRecord]) -> list[DataInterval]:
         """Return the data interval of each of some runs of one job, which may be deleted."""
         if not runs:

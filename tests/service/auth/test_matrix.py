@@ -133,7 +133,7 @@ FAULTS: dict[str, Callable[[], str | None]] = {
 def is_turned_away(answer: httpx.Response, need: Need) -> bool:
     """Return whether a request was not authenticated: a redirect for a browser, a challenge for a program."""
     if need.page:
-        return (answer.status_code, answer.headers["location"]) == (303, "/login")
+        return answer.status_code == 303 and answer.headers["location"].split("?")[0] == "/login"
     kind = answer.headers["content-type"].startswith("application/problem+json")
     return answer.status_code == 401 and answer.headers["www-authenticate"].startswith("Bearer") and kind
 

@@ -51,6 +51,21 @@ def test_a_browser_signs_in_and_out(client: httpx.Client) -> None:
         assert browser.get("/").status_code == 303
 
 
+def test_a_login_returns_to_the_page_that_was_requested(client: httpx.Client) -> None:
+    with httpx.Client(base_url=client.base_url, timeout=PATIENCE_S, trust_env=False) as browser:
+        wanted = "/ui/period?id=ann%2Fd%20x&at=2026-01-01T00%3A00%3A00Z"
+        turned = browser.get(wanted)
+        assert turned.status_code == 303
+        form = browser.get(turned.headers["location"]).text
+        assert f'name="next" value="{html.escape(wanted)}"' in form
+        refused = browser.post("/login", data={"token": "wrong", "next": wanted})
+        assert (refused.status_code, html.escape(wanted) in refused.text) == (401, True)
+        answer = browser.post("/login", data={"token": token(), "next": wanted})
+        assert (answer.status_code, answer.headers["location"]) == (303, wanted)
+        away = browser.post("/login", data={"token": token(), "next": "//evil.example/ui/"})
+        assert away.headers["location"] == "/"
+
+
 def test_the_page_of_a_paused_schedule_names_the_caller_who_paused_it(client: httpx.Client) -> None:
     ann = {"Authorization": f"Bearer {token(scope='read write')}"}
     launcher = {"kind": "http", "url": "http://127.0.0.1:9/"}

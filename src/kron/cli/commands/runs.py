@@ -146,7 +146,9 @@ def _row(run: Document, display: Display) -> tuple[str | Cell, ...]:
     return (
         display.time(run["run_at"]),
         text(run["schedule_id"]),
-        Cell(status, COLORS.get(RunStatus(status)) if status in tuple(RunStatus) else None),
+        Cell("waiting to retry", Color.YELLOW)
+        if run.get("retry_at") is not None
+        else Cell(status, COLORS.get(RunStatus(status)) if status in tuple(RunStatus) else None),
         display.distance(run["started_at"]),
         duration or display.duration(run["started_at"], run["ended_at"]),
         text(run["error"] or run["sentence"]),

@@ -151,6 +151,11 @@ class RunRecord(NamedTuple):
         return self.is_open == 1 and self.status in IN_FLIGHT
 
     @property
+    def waits_for_retry(self) -> bool:
+        """Return whether the last attempt failed and another one follows."""
+        return self.is_open == 1 and self.status is RunStatus.FAILED
+
+    @property
     def is_manual(self) -> bool:
         """Return whether a person requested this start: neither a pause nor a suspend holds it."""
         return self.kind is RunKind.MANUAL and self.status is RunStatus.PENDING

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
@@ -13,7 +13,7 @@ from kron.fronts.service.api import problem
 from kron.fronts.service.api.admin import admin_routes, health_routes
 from kron.fronts.service.api.audit import audit_routes
 from kron.fronts.service.api.definitions import definition_routes
-from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware
+from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware, refuse_unknown
 from kron.fronts.service.api.runs import run_routes
 from kron.fronts.service.api.schedules import schedule_routes
 from kron.fronts.service.api.workflows import workflow_routes
@@ -59,7 +59,14 @@ def app_of(
         current_request=current_request_id,
     )
     summary = "Schedules that say why."
-    app = FastAPI(title="Kron", summary=summary, redirect_slashes=False, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Kron",
+        summary=summary,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(refuse_unknown)],
+    )
     rate_limit = RateLimit(settings.requests_per_s, registrar.clock)
     refuse = for_browsers(app, problem.of_refusal)
     sites = SitePolicy(is_open=authenticator.is_open, host=settings.host, trusted=settings.trusted_hosts)

@@ -112,7 +112,7 @@ def run_view(run: RunRecord) -> RunView:
         "status": run.status.value,
         "outcome": None if run.outcome is None else run.outcome.value,
         "reason": run.reason.value,
-        "sentence": run.reason.sentence,
+        "sentence": sentence_of(run),
         "kind": run.kind.value,
         "attempt": run.attempt,
         "run_id": run.run_id,
@@ -120,8 +120,17 @@ def run_view(run: RunRecord) -> RunView:
         "ended_at": time_text(run.ended_at),
         "result": None if run.result is None else run.result.value,
         "error": run.error,
+        "retry_at": time_text(run.due_at) if run.waits_for_retry else None,
         "created_at": instant_text(run.created_at),
     }
+
+
+def sentence_of(run: RunRecord) -> str:
+    """Return the reason of a run's status; one that failed may wait for its next attempt."""
+    if not run.waits_for_retry:
+        return run.reason.sentence
+    when = "after a resume" if run.due_at is None else f"at {instant_text(run.due_at)}"
+    return f"waiting to retry: attempt {run.attempt} failed, the next one starts {when}"
 
 
 def attempt_view(attempt: AttemptRecord) -> AttemptView:

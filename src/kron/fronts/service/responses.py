@@ -155,7 +155,7 @@ class SchedulePreview(TypedDict):
 
 
 class RunView(TypedDict):
-    """A run with its status and the reason for it."""
+    """A run with its status and the reason for it; `retry_at` is when a failed one is tried again."""
 
     idempotency_key: str
     schedule_id: str
@@ -172,6 +172,7 @@ class RunView(TypedDict):
     ended_at: str | None
     result: str | None
     error: str | None
+    retry_at: str | None
     created_at: str
 
 

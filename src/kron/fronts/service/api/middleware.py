@@ -3,10 +3,13 @@
 import asyncio
 import logging
 
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kron.core.errors import InvalidOptionError
 from kron.fronts.service.api import problem
 from kron.fronts.service.auth.principal import acting_as, current_caller
 from kron.fronts.service.auth.tls import MAX_HEAD
@@ -174,3 +177,24 @@ def route_of(scope: Scope) -> str:
     """Return the template of a request's route, or `other` if no route of the API matched."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else OTHER
+
+
+async def refuse_unknown(request: Request) -> None:
+    """Refuse a query parameter that the route does not have: a mistyped filter would list everything.
+
+    Pages ignore the parameters that others add to their links.
+    """
+    route = request.scope.get("route")
+    if not request.query_params or not isinstance(route, APIRoute) or not route.include_in_schema:
+        return
+    known = sorted(_names_in(route.dependant))
+    for name, value in request.query_params.items():
+        if name not in known:
+            allowed = f"this route has {', '.join(known)}" if known else "this route has none"
+            raise InvalidOptionError(option=name, value=value, reason=f"unknown query parameter; {allowed}")
+
+
+def _names_in(dependant: Dependant) -> set[str]:
+    """Return the query parameters of a handler and of its dependencies."""
+    names = {parameter.alias for parameter in dependant.query_params}
+    return names.union(*map(_names_in, dependant.dependencies))

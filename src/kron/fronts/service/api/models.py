@@ -57,6 +57,7 @@ RUN_EXAMPLE: dict[str, JsonValue] = {
     "ended_at": "2026-06-01T06:31:12.250Z",
     "result": "success",
     "error": None,
+    "retry_at": None,
     "created_at": "2026-06-01T06:30:00.001Z",
 }
 WORKFLOW_EXAMPLE = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -75,6 +75,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/"): PAGE,
     ("GET", "/ui/schedule"): PAGE,
     ("GET", "/ui/period"): PAGE,
+    ("GET", "/ui/run"): PAGE,
     ("GET", "/ui/runs"): PAGE,
     ("GET", "/metrics"): ADMIN,
     ("GET", "/admin/log-level"): ADMIN,
@@ -407,6 +408,13 @@ class Authenticator:
         raise UnauthenticatedError("no token; send one as `Authorization: Bearer ...`")
 
 
+def login_url(scope: ASGIScope) -> str:
+    """Return the login page's URL, with the requested page to return to; the overview is the default."""
+    query = scope["query_string"].decode("latin-1")
+    target = quote(scope["path"]) + (f"?{query}" if query else "")
+    return "/login" if target == "/" else f"/login?next={quote(target, safe='')}"
+
+
 class AuthMiddleware:
     """Authenticates, rate limits and authorizes each request, then passes it on in its caller's name.
 
@@ -451,7 +459,7 @@ class AuthMiddleware:
         """Return the response to a denied request; a browser is redirected to the login page."""
         need = find(scope["method"], scope["path"]).need
         if isinstance(error, UnauthenticatedError) and need is not None and need.page:
-            return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+            return RedirectResponse(login_url(scope), HTTPStatus.SEE_OTHER)
         return self._answer(Request(scope), error)
 
     async def _allowed(self, scope: ASGIScope) -> Caller:

@@ -1,9 +1,10 @@
 """Sign-in: a browser sends a token once, and this service keeps it in a cookie."""
 
 from http import HTTPStatus
-from urllib.parse import parse_qs
+from typing import Annotated
+from urllib.parse import parse_qs, urlsplit
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -16,6 +17,8 @@ NOT_ALLOWED = "not allowed: needs scope read"
 # The form has one field; more are not read.
 MAX_FIELDS = 10
 TOO_LONG = f"the token is longer than {MAX_COOKIE} bytes, which browsers do not store; use a shorter one"
+# The pages that a login may return to.
+OWN_PAGES = ("/?", "/ui/", "/docs")
 CROSS_SITE = "the request comes from another site"
 
 
@@ -24,25 +27,25 @@ def login_routes(authenticator: Authenticator) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.api_route("/login", methods=READ)
-    async def form() -> Response:
-        return page(render("login.html", is_open=authenticator.is_open, error=None))
+    async def form(following: Annotated[str, Query(alias="next")] = "/") -> Response:
+        return _form(own_page(following), is_open=authenticator.is_open)
 
     @router.post("/login")
     async def sign_in(request: Request) -> Response:
         # Else another site could sign a user in as another one, or out.
         if is_cross_site(request.scope):
-            return page(render("login.html", is_open=False, error=CROSS_SITE), 403)
-        body = (await request.body()).decode("utf-8", "replace")
-        token = _token_in(body)
+            return _form("/", error=CROSS_SITE, status=403)
+        fields = _fields_in((await request.body()).decode("utf-8", "replace"))
+        token, following = fields.get("token", "").strip(), own_page(fields.get("next", "/"))
         if len(token) > MAX_COOKIE:
-            return page(render("login.html", is_open=False, error=TOO_LONG), 401)
+            return _form(following, error=TOO_LONG, status=401)
         try:
             caller = await authenticator.caller_with(token)
         except UnauthenticatedError as error:
-            return page(render("login.html", is_open=False, error=error.reason), 401)
+            return _form(following, error=error.reason, status=401)
         if not caller.may(TokenScope.READ):
-            return page(render("login.html", is_open=False, error=NOT_ALLOWED), 403)
-        response = _redirect("/")
+            return _form(following, error=NOT_ALLOWED, status=403)
+        response = _redirect(following)
         is_https = request.url.scheme == "https"
         response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=is_https, path="/")
         return response
@@ -50,7 +53,7 @@ def login_routes(authenticator: Authenticator) -> APIRouter:
     @router.post("/logout")
     async def sign_out(request: Request) -> Response:
         if is_cross_site(request.scope):
-            return page(render("login.html", is_open=False, error=CROSS_SITE), 403)
+            return _form("/", error=CROSS_SITE, status=403)
         response = _redirect("/login")
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return response
@@ -58,11 +61,27 @@ def login_routes(authenticator: Authenticator) -> APIRouter:
     return router
 
 
-def _token_in(form: str) -> str:
+def own_page(target: str) -> str:
+    """Return a page of this service to return to; anything else, such as another site, is the overview."""
     try:
-        return parse_qs(form, max_num_fields=MAX_FIELDS).get("token", [""])[0].strip()
+        parts = urlsplit(target)
     except ValueError:
-        return ""
+        return "/"
+    is_plain = target.isascii() and target.isprintable() and "\\" not in target
+    is_own = is_plain and target.startswith(OWN_PAGES) and not (parts.scheme or parts.netloc)
+    return target if is_own else "/"
+
+
+def _form(following: str, *, is_open: bool = False, error: str | None = None, status: int = 200) -> Response:
+    return page(render("login.html", is_open=is_open, error=error, following=following), status)
+
+
+def _fields_in(form: str) -> dict[str, str]:
+    """Return the fields of a form, each with its first value; too many are none."""
+    try:
+        return {name: values[0] for name, values in parse_qs(form, max_num_fields=MAX_FIELDS).items()}
+    except ValueError:
+        return {}
 
 
 def _redirect(path: str) -> RedirectResponse:

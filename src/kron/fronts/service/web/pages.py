@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kron.app.query import PageStart
-from kron.core.errors import StoreError
+from kron.core.errors import InvalidInstantError, StoreError, UnknownRunError
 from kron.core.plan.next_start import next_start
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.plan import UNUSABLE
@@ -41,6 +41,7 @@ from kron.fronts.service.web.view_models import (
     Overview,
     PeriodPage,
     Row,
+    RunPage,
     coming_of,
     damaged_row,
     definition_of,
@@ -50,6 +51,7 @@ from kron.fronts.service.web.view_models import (
     period_page,
     row_of,
     run_entry,
+    run_page,
     zone_of_job,
 )
 
@@ -164,6 +166,20 @@ class Pages:
             run = (await self._query.period_history(name, explanation.nominal_time)).run
         return await asyncio.to_thread(period_page, listed.job, explanation, run, now)
 
+    async def run(self, key: str) -> RunPage:
+        """Return a run with its data interval and its earlier attempts."""
+        found = await self._query.run(key)
+        if found is None:
+            raise UnknownRunError(idempotency_key=key)
+        run, attempts = found
+        listed = await self._find(run.identity)
+        (interval,) = await self._query.data_intervals(run.identity, [run])
+        return run_page(listed.job, run, attempts, interval, self.now())
+
+    async def timezone(self, name: str) -> str:
+        """Return the name of a schedule's time zone."""
+        return zone_of_job((await self._find(name)).job).key
+
     async def _find(self, name: str) -> FoundJob:
         with unknown_as_schedule():
             return await self._query.find(name, deleted=True)
@@ -235,10 +251,19 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
 
     @router.api_route("/ui/period", methods=READ)
     async def period(name: Name, at: str) -> Response:
-        return await _rendered("period.html", pages, it=await pages.period(name, at.strip()))
+        try:
+            shown = await pages.period(name, at.strip())
+        except InvalidInstantError as error:
+            values = {"problem": str(error), "at": at, "timezone": await pages.timezone(name)}
+            return await _rendered("no_time.html", pages, 400, name=name, **values)
+        return await _rendered("period.html", pages, it=shown)
 
 
 def _add_runs(router: APIRouter, pages: Pages) -> None:
+    @router.api_route("/ui/run", methods=READ)
+    async def run(key: str) -> Response:
+        return await _rendered("run.html", pages, it=await pages.run(key.strip()))
+
     @router.api_route("/ui/runs", methods=READ)
     async def runs(status: Literal[""] | RunStatus = "", cursor: str | None = None) -> Response:
         before = None
@@ -274,10 +299,10 @@ def _add_reference(router: APIRouter, pages: Pages, app: FastAPI) -> None:
         return asset("icon.svg") or Response(status_code=404)
 
 
-async def _rendered(template: str, pages: Pages, **values: Any) -> Response:
+async def _rendered(template: str, pages: Pages, code: int = 200, **values: Any) -> Response:
     """Render in a thread: a page takes milliseconds, which the event loop of a worker cannot spare."""
     now = rfc3339(pages.now() // 1000)
-    return page(await asyncio.to_thread(render, template, now=now, user=_signed_in(), **values))
+    return page(await asyncio.to_thread(render, template, now=now, user=_signed_in(), **values), code)
 
 
 def _signed_in() -> str | None:

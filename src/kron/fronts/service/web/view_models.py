@@ -9,16 +9,23 @@ from kron.core.cron.preview import A_YEAR_AHEAD, changes_ahead, preview
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.job.profile import profile_fields_of
 from kron.core.plan.compiled import compiled_job, segments_of
+from kron.core.plan.data_interval import DataInterval
 from kron.core.plan.next_start import NextStart, PeriodStart, starts_ahead
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.query import FoundJob
-from kron.core.plan.record import JobRecord, RangeRecord, RunKind, RunRecord, RunStatus
+from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus
 from kron.core.plan.step import JobState
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import DAY, rfc3339
 from kron.core.time.zone import Zone
-from kron.fronts.service.documents import Document, default_definition, run_view
-from kron.fronts.service.responses import RunView
+from kron.fronts.service.documents import (
+    Document,
+    attempt_view,
+    default_definition,
+    run_view,
+    sentence_of,
+)
+from kron.fronts.service.responses import AttemptView, RunView
 from kron.fronts.service.web.time_text import PageTime, moment_of
 
 # How many fire times and clock changes are shown.
@@ -67,6 +74,7 @@ OUTCOMES = {
     Outcome.UNSCHEDULABLE: LOOKS[RunStatus.UNSCHEDULABLE],
 }
 UPCOMING = ("wait", "upcoming")
+WAITING = ("wait", "waiting to retry")
 NO_PERIOD = ("none", "no period")
 # The last fact of a period that has no outcome.
 CODES = {
@@ -283,6 +291,9 @@ def badges_of(job: JobRecord, open_runs: list[RunRecord], following: NextStart) 
         badges.append(Badge("run", "running" if running == 1 else f"{running} running", "Runs in progress"))
     if pending := sum(run.status is RunStatus.PENDING for run in open_runs):
         badges.append(Badge("wait", f"{pending} pending", "Runs recorded and not started yet"))
+    if waiting := sum(run.waits_for_retry for run in open_runs):
+        word = "waiting to retry" if waiting == 1 else f"{waiting} waiting to retry"
+        badges.append(Badge("wait", word, "Failed runs that are tried again"))
     if job.failures:
         badges.append(Badge("bad", "failing", f"Consecutive failures: {job.failures}"))
     if following.start_at is None and not job.is_stopped:
@@ -386,7 +397,7 @@ def dropped_entry(dropped: RangeRecord, zone: Zone, now: int) -> HistoryRow:
 
 def mark_of(run: RunRecord, nominal: PageTime) -> OutcomeMark:
     """Return the outcome of a run."""
-    (look, word), reason = LOOKS[run.status], _reason(run)
+    (look, word), reason = WAITING if run.waits_for_retry else LOOKS[run.status], _reason(run)
     period_id = rfc3339(run.nominal_time) if run.kind is RunKind.PERIOD else None
     return OutcomeMark(look, word, reason, f"{nominal.local}: {_titled(word, reason)}", period_id)
 
@@ -399,10 +410,47 @@ def _titled(word: str, reason: str) -> str:
 def _reason(run: RunRecord) -> str:
     """Return the reason of a run's status: the error of a failed one, the retry of a successful one."""
     if run.status is RunStatus.FAILED and run.error:
-        return run.error
+        return f"{sentence_of(run)}: {run.error}" if run.waits_for_retry else run.error
+    if run.waits_for_retry:
+        return sentence_of(run)
     if run.status is RunStatus.SUCCESS and run.reason is Reason.RETRY:
         return "retried after a failed attempt"
     return run.reason.sentence
+
+
+class RunPage(NamedTuple):
+    """A run: its outcome, its record, the time it is responsible for, and its earlier attempts."""
+
+    name: str
+    timezone: str
+    nominal: PageTime
+    mark: OutcomeMark
+    run: RunView
+    started: PageTime | None
+    took_ms: int | None
+    interval: tuple[PageTime, PageTime]
+    attempts: list[AttemptView]
+
+
+def run_page(
+    job: JobRecord, run: RunRecord, attempts: list[AttemptRecord], interval: DataInterval, now: int
+) -> RunPage:
+    """Return the page of a run, requested or of a period."""
+    zone = zone_of_job(job)
+    entry = open_entry(run, zone, now) if run.in_flight else run_entry(run, zone, now)
+    assert entry.run is not None
+    start, end = (moment_of(1000 * at, zone, now) for at in interval)
+    return RunPage(
+        run.identity,
+        zone.key,
+        entry.nominal,
+        entry.mark,
+        entry.run,
+        entry.started,
+        entry.took_ms,
+        (start, end),
+        list(map(attempt_view, attempts)),
+    )
 
 
 # --- periods -------------------------------------------------------------------------------------

@@ -21,33 +21,37 @@
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = fresh.getElementById(part.id);
-      if (other && !isInUse(part)) part.replaceWith(document.adoptNode(other));
+      if (!other || isInUse(part)) continue;
+      const opened = [...part.querySelectorAll("details")].map((details) => details.open);
+      [...other.querySelectorAll("details")].forEach((details, index) => { details.open = Boolean(opened[index]); });
+      part.replaceWith(document.adoptNode(other));
     }
     times += 1;
     document.body.dataset.refreshed = String(times);
     return "";
   };
 
-  let paused = false;
+  let isOff = false;
   let failed = "";
   const button = document.createElement("button");
   button.className = "live";
   button.type = "button";
   const show = () => {
-    button.textContent = paused ? "Paused" : failed || "Live";
-    button.setAttribute("aria-pressed", String(!paused));
-    button.classList.toggle("failed", Boolean(failed) && !paused);
-    button.title = paused ? "Resume live updates" : "Pause live updates";
+    // Not "Paused": that is a state of schedules.
+    button.textContent = isOff ? "Live off" : failed || "Live";
+    button.setAttribute("aria-pressed", String(!isOff));
+    button.classList.toggle("failed", Boolean(failed) && !isOff);
+    button.title = isOff ? "Turn live updates of this page on" : "Turn live updates of this page off";
   };
   button.addEventListener("click", () => {
-    paused = !paused;
+    isOff = !isOff;
     show();
   });
   show();
   document.querySelector(".top").append(button);
 
   const again = () => setTimeout(async () => {
-    if (!paused && !document.hidden) {
+    if (!isOff && !document.hidden) {
       failed = await refresh().catch(() => "No response");
       show();
     }
