@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kron.cli.app import OTHER, names, sections
+from kron.cli.app import COMMANDS, GROUPS, OTHER, names, sections
 from kron.cli.main import BAD, GOOD, run
 from tests.cli.history import fill
 from tests.cli.pseudo_terminal import on_terminal
@@ -182,14 +182,22 @@ def test_the_help_lists_every_command_in_a_section_on_one_line(capsys: pytest.Ca
     assert "..." not in text.partition("Everyday:")[2]
 
 
-@pytest.mark.parametrize("command", ["runs", "why", "next", "schema", "audit", "migrate"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_usage_line_shows_arguments_without_braces_and_types(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([command, "--help"]) == GOOD
+    assert run([*command.split(), "--help"]) == GOOD
     text = capsys.readouterr().out
-    assert not re.search(r"[{}]|\[\[|<str>|<function>", text)
-    assert text.startswith(f"Usage: kron {command} [OPTIONS] ")
+    assert not re.search(r"[{}]|\[\[|<str>|<function>|<list|\.{4}|]\.\.\.]", text)
+    assert text.startswith(f"Usage: kron {command} [OPTIONS]")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_shows_the_whole_summary_of_each_command(
+    group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([group, "--help"]) == GOOD
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
 
 
 def test_an_unknown_command_gets_the_closest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,9 +70,9 @@ OTHER = "Other"
 TAKE_EXPRESSION = ("next", "explain")
 # Set by the completion scripts of shells.
 COMPLETION = "_KRON_COMPLETE"
-# How typer writes arguments: {NAME} if required, [NAME] if not, which may have brackets already.
-_ARGUMENT = re.compile(r"\{(.*)\}|\[(\[.*\])\]")
-_TYPE = re.compile(r"(?<=[A-Z\].]) <(?:str|function|int|read)>")
+# How typer writes arguments: {NAME} if required, [NAME] if not, which may have brackets and dots already.
+_ARGUMENT = re.compile(r"^(?:\{(.*?)\}|\[(\[.*\])(?:\.{3})?\])((?:\.{3})?)$")
+_TYPE = re.compile(r"(?<=\S) <(?:list\[)?(?:str|int|function|read)\]?>")
 HELP = ("-h", "--help")
 # Longer summaries of commands are cut in the list of commands.
 MAX_SUMMARY = 200
@@ -86,7 +86,7 @@ class PlainCommand(TyperCommand):
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Return the arguments for the usage line, without braces and doubled brackets."""
         pieces = super().collect_usage_pieces(ctx)
-        return [_ARGUMENT.sub(r"\1\2", piece) for piece in pieces]
+        return [_ARGUMENT.sub(r"\1\2\3", piece).replace("......", "...") for piece in pieces]
 
     def get_help(self, ctx: typer.Context) -> str:  # type: ignore[override]
         """Return the help without the Python types of arguments."""
@@ -94,7 +94,33 @@ class PlainCommand(TyperCommand):
         return _TYPE.sub(lambda match: " " * len(match[0]), text)
 
 
-class ListGroup(TyperGroup):
+class SectionGroup(TyperGroup):
+    """A group whose help lists its commands in sections, each with its whole summary."""
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write the commands, section by section."""
+        width = max(map(len, self.commands))
+        for title, members in self.sections().items():
+            rows = [
+                (name.ljust(width), self.commands[name].get_short_help_str(MAX_SUMMARY)) for name in members
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def sections(self) -> dict[str, list[str]]:
+        """Return the commands by section: here all in one."""
+        return {"Commands": list(self.commands)}
+
+
+class AllCommands(SectionGroup):
+    """The group of all commands."""
+
+    def sections(self) -> dict[str, list[str]]:
+        """Return the commands by section."""
+        return sections(list(self.commands))
+
+
+class ListGroup(SectionGroup):
     """A group of commands with `list` as its default."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
@@ -104,20 +130,6 @@ class ListGroup(TyperGroup):
     def means_list(self, args: list[str]) -> bool:
         """Return whether arguments name no command."""
         return not args or (args[0].startswith("-") and args[0] not in HELP)
-
-
-class SectionGroup(TyperGroup):
-    """The group of all commands, whose help lists them in sections."""
-
-    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
-        """Write the commands, section by section, each with its whole summary."""
-        width = max(map(len, self.commands))
-        for title, members in sections(list(self.commands)).items():
-            rows = [
-                (name.ljust(width), self.commands[name].get_short_help_str(MAX_SUMMARY)) for name in members
-            ]
-            with formatter.section(title):
-                formatter.write_dl(rows)
 
 
 def sections(commands: Sequence[str]) -> dict[str, list[str]]:
@@ -136,7 +148,7 @@ class Group(NamedTuple):
 
 
 GROUPS = {
-    "token": Group("Create keys and tokens, and inspect them.", TyperGroup),
+    "token": Group("Create keys and tokens, and inspect them.", SectionGroup),
     "schedules": Group("Create, list, show, backfill and delete schedules."),
 }
 
@@ -182,7 +194,7 @@ def names() -> list[str]:
 def build(command: str | None = None) -> typer.Typer:
     """Return the application with one command or group, or with all of them."""
     app = _typer("kron", invoke_without_command=True)
-    app.callback(cls=SectionGroup)(_kron)
+    app.callback(cls=AllCommands)(_kron)
     for name in [command] if command else names():
         if name in GROUPS:
             app.add_typer(_group(name), name=name)
@@ -193,7 +205,7 @@ def build(command: str | None = None) -> typer.Typer:
 
 def _group(name: str) -> typer.Typer:
     about, kind = GROUPS[name]
-    group = _typer(name, invoke_without_command=kind is TyperGroup)
+    group = _typer(name, invoke_without_command=kind is SectionGroup)
     group.callback(cls=kind, help=about)(_show_help)
     for path, place in COMMANDS.items():
         first, _, verb = path.partition(" ")
