@@ -91,7 +91,8 @@ def test_the_library_needs_nothing_but_the_zones(installed: Installed) -> None:
 
 @alone
 def test_without_extras_the_command_says_what_to_install(installed: Installed) -> None:
-    line = "kron: the command line needs more packages: pip install 'kron-engine[cli]'\n"
+    remedy = "pip install 'kron-engine[cli]' (from a checkout: pip install '.[cli]')"
+    line = f"kron: the command line needs more packages: {remedy}\n"
     assert installed.kron("--help") == (2, "", line)
 
 
@@ -137,7 +138,7 @@ def test_a_command_of_the_service_names_its_extra(
     installed: Installed, words: list[str], module: str
 ) -> None:
     reason = f'The "service" extra is not installed (there is no module "{module}")'
-    line = f"kron: {reason}: pip install 'kron-engine[service]'\n"
+    line = f"kron: {reason}: pip install 'kron-engine[service]' (from a checkout: pip install '.[service]')\n"
     assert installed.kron(*words) == (2, "", line)
 
 

@@ -65,4 +65,7 @@ def test_without_its_packages_the_command_says_what_to_install() -> None:
         "import sys; sys.modules['typer'] = None; sys.stderr = sys.stdout; "
         "from kron.cli.main import run; print(run([]))"
     )
-    assert python(code) == ("kron: the command line needs more packages: pip install 'kron-engine[cli]'\n2")
+    assert python(code) == (
+        "kron: the command line needs more packages: pip install 'kron-engine[cli]' "
+        "(from a checkout: pip install '.[cli]')\n2"
+    )

@@ -80,6 +80,7 @@ def test_a_schedule_lives_from_its_file_to_its_end(kron: Kron, tmp_path: Path) -
     assert kron("resume", "daily")[1] == (
         "daily: 0 runs would start\ndaily: resumed, next run 2098-06-01T07:00:00Z\n"
     )
+    assert kron("resume", "daily") == (GOOD, "daily: not paused, next run 2098-06-01T07:00:00Z\n", "")
     (first,) = {in_json(kron, "run", "daily", "--request-id", "x")["idempotency_key"] for _ in range(2)}
     assert [each["idempotency_key"] for each in in_json(kron, "runs", "daily")["runs"]] == [first]
     assert [each["idempotency_key"] for each in in_json(kron, "runs")["runs"]] == [first]
@@ -89,7 +90,8 @@ def test_a_schedule_lives_from_its_file_to_its_end(kron: Kron, tmp_path: Path) -
     assert in_json(kron, "why", "daily")["period_id"] == "2098-06-01T07:00:00Z"
     assert in_json(kron, "runs", "daily", "2098-06-01T07:00:00Z")["runs"] == []
     none = "none: daily 2098-06-01T07:00:00Z has no run; kron why explains it\n"
-    assert kron("runs", "daily", "2098-06-01T07:00:00Z") == (GOOD, none, "")
+    for time in ("2098-06-01T07:00:00Z", "2098-06-01T09:00", "latest"):
+        assert kron("runs", "daily", time) == (GOOD, none, "")
     assert kron("schedules", "delete", "daily") == (GOOD, "daily: deleted\n", "")
     assert kron("schedules", "show", "daily") == (NO, "", 'kron: There is no schedule "daily"\n')
     assert kron("schedules", "upsert", "daily.yaml", *WORK) == made
@@ -205,7 +207,7 @@ def test_a_suspended_schedule_says_so_when_it_is_resumed_and_in_lists(kron: Kron
     in_json(kron, "schedules", "upsert", "--id", "still", "--cron", "0 0 1 1 *", *WORK, *suspended)
     reason = ["--because", "the target is down", "--until", "2098-06-01T12:00Z"]
     assert kron("pause", "still", *reason)[1].startswith("still: paused; its definition suspends it too")
-    words = "paused the target is down until 2098-06-01T12:00:00Z, suspended by its definition"
+    words = "paused (the target is down) until 2098-06-01T12:00:00Z, suspended by its definition"
     assert words in kron("status")[1]
     assert "paused, suspended" in kron("schedules", "list")[1]
     _, output, _ = kron("resume", "still")

@@ -254,7 +254,7 @@ def _kron(
 
 
 def _usage_error(error: Exception) -> str:
-    message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
+    message = str(getattr(error, "format_message", error.__str__)())
     context = getattr(error, "ctx", None)
     if "unexpected extra argument" in message and context and context.info_name in TAKE_EXPRESSION:
         message = f'{message}; put an expression in quotes, as in "0 9 * * 1-5"'

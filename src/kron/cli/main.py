@@ -19,7 +19,10 @@ INTERRUPTED = 130
 # Errors of valid requests: the answer is no.
 NEGATIVE = (ConflictError, UnknownRunError, UnknownScheduleError)
 
-INSTALL = "kron: the command line needs more packages: pip install 'kron-engine[cli]'"
+INSTALL = (
+    "kron: the command line needs more packages: pip install 'kron-engine[cli]' "
+    "(from a checkout: pip install '.[cli]')"
+)
 
 DEBUG = "KRON_DEBUG"
 INTERNAL, REMEDY = "internal error", f"please report it; {DEBUG}=1 shows where it happened"

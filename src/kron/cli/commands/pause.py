@@ -11,6 +11,7 @@ from kron.cli.support.option import AsJson
 from kron.cli.support.table import counted
 from kron.cli.support.terminal import say, show_json
 from kron.core.errors import one_line
+from kron.fronts.service.client import ServiceClient
 from kron.fronts.service.registrar import SUSPENDED
 from kron.fronts.service.responses import View
 
@@ -70,7 +71,14 @@ def resume_command(
       kron resume daily-report --yes
     """  # noqa: D301
     target = Target(server, store)
-    preview = request(target, lambda client: client.preview_resume(name))
+
+    async def fetched(client: ServiceClient) -> tuple[View, View]:
+        return await client.schedule(name), await client.preview_resume(name)
+
+    schedule, preview = request(target, fetched)
+    if not as_json and not schedule["paused"]:
+        say(f"{name}: not paused, {_after(schedule)}")
+        return GOOD
     if not as_json:
         _show(name, preview)
     if not (yes or preview["would_start"] == 0 or _confirmed(name)):
@@ -82,10 +90,13 @@ def resume_command(
     if as_json:
         show_json(answer)
     else:
-        note = answer.get("note")
-        after = f"next run {text(answer['next_run_at'])}" if note is None else f"but {SUSPENDED}"
-        say(f"{name}: resumed, {after}")
+        say(f"{name}: resumed, {_after(answer)}")
     return GOOD
+
+
+def _after(schedule: View) -> str:
+    """Return what follows a resume: the next run, or that the definition suspends the schedule."""
+    return f"but {SUSPENDED}" if schedule["suspended"] else f"next run {text(schedule['next_run_at'])}"
 
 
 def _confirmed(name: str) -> bool:

@@ -1,5 +1,6 @@
 """`kron runs` lists runs; `kron report` reports on one."""
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -34,7 +35,9 @@ OneSchedule = Annotated[
 OnePeriod = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TIME]", help="Only this period, with all fields, e.g. 2026-06-01T06:30:00Z.  [default: all]"
+        metavar="[TIME]",
+        help="Only this period, with all fields: 2026-06-01T06:30:00Z, a wall time in the schedule's zone, "
+        "or latest.  [default: all]",
     ),
 ]
 OneStatus = Annotated[
@@ -104,6 +107,7 @@ def runs_command(
       kron runs daily-report --limit 10
       kron runs --status failed --json
       kron runs daily-report 2026-06-01T06:30:00Z
+      kron runs daily-report latest
     """  # noqa: D301
     target, display = Target(server, store, namespace), Display(utc=utc, no_color=no_color)
     if name is not None and period is not None:
@@ -156,7 +160,16 @@ def _row(run: Document, display: Display) -> tuple[str | Cell, ...]:
 
 
 def _show_period(target: Target, name: str, period: str, *, as_json: bool) -> int:
-    response = request(target, lambda client: client.period(name, period))
+    async def fetched(client: ServiceClient) -> View:
+        if _has_offset(period):
+            return await client.period(name, period)
+        # A wall time, or the latest period: `why` knows which instant it is.
+        explained = await client.why(name, period)
+        if explained["period_id"] is None:
+            return {"period_id": period, "runs": []}
+        return await client.period(name, str(explained["period_id"]))
+
+    response = request(target, fetched)
     if as_json:
         show_json(response)
         return GOOD
@@ -168,6 +181,13 @@ def _show_period(target: Target, name: str, period: str, *, as_json: bool) -> in
     if not runs:
         say(f"none: {name} {response['period_id']} has no run; kron why explains it")
     return GOOD
+
+
+def _has_offset(period: str) -> bool:
+    try:
+        return datetime.fromisoformat(period).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def report_command(

@@ -19,6 +19,7 @@ from kron.cli.support.client import (
 )
 from kron.cli.support.option import AsJson
 from kron.cli.support.terminal import Display, NoColor, Utc, say, show_json
+from kron.core.plan.pause import BY_HAND
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest
 from kron.fronts.service.documents import Document
@@ -90,7 +91,8 @@ def stopped_by(schedule: Document, display: Display | None = None) -> str:
     if schedule["paused"]:
         because, until = schedule["paused_because"], schedule["paused_until"]
         end = "" if until is None or display is None else f" until {display.time(until)}"
-        words.append("paused" if display is None else f"paused {because or ''}{end}".rstrip())
+        reason = f" ({because})" if because and because != BY_HAND else ""
+        words.append("paused" if display is None else f"paused{reason}{end}")
     if schedule["suspended"]:
         words.append("suspended" if display is None else "suspended by its definition")
     return ", ".join(words)

@@ -136,10 +136,9 @@ def _row(schedule: Document, display: Display) -> tuple[str | Cell, ...]:
     failures = schedule["failures"]
     assert isinstance(failures, int), "the service answers with a number"
     stopped = stopped_by(schedule, display)
-    words = [
-        *([stopped] if stopped else []),
-        *([f"{counted(failures, 'failure')} in a row"] if failures else []),
-    ]
+    failed = f"{counted(failures, 'failure')} in a row" if failures else ""
+    # A pause after failures has them as its reason.
+    words = [stopped, *([failed] if failed not in stopped else [])] if stopped else [failed]
     color = Color.RED if failures else Color.YELLOW if stopped else Color.GREEN
     return (
         str(schedule["schedule_id"]),

@@ -14,7 +14,7 @@ class MissingExtraError(InputError):
     def __init__(self, *, extra: str, module: str | None) -> None:
         super().__init__(
             f'The "{extra}" extra is not installed (there is no module "{module}"): '
-            f"pip install 'kron-engine[{extra}]'",
+            f"pip install 'kron-engine[{extra}]' (from a checkout: pip install '.[{extra}]')",
             extra=extra,
             module=module,
         )

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, NamedTuple, TextIO
 from unicodedata import combining, east_asian_width
@@ -25,6 +25,8 @@ NoColor = Annotated[bool, typer.Option("--no-color", help="Print no colours (or 
 _UNSAFE = re.compile(r"[^\x00-\x7e]")
 # The last column of a table is cut to the terminal, but never below this width.
 MIN_LAST = 12
+# Nearer times are shown without their date.
+NEAR = timedelta(hours=20)
 # Relative times: the first unit of which there are at least two is used, or the last one below it.
 UNITS = (("y", 365 * 86_400), ("d", 86_400), ("h", 3600), ("m", 60))
 
@@ -102,10 +104,14 @@ class Display:
         return _local(str(value)) if self._is_local else str(value)
 
     def when(self, value: object) -> str:
-        """Return an instant with its distance from now."""
+        """Return an instant on a terminal with its distance from now, without the date if it is near."""
         if value is None or not self._is_local:
             return self.time(value)
-        return f"{self.time(value)} ({self.distance(value)})"
+        instant = datetime.fromisoformat(str(value)).astimezone()
+        clock = f"{instant:%H:%M:%S}" if instant.second else f"{instant:%H:%M}"
+        if abs(instant - self._now) < NEAR:
+            return f"{self.distance(value)} ({clock})"
+        return f"{instant.date()} {clock} ({self.distance(value)})"
 
     def distance(self, value: object) -> str:
         """Return the distance of an instant from now on a terminal, else the instant; null is a dash."""
