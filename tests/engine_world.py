@@ -15,6 +15,7 @@ from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunKind
 from kron.core.plan.registration import create, delete, edit, request_run
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.step import Change, JobState, Snapshot
+from kron.runtime.lease import take_overs
 from kron.stores.sqlite.store import SqliteStore
 from tests.engine_model import periods_of
 
@@ -150,6 +151,8 @@ class World:
         """Become the owner; runs in flight are orphans."""
         self.ownership = at_once(self.store.acquire(SPACE, "world"))
         self.taken_over_at = self.now
+        incidents = take_overs(self.ownership, frozenset(self.ownership.shards), self.now)
+        at_once(self.store.note_incidents(self.ownership, incidents))
         left = at_once(self.store.in_flight(self.ownership))
         self.wake(*(RunReport(r.identity, r.key, r.attempt, RunEvent.ORPHANED, self.now) for r in left))
 

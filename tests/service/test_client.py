@@ -238,6 +238,21 @@ CASES: dict[str, tuple[Sequence[Verb], Verb, str | None]] = {
     "a period of no time": ([upsert()], lambda desk: desk.period("hourly", "x"), "invalid_option"),
     "why": ([upsert()], lambda desk: desk.why("hourly", ELEVEN), None),
     "why at a wall time": ([upsert()], lambda desk: desk.why("hourly", "2026-01-01T15:00"), None),
+    "why with another policy": (
+        [upsert()],
+        lambda desk: desk.why("hourly", ELEVEN, ["overlap=allow", "duration=2m"]),
+        None,
+    ),
+    "why with no such policy": (
+        [upsert()],
+        lambda desk: desk.why("hourly", ELEVEN, ["overlap=never"]),
+        "invalid_option",
+    ),
+    "why with a field alone": (
+        [upsert()],
+        lambda desk: desk.why("hourly", ELEVEN, ["overlap"]),
+        "invalid_option",
+    ),
     "why of nothing": ([], lambda desk: desk.why("hourly", ELEVEN), "unknown_schedule"),
     "why of no time": ([upsert()], lambda desk: desk.why("hourly", "x"), "invalid_instant"),
     "health": ([], lambda desk: desk.health(), None),

@@ -1,5 +1,6 @@
 """Queries: reads of jobs, runs and periods, and why a period has its outcome, the same for every front."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -8,6 +9,7 @@ from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.fields import text_fault
 from kron.core.plan import why as chain
 from kron.core.plan.compiled import compiled_job, last_of_definition
+from kron.core.plan.counterfactual import Counterfactual, Records, WhatIf, counterfactual
 from kron.core.plan.data_interval import DataInterval, data_interval
 from kron.core.plan.incident import block_of
 from kron.core.plan.next_start import NextStart, next_start, periods_ahead
@@ -37,6 +39,8 @@ MAX_OF_PERIOD = 1_000
 LATEST, MAX_SEARCHED = "latest", 100
 # Requested runs that an explanation reads, and blocking runs whose ends an explanation reads.
 MAX_REQUESTED, MAX_BLOCKERS = 50, 5
+# Runs, retried runs and incidents that a replay reads.
+MAX_REPLAYED, MAX_RETRIED, MAX_INCIDENTS = 1_000, 200, 5_000
 # How long an excursion of a clock is shown after its end.
 SHOWN_MS = 3_600_000
 
@@ -206,6 +210,35 @@ class Query:
             facts = [schedule_of(history, definition), *resolved.facts]
             return Explanation(identity, None, None, facts, f"no period: {facts[-1].sentence}")
         return await self._explain(history, resolved.instant)
+
+    async def what_if(
+        self, explanation: Explanation, changed: WhatIf, traits: Mapping[str, Traits] | None = None
+    ) -> Counterfactual:
+        """Return what would have become of an explained period under a changed definition.
+
+        The recorded inputs are planned again; `traits` are those of each launcher kind.
+        """
+        identity, time = explanation.identity, explanation.nominal_time
+        if time is None:
+            raise InvalidInstantError(value=explanation.headline, reason="it is not a period")
+        history, now = await self._job_history(identity), self._now()
+        changed.applied(compiled_job(history.job.definition, identity).for_job(identity))
+        runs, is_latest = await self.runs(identity, limit=MAX_REPLAYED), True
+        if len(runs) == MAX_REPLAYED and time < runs[-1].nominal_time:
+            runs, is_latest = await self.runs(identity, before=time + 1, limit=MAX_REPLAYED), False
+        until = now if is_latest else max(run.ended_at or run.created_at for run in runs)
+        retried = [run for run in runs if run.attempt > 1][:MAX_RETRIED]
+        records = Records(
+            history.job,
+            history.epochs,
+            runs,
+            [attempt for run in retried for attempt in await self._attempts(run)],
+            await self._store.incidents(self._namespace, identity, since=0, until=now, limit=MAX_INCIDENTS),
+            await self._store.clock_records(self._namespace),
+            traits or {},
+            is_whole=len(runs) < MAX_REPLAYED,
+        )
+        return await asyncio.to_thread(counterfactual, records, explanation, time, changed, now=until)
 
     async def period_history(self, identity: str, nominal_time: EpochSeconds) -> PeriodHistory:
         """Return a job with the records of one period: its run with attempts, or the range that covers it."""

@@ -1,6 +1,7 @@
 """`kron why`: explains one period of a schedule."""
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, cast
 
 import typer
 
@@ -24,11 +25,20 @@ Period = Annotated[
         help="Period: 2026-06-01T06:30:00Z, a wall time in the schedule's zone, or latest.",
     ),
 ]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--if",
+        metavar="FIELD=VALUE",
+        help="What would have happened with another value, such as deadline=10m; may be repeated.",
+    ),
+]
 
 
 def why_command(
     name: Name,
     period: Period = LATEST,
+    changes: Changes = None,
     utc: Utc = False,
     no_color: NoColor = False,
     namespace: Namespace = None,
@@ -45,8 +55,9 @@ def why_command(
       kron why daily-report
       kron why daily-report 2026-06-01T06:30:00Z
       kron why daily-report 2026-06-01T08:30
+      kron why daily-report --if overlap=allow --if deadline=10m
     """  # noqa: D301
-    answer = request(Target(server, store, namespace), lambda client: client.why(name, period))
+    answer = request(Target(server, store, namespace), lambda client: client.why(name, period, changes or ()))
     if as_json:
         show_json(answer)
         return GOOD
@@ -58,7 +69,23 @@ def why_command(
         say(f"  {display.time(fact.get('at')):25}  {text(fact.get('sentence'))}")
     if answer["remedy"]:
         say(f"  {sentence(text(answer['remedy']))}")
+    other = answer.get("counterfactual")
+    if isinstance(other, Mapping):
+        show_counterfactual(other, display)
     return GOOD
+
+
+def show_counterfactual(other: Mapping[str, object], display: Display) -> None:
+    """Print what would have happened, and what that assumes."""
+    changes = cast("Mapping[str, object]", other["changes"])
+    fields = ", ".join(f"{name}={text(value)}" for name, value in changes.items())
+    outcome = text(other["outcome"] or other["code"])
+    display.line(f"If {fields}: ", Cell(outcome, COLORS.get(outcome)))
+    say(f"  {sentence(text(other['headline']))}")
+    for fact in objects_in(other, "facts"):
+        say(f"  {display.time(fact.get('at')):25}  {text(fact.get('sentence'))}")
+    for assumption in cast("Sequence[object]", other["assumptions"]):
+        say(f"  Assumed: {sentence(text(assumption))}")
 
 
 def sentence(words: str) -> str:

@@ -49,16 +49,20 @@ SENTENCES = {
         "(it was set, or the machine slept)"
     ),
 }
+# The subject of a pause by the engine: after failures, or because a record cannot be used.
+ENGINE = "engine"
 STOPPED, KILLED, EXPIRED, FIRST = "stopped", "killed", "expired", "first"
 
 
 # --- records ---------------------------------------------------------------------------------------------
 
 
-def paused(identity: str, at: int, *, because: str | None, until: int | None) -> IncidentRecord:
-    """Return the incident of a pause; `until` is its planned end."""
+def paused(
+    identity: str, at: int, *, because: str | None, until: int | None, subject: str | None = None
+) -> IncidentRecord:
+    """Return the incident of a pause; `until` is its planned end, the subject ENGINE if the engine paused."""
     detail = _json({"because": because, "until": until})
-    return IncidentRecord(IncidentKind.PAUSED, identity, at, detail=detail)
+    return IncidentRecord(IncidentKind.PAUSED, identity, at, subject=subject, detail=detail)
 
 
 def suspended(identity: str, at: int) -> IncidentRecord:

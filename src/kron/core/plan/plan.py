@@ -11,7 +11,7 @@ from kron.core.job.policy import OnOrphan
 from kron.core.plan.backlog import plan_backlog
 from kron.core.plan.compiled import end_of_oldest, without_oldest
 from kron.core.plan.fast_path import FastPath
-from kron.core.plan.incident import paused
+from kron.core.plan.incident import ENGINE, paused
 from kron.core.plan.lifecycle import is_retried_later, reported
 from kron.core.plan.notice import needs_full_step, notices_of, rules_of
 from kron.core.plan.overlap import judge_due, start_manual
@@ -79,7 +79,7 @@ def set_aside(state: JobState, fault: str, now: int) -> Change:
         for run in state.runs
         if run.due_at is not None and not is_retried_later(run, now)
     ]
-    incident = paused(job.identity, now, because=because, until=None)
+    incident = paused(job.identity, now, because=because, until=None, subject=ENGINE)
     return Change(stopped, job.revision, updates=held, fault=fault, incidents=(incident,))
 
 
@@ -178,7 +178,7 @@ def _after_end(step: JobStep, run: RunRecord) -> RunRecord:
     if limit is not None and failures >= limit and not step.job.paused:
         because = f"{failures} failures in a row"
         if not step.job.paused:
-            step.note(paused(step.job.identity, step.now, because=because, until=None))
+            step.note(paused(step.job.identity, step.now, because=because, until=None, subject=ENGINE))
         step.job = step.job._replace(paused=1, paused_because=because, paused_until=None, plan_at=None)
     return _with_retry(step, run)
 

@@ -154,8 +154,8 @@ class ServiceClient(Protocol):
         """Return the runs of one period with their earlier attempts."""
         ...
 
-    async def why(self, schedule_id: str, period_id: str) -> View:
-        """Return the chain of facts behind a period."""
+    async def why(self, schedule_id: str, period_id: str, changes: Sequence[str] = ()) -> View:
+        """Return the chain of facts behind a period, and what `changes` would have done."""
         ...
 
     async def audit(self, wanted: AuditFilter, page: PageRequest) -> View:
@@ -297,9 +297,9 @@ class LocalClient:
         """Return the runs of one period with their earlier attempts."""
         return await period_runs(self._registrar, schedule_id, _instant("period", period_id))
 
-    async def why(self, schedule_id: str, period_id: str) -> WhyView:
-        """Return the chain of facts behind a period."""
-        return await why(self._registrar, schedule_id, period_id)
+    async def why(self, schedule_id: str, period_id: str, changes: Sequence[str] = ()) -> WhyView:
+        """Return the chain of facts behind a period, and what `changes` would have done."""
+        return await why(self._registrar, schedule_id, period_id, changes)
 
     async def audit(self, wanted: AuditFilter, page: PageRequest) -> AuditPage:
         """Return the audit log, latest entry first."""

@@ -1,7 +1,7 @@
 """The client of a remote service over HTTP: the same operations, results and errors as the local one."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from urllib.parse import quote, urlencode
@@ -165,9 +165,10 @@ class RemoteClient:
         """Return the runs of one period with their earlier attempts."""
         return await self._get(f"{_place(schedule_id)}/periods/{_part(period_id)}/runs")
 
-    async def why(self, schedule_id: str, period_id: str) -> Document:
-        """Return the chain of facts behind a period."""
-        return await self._get(f"{_place(schedule_id)}/periods/{_part(period_id)}/why")
+    async def why(self, schedule_id: str, period_id: str, changes: Sequence[str] = ()) -> Document:
+        """Return the chain of facts behind a period, and what `changes` would have done."""
+        query = f"?{urlencode([('if', change) for change in changes])}" if changes else ""
+        return await self._get(f"{_place(schedule_id)}/periods/{_part(period_id)}/why{query}")
 
     async def audit(self, wanted: AuditFilter, page: PageRequest) -> Document:
         """Return the audited changes, the latest first."""

@@ -268,6 +268,17 @@ class FactView(TypedDict):
     links: list[LinkView]
 
 
+class CounterfactualView(TypedDict):
+    """What would have become of a period under changed fields, and what that assumes beyond the records."""
+
+    changes: dict[str, object]
+    outcome: str | None
+    code: str
+    headline: str
+    facts: list[FactView]
+    assumptions: list[str]
+
+
 class WhyView(TypedDict):
     """The chain of facts behind a period."""
 
@@ -278,6 +289,7 @@ class WhyView(TypedDict):
     headline: str
     remedy: str | None
     facts: list[FactView]
+    counterfactual: CounterfactualView | None
 
 
 # --- workflows -----------------------------------------------------------------------------------

@@ -1,21 +1,25 @@
 """Runs in the words of SPEC 3: requested, backfilled, reported by their executors, and listed."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kron.app.backfill import PeriodRange
 from kron.app.query import PageStart
 from kron.core.errors import InvalidOptionError, UnknownRunError, check_choice
+from kron.core.plan.counterfactual import Counterfactual, what_if
 from kron.core.plan.query import RunCursor
 from kron.core.plan.record import RunStatus
 from kron.core.plan.report import RunEvent
+from kron.core.plan.why import Explanation
 from kron.core.redaction import hide_run_tokens
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.fronts.service.documents import attempt_view, range_view, run_view
 from kron.fronts.service.registrar import Registrar, new_name, stopped_words, unknown_as_schedule
 from kron.fronts.service.responses import (
     BackfillReceipt,
+    CounterfactualView,
     FactView,
     PeriodRuns,
     RangeView,
@@ -139,11 +143,46 @@ async def latest_page(
     return list(map(run_view, runs)), following
 
 
-async def why(registrar: Registrar, schedule_id: str, period_id: str) -> WhyView:
-    """Return the chain of facts behind one period."""
+async def why(registrar: Registrar, schedule_id: str, period_id: str, changes: Sequence[str] = ()) -> WhyView:
+    """Return the chain of facts behind one period, and what `changes` of its definition would have done."""
     with unknown_as_schedule():
         explanation = await registrar.catalog.query.why(schedule_id, period_id)
-    facts: list[FactView] = [
+    view = why_view(explanation)
+    if changes:
+        other = await registrar.catalog.query.what_if(explanation, what_if(changes), registrar.traits)
+        view["counterfactual"] = counterfactual_view(other)
+    return view
+
+
+def why_view(explanation: Explanation) -> WhyView:
+    """Return an explanation as the API shows it."""
+    return {
+        "schedule_id": explanation.identity,
+        "period_id": None if explanation.nominal_time is None else rfc3339(explanation.nominal_time),
+        "outcome": None if explanation.outcome is None else explanation.outcome.value,
+        "code": explanation.code,
+        "headline": explanation.headline,
+        "remedy": explanation.remedy,
+        "facts": _fact_views(explanation),
+        "counterfactual": None,
+    }
+
+
+def counterfactual_view(other: Counterfactual) -> CounterfactualView:
+    """Return a counterfactual as the API shows it."""
+    explanation = other.explanation
+    return {
+        "changes": {str(name): value for name, value in other.fields.items()},
+        "outcome": None if explanation.outcome is None else explanation.outcome.value,
+        "code": explanation.code,
+        "headline": explanation.headline,
+        "facts": _fact_views(explanation),
+        "assumptions": other.assumptions,
+    }
+
+
+def _fact_views(explanation: Explanation) -> list[FactView]:
+    return [
         {
             "code": str(fact.code),
             "sentence": fact.sentence,
@@ -152,12 +191,3 @@ async def why(registrar: Registrar, schedule_id: str, period_id: str) -> WhyView
         }
         for fact in explanation.facts
     ]
-    return {
-        "schedule_id": explanation.identity,
-        "period_id": None if explanation.nominal_time is None else rfc3339(explanation.nominal_time),
-        "outcome": None if explanation.outcome is None else explanation.outcome.value,
-        "code": explanation.code,
-        "headline": explanation.headline,
-        "remedy": explanation.remedy,
-        "facts": facts,
-    }

@@ -6,7 +6,7 @@ are checked where they are used, in this process as over HTTP.
 
 from collections.abc import Iterable
 from functools import cache
-from types import GenericAlias
+from types import GenericAlias, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from fastapi import Depends, Query
@@ -242,6 +242,9 @@ def _modelled(hint: Any) -> Any:
     if get_origin(hint) is list:
         (item,) = get_args(hint)
         return _list_of(_modelled(item))
+    if isinstance(hint, UnionType) and any(map(is_typeddict, get_args(hint))):
+        document, none = (_modelled(option) for option in get_args(hint))
+        return document | none
     return hint
 
 

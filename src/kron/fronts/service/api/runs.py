@@ -1,5 +1,6 @@
 """Routes of runs; each handler translates a request for the client."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated
 
@@ -12,6 +13,12 @@ from kron.fronts.service.responses import BackfillReceipt, PeriodRuns, Requested
 from kron.fronts.service.runs import Feedback
 from kron.fronts.service.url import name_of
 
+Changes = Annotated[
+    Sequence[str],
+    Query(
+        alias="if", max_length=20, description="a changed field: `deadline=10m`, `overlap=allow`; repeatable"
+    ),
+]
 IdempotencyKey = Annotated[str | None, Header(description="the request id, if the body has none")]
 
 
@@ -82,6 +89,6 @@ def _add_reads(router: APIRouter, client: LocalClient, most: int) -> None:
         return await client.period(name_of(schedule_id), name_of(period_id))
 
     @router.get("/schedules/{schedule_id}/periods/{period_id}/why", response_model=model_of(WhyView))
-    async def explain(schedule_id: str, period_id: str) -> WhyView:
-        """Explain the outcome of a period, or its current state."""
-        return await client.why(name_of(schedule_id), name_of(period_id))
+    async def explain(schedule_id: str, period_id: str, changes: Changes = ()) -> WhyView:
+        """Explain the outcome of a period, or its current state, and what another policy would have done."""
+        return await client.why(name_of(schedule_id), name_of(period_id), changes)

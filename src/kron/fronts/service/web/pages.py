@@ -5,6 +5,7 @@ Every query goes through the registrar's tenant store, so that a page shows the 
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, FastAPI, Query
@@ -14,6 +15,7 @@ from starlette.responses import Response
 
 from kron.app.query import PageStart
 from kron.core.errors import InvalidInstantError, StoreError, UnknownRunError
+from kron.core.plan.counterfactual import what_if
 from kron.core.plan.next_start import next_start
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.plan import UNUSABLE
@@ -52,6 +54,7 @@ from kron.fronts.service.web.view_models import (
     row_of,
     run_entry,
     run_page,
+    with_counterfactual,
     zone_of_job,
 )
 
@@ -68,6 +71,7 @@ STATES = {
     "failing": JobFilter(failing=True),
 }
 Name = Annotated[str, Query(alias="id", description="the schedule")]
+Changes = Annotated[str, Query(alias="if", max_length=1_000, description="changed fields of its definition")]
 READ = ["GET", "HEAD"]
 
 
@@ -156,15 +160,22 @@ class Pages:
         now = self.now()
         return [run_entry(run, UTC_ZONE, now) for run in runs], following
 
-    async def period(self, name: str, at: str) -> PeriodPage:
-        """Return the explanation of a period, or of a wall time that is no period."""
+    async def period(self, name: str, at: str, changes: Sequence[str] = ()) -> PeriodPage:
+        """Return the explanation of a period, or of a wall time that is no period.
+
+        `changes` of its definition are answered with what they would have done.
+        """
         listed = await self._find(name)
         now = self.now()
         explanation = await self._query.why(name, at)
         run = None
         if explanation.nominal_time is not None:
             run = (await self._query.period_history(name, explanation.nominal_time)).run
-        return await asyncio.to_thread(period_page, listed.job, explanation, run, now)
+        page = await asyncio.to_thread(period_page, listed.job, explanation, run, now)
+        if not changes:
+            return page
+        other = await self._query.what_if(explanation, what_if(changes), self._registrar.traits)
+        return with_counterfactual(page, other, listed.job, now)
 
     async def run(self, key: str) -> RunPage:
         """Return a run with its data interval and its earlier attempts."""
@@ -250,13 +261,13 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
         return await _rendered("schedule.html", pages, it=detail, is_first=place is None, following=following)
 
     @router.api_route("/ui/period", methods=READ)
-    async def period(name: Name, at: str) -> Response:
+    async def period(name: Name, at: str, changes: Changes = "") -> Response:
         try:
-            shown = await pages.period(name, at.strip())
+            shown = await pages.period(name, at.strip(), changes.split())
         except InvalidInstantError as error:
             values = {"problem": str(error), "at": at, "timezone": await pages.timezone(name)}
             return await _rendered("no_time.html", pages, 400, name=name, **values)
-        return await _rendered("period.html", pages, it=shown)
+        return await _rendered("period.html", pages, it=shown, changes=changes)
 
 
 def _add_runs(router: APIRouter, pages: Pages) -> None:

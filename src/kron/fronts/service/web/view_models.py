@@ -9,6 +9,7 @@ from kron.core.cron.preview import A_YEAR_AHEAD, changes_ahead, preview
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.job.profile import profile_fields_of
 from kron.core.plan.compiled import compiled_job, segments_of
+from kron.core.plan.counterfactual import Counterfactual
 from kron.core.plan.data_interval import DataInterval
 from kron.core.plan.next_start import NextStart, PeriodStart, starts_ahead
 from kron.core.plan.pause import BY_HAND
@@ -202,6 +203,17 @@ class PeriodPage(NamedTuple):
     run: RunView | None
     before: str | None
     after: str | None
+    other: "OtherFate | None" = None
+
+
+class OtherFate(NamedTuple):
+    """What would have become of a period under changed fields, and what that assumes."""
+
+    word: str
+    look: str
+    headline: str
+    facts: list[FactRow]
+    assumptions: list[str]
 
 
 # --- schedules -----------------------------------------------------------------------------------
@@ -473,15 +485,7 @@ def period_page(job: JobRecord, explanation: Explanation, run: RunRecord | None,
         _mark_without_run(explanation) if run is None or nominal is None else mark_of(run, nominal),
         explanation.headline,
         explanation.remedy,
-        [
-            FactRow(
-                str(fact.code),
-                fact.sentence,
-                None if fact.at is None else moment_of(fact.at, zone, now),
-                [link.id for link in fact.links if link.kind == "period"],
-            )
-            for fact in explanation.facts
-        ],
+        _fact_rows(explanation, zone, now),
         None if run is None else run_view(run),
         None if before is None else rfc3339(before),
         None if after is None else rfc3339(after),
@@ -495,3 +499,25 @@ def _mark_without_run(explanation: Explanation) -> OutcomeMark:
         look, word = OUTCOMES[explanation.outcome]
     sentence = explanation.facts[-1].sentence
     return OutcomeMark(look, word, sentence, _titled(word, sentence), None)
+
+
+def with_counterfactual(page: PeriodPage, other: Counterfactual, job: JobRecord, now: int) -> PeriodPage:
+    """Return a page with what would have happened under changed fields."""
+    explanation = other.explanation
+    mark = _mark_without_run(explanation)
+    facts = _fact_rows(explanation, zone_of_job(job), now)
+    return page._replace(
+        other=OtherFate(mark.word, mark.look, explanation.headline, facts, other.assumptions)
+    )
+
+
+def _fact_rows(explanation: Explanation, zone: Zone, now: int) -> list[FactRow]:
+    return [
+        FactRow(
+            str(fact.code),
+            fact.sentence,
+            None if fact.at is None else moment_of(fact.at, zone, now),
+            [link.id for link in fact.links if link.kind == "period"],
+        )
+        for fact in explanation.facts
+    ]

@@ -1,0 +1,305 @@
+"""Counterfactuals: what would have become of a period under another definition, from the recorded inputs."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from statistics import median_low
+from typing import NamedTuple
+
+from kron.core.errors import InvalidJobError, InvalidOptionError, Problem
+from kron.core.job.job import Job
+from kron.core.job.outcome import Reason
+from kron.core.job.words import canonical
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.incident import ENGINE, covers, detail_of
+from kron.core.plan.pause import BY_HAND
+from kron.core.plan.record import (
+    AttemptRecord,
+    ClockEvent,
+    ClockRecord,
+    EpochRecord,
+    IncidentKind,
+    IncidentRecord,
+    JobRecord,
+    Result,
+    RunKind,
+    RunRecord,
+    RunStatus,
+)
+from kron.core.plan.replay import (
+    Execution,
+    Input,
+    InputKind,
+    Recording,
+    Replayed,
+    execution_of,
+    replay,
+)
+from kron.core.plan.report import Traits
+from kron.core.plan.why import Explanation, PeriodHistory, present_definition, why
+from kron.core.shard import shard_of
+from kron.core.time.duration import format_duration, parse_duration
+from kron.core.time.instant import EpochSeconds, rfc3339
+
+MILLISECOND = timedelta(milliseconds=1)
+# Values that may be written without JSON: a deadline or a retry delay of `none` is no deadline, no retry.
+NONE_FIELDS = ("deadline", "retry_delay", "run_timeout", "pause_after_failures")
+
+
+class WhatIf(NamedTuple):
+    """A changed definition: fields in any of their words, and the assumed duration of runs, if given."""
+
+    fields: Mapping[object, object]
+    duration: int | None = None
+
+    def applied(self, job: Job) -> Job:
+        """Return a job with these fields, or raise InvalidOptionError."""
+        problems: list[Problem] = []
+        changes, document = canonical(self.fields, problems).document, job.to_dict()
+        for name, value in changes.items():
+            own = document.get(str(name))
+            is_part = isinstance(own, Mapping) and isinstance(value, Mapping)
+            document[str(name)] = {**own, **value} if is_part else value  # type: ignore[dict-item]
+        try:
+            return Job.from_dict(document)
+        except InvalidJobError as error:
+            reasons = "; ".join(f"{problem.path} {problem.reason}" for problem in error.problems)
+            given = " ".join(f"{name}={value}" for name, value in self.fields.items())
+            raise InvalidOptionError(option="if", value=given, reason=reasons) from error
+
+
+def what_if(pairs: Sequence[str]) -> WhatIf:
+    """Read `field=value` texts; a value is JSON or plain text, and `duration` is that of unrecorded runs."""
+    fields: dict[object, object] = {}
+    duration = None
+    for pair in pairs:
+        name, sign, text = pair.partition("=")
+        if not sign or not name:
+            raise InvalidOptionError(
+                option="if", value=pair, reason="write a field and its value: deadline=10m"
+            )
+        if name == "duration":
+            duration = parse_duration(text) // MILLISECOND
+        else:
+            fields[name] = None if name in NONE_FIELDS and text == "none" else _value_of(text)
+    return WhatIf(fields, duration)
+
+
+def _value_of(text: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return text
+    return value
+
+
+class Records(NamedTuple):
+    """The stored records of a job that a replay needs; `is_whole` says that its runs are all of them."""
+
+    job: JobRecord
+    epochs: Sequence[EpochRecord]
+    runs: Sequence[RunRecord]
+    attempts: Sequence[AttemptRecord]
+    incidents: Sequence[IncidentRecord]
+    excursions: Sequence[ClockRecord]
+    traits: Mapping[str, Traits]
+    is_whole: bool = True
+
+
+class Counterfactual(NamedTuple):
+    """What would have happened to a period, and what had to be assumed beyond the records."""
+
+    fields: Mapping[object, object]
+    explanation: Explanation
+    assumptions: list[str]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object."""
+        return {
+            "if": {str(name): value for name, value in self.fields.items()},
+            **self.explanation.to_dict(),
+            "assumptions": self.assumptions,
+        }
+
+
+def counterfactual(
+    records: Records, actual: Explanation, nominal_time: EpochSeconds, changed: WhatIf, *, now: int
+) -> Counterfactual:
+    """Return what would have become of a period if its job had had other fields."""
+    recording = recording_of(records, changed.duration)
+    until = now if records.job.deleted_at is None else records.job.deleted_at
+    made = replay(recording, changed.applied, until=until)
+    explanation = why(_history_of(records, made, nominal_time), nominal_time, now=until)
+    assumptions = [*_assumptions(records, recording, made, nominal_time, changed)]
+    same = replay(recording, lambda job: job, until=until)
+    own = why(_history_of(records, same, nominal_time), nominal_time, now=until)
+    if (own.outcome, own.code) != (actual.outcome, actual.code):
+        assumptions.append(
+            f"the records do not suffice: replayed under the job's own definition, they give {own.headline!r}"
+        )
+    fields = {**changed.fields}
+    if changed.duration is not None:
+        fields["duration"] = format_duration(timedelta(milliseconds=changed.duration))
+    return Counterfactual(fields, explanation, assumptions)
+
+
+# --- the recorded inputs ---------------------------------------------------------------------------------
+
+
+def recording_of(records: Records, duration: int | None = None) -> Recording:
+    """Return the inputs of a replay; `duration` is that of runs without a recorded one, in milliseconds."""
+    job, definitions = records.job, [*records.epochs, present_definition(records.job)]
+    oldest = definitions[0]
+    is_whole = records.is_whole and oldest.epoch == 1
+    start, born_at = oldest.edited_at, job.born_at
+    if not is_whole and records.runs:
+        start = born_at = max(start, 1000 * min(run.nominal_time for run in records.runs) - 1)
+    followed = [known for known in definitions if known.edited_at <= start] or [oldest]
+    inputs = [
+        *_edits(definitions, start),
+        *_stops(records, start),
+        *_gaps(records),
+        *_requests(records, start),
+    ]
+    take_overs = [each.at for each in inputs if each.kind is InputKind.TAKE_OVER and each.at <= start]
+    return Recording(
+        _job_of(followed[-1], job.identity),
+        start,
+        born_at,
+        job.launcher_kind,
+        records.traits,
+        [each for each in inputs if each.at > start],
+        _executions(records),
+        Execution(_typical(records.runs) or 0 if duration is None else duration),
+        max(take_overs, default=None),
+    )
+
+
+def _job_of(definition: EpochRecord, identity: str) -> Job:
+    return compiled_job(definition.definition, identity).for_job(identity)
+
+
+def _edits(definitions: Sequence[EpochRecord], start: int) -> Iterable[Input]:
+    for known in definitions:
+        if known.edited_at > start:
+            yield Input(known.edited_at, InputKind.EDIT, job=_job_of(known, known.identity))
+
+
+def _stops(records: Records, start: int) -> Iterable[Input]:
+    """Yield the pauses and suspends of people; those of the engine follow from the replay."""
+    for each in records.incidents:
+        detail = detail_of(each)
+        if each.kind is IncidentKind.SUSPENDED:
+            yield Input(max(each.from_at, start + 1), InputKind.SUSPEND)
+            if each.until_at is not None:
+                yield Input(each.until_at, InputKind.UNSUSPEND)
+        elif each.kind is IncidentKind.PAUSED:
+            until = detail.get("until")
+            if each.subject != ENGINE:
+                because = detail.get("because") or BY_HAND
+                yield Input(max(each.from_at, start + 1), InputKind.PAUSE, because=because, until=until)
+            if each.until_at is not None and each.until_at != until:
+                yield Input(each.until_at, InputKind.RESUME)
+
+
+def _gaps(records: Records) -> Iterable[Input]:
+    """Yield when no worker planned: take-overs, and clock jumps."""
+    shard, kind = shard_of(records.job.identity), records.job.launcher_kind
+    ends: list[RunRecord | AttemptRecord] = [*records.runs, *records.attempts]
+    orphaned = {run.ended_at for run in ends if run.result is Result.ORPHANED}
+    for each in records.incidents:
+        if each.kind is IncidentKind.TAKE_OVER and each.until_at is not None and covers(each, shard):
+            orphans = kind == "callback" or each.until_at in orphaned
+            yield Input(each.until_at, InputKind.TAKE_OVER, since=each.from_at, orphans=orphans)
+        elif each.kind is IncidentKind.CLOCK_JUMP and each.until_at is not None:
+            yield Input(each.until_at, InputKind.CLOCK_JUMP, since=each.from_at)
+    for record in records.excursions:
+        if record.event is ClockEvent.FORWARD:
+            yield Input(record.found_at, InputKind.CLOCK_JUMP, since=record.reference)
+
+
+def _requests(records: Records, start: int) -> Iterable[Input]:
+    for run in records.runs:
+        if run.kind is not RunKind.PERIOD and run.created_at > start:
+            fresh = RunRecord(
+                run.key, run.identity, run.nominal_time, run.created_at, RunStatus.PENDING, Reason.ASKED,
+                run.created_at, run.epoch, run.created_at, 1, run.kind,
+            )  # fmt: skip
+            yield Input(run.created_at, InputKind.REQUEST, run=fresh)
+
+
+def _executions(records: Records) -> dict[tuple[str, int], Execution]:
+    known: dict[tuple[str, int], Execution] = {}
+    attempts: list[RunRecord | AttemptRecord] = [*records.attempts, *records.runs]
+    for run in attempts:
+        execution = execution_of(run.result, run.started_at, run.ended_at, run.error)
+        if execution is not None:
+            known[run.key, run.attempt] = execution
+    return known
+
+
+def _durations(runs: Sequence[RunRecord]) -> list[int]:
+    return [
+        run.ended_at - run.started_at
+        for run in runs
+        if run.result is Result.SUCCESS and run.started_at is not None and run.ended_at is not None
+    ]
+
+
+def _typical(runs: Sequence[RunRecord]) -> int | None:
+    durations = _durations(runs)
+    return median_low(durations) if durations else None
+
+
+# --- the answer ------------------------------------------------------------------------------------------
+
+
+def _history_of(records: Records, made: Replayed, nominal_time: EpochSeconds) -> PeriodHistory:
+    """Return the replayed records of a period, with the names of recorded incidents."""
+    run = made.run_of(nominal_time)
+    signed = {(each.kind, each.from_at): each for each in records.incidents}
+    incidents = [each for each in records.incidents if each.identity is None]
+    incidents += [
+        each if each.kind is IncidentKind.BLOCKED else signed.get((each.kind, each.from_at), each)
+        for each in made.incidents
+    ]
+    identity = made.job.identity
+    epochs = [
+        EpochRecord(identity, epoch, edited_at, definition)
+        for epoch, (edited_at, definition) in sorted(made.definitions.items())
+    ]
+    attempts = [_attempt_of(each) for each in made.attempts if run is not None and each.key == run.key]
+    return PeriodHistory(
+        made.job,
+        epochs,
+        run,
+        attempts,
+        None if run is not None else made.range_of(nominal_time),
+        incidents=incidents,
+        blockers=made.runs,
+    )
+
+
+def _attempt_of(run: RunRecord) -> AttemptRecord:
+    return AttemptRecord(
+        run.key, run.attempt, run.token, run.started_at, run.ended_at, run.result, run.error, run.run_id
+    )
+
+
+def _assumptions(
+    records: Records, recording: Recording, made: Replayed, nominal_time: EpochSeconds, changed: WhatIf
+) -> Iterable[str]:
+    """Yield what the answer takes for granted although no record says it."""
+    assumed = sorted({made.runs[key].nominal_time for key, _ in made.assumed if key in made.runs})
+    if assumed:
+        length = format_duration(timedelta(milliseconds=recording.assumed.duration or 0))
+        count = len(_durations(records.runs))
+        source = f"the median of {count} recorded runs" if count else "no recorded run tells"
+        source = "as given" if changed.duration is not None else source
+        named = f"that of {rfc3339(nominal_time)}" if assumed == [nominal_time] else f"{len(assumed)} runs"
+        verb = "takes" if assumed == [nominal_time] else "take"
+        yield f"{named} without a recorded duration {verb} {length} and succeed ({source})"
+    if not records.is_whole or (records.epochs[:1] and records.epochs[0].epoch > 1):
+        yield f"the replay starts at {rfc3339(recording.start // 1000)}: older records are not read"
+    if any(record.event is ClockEvent.BEHIND for record in records.excursions):
+        yield "corrections of a clock that was behind are not replayed"
