@@ -161,9 +161,7 @@ def test_a_replay_under_another_policy_equals_a_second_run_of_the_engine(
     lived = Player(job_of(**own), {}, seed).play(story)
     records = records_of(lived)
     recording = recording_of(records, ASSUMED.duration)
-    made = replay(
-        recording, WhatIf({str(name): value for name, value in other.items()}).applied, until=lived.now
-    )
+    made = replay(recording, WhatIf(other).applied, until=lived.now)
     second = Player(job_of(**(own | other)), dict(recording.executions), None).play(story)
     assert fates(list(made.runs.values())) == fates(at_once(second.store.runs(SPACE, "a", limit=100_000)))
     key = lambda each: each.first  # noqa: E731

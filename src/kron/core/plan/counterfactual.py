@@ -49,7 +49,7 @@ NONE_FIELDS = ("deadline", "retry_delay", "run_timeout", "pause_after_failures")
 class WhatIf(NamedTuple):
     """A changed definition: fields in any of their words, and the assumed duration of runs, if given."""
 
-    fields: Mapping[object, object]
+    fields: Mapping[str, object]
     duration: int | None = None
 
     def applied(self, job: Job) -> Job:
@@ -70,7 +70,7 @@ class WhatIf(NamedTuple):
 
 def what_if(pairs: Sequence[str]) -> WhatIf:
     """Read `field=value` texts; a value is JSON or plain text, and `duration` is that of unrecorded runs."""
-    fields: dict[object, object] = {}
+    fields: dict[str, object] = {}
     duration = None
     for pair in pairs:
         name, sign, text = pair.partition("=")
@@ -109,7 +109,7 @@ class Records(NamedTuple):
 class Counterfactual(NamedTuple):
     """What would have happened to a period, and what had to be assumed beyond the records."""
 
-    fields: Mapping[object, object]
+    fields: Mapping[str, object]
     explanation: Explanation
     assumptions: list[str]
 
