@@ -60,6 +60,7 @@ OPTIONS: JobOptions = {
     "description": "the report of the shop",
     "tags": ["shop", "mail"],
     "retention": {"keep": "30d"},
+    "notify": {"to": "https://hooks.example.com/T0", "on": ["failed"]},
     "overlap": "queue",
     "deadline": "10m",
     "suspend": True,
@@ -89,6 +90,7 @@ PLAIN = {
     "description": "the report of the shop",
     "tags": ["mail", "shop"],
     "retention": {"keep": "30d"},
+    "notify": {"to": "https://hooks.example.com/T0", "on": ["failed"]},
     "policy": {
         "overlap": "queue",
         "deadline": "10m",

@@ -1,7 +1,10 @@
 """The pytest plugin, used as a program's own tests use it."""
 
 import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -9,6 +12,7 @@ import kron
 from kron.errors import ConflictError
 from kron.testing import VirtualTime
 from tests.docs.page import ROOT, blocks_of
+from tests.waiting import wait_for
 
 pytest_plugins = ["pytester"]
 
@@ -153,6 +157,43 @@ def test_a_runner_has_its_own_state_and_clock_back_after_the_stop() -> None:
     virtual.advance(seconds=1)
     assert len(virtual.runs("hourly")) == 1
     virtual.close()
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Counts requests."""
+
+    paths: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.paths.append(self.path)
+        self.send_response(204)
+        self.end_headers()
+
+    do_POST = do_GET  # noqa: N815 - http.server's name
+
+
+def fails() -> None:
+    raise ValueError("broken")
+
+
+def test_no_notification_leaves_a_test_in_virtual_time() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        runner = kron.Runner("memory://", notify={"to": f"{url}/default"})
+        runner.job("@hourly", identity="a", notify={"heartbeat": f"{url}/beat", "to": f"{url}/own"})(print)
+        runner.job("@hourly", identity="b")(fails)
+        virtual = VirtualTime()
+        virtual.start(runner)
+        virtual.advance(hours=3)
+        assert [run.status for run in virtual.runs("b")] == ["FAILED"] * 3
+        virtual.close()
+        assert Receiver.paths == []
+        # The same runner does notify when it is not simulated.
+        with runner:
+            runner.wait(runner.run_now("a"))
+            wait_for(lambda: "/beat" in Receiver.paths)
+        server.shutdown()
 
 
 def test_one_runner_at_a_time_that_does_not_run_already() -> None:

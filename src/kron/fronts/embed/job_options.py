@@ -9,6 +9,7 @@ from kron.core.errors import InvalidOptionError
 from kron.core.job.constraint import Constraints
 from kron.core.job.distribution import Distribution
 from kron.core.job.job import Job
+from kron.core.job.notify import Notify
 from kron.core.job.policy import POLICY, Catchup, OnOrphan, Overlap, Policy
 from kron.core.job.profile import RETENTION, Retention
 from kron.core.job.seed import SeedStrategy
@@ -35,6 +36,7 @@ class JobOptions(TypedDict, total=False):
     description: str | None
     tags: Sequence[str]
     retention: Retention | Mapping[str, object] | None
+    notify: Notify | Mapping[str, object] | None
     policy: Policy
     overlap: Overlap | str
     deadline: timedelta | str | None

@@ -87,7 +87,7 @@ class Runner:
         self._threads = CallThreads(self._wiring.clock, max_threads)
         self._wait = wait
         self._jobs: dict[str, tuple[Job, Work]] = {}
-        self._is_running = False
+        self._is_running = self._is_simulated = False
         self._housekeeping = Housekeeping(self._wiring.clock)
         # The event loop that the runner runs in, and its thread if the runner started one.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -124,7 +124,8 @@ class Runner:
             launcher = CallbackLauncher(self._wiring.clock, max_calls=self._max_calls)
             launcher.callbacks.update((name, self._calling(work)) for name, (_, work) in self._jobs.items())
             needed = self._channels or self._notify or any(job.notify for job, _ in self._jobs.values())
-            self._wiring.assemble(self._journal, launcher, sender=self._sender if needed else None)
+            sender = self._sender if needed and not self._is_simulated else None
+            self._wiring.assemble(self._journal, launcher, sender=sender)
             await self._take_over()
             await self._register([job for job, _ in self._jobs.values()])
             await self._warn_of_jobs_without_functions()
@@ -230,7 +231,7 @@ class Runner:
 
     @contextmanager
     def _rewired(self, state: Store, clock: Clock) -> Iterator[None]:
-        """Use another state and clock for a time; for `kron.testing`."""
+        """Use another state and clock for a time, and notify no target; for `kron.testing`."""
         if self._is_running:
             raise ConflictError("The runner is running already")
         kept = self._wiring, self._threads, self._housekeeping
@@ -238,9 +239,11 @@ class Runner:
         self._wiring = Wiring(State(state), clock, kind=kind, name=name)
         self._threads = CallThreads(clock, self._threads.max_threads)
         self._housekeeping = Housekeeping(clock)
+        self._is_simulated = True
         try:
             yield
         finally:
+            self._is_simulated = False
             self._wiring, self._threads, self._housekeeping = kept
 
     def _crash(self) -> None:
@@ -429,7 +432,8 @@ class Runner:
 
     async def _register(self, jobs: list[Job]) -> None:
         worker = self._wiring.worker
-        if not worker.has_sender and any(job.notify is not None for job in jobs):
+        is_silent = worker.has_sender or self._is_simulated
+        if not is_silent and any(job.notify is not None for job in jobs):
             worker.use_sender(self._sender(self._wiring.store, self._journal))
         with self._wiring.clock.working():
             await self._wiring.catalog.upsert([JobDefinition(job) for job in jobs])
