@@ -41,6 +41,13 @@ EXAMPLE = {
     "catchup_policy": "none",
     "jitter_ms": 0,
 }
+JOB_EXAMPLE: dict[str, JsonValue] = {
+    "identity": "billing/invoices",
+    "schedule": "0 6 1 * *",
+    "timezone": "Europe/Berlin",
+    "policy": {"deadline": "1h"},
+    "launcher": {"kind": "workflow", "workflow_id": "invoices", "version": 1, "user_id": "ann"},
+}
 RUN_EXAMPLE: dict[str, JsonValue] = {
     "idempotency_key": "5b0d0a3c1f0f6f2c3a7f1b9f3d6c9c0f2a1e4d5b6c7d8e9f0a1b2c3d4e5f6071",
     "schedule_id": "daily-report",
@@ -151,7 +158,7 @@ class PauseRequest(RequestBody):
     schedule_id: str = Field(examples=["daily-report"])
     paused: bool
     reason: Annotated[str | None, _text(MAX_REASON)] = Field(default=None, examples=["the target is down"])
-    until: Instant | None = Field(default=None, examples=["2026-06-01T12:00:00Z"])
+    until: Instant | None = Field(default=None, examples=["2099-06-01T12:00:00Z"])
 
 
 class DefinitionsRequest(RequestBody):
@@ -161,7 +168,7 @@ class DefinitionsRequest(RequestBody):
     plan has seen of each schedule, an empty one where it did not exist.
     """
 
-    jobs: Annotated[list[dict[str, object]], _JOBS] = Field(max_length=MAX_APPLIED)
+    jobs: Annotated[list[dict[str, object]], _JOBS] = Field(max_length=MAX_APPLIED, examples=[[JOB_EXAMPLE]])
     set_name: Annotated[str, _SET] = Field(default=DEFAULT_SET, alias="set", examples=["billing"])
     prune: bool = False
     dry_run: bool = False

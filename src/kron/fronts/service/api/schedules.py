@@ -1,5 +1,6 @@
 """Routes of schedules; each handler translates a request for the client."""
 
+import json
 from http import HTTPStatus
 from typing import Annotated
 
@@ -26,9 +27,7 @@ UPSERT_BODY = Body(openapi_examples={"report": {"value": EXAMPLE}})
 LINES = {
     "requestBody": {
         "required": False,
-        "content": {
-            "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"schedule_id": ...}'}
-        },
+        "content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": json.dumps(EXAMPLE)}},
     }
 }
 

@@ -295,8 +295,10 @@ def _add_runs(router: APIRouter, pages: Pages) -> None:
 
 def _add_reference(router: APIRouter, pages: Pages, app: FastAPI) -> None:
     @router.api_route("/docs", methods=READ)
-    async def docs() -> Response:
-        return await _rendered("reference.html", pages, sections=sections_of(app.openapi()))
+    async def docs(request: Request) -> Response:
+        headers = [] if _signed_in() is None else ["Authorization: Bearer $KRON_TOKEN"]
+        base = str(request.base_url).rstrip("/")
+        return await _rendered("reference.html", pages, sections=sections_of(app.openapi(), base, headers))
 
     @router.api_route("/static/{name}", methods=READ)
     async def static(name: str) -> Response:
