@@ -78,8 +78,8 @@ SCHEDULER, TASK_LIST, FAST_PATH = (
     "fronts/embed/task_list.py",
     "core/plan/fast_path.py",
 )
-TASK, REGISTRATION, STATUS = (
-    "core/task/task.py",
+POLICY, REGISTRATION, STATUS = (
+    "core/job/policy.py",
     "fronts/embed/registration.py",
     "fronts/embed/task_status.py",
 )
@@ -107,11 +107,11 @@ MUTANTS = (
     Mutant("orphaned runs are not recovered", RECOVERY, "    if not left:\n        return []", "    if True:\n        return []"),
     Mutant("an orphaned run restarts a minute late", PLAN, "due_at=run.ended_at, is_open=1)",
            "due_at=run.ended_at + 60_000, is_open=1)"),
-    Mutant("every missed period is caught up", TASK, "catchup=Catchup.ONCE", "catchup=Catchup.ALL"),
-    Mutant("no missed period is caught up", TASK, "catchup=Catchup.ONCE", "catchup=Catchup.NONE"),
-    Mutant("a period starts while a run is active", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.ALLOW"),
-    Mutant("a period due during a run is dropped", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.SKIP"),
-    Mutant("every period due during a run is queued", TASK, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.QUEUE"),
+    Mutant("every missed period is caught up", POLICY, "catchup=Catchup.ONCE", "catchup=Catchup.ALL"),
+    Mutant("no missed period is caught up", POLICY, "catchup=Catchup.ONCE", "catchup=Catchup.NONE"),
+    Mutant("a period starts while a run is active", POLICY, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.ALLOW"),
+    Mutant("a period due during a run is dropped", POLICY, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.SKIP"),
+    Mutant("every period due during a run is queued", POLICY, "overlap=Overlap.BUFFER_ONE", "overlap=Overlap.QUEUE"),
     Mutant("the oldest period is buffered instead of the newest", OVERLAP,
            "line[:-1]:\n        step.block(run, line[-1], Reason.COALESCED)\n"
            "        step.drop(run, RunStatus.SKIPPED, Reason.COALESCED)\n"
