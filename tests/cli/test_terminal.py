@@ -8,9 +8,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kron.cli.app import COMMANDS, GROUPS, OTHER, names, sections
-from kron.cli.main import BAD, GOOD, run
+from kron.cli.main import BAD, GOOD, NO, run
 from tests.cli.history import fill
 from tests.cli.pseudo_terminal import on_terminal
+from tests.waiting import wait_for
 
 STORE = ["--store", "sqlite:///kron.db"]
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -203,3 +204,21 @@ def test_an_unknown_command_or_option_gets_the_closest(capsys: pytest.CaptureFix
     assert "Did you mean 'status'?" in capsys.readouterr().err
     assert run(["runs", "--limt", "5"]) == BAD
     assert "--limit" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_question_that_is_not_answered_changes_nothing(tmp_path: Path) -> None:
+    fields = ["paused=true", "catchup_policy=fire_immediately", 'launcher={"kind": "callback"}']
+    options = [word for field in fields for word in ("--set", field)]
+    schedule = ["--id", "fast", "--cron", "* * * * * *", *options]
+    assert on_terminal(["schedules", "upsert", *schedule, *STORE], tmp_path)[0] == GOOD
+
+    def resumed(answer: str) -> tuple[int, str]:
+        return on_terminal(["resume", "fast", *STORE], tmp_path, answer=answer)
+
+    # In the second of its creation no period has passed yet, and nothing is asked.
+    code, output = wait_for(lambda: result if "[y/N]" in (result := resumed("\x04"))[1] else None)
+    assert (code, output.splitlines()[-1]) == (BAD, "kron: aborted")
+    code, output = resumed("n\n")
+    assert code == NO
+    assert output.endswith("kron: still paused; use --yes to resume it\n")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from kron.cli.main import BAD, GOOD, print_error
+from kron.cli.main import BAD, GOOD, INTERRUPTED, print_error
 from kron.cli.support.secret_check import check_words
 
 # Each command and its function. Only the modules of the command on the command line are imported, so that
@@ -170,8 +170,11 @@ def call(arguments: Sequence[str] | None) -> int:
         if isinstance(end.__context__, BrokenPipeError):
             raise end.__context__ from None
         raise
-    except typer.Abort:
-        return BAD
+    except typer.Abort as abort:
+        # A question was answered by Ctrl-C, or by the end of the input, and the cursor is still behind it.
+        typer.echo(err=True)
+        print_error("aborted")
+        return INTERRUPTED if isinstance(abort.__context__, KeyboardInterrupt) else BAD
     return code if isinstance(code, int) else GOOD
 
 
