@@ -152,16 +152,16 @@ def show_command(file: TokenFile = "-", config: Config = None, as_json: AsJson =
 
 
 def signing_command(user: User, config: Config = None) -> int:
-    """Print the key that signs the starts of a user's schedules; give it to the user's executors.
+    """Print the key that signs the starts of a user's schedules, for their executors.
 
     \b
-    Example:
+    Examples:
       kron token signing-key --user ann
     """  # noqa: D301
     secret = read_settings(os.environ, {}, file=config).settings.secret()
     if secret is None:
         raise InputError("No signing secret: set KRON_SIGNING_SECRET_FILE")
-    print(signing_key_of(secret, _name("--user", user)).decode())
+    say(signing_key_of(secret, _name("--user", user)).decode())
     return GOOD
 
 
