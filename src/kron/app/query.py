@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import NamedTuple
 
+from kron.core.cron.schedule import seconds_between
 from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.fields import text_fault
 from kron.core.plan import why as chain
@@ -222,11 +224,11 @@ class Query:
         if time is None:
             raise InvalidInstantError(value=explanation.headline, reason="it is not a period")
         history, now = await self._job_history(identity), self._now()
-        changed.applied(compiled_job(history.job.definition, identity).for_job(identity))
-        runs, is_latest = await self.runs(identity, limit=MAX_REPLAYED), True
-        if len(runs) == MAX_REPLAYED and time < runs[-1].nominal_time:
-            runs, is_latest = await self.runs(identity, before=time + 1, limit=MAX_REPLAYED), False
-        until = now if is_latest else max(run.ended_at or run.created_at for run in runs)
+        compiled = compiled_job(history.job.definition, identity)
+        changed.applied(compiled.for_job(identity))
+        end = next(islice(seconds_between(compiled.plan, time + 1, None), MAX_REPLAYED // 2, None), None)
+        runs = await self.runs(identity, before=end, limit=MAX_REPLAYED)
+        until = now if end is None else min(now, 1000 * end)
         retried = [run for run in runs if run.attempt > 1][:MAX_RETRIED]
         records = Records(
             history.job,

@@ -172,8 +172,13 @@ class Engine:
     async def _note(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
         """Write incidents of the namespace, and log each with the sentence that explains periods later."""
         await self._store.note_incidents(ownership, incidents)
+        self._tell(incidents)
+
+    def _tell(self, incidents: Sequence[IncidentRecord]) -> None:
         for incident in incidents:
-            fields = {"namespace": self._namespace, "why": sentence_of(incident)}
+            fields: dict[str, object] = {"namespace": self._namespace, "why": sentence_of(incident)}
+            if incident.identity is not None:
+                fields["schedule_id"] = incident.identity
             self._journal.note(incident.kind, fields)
 
     def run(self) -> None:
@@ -448,6 +453,9 @@ class Engine:
         changes, settled, shards = written
         if changes:
             self._journal.settled(changes, settled, now)
+            for change in changes:
+                if change.incidents and change.job.identity not in settled.stale_jobs:
+                    self._tell(change.incidents)
         if settled.stale_jobs:
             self._wakeup.skip_wait()
         if not await self._dispatcher.dispatch(changes, settled, shards):
