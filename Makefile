@@ -101,6 +101,11 @@ chaos: $(VENV)/.dev .cache/tmp ## kill, freeze and restart a real service at ran
 	@$(SAY) "injecting faults, three times three minutes (ARGS=\"--minutes 10 --seed 1\" for more; a violation prints its history) ..."
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
+.PHONY: abuse
+abuse: $(VENV)/.dev .cache/tmp ## attack a real service as a hostile tenant, and measure the starts of its neighbour (ARGS="--requests 10000")
+	@$(SAY) "attacking, some eight minutes (ARGS=\"--seconds 3 --minutes 1\" for less) ..."
+	@$(BIN)/python -m tests.abuse $(ARGS)
+
 .PHONY: mutants
 mutants: $(VENV)/.dev .cache/tmp ## check that the simulator detects each of a list of injected bugs
 	@$(SAY) "simulating copies of the source with one bug each, a few minutes ..."

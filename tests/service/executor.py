@@ -1,11 +1,12 @@
 """An executor on loopback: it accepts every start unless told otherwise, and remembers what it was sent."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Sent(NamedTuple):
@@ -74,6 +75,11 @@ def executing(look: Callable[[str], None] = lambda key: None) -> Iterator[Execut
     class Server(ThreadingHTTPServer):
         # Threads of kept connections are not waited for.
         daemon_threads = True
+
+        def handle_error(self, *where: Any) -> None:
+            """Print errors, except that a client is gone."""
+            if not isinstance(sys.exc_info()[1], ConnectionError):
+                super().handle_error(*where)
 
     with Server(("127.0.0.1", 0), Handler) as server:
         executor.url = f"http://127.0.0.1:{server.server_address[1]}/start"

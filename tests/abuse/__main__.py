@@ -1,0 +1,74 @@
+"""`python -m tests.abuse`: a hostile tenant attacks a real service; its neighbour's starts are measured."""
+
+import argparse
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.abuse.attacks import ATTACKS
+from tests.abuse.experiment import HANGS, MIX, QUIET, Row, experimenting
+
+# The lateness that the neighbour's starts keep during the mixed attack, in milliseconds, on a quiet machine.
+P99_MS = 250.0
+HEAD = (
+    "attack",
+    "requests",
+    "cpu ms each",
+    "starts",
+    "lost",
+    "twice",
+    "p50 ms",
+    "p99 ms",
+    "max ms",
+    "API MiB",
+    "worker",
+)
+WIDTHS = (30, 9, 12, 7, 5, 6, 7, 7, 7, 8, 7)
+
+
+def main() -> int:
+    """Run every attack, print a line for each, and exit with 1 if a start was lost, doubled or too late."""
+    parser = argparse.ArgumentParser(prog="make abuse", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of each attack")
+    parser.add_argument("--minutes", type=float, default=5.0, help="length of the mixed attack")
+    parser.add_argument("--requests", type=int, default=0, help="requests of each attack at least")
+    parser.add_argument("--only", help="one attack instead of all")
+    given = parser.parse_args()
+    names = [given.only] if given.only else [QUIET, *ATTACKS, HANGS, MIX]
+    _print(HEAD)
+    with TemporaryDirectory(prefix="abuse-") as folder, experimenting(Path(folder)) as experiment:
+        rows = []
+        for name in names:
+            seconds = 60 * given.minutes if name == MIX else given.seconds
+            rows.append(experiment.row(name, seconds, given.requests))
+            _print(_cells(rows[-1]))
+    wrong = [row.name for row in rows if row.lost or row.doubled or row.late_ms(0.99) > 1_000]
+    wrong += [row.name for row in rows if row.name == MIX and row.late_ms(0.99) > P99_MS]
+    for name in wrong:
+        _say(f"the neighbour was harmed: {name}")
+    return int(bool(wrong))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    late = [f"{row.late_ms(share):.0f}" for share in (0.5, 0.99, 1.0)]
+    answers = row.answers.total()
+    cpu = f"{row.cpu_ms:.1f}" if answers else "-"
+    memory = [f"{row.api_mib:.0f}", f"{row.worker_mib:.0f}"]
+    return (row.name, str(answers), cpu, str(row.starts), str(row.lost), str(row.doubled), *late, *memory)
+
+
+def _print(cells: tuple[str, ...]) -> None:
+    name, *numbers = (
+        cell.rjust(width) if place else cell.ljust(width)
+        for place, (cell, width) in enumerate(zip(cells, WIDTHS, strict=True))
+    )
+    _say(" ".join([name, *numbers]))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

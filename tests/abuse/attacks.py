@@ -1,0 +1,198 @@
+"""Hostile requests and connections, each found to be costly once, as a hostile tenant sends them."""
+
+import json
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from urllib.parse import quote
+
+import httpx
+
+SCHEDULE: dict[str, object] = {"cron_expr": "0 9 * * *", "timezone": "UTC", "launcher": {"kind": "callback"}}
+# Constraints that reject every time of each window, after 64 draws.
+NEVER: dict[str, object] = {
+    **SCHEDULE,
+    "cron_expr": "* * * * *",
+    "window": {"mode": "after", "duration": "10m"},
+    "constraints": {"only": {"dates": ["2001-01-01"]}},
+}
+# Each fifth Monday that is 29 February.
+RARE: dict[str, object] = {**SCHEDULE, "cron_expr": "0 0 29 2 1#5"}
+NEW_YORK = "America/New_York"
+# Takes a client and the prefix of its tenant's schedules.
+Request = Callable[[httpx.Client, str], httpx.Response]
+
+
+def prepare(client: httpx.Client, prefix: str = "") -> None:
+    """Create the schedules that the attacks use."""
+    for name, document in (("never", NEVER), ("rare", RARE)):
+        body = {**document, "schedule_id": f"{prefix}{name}"}
+        client.post("/schedules/upsert", json=body).raise_for_status()
+
+
+def _preview(document: dict[str, object], count: int) -> Request:
+    return lambda client, _: client.post(f"/preview?count={count}", json=document)
+
+
+def _form(client: httpx.Client, _: str) -> httpx.Response:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    return client.post("/login", content=b"a=1&" * 250_000, headers=form)
+
+
+def _dry_run(client: httpx.Client, prefix: str) -> httpx.Response:
+    years = {"from": "0001-01-01T00:00:00Z", "to": "9999-12-31T00:00:00Z", "dry_run": True}
+    return client.post(f"/schedules/{quote(f'{prefix}rare', safe='')}/backfill", json=years)
+
+
+def _get(client: httpx.Client, prefix: str) -> httpx.Response:
+    return client.get(f"/schedules/{quote(f'{prefix}never', safe='')}")
+
+
+def _cookie(client: httpx.Client, _: str) -> httpx.Response:
+    return client.get("/", headers={"cookie": 'a="' + "\\" * 30_000 + '"'})
+
+
+def bulk(client: httpx.Client, _: str) -> httpx.Response:
+    """Send lines that need fifty times their length in memory, together 1.5 GB."""
+    line = json.dumps({**SCHEDULE, "x": [[]] * 250_000}, separators=(",", ":")).encode() + b"\n"
+
+    def lines() -> Iterator[bytes]:
+        for _ in range(40):
+            yield line
+
+    headers = {"content-type": "application/x-ndjson"}
+    return client.post("/schedules/bulk", content=lines(), headers=headers)
+
+
+# Each request with the statuses that its answer may have.
+REQUESTS: dict[str, tuple[Request, tuple[int, ...]]] = {
+    "a cookie of backslashes": (_cookie, (200,)),
+    "a thousand leap days": (
+        _preview({**SCHEDULE, "cron_expr": "7 3 29 2 *", "timezone": NEW_YORK}, 1000),
+        (200,),
+    ),
+    "a thousand repeated times": (
+        _preview({**SCHEDULE, "cron_expr": "30 1 * 11 0#1", "timezone": NEW_YORK}, 1000),
+        (200,),
+    ),
+    # Within the budget or beyond it: that depends on the machine.
+    "a preview that finds no time": (_preview(NEVER, 1000), (200, 422)),
+    "45,000 unknown fields": (_preview({**SCHEDULE, **{f"f{n}": 1 for n in range(45_000)}}, 5), (400,)),
+    "45,000 unknown policies": (
+        _preview({**SCHEDULE, "policy": {f"f{n}": 1 for n in range(45_000)}}, 5),
+        (400,),
+    ),
+    "a name of a megabyte": (_preview({**SCHEDULE, "cron_exp" * 100_000: 1}, 5), (400,)),
+    "50,000 dates": (
+        _preview({**NEVER, "constraints": {"avoid": {"dates": ["2001-01-01"] * 50_000}}}, 5),
+        (400,),
+    ),
+    "a list of 300,000 lists": (_preview({**SCHEDULE, "x": [[]] * 300_000}, 5), (400,)),
+    "a dry run over all years": (_dry_run, (400,)),
+    "a form of a megabyte": (_form, (413,)),
+    "a schedule that finds no time": (_get, (200,)),
+}
+
+
+# --- for a while -----------------------------------------------------------------------------------------
+
+
+class Target:
+    """The service under attack, as one hostile tenant reaches it."""
+
+    def __init__(self, url: str, token: str, prefix: str, ends_at: float, least: int) -> None:
+        self.client = httpx.Client(
+            base_url=url, timeout=60, trust_env=False, headers={"authorization": f"Bearer {token}"}
+        )
+        self.prefix = prefix
+        self._ends_at = ends_at
+        self._least = least
+        self.answers: Counter[str] = Counter()
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether the attack has lasted long enough and sent enough requests."""
+        return time.time() >= self._ends_at and self.answers.total() >= self._least
+
+    def connect(self) -> socket.socket:
+        """Return a raw connection."""
+        place = self.client.base_url
+        return socket.create_connection((place.host, place.port or 80), timeout=30)
+
+    def send(self, request: Request) -> None:
+        """Send a request, and count its answer."""
+        try:
+            self.answers[str(request(self.client, self.prefix).status_code)] += 1
+        except httpx.HTTPError as error:
+            self.answers[type(error).__name__] += 1
+
+
+def _sending(*names: str) -> Callable[[Target], None]:
+    requests = [REQUESTS[name][0] if name in REQUESTS else bulk for name in names]
+
+    def attack(target: Target) -> None:
+        while not target.is_over:
+            for request in requests:
+                target.send(request)
+
+    return attack
+
+
+def _idle(target: Target) -> None:
+    """Keep more connections open than the API serves."""
+    connections: list[socket.socket] = []
+    while not target.is_over:
+        with suppress(OSError):
+            connections.append(target.connect())
+        target.answers["connections"] += 1
+        if len(connections) > 1_100:
+            connections.pop(0).close()
+        time.sleep(0.005)
+
+
+def _drip(target: Target) -> None:
+    """Send the body of sign-in forms one byte at a time, over fifty connections."""
+    head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n"
+    connections: list[socket.socket] = []
+    while not target.is_over:
+        while len(connections) < 50:
+            connections.append(target.connect())
+            connections[-1].sendall(head)
+        for connection in list(connections):
+            try:
+                connection.sendall(b" ")
+                target.answers["bytes"] += 1
+            except OSError:
+                connections.remove(connection)
+        time.sleep(0.05)
+
+
+def _unread(target: Target) -> None:
+    """Request large answers over fifty connections, and read none."""
+    request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    connections: list[socket.socket] = []
+    while not target.is_over:
+        if len(connections) < 50:
+            connections.append(target.connect())
+            connections[-1].setblocking(False)
+        for connection in list(connections):
+            try:
+                connection.send(request)
+                target.answers["requests"] += 1
+            except BlockingIOError:
+                continue
+            except OSError:
+                connections.remove(connection)
+        time.sleep(0.02)
+
+
+ATTACKS: dict[str, Callable[[Target], None]] = {
+    **{name: _sending(name) for name in REQUESTS},
+    "bulk lines of nested lists": _sending("bulk"),
+    "1,100 idle connections": _idle,
+    "dripping sign-in forms": _drip,
+    "answers that are not read": _unread,
+}
+MIXED = _sending(*REQUESTS, "bulk")

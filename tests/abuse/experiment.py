@@ -1,0 +1,204 @@
+"""Two tenants on one service, one of them hostile: what the other's starts and the machine show."""
+
+import multiprocessing
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from multiprocessing.queues import Queue
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+
+from kron.fronts.service.auth.token import make_token
+from tests.abuse.attacks import ATTACKS, MIXED, Target, prepare
+from tests.service.executor import Executor, executing
+from tests.service.server import Process, serving
+from tests.waiting import wait_for
+
+SECRET = "a secret of the abuse experiment, long enough"
+GOOD, HOSTILE = "ann", "mallory"
+# Schedules of the neighbour, each due every second.
+SCHEDULES = 10
+# Schedules of the hostile tenant whose executor never answers.
+HANGING = 150
+QUIET, HANGS, MIX = "nothing: the control", "150 starts that hang", "all of them, mixed"
+ATTACKERS = 2
+
+
+class Starts:
+    """The starts of the neighbour that have arrived at its executor."""
+
+    def __init__(self) -> None:
+        self._arrived: dict[str, list[float]] = {}
+        self.executor: Executor | None = None
+
+    def note(self, key: str) -> None:
+        """Note that a start has arrived now."""
+        self._arrived.setdefault(key, []).append(time.time())
+
+    def late(self, first: int, last: int) -> dict[tuple[str, int], list[float]]:
+        """Return the lateness of each start with a nominal time in `[first, last)`, in seconds."""
+        late: dict[tuple[str, int], list[float]] = {}
+        for sent in list(self.executor.sent) if self.executor else ():
+            document = sent.document
+            at = int(datetime.fromisoformat(str(document["scheduled_for"])).timestamp())
+            if first <= at < last:
+                arrived = self._arrived[str(document["idempotency_key"])]
+                late[str(document["identity"]), at] = [instant - at for instant in arrived]
+        return late
+
+
+@dataclass(frozen=True)
+class Row:
+    """The figures of one attack."""
+
+    name: str
+    answers: Counter[str]
+    cpu_ms: float
+    starts: int
+    lost: int
+    doubled: int
+    late: list[float]
+    api_mib: float
+    worker_mib: float
+
+    def late_ms(self, share: float) -> float:
+        """Return a quantile of the lateness, in milliseconds."""
+        ordered = sorted(self.late) or [0.0]
+        return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def token_of(user: str, scope: str = "read write run") -> str:
+    """Return a token of a tenant."""
+    claims = {"sub": user, "aud": "kron", "scope": scope, "exp": int(time.time()) + 86_400}
+    return make_token(claims, SECRET, "HS256")
+
+
+class Experiment:
+    """The service, the neighbour's schedules and the executors of both tenants."""
+
+    def __init__(self, client: httpx.Client, server: Process, starts: Starts, hanging: str) -> None:
+        self._url = str(client.base_url)
+        self._server = server
+        self._starts = starts
+        self._hanging = hanging
+
+    def row(self, name: str, seconds: float, least: int = 0) -> Row:
+        """Let the hostile tenant attack for some seconds, and return what the neighbour saw."""
+        first, cpu = int(time.time()) + 1, self._server.processor_s
+        answers = self._attacked(name, seconds, least)
+        last = int(time.time())
+        cpu = self._server.processor_s - cpu
+        # A start that is late is not lost: it comes in the end.
+        expected = {(f"{GOOD}/{number}", at) for number in range(SCHEDULES) for at in range(first, last)}
+        seen = self._starts.late(first, last)
+        for _ in range(100):
+            if expected <= set(seen):
+                break
+            time.sleep(0.1)
+            seen = self._starts.late(first, last)
+        worker = self._server.children()[0]
+        return Row(
+            name,
+            answers,
+            1000 * cpu / max(1, answers.total()),
+            len(seen),
+            len(expected - set(seen)),
+            sum(len(late) > 1 for late in seen.values()),
+            [late[0] for late in seen.values()],
+            _mib(self._server.pid),
+            _mib(worker),
+        )
+
+    def _attacked(self, name: str, seconds: float, least: int) -> Counter[str]:
+        if name == HANGS:
+            return self._hang(seconds)
+        if name == QUIET:
+            time.sleep(seconds)
+            return Counter()
+        context = multiprocessing.get_context("spawn")
+        queue: Queue[Counter[str]] = context.Queue()
+        arguments = (name, self._url, token_of(HOSTILE), seconds, least // ATTACKERS, queue)
+        attackers = [context.Process(target=attack, args=arguments, daemon=True) for _ in range(ATTACKERS)]
+        for attacker in attackers:
+            attacker.start()
+        answers: Counter[str] = Counter()
+        for _ in attackers:
+            answers += queue.get()
+        for attacker in attackers:
+            attacker.join()
+        return answers
+
+    def _hang(self, seconds: float) -> Counter[str]:
+        headers = {"authorization": f"Bearer {token_of(HOSTILE)}"}
+        answers: Counter[str] = Counter()
+        with httpx.Client(base_url=self._url, timeout=60, trust_env=False, headers=headers) as client:
+            launcher = {"kind": "http", "url": self._hanging, "timeout": "1h"}
+            body = {"schedule_id": f"{HOSTILE}/hangs", "cron_expr": "0 0 1 1 *", "timezone": "UTC"}
+            client.post("/schedules/upsert", json={**body, "launcher": launcher}).raise_for_status()
+            ends_at = time.time() + seconds
+            for number in range(HANGING):
+                document = {"request_id": f"{os.getpid()}-{time.time_ns()}-{number}"}
+                path = f"/schedules/{quote(f'{HOSTILE}/hangs', safe='')}/run"
+                answers[str(client.post(path, json=document).status_code)] += 1
+                time.sleep(0.011)
+            time.sleep(max(0.0, ends_at - time.time()))
+        return answers
+
+
+def _mib(pid: int) -> float:
+    """Return the most memory that a process has used."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def attack(name: str, url: str, token: str, seconds: float, least: int, queue: "Queue[Counter[str]]") -> None:
+    """Attack in a process of one's own, and put the answers into a queue."""
+    target = Target(url, token, f"{HOSTILE}/", time.time() + seconds, least)
+    (MIXED if name == MIX else ATTACKS[name])(target)
+    queue.put(target.answers)
+
+
+@contextmanager
+def experimenting(folder: Path) -> Iterator[Experiment]:
+    """Serve two tenants, and start the neighbour's schedules."""
+    starts, released = Starts(), threading.Event()
+
+    def hang(_: str) -> None:
+        released.wait()
+
+    variables = {
+        "KRON_JWT_SECRET": SECRET,
+        "KRON_DRAIN_MS": "0",
+        "KRON_PATIENCE_S": "5",
+        "KRON_TICK_MS": "1000",
+    }
+    with (
+        executing(hang) as hanging,
+        executing(starts.note) as executor,
+        serving(folder, **variables) as (client, server),
+    ):
+        starts.executor = executor
+        good = {"authorization": f"Bearer {token_of(GOOD)}"}
+        for number in range(SCHEDULES):
+            document = {"schedule_id": f"{GOOD}/{number}", "cron_expr": "* * * * * *", "timezone": "UTC"}
+            launcher = {"kind": "http", "url": executor.url}
+            body = {**document, "launcher": launcher}
+            client.post("/schedules/upsert", json=body, headers=good).raise_for_status()
+        with httpx.Client(
+            base_url=client.base_url,
+            trust_env=False,
+            headers={"authorization": f"Bearer {token_of(HOSTILE)}"},
+        ) as hostile:
+            prepare(hostile, f"{HOSTILE}/")
+        wait_for(lambda: executor.sent)
+        try:
+            yield Experiment(client, server, starts, hanging.url)
+        finally:
+            released.set()
