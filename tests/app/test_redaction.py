@@ -14,6 +14,7 @@ VALUES: dict[str, object] = {
     "jwt_keys": f"https://ann:{SECRET}@issuer/keys",
     "jwt_secret": SECRET * 4,
     "signing_secret": SECRET * 4,
+    "secret_keys": (SECRET * 4,),
     "default_launcher": {"kind": "http", "url": f"http://h/?key={SECRET}", "headers": {"X": SECRET}},
     "executor": {"kind": "process", "command": ["x"], "env": {"KEY": SECRET}},
     "celery_broker": f"amqp://ann:{SECRET}@a/;amqp://ann:{SECRET}@b/?password={SECRET}",
@@ -47,5 +48,5 @@ def test_other_settings_are_shown_as_they_are() -> None:
 @pytest.mark.parametrize("name", sorted(VALUES))
 def test_what_is_hidden_in_settings_is_hidden_in_logs(name: str) -> None:
     redactor = Redactor(secrets_of(Settings(**{name: VALUES[name]})))  # type: ignore[arg-type]
-    secret = SECRET * 4 if name.endswith("_secret") else SECRET
+    secret = SECRET * 4 if name.endswith(("_secret", "_keys")) and name != "jwt_keys" else SECRET
     assert redactor.hide(f"it says {secret}") == f"it says {HIDDEN}"

@@ -17,6 +17,7 @@ from kron.launchers.process.launcher import PROCESS
 from kron.launchers.spec import (
     MAX_CACHED,
     MAX_TEXT,
+    SEALED,
     STORED,
     InvalidLauncherError,
     LauncherContext,
@@ -69,8 +70,17 @@ def read_launcher(
 
 @lru_cache(maxsize=MAX_CACHED)
 def settings_of(text: str) -> LauncherSettings:
-    """Return the settings that are stored with a job, or raise InvalidLauncherError."""
-    return read_launcher(launcher_document(text), parsers=STORED)
+    """Return the settings that are stored with a job, or raise InvalidLauncherError.
+
+    Encrypted secrets are those that redaction hides, and stay hidden.
+    """
+    document = launcher_document(text)
+    shown = (
+        {name: value for name, value in document.items() if name != SEALED}
+        if SEALED in document
+        else document
+    )
+    return read_launcher(shown, parsers=STORED)
 
 
 def launcher_schema() -> Schema:

@@ -29,7 +29,13 @@ def _object(value: object) -> dict[str, object]:
     return dict(value)
 
 
+def _words(value: object) -> tuple[str, ...]:
+    assert isinstance(value, tuple)
+    return value
+
+
 URL = Sensitive(lambda value: redact_passwords(str(value)), lambda value: secrets_in_url(str(value)))
+SECRETS = Sensitive(lambda value: HIDDEN if value else None, lambda value: list(_words(value)))
 SECRET = Sensitive(lambda _: HIDDEN, lambda value: [str(value)])
 LAUNCHER = Sensitive(
     lambda value: redact_launcher(json.dumps(value)), lambda value: secrets_in_launcher(_object(value))

@@ -52,6 +52,7 @@ COMMANDS = {
     "report": "kron.cli.commands.runs:report_command",
     "migrate": "kron.cli.commands.migrate:migrate_command",
     "prune": "kron.cli.commands.prune:prune_command",
+    "reencrypt": "kron.cli.commands.reencrypt:reencrypt_command",
     "simulate": "kron.cli.commands.simulate:simulate_command",
     "verify": "kron.cli.commands.verify:verify_command",
     "conform": "kron.cli.commands.conform:conform_command",
@@ -61,7 +62,7 @@ COMMANDS = {
 SECTIONS = {
     "Everyday": ("status", "runs", "why", "run", "pause", "resume", "schedules"),
     "Definitions": ("next", "explain", "lint", "plan", "diff", "apply", "export", "schema"),
-    "Service": ("serve", "worker", "config", "token", "audit", "report", "migrate", "prune"),
+    "Service": ("serve", "worker", "config", "token", "audit", "report", "migrate", "prune", "reencrypt"),
     "Analysis": ("simulate", "verify", "conform"),
 }
 OTHER = "Other"

@@ -32,6 +32,9 @@ from kron.ports import Clock, Launcher
 
 # The largest launcher object, as text: the store returns it with every due job.
 MAX_TEXT = 65_536
+# The field of a stored launcher object that has its secrets, encrypted (`kron.launchers.secret`).
+SEALED = "sealed"
+NO_KEYS = "the setting secret_keys is not set"
 # How many parsed launcher objects are cached.
 MAX_CACHED = 4_096
 Options = TypeVar("Options")
@@ -263,7 +266,10 @@ def settings_parser(kind: type[Read]) -> Callable[[str], Read]:
 
     @lru_cache(maxsize=MAX_CACHED)
     def parse(text: str) -> Read:
-        return kind.read(launcher_document(text), parsers=STORED)
+        document = launcher_document(text)
+        if SEALED in document:
+            raise InvalidLauncherError(problems=[Problem("launcher", None, f"is encrypted, and {NO_KEYS}")])
+        return kind.read(document, parsers=STORED)
 
     return parse
 

@@ -157,6 +157,7 @@ def signing_command(user: User, config: Config = None) -> int:
     \b
     Examples:
       kron token signing-key --user ann
+      KRON_SIGNING_SECRET_FILE=secret.txt kron token signing-key --user ann
     """  # noqa: D301
     secret = read_settings(os.environ, {}, file=config).settings.secret()
     if secret is None:

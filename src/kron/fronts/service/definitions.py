@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kron.app.apply import AppliedChange, AppliedKind, Compute, DefinitionSet, apply_definitions
 from kron.app.catalog import JobDefinition
-from kron.app.launchers import read_launcher, redact_launcher
+from kron.app.launchers import redact_launcher, settings_of
 from kron.core.errors import InvalidJobError, Problem
 from kron.core.fields import parse_name
 from kron.core.job.notify import IS_REDACTED, parse_notify
@@ -23,10 +23,10 @@ from kron.core.redaction import HIDDEN
 from kron.fronts.service.auth.principal import current_caller
 from kron.fronts.service.documents import Document, notify_view
 from kron.fronts.service.errors import InvalidScheduleError
-from kron.fronts.service.registrar import Registrar, check_etag, etag_of
+from kron.fronts.service.registrar import Registrar, check_etag, etag_of, stored_launcher
 from kron.fronts.service.responses import AppliedView, ApplyReceipt, DefinitionView
-from kron.fronts.service.schedule_spec import ScheduleSpec, parse_definition
-from kron.launchers.spec import launcher_kind_of, launcher_text_of
+from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, parse_definition
+from kron.launchers.spec import launcher_kind_of
 
 # The set of definitions that name none.
 DEFAULT_SET = "default"
@@ -84,7 +84,7 @@ async def apply_jobs(registrar: Registrar, request: ApplyRequest, *, compute: Co
     await registrar.check_use(specs)
     wanted = DefinitionSet(
         parse_name(request.name),
-        {spec.job.identity: partial(_definition_for, spec) for spec in specs},
+        {spec.job.identity: partial(_definition_for, spec, registrar.rules) for spec in specs},
         request.prune,
     )
     etags = request.if_match or {}
@@ -119,7 +119,7 @@ def _read_all(registrar: Registrar, documents: Sequence[object]) -> list[Schedul
     return list(specs.values())
 
 
-def _definition_for(spec: ScheduleSpec, record: JobRecord | None) -> JobDefinition:
+def _definition_for(spec: ScheduleSpec, rules: Rules, record: JobRecord | None) -> JobDefinition:
     """Return the definition of a job, with the stored secrets if its launcher is the stored one without them.
 
     A changed launcher must name its secrets: a caller could send those of another to a place of their choice.
@@ -127,13 +127,13 @@ def _definition_for(spec: ScheduleSpec, record: JobRecord | None) -> JobDefiniti
     spec = _with_stored_urls(spec, record)
     shown = spec.settings.to_dict()
     if record is not None and shown == redact_launcher(record.launcher):
-        settings = read_launcher(json.loads(record.launcher))
+        settings = settings_of(record.launcher)
         return JobDefinition(spec.job, record.launcher, launcher_kind_of(settings))
     if hidden := next(_hidden(shown, "launcher"), None):
         reason = f'is hidden ("{HIDDEN}"): write the secret, because the launcher is new or has changed'
         problem = Problem(hidden, None, reason)
         raise InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem])
-    return JobDefinition(spec.job, launcher_text_of(spec.settings), launcher_kind_of(spec.settings))
+    return JobDefinition(spec.job, stored_launcher(spec, rules), launcher_kind_of(spec.settings))
 
 
 def _with_stored_urls(spec: ScheduleSpec, record: JobRecord | None) -> ScheduleSpec:

@@ -8,10 +8,10 @@ from functools import partial
 from hashlib import sha256
 from uuid import uuid4
 
-from kron.app.catalog import Catalog, JobDefinition
-from kron.app.launchers import traits_by_kind
+from kron.app.catalog import Catalog, JobDefinition, NoWrite, Write
+from kron.app.launchers import settings_of, traits_by_kind
 from kron.app.preview import preview_resume
-from kron.core.errors import ConflictError, UnknownJobError
+from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.next_start import next_start
 from kron.core.plan.pause import BY_HAND
@@ -19,7 +19,7 @@ from kron.core.plan.query import JobFilter
 from kron.core.plan.record import JobRecord
 from kron.core.plan.registration import create
 from kron.core.plan.resume_preview import ResumePreview
-from kron.core.plan.step import JobState
+from kron.core.plan.step import Change, JobState
 from kron.core.time.instant import EPOCH, EpochSeconds, rfc3339
 from kron.core.workflow import NAME, WorkflowVersion
 from kron.fronts.service.auth.audit import deployment_entry
@@ -123,9 +123,28 @@ class Registrar:
         self, specs: Sequence[ScheduleSpec], *, if_match: str | None = None, retired: Sequence[str] = ()
     ) -> list[JobRecord]:
         await self.check_use(specs)
-        definitions = [_definition_of(spec) for spec in specs]
+        definitions = [_definition_of(spec, self.rules) for spec in specs]
         expect = partial(check_etag, specs[0].job.identity if specs else "", if_match)
         return await self.catalog.upsert(definitions, deleted=retired, expect=expect)
+
+    async def reencrypt(self, names: Sequence[str], *, dry_run: bool) -> int:
+        """Seal the secrets of launchers with the first key; return how many schedules that changes."""
+        vault = self.rules.vault
+        if vault is None or not vault.keys:
+            raise InvalidOptionError(option="secret_keys", value="", reason="is not set: there is no key")
+
+        def decide(states: Sequence[JobState], _: int) -> Write[int] | NoWrite[int]:
+            changed = []
+            for job in (state.job for state in states):
+                settings = settings_of(vault.unseal(job.launcher, job.identity))
+                sealed = vault.seal(settings, job.identity)
+                if sealed != job.launcher:
+                    new = job._replace(launcher=sealed, revision=job.revision + 1)
+                    changed.append(Change(new, job.revision))
+            count = len(changed)
+            return NoWrite(count) if dry_run or not changed else Write(result=count, changed=changed)
+
+        return await self.catalog.write(lambda: self.catalog.states(names), decide)
 
     async def pause_schedule(
         self,
@@ -196,7 +215,7 @@ class Registrar:
         owner = deployment.record.user_id
         retired = obsolete(await self._jobs_below(prefix_of(workflow_id, owner)), deployment)
         if dry_run:
-            jobs = [_created(spec, now) for spec in deployment.specs]
+            jobs = [_created(spec, self.rules, now) for spec in deployment.specs]
         else:
             jobs = await self._upsert(deployment.specs, retired=retired)
             await self._follow(workflow_id, version)
@@ -365,14 +384,19 @@ def _effect_view(preview: ResumePreview) -> ResumeEffect:
     }
 
 
-def _definition_of(spec: ScheduleSpec) -> JobDefinition:
-    return JobDefinition(
-        spec.job, launcher_text_of(spec.settings), launcher_kind_of(spec.settings), spec.paused
-    )
+def stored_launcher(spec: ScheduleSpec, rules: Rules) -> str:
+    """Return the launcher of a schedule as it is stored: with its secrets sealed, if there is a key."""
+    if rules.vault is None:
+        return launcher_text_of(spec.settings)
+    return rules.vault.seal(spec.settings, spec.job.identity)
 
 
-def _created(spec: ScheduleSpec, now: int) -> JobRecord:
-    job, launcher, kind, paused, _ = _definition_of(spec)
+def _definition_of(spec: ScheduleSpec, rules: Rules) -> JobDefinition:
+    return JobDefinition(spec.job, stored_launcher(spec, rules), launcher_kind_of(spec.settings), spec.paused)
+
+
+def _created(spec: ScheduleSpec, rules: Rules, now: int) -> JobRecord:
+    job, launcher, kind, paused, _ = _definition_of(spec, rules)
     return create(job, now=now, launcher=launcher, kind=kind, paused=bool(paused))
 
 

@@ -36,6 +36,7 @@ from kron.core.value_types import FLAG, NAME_TEXT, VERSION, choice
 from kron.fronts.service.errors import InvalidScheduleError
 from kron.launchers.http.egress import host_of
 from kron.launchers.http.spec import egress_policy
+from kron.launchers.secret import Vault
 from kron.launchers.spec import WORKFLOW_FIELDS, InvalidLauncherError, LauncherConfig, LauncherSettings
 
 # The longest definition without its name and launcher, in characters as JSON: every worker compiles it.
@@ -133,7 +134,8 @@ class Rules:
 
     A list that is None allows everything. `launchers` limits the launchers of schedules, and the URLs they
     notify. `executor` is the launcher that workflows are handed to. `channels` are those a schedule may name,
-    `notify` is the default of schedules that define none.
+    `notify` is the default of schedules that define none. `vault` seals the secrets of launchers before they
+    are stored.
     """
 
     overlap_policy: str = "skip"
@@ -146,6 +148,7 @@ class Rules:
     timezones: frozenset[str] | None = None
     launchers: LauncherConfig = NO_LIMITS
     executor: Mapping[str, object] | None = None
+    vault: Vault | None = None
     channels: frozenset[str] = frozenset()
     notify: Notify | None = None
 
@@ -319,6 +322,7 @@ def _check_rules(
         problems.append(Problem(schedule_word, job.schedule.text, reason))
     if own and settings is not None:
         problems += settings.problems(rules.launchers)
+        problems += [] if rules.vault is None else rules.vault.problems(settings)
     if job.notify is not None:
         problems += _notify_problems(job.notify, rules)
 

@@ -41,6 +41,7 @@ from kron.fronts.service.security import (
 from kron.fronts.service.settings import SHARED, Settings, secrets_of
 from kron.fronts.service.worker_process import Status, WorkerProcess, fork_worker, run_attended
 from kron.launchers.callback import Callback, CallbackLauncher
+from kron.launchers.secret import SecretLauncher
 from kron.launchers.workflow import Function
 from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
 from kron.runtime.journal import LogJournal
@@ -88,6 +89,9 @@ class ServiceWorker(Worker):
         self.callbacks = calls.callbacks
         self.functions: dict[str, Function] = {}
         launchers = launchers_of(clock, settings, calls=calls, workflows=workflows, functions=self.functions)
+        vault = settings.vault()
+        if vault is not None:
+            launchers = {kind: SecretLauncher(each, vault, clock) for kind, each in launchers.items()}
         wrapped = {kind: wrap(kind, launcher) for kind, launcher in launchers.items()}
         options = WorkerOptions(
             tick_ms=settings.tick_ms,

@@ -8,7 +8,7 @@ from kron.app.launchers import read_launcher
 from kron.app.notify.channel import SENSITIVE as CHANNELS
 from kron.app.notify.channel import Channel, parse_channels
 from kron.app.notify.sender import NotifyOptions
-from kron.app.redaction import BROKER, LAUNCHER, OPTIONS, SECRET, URL, Sensitive
+from kron.app.redaction import BROKER, LAUNCHER, OPTIONS, SECRET, SECRETS, URL, Sensitive
 from kron.app.retention import RetentionPolicy
 from kron.app.settings import (
     Effective,
@@ -34,6 +34,7 @@ from kron.launchers.http.egress import check_host, egress_policy_of
 from kron.launchers.http.spec import HttpOptions
 from kron.launchers.plugin import PluginOptions
 from kron.launchers.process.spec import ProcessOptions, parse_allowed_command, parse_variable
+from kron.launchers.secret import REFERENCE, Vault
 from kron.launchers.spec import InvalidLauncherError, LauncherConfig
 from kron.telemetry.log_format import LOG_FORMATS, LOG_LEVELS
 
@@ -45,7 +46,7 @@ SHARED = "shared"
 IN_STORE = "store"
 # The length of an HS256 digest; a shorter secret could be guessed.
 MIN_SECRET = 32
-SECRETS = ("jwt_secret", "signing_secret")
+SECRET_NAMES = ("jwt_secret", "signing_secret")
 # How often a worker looks for notices that other processes wrote, at most.
 MIN_POLL_MS = 1_000
 # Variables that only commands read: the settings file, and which server they call with which token.
@@ -112,6 +113,28 @@ def _secret(value: object) -> str:
     if not isinstance(value, str) or len(value.encode()) < MIN_SECRET or not value.isprintable():
         raise invalid_value("...", f"must be a string of at least {MIN_SECRET} bytes")
     return value
+
+
+def _keys(value: object) -> tuple[str, ...]:
+    """Return keys in their order; an invalid one is not quoted."""
+    listed = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(listed, list):
+        raise invalid_value("...", "must be a list of keys")
+    return tuple(map(_secret, listed))
+
+
+def _sources(value: object) -> Mapping[str, str]:
+    """Return where the secrets that launchers may name are."""
+    document = json_value(value)
+    if not isinstance(document, Mapping):
+        raise invalid_value("...", "must be an object of names and places")
+    for name, place in document.items():
+        is_place = (
+            isinstance(place, str) and place.startswith(("env:", "file:/")) and len(place) > len("env:")
+        )
+        if not is_place or REFERENCE.fullmatch(f"${{secret:{name}}}") is None:
+            raise invalid_value(name, "must be a name without spaces, for env:VARIABLE or file:/PATH")
+    return {str(name): str(place) for name, place in document.items()}
 
 
 def _subjects(value: object) -> Mapping[str, Caller]:
@@ -197,6 +220,26 @@ class Settings:
     )
     signing_secret_file: str | None = setting(
         parse_text, "File with the signing secret", default=None, file_of="signing_secret", exclusive=True
+    )
+    secret_keys: tuple[str, ...] = setting(
+        _keys,
+        "Keys that encrypt secrets of launchers in the store, each at least 32 bytes; the first encrypts, "
+        "all decrypt; none: stored as they are",
+        default=(),
+        sensitive=SECRETS,
+    )
+    secret_keys_file: str | None = setting(
+        parse_text,
+        "File with the keys, one per line",
+        default=None,
+        file_of="secret_keys",
+        exclusive=True,
+    )
+    launcher_secrets: Mapping[str, str] = setting(
+        _sources,
+        "Secrets that headers and variables of launchers may name as `${secret:NAME}`, as JSON: "
+        "NAME to `env:VARIABLE` or `file:/PATH`; a name `ann/x` is for the user ann only",
+        default={},
     )
     allowed_timezones: frozenset[str] | None = setting(
         _zones, "Time zones schedules may use; none: all", default=None
@@ -371,6 +414,7 @@ class Settings:
             timezones=self.allowed_timezones,
             launchers=self.launcher_config(),
             executor=self.executor,
+            vault=self.vault(),
             channels=frozenset(self.channels),
             notify=self.default_notify,
         )
@@ -417,6 +461,21 @@ class Settings:
             ),
             default,
         )
+
+    def vault(self) -> Vault | None:
+        """Return what seals and opens the secrets of launchers, or None if nothing is configured for it."""
+        keys = self.secret_keys
+        if self.secret_keys_file is not None:
+            keys = self._keys_in(self.secret_keys_file)
+        return Vault(keys, self.launcher_secrets) if keys or self.launcher_secrets else None
+
+    @staticmethod
+    def _keys_in(path: str) -> tuple[str, ...]:
+        try:
+            return tuple(_secret(line.strip()) for line in text_in(path).splitlines() if line.strip())
+        except InputError as cause:
+            reason = str(cause.details["reason"])
+            raise InvalidOptionError(option="secret_keys_file", value=path, reason=reason) from None
 
     @property
     def retention(self) -> RetentionPolicy:
@@ -480,9 +539,11 @@ def secrets_of(settings: Settings) -> list[str]:
     values |= {
         "store": settings.store_url,
         "celery_broker": None if broker is None else broker.url,
-        **{name: settings.secret_of(name) for name in SECRETS},
+        **{name: settings.secret_of(name) for name in SECRET_NAMES},
     }
-    return [
+    vault = settings.vault()
+    named = [] if vault is None else [*vault.values(), *vault.keys]
+    return named + [
         text
         for name, value in values.items()
         if value is not None and (sensitive := SETTINGS[name].sensitive) is not None
