@@ -1,4 +1,4 @@
-"""Every error that Kron raises on purpose, in one place; `kron` itself has most of them too."""
+"""The errors of the library in one place: schedules, jobs, embedded fronts, stores, traces and DAGs."""
 
 from kron.core.dag import DagError
 from kron.core.errors import (

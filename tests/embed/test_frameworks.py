@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 import kron
+from tests.docs.page import blocks_of
 from tests.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +67,31 @@ def test_a_fastapi_program_runs_lists_and_explains_its_jobs(tmp_path: Path) -> N
     # The lease is released, so another process may have the jobs at once.
     with kron.Runner(state) as runner:
         assert [job.identity for job in runner.wait(runner.jobs())] == sorted(jobs)
+
+
+def test_of_several_server_processes_one_has_the_jobs_and_all_can_list_them(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "embed.md").read_text(encoding="utf-8")
+    (program,) = (block.text for block in blocks_of(page) if block.file == "servers.py")
+    (tmp_path / "servers.py").write_text(program, encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    words = ("-m", "uvicorn", "servers:app", "--workers", "2", "--port", port)
+    with process(tmp_path, *words, cwd=tmp_path) as server:
+        wait_for(
+            lambda: output_of(tmp_path).count("Application startup complete") == 2,
+            lambda: output_of(tmp_path),
+        )
+        url = f"http://127.0.0.1:{port}/runs"
+        # A new connection for each request, so that both processes answer.
+        wait_for(lambda: any(run["status"] == "SUCCESS" for run in httpx.get(url, timeout=PATIENCE_S).json()))
+        for _ in range(10):
+            assert httpx.get(url, timeout=PATIENCE_S).status_code == 200
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(PATIENCE_S) in (0, -signal.SIGTERM)
+    assert output_of(tmp_path).count("Application shutdown complete") == 2
+    with kron.Runner(f"sqlite:///{tmp_path}/shop.db") as runner:
+        runs = runner.wait(runner.runs("refresh_prices", limit=1000))
+    assert len({run.nominal_time for run in runs}) == len(runs)
 
 
 def reports_of(folder: Path) -> list[str]:
