@@ -21,6 +21,7 @@ from kron.fronts.service.schedule_spec import SCHEDULE
 from kron.fronts.service.settings import SETTINGS
 from kron.launchers.celery.spec import CelerySettings
 from kron.launchers.http.spec import HttpSettings
+from kron.launchers.log import LogSettings
 from kron.launchers.process.spec import ProcessSettings
 from kron.launchers.spec import WORKFLOW_FIELDS, TableSettings
 
@@ -76,6 +77,7 @@ TABLES = {
     "http": of_launcher(HttpSettings),
     "process": of_launcher(ProcessSettings),
     "celery": of_launcher(CelerySettings),
+    "log": of_launcher(LogSettings),
     "schedule": Page(SCHEDULE, "jobs.md", by_setting=BY_SETTING),
 }
 

@@ -12,6 +12,7 @@ from kron.core.plan.report import Traits
 from kron.launchers.callback import CALLBACK
 from kron.launchers.celery.launcher import CELERY
 from kron.launchers.http.launcher import HTTP
+from kron.launchers.log import LOG
 from kron.launchers.plugin import plugin_kind, plugin_kinds
 from kron.launchers.process.launcher import PROCESS
 from kron.launchers.spec import (
@@ -29,7 +30,9 @@ from kron.launchers.spec import (
 from kron.launchers.workflow import WORKFLOW
 from kron.ports import Launcher
 
-KINDS: dict[str, LauncherKind] = {kind.name: kind for kind in (CALLBACK, PROCESS, HTTP, CELERY, WORKFLOW)}
+KINDS: dict[str, LauncherKind] = {
+    kind.name: kind for kind in (CALLBACK, PROCESS, HTTP, CELERY, LOG, WORKFLOW)
+}
 
 
 def _kind_named(name: object) -> LauncherKind | None:

@@ -32,21 +32,21 @@ from kron.fronts.service.schedule_spec import (
 
 EXAMPLE = {
     "schedule_id": "daily-report",
-    "workflow_id": "report",
-    "version": 3,
-    "user_id": "ann",
     "cron_expr": "30 8 * * mon-fri",
     "timezone": "Europe/Berlin",
     "overlap_policy": "skip",
     "catchup_policy": "none",
+    "deadline": "1h",
     "jitter_ms": 0,
+    "launcher": {"kind": "log", "message": "the report is due"},
 }
 JOB_EXAMPLE: dict[str, JsonValue] = {
-    "identity": "billing/invoices",
-    "schedule": "0 6 1 * *",
+    "identity": "nightly-backup",
+    "schedule": "0 2 * * *",
     "timezone": "Europe/Berlin",
-    "policy": {"deadline": "1h"},
-    "launcher": {"kind": "workflow", "workflow_id": "invoices", "version": 1, "user_id": "ann"},
+    "policy": {"concurrency": "forbid", "deadline": "10m"},
+    "launcher": {"kind": "log", "message": "the backup is due"},
+    "tags": ["nightly"],
 }
 RUN_EXAMPLE: dict[str, JsonValue] = {
     "idempotency_key": "5b0d0a3c1f0f6f2c3a7f1b9f3d6c9c0f2a1e4d5b6c7d8e9f0a1b2c3d4e5f6071",
@@ -172,7 +172,7 @@ class DefinitionsRequest(RequestBody):
     set_name: Annotated[str, _SET] = Field(default=DEFAULT_SET, alias="set", examples=["billing"])
     prune: bool = False
     dry_run: bool = False
-    if_match: dict[str, str] = Field(default_factory=dict)
+    if_match: dict[str, str] = Field(default_factory=dict, examples=[{}])
 
 
 class RunRequest(RequestBody):

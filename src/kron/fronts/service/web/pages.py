@@ -29,7 +29,6 @@ from kron.fronts.service.auth.principal import (
     current_caller,
     default_owner,
     schedule_prefix,
-    workflow_prefix,
 )
 from kron.fronts.service.documents import schedule_view
 from kron.fronts.service.registrar import Registrar, unknown_as_schedule
@@ -247,7 +246,6 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
             following=following,
             base=str(request.base_url).rstrip("/"),
             schedule_prefix="" if owner is None else schedule_prefix(owner),
-            workflow_prefix="" if owner is None else workflow_prefix(owner),
         )
 
     @router.api_route("/ui/schedule", methods=READ)
