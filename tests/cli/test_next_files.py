@@ -1,6 +1,7 @@
 """`kron next` on crontabs and job files: text, JSON, and errors."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,11 @@ from pathlib import Path
 import pytest
 
 from kron.cli.main import BAD, GOOD, run
+from kron.core.job.job import Job
+from kron.core.plan.next_start import starts_ahead
+from kron.core.plan.registration import create
+from kron.core.plan.step import JobState
+from kron.core.time.instant import rfc3339
 
 KRON = Path(sys.executable).with_name("kron")
 WRONG = "Invalid cron expression"
@@ -262,3 +268,28 @@ def test_bad_usage_gets_one_line(
 ) -> None:
     assert run([command, *arguments]) == BAD
     assert capsys.readouterr() == ("", f"kron: {message}\n")
+
+
+def test_the_starts_of_a_job_file_are_those_of_its_policy(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Bounds, jitter and remaining runs are those the engine has: the same next start on every front."""
+    job = {
+        "identity": "x/y",
+        "schedule": "0 6 * * *",
+        "policy": {"deadline": "1h", "start_at": "2098-01-01T00:00:00Z", "jitter_ms": 30_000, "remaining": 2},
+    }
+    over = {"identity": "over", "schedule": "0 6 * * *", "policy": {"end_at": "2001-01-01T00:00:00Z"}}
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps({"jobs": [job, over]}))
+    assert run(["next", str(file)]) == GOOD
+    times = re.findall(r"2098-01-0[0-9]T[0-9:]+Z", capfd.readouterr().out)
+    now = 4_000_000_000_000
+    state = JobState(create(Job.from_dict(job), now=now))
+    starts = [rfc3339(start.fire_time // 1000) for start in starts_ahead(state, now)]
+    assert (times, len(starts)) == (starts, 2)
+    file.write_text(json.dumps({"jobs": [over]}))
+    assert run(["next", str(file)]) == GOOD
+    assert "no further times" in capfd.readouterr().out
+    assert run(["explain", str(file), "--job", "over"]) == BAD
+    assert "has no further period" in capfd.readouterr().err

@@ -1,8 +1,9 @@
 """`kron next`: the next times of a schedule, a crontab, or a job file."""
 
 import heapq
+from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +27,10 @@ from kron.core.cron.crontab import CrontabEntry
 from kron.core.cron.preview import Line, preview
 from kron.core.cron.schedule import Schedule
 from kron.core.time.instant import EpochSeconds, seconds_of
+
+if TYPE_CHECKING:
+    from kron.core.job.decision import Decision
+    from kron.core.job.job import Job
 
 Subject = Annotated[
     str,
@@ -141,6 +146,7 @@ def _end_of(count: int, lines: list[Line]) -> int:
 def _next_jobs(source: Source, options: Options, start: str | None, count: int, *, as_json: bool) -> None:
     from kron.cli.support.job_file import parse_jobs
     from kron.core.job.decision import Decision, upcoming_from
+    from kron.core.job.seed import jitter_of
 
     def place(decision: Decision) -> EpochSeconds:
         return decision.bounds.end if decision.chosen_time is None else decision.chosen_time
@@ -148,7 +154,7 @@ def _next_jobs(source: Source, options: Options, start: str | None, count: int, 
     options.check_unused(source.name)
     jobs = parse_jobs(source).jobs()
     streams = [
-        upcoming_from(job, since_of(start, job.schedule.timezone), unschedulable=True)
+        _remaining(upcoming_from(job, since_of(start, job.schedule.timezone), unschedulable=True), job)
         for job in jobs
         if not job.policy.suspend
     ]
@@ -159,6 +165,8 @@ def _next_jobs(source: Source, options: Options, start: str | None, count: int, 
     suspended = len(jobs) - len(streams)
     paused = f", {suspended} of them suspended" if suspended else ""
     say(f"{source.name}   {counted(len(jobs), 'job')}{paused}")
+    if not coming:
+        say("  no further times")
     width = max((len(decision.job.identity) for decision in coming), default=0)
     for decision in coming:
         zone = decision.job.schedule.plan.zone
@@ -167,7 +175,19 @@ def _next_jobs(source: Source, options: Options, start: str | None, count: int, 
         if decision.chosen_time is None:
             row = f"! {'':31} {NO_TIME}  {identity}  for {nominal}: unschedulable"
         else:
-            chosen = both_times(decision.chosen_time, zone, seconds=True)
-            row = f"  {chosen}  {identity}  for {nominal}"
+            jitter = jitter_of(decision.job.identity, decision.period_id, decision.job.policy.jitter_ms)
+            starts = both_times(decision.chosen_time + jitter // 1000, zone, seconds=True)
+            row = f"  {starts}  {identity}  for {nominal}"
         say(row)
     return None
+
+
+def _remaining(decisions: "Iterator[Decision]", job: "Job") -> "Iterator[Decision]":
+    """Yield the decisions of a job until its remaining runs have started."""
+    left = job.policy.remaining
+    for decision in decisions:
+        if left == 0:
+            return
+        yield decision
+        if left is not None and decision.chosen_time is not None:
+            left -= 1

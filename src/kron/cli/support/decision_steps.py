@@ -67,7 +67,11 @@ def _moment(now: str | None, job: Job) -> int:
 def _decision_at(job: Job, at: str | None, moment: int) -> Decision:
     """Return the decision of the last period at or before a time, or of the next one."""
     if at is None:
-        return next(upcoming_from(job, moment // 1000, unschedulable=True))
+        following = next(upcoming_from(job, moment // 1000, unschedulable=True), None)
+        if following is None:
+            reason = "the job has no further period (policy.end_at); name an earlier one"
+            raise InvalidOptionError(option="--at", value="now", reason=reason)
+        return following
     instant = parse_instant("--at", at, job.schedule.timezone)
     nominal = job.schedule.plan.prev_at_or_before(instant)
     if nominal is None:

@@ -167,7 +167,7 @@ def upcoming_from(job: Job, now: EpochSeconds, *, unschedulable: bool = False) -
     early, late = job.window.bounds(0)
     waiting: list[tuple[EpochSeconds, EpochSeconds, Decision]] = []
     barren = 0
-    for nominal_time in seconds_between(job.schedule.plan, max(now - late, FIRST_SECOND), None):
+    for nominal_time in nominal_times(job, max(now - late, FIRST_SECOND), None):
         # No later period can be chosen before the window of the next period starts.
         while waiting and waiting[0][0] < nominal_time + early:
             yield heappop(waiting)[2]
@@ -184,6 +184,16 @@ def upcoming_from(job: Job, now: EpochSeconds, *, unschedulable: bool = False) -
         yield heappop(waiting)[2]
 
 
+def nominal_times(job: Job, start: EpochSeconds, end: EpochSeconds | None) -> Iterator[EpochSeconds]:
+    """Yield the periods of a job in `[start, end)`, or all from `start`, within `start_at` and `end_at`."""
+    first, last = job.policy.start_at, job.policy.end_at
+    if first is not None:
+        start = max(start, first)
+    if last is not None:
+        end = last + 1 if end is None else min(end, last + 1)
+    return seconds_between(job.schedule.plan, start, end)
+
+
 def starts_between(
     job: Job, start: EpochSeconds, end: EpochSeconds
 ) -> Iterator[tuple[EpochSeconds, EpochSeconds | None]]:
@@ -192,12 +202,12 @@ def starts_between(
     The order is that of the nominal times. A period without a chosen time counts where its window ends.
     """
     early, late = job.window.bounds(0)
-    nominal_times = seconds_between(job.schedule.plan, max(start - late, FIRST_SECOND), end - early)
+    times = nominal_times(job, max(start - late, FIRST_SECOND), end - early)
     if is_plain(job):
-        yield from ((nominal_time, nominal_time) for nominal_time in nominal_times)
+        yield from ((nominal_time, nominal_time) for nominal_time in times)
         return
     near_the_ends = start + early - late < FIRST_PROBE or end + late - early > LAST_PROBE
-    for nominal_time in nominal_times:
+    for nominal_time in times:
         if near_the_ends and not _in_calendar(job.window.bounds(nominal_time), job.schedule.plan.zone):
             continue
         chosen = decide_at(job, nominal_time).chosen_time

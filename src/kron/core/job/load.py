@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from operator import add
 from typing import NamedTuple
 
-from kron.core.cron.schedule import Plan, seconds_between
-from kron.core.job.decision import is_plain, starts_between
+from kron.core.cron.schedule import Plan
+from kron.core.job.decision import is_plain, nominal_times, starts_between
 from kron.core.job.job import Job
 from kron.core.time.instant import EpochSeconds
 
@@ -124,7 +124,7 @@ def load_of(
     plain_load, counts = _at_nominal_times(plain, start, end)
     other_load, _ = _at_nominal_times(others, start, end)
     nominal = tuple(map(add, plain_load, other_load))
-    tallies = {job.identity: LoadCount(counts[job.schedule.plan], 0) for job in plain}
+    tallies = {job.identity: LoadCount(counts[_periods_of(job)], 0) for job in plain}
     for number, job in enumerate(others, 1):
         tallies[job.identity] = _add_decided(job, start, end, plain_load)
         if progress is not None:
@@ -138,18 +138,27 @@ def load_of(
     )
 
 
+# What decides the periods of a job: its plan, and when they start and end.
+Periods = tuple[Plan, EpochSeconds | None, EpochSeconds | None]
+
+
+def _periods_of(job: Job) -> Periods:
+    return job.schedule.plan, job.policy.start_at, job.policy.end_at
+
+
 def _at_nominal_times(
     jobs: Sequence[Job], start: EpochSeconds, end: EpochSeconds
-) -> tuple[list[int], dict[Plan, int]]:
+) -> tuple[list[int], dict[Periods, int]]:
     """Return the load at the nominal times, and the count of each plan; jobs share the walk of their plan."""
     first = start // MINUTE
     minutes, counts = [0] * (-(-end // MINUTE) - first), {}
-    for plan, users in Counter(job.schedule.plan for job in jobs).items():
+    shared = {_periods_of(job): job for job in jobs}
+    for periods, users in Counter(map(_periods_of, jobs)).items():
         count = 0
-        for nominal_time in seconds_between(plan, start, end):
+        for nominal_time in nominal_times(shared[periods], start, end):
             minutes[nominal_time // MINUTE - first] += users
             count += 1
-        counts[plan] = count
+        counts[periods] = count
     return minutes, counts
 
 
@@ -182,7 +191,7 @@ def nominal_starts_in(jobs: Iterable[Job], start: EpochSeconds, end: EpochSecond
         _start_of(job, nominal_time, nominal_time)
         for job in jobs
         if not job.policy.suspend
-        for nominal_time in seconds_between(job.schedule.plan, start, end)
+        for nominal_time in nominal_times(job, start, end)
     )
 
 
