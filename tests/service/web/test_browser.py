@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -123,19 +124,32 @@ PAGE = b"""<!doctype html><html lang="en"><body data-refresh="1"><header class="
 <main><p id="clock" data-live>old</p></main><script src="/static/live.js"></script></body></html>"""
 
 
+class Answer(NamedTuple):
+    """A response of the server below."""
+
+    body: bytes
+    status: int = 200
+
+
+SCRIPTS = {
+    "/static/live.js": assets()["live.js"].body,
+    "/static/off.js": b"document.querySelector('.live').click()",
+}
+
+
 @contextmanager
-def turning(status: int) -> Iterator[str]:
-    """Serve a page once, and then answer otherwise."""
+def answering(first: Answer, then: Answer) -> Iterator[str]:
+    """Serve a page once and answer otherwise after that, with the script of live updates."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
-            is_script = self.path.startswith("/static/")
-            is_first = asked.count("/") == 1 and self.path == "/"
-            body = assets()["live.js"].body if is_script else PAGE if is_first else b"<h1>Sign in</h1>"
-            self.send_response(200 if is_script or is_first or self.path == "/login" else status)
-            self.send_header("Content-Type", "text/javascript" if is_script else "text/html")
+            script = SCRIPTS.get(self.path)
+            answer = first if asked.count("/") == 1 and self.path == "/" else then
+            body = script or answer.body
+            self.send_response(200 if script or self.path == "/login" else answer.status)
+            self.send_header("Content-Type", "text/javascript" if script else "text/html")
             self.send_header("Location", "/login")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -159,5 +173,30 @@ def turning(status: int) -> Iterator[str]:
 def test_a_page_that_cannot_be_renewed_does_not_pretend_to_be_live(
     status: int, seen: str, tmp_path: Path
 ) -> None:
-    with turning(status) as url:
+    with answering(Answer(PAGE), Answer(b"<h1>Sign in</h1>", status)) as url:
         assert seen in look(url, tmp_path).dom
+
+
+EDITED = b"""<!doctype html><html lang="en"><body data-refresh="1"><header class="top"></header>
+<main><div id="definition" data-live><p>new words</p><details><summary>All</summary>x</details></div></main>
+<script src="/static/live.js"></script></body></html>"""
+BEFORE = EDITED.replace(b"new words", b"old words").replace(b"<details>", b"<details open>")
+# Turns live updates off at once; the page stays as it was.
+OFF = b"<script src='/static/off.js'></script></body>"
+
+
+@pytest.mark.slow
+def test_a_refreshed_definition_keeps_its_details_open(tmp_path: Path) -> None:
+    with answering(Answer(BEFORE), Answer(EDITED)) as url:
+        dom = look(url, tmp_path).dom
+    assert "new words" in dom
+    assert re.search(r"<details open", dom)
+
+
+@pytest.mark.slow
+def test_live_updates_that_are_off_do_not_read_like_a_paused_schedule(tmp_path: Path) -> None:
+    with answering(Answer(BEFORE.replace(b"</body>", OFF)), Answer(EDITED)) as url:
+        dom = look(url, tmp_path).dom
+    assert ">Live off</button>" in dom
+    assert "old words" in dom
+    assert "Paused" not in dom
