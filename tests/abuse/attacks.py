@@ -96,6 +96,17 @@ REQUESTS: dict[str, tuple[Request, tuple[int, ...]]] = {
 }
 
 
+def rewrite(client: httpx.Client, prefix: str) -> httpx.Response:
+    """Change a thousand schedules in one transaction, to keep the store's only writer busy."""
+    minute = time.time_ns() % 60
+    lines = [
+        json.dumps({**SCHEDULE, "schedule_id": f"{prefix}s{number}", "cron_expr": f"{minute} 9 1 1 *"})
+        for number in range(1_000)
+    ]
+    headers = {"content-type": "application/x-ndjson"}
+    return client.post("/schedules/bulk", content="\n".join(lines).encode(), headers=headers)
+
+
 # --- for a while -----------------------------------------------------------------------------------------
 
 
@@ -129,8 +140,8 @@ class Target:
             self.answers[type(error).__name__] += 1
 
 
-def _sending(*names: str) -> Callable[[Target], None]:
-    requests = [REQUESTS[name][0] if name in REQUESTS else bulk for name in names]
+def _sending(*requests: Request) -> Callable[[Target], None]:
+    """Return an attack that sends requests one after another, over one connection."""
 
     def attack(target: Target) -> None:
         while not target.is_over:
@@ -189,10 +200,11 @@ def _unread(target: Target) -> None:
 
 
 ATTACKS: dict[str, Callable[[Target], None]] = {
-    **{name: _sending(name) for name in REQUESTS},
-    "bulk lines of nested lists": _sending("bulk"),
+    **{name: _sending(request) for name, (request, _) in REQUESTS.items()},
+    "bulk lines of nested lists": _sending(bulk),
+    "1,000 schedules changed at once": _sending(rewrite),
     "1,100 idle connections": _idle,
     "dripping sign-in forms": _drip,
     "answers that are not read": _unread,
 }
-MIXED = _sending(*REQUESTS, "bulk")
+MIXED = _sending(*(request for request, _ in REQUESTS.values()), bulk, rewrite)

@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -277,6 +277,36 @@ def test_a_host_of_several_addresses_is_asked_where_somebody_listens() -> None:
             return await sent(sender, f"http://several.example:{keeper.port}/")
 
     assert resolving(ask()) == DeliveryResult()
+
+
+class Unresolving(Resolving):
+    """A loop whose name server never answers for one host."""
+
+    lookups: ClassVar[list[str]] = []
+
+    async def getaddrinfo(self, host: Any, *_: Any, **__: Any) -> Any:
+        self.lookups.append(str(host))
+        if host == "slow.example":
+            await asyncio.Event().wait()
+        return await super().getaddrinfo(host)
+
+
+def test_requests_to_a_host_that_is_not_found_share_one_lookup() -> None:
+    async def ask() -> DeliveryResult:
+        async with keeping() as keeper, sending(egress_policy_of(["127.0.0.0/8"])) as sender:
+            url = f"http://slow.example:{keeper.port}/"
+            waiting = [asyncio.create_task(sent(sender, url)) for _ in range(50)]
+            waiting[0].cancel()
+            await asyncio.wait(waiting[:1])
+            result = await sent(sender, f"http://several.example:{keeper.port}/")
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            return result
+
+    with asyncio.Runner(loop_factory=Unresolving) as runner:
+        assert runner.run(ask()) == DeliveryResult()
+    assert Unresolving.lookups.count("slow.example") == 1
 
 
 # --- TLS -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import logging
 import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +57,8 @@ Reread = Callable[[], Settings]
 Wrap = Callable[[str, Launcher], Launcher]
 # Open files of each process: more than 1,000 connections, or starts of a few launchers.
 MAX_FILES = 8_192
+# Threads for name lookups and other calls that block; they are started when needed.
+MAX_THREADS = 256
 # How long a stop waits for the requests in progress, in seconds.
 SHUTDOWN_S = 5
 ADDRESS_IN_USE = (
@@ -152,6 +155,8 @@ class Parts:
 @asynccontextmanager
 async def assembled(settings: Settings) -> AsyncIterator[Parts]:
     """Build the parts of a process, and close its stores at the end."""
+    # Name lookups have a thread each; with a few, slow name servers of one tenant would delay all others.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "kron"))
     clock, url = SystemClock(), settings.store_url
     store = open_store(url, lease_ms=settings.lease_ms)
     kind = store_kind_of(url)

@@ -290,6 +290,7 @@ class HttpClient:
     def __init__(self, *, egress: EgressPolicy | None = None, tls: ssl.SSLContext | None = None) -> None:
         self._egress = egress
         self._tls = tls
+        self._lookups: dict[str, asyncio.Task[list[str]]] = {}
         self.pool = ConnectionPool()
 
     async def send(
@@ -369,11 +370,27 @@ class HttpClient:
         """Return the addresses a request may go to; without an egress policy the host itself, unresolved."""
         if self._egress is None:
             return [host]
-        addresses = [host] if is_address(host) else await _resolved(host)
+        addresses = [host] if is_address(host) else await self._resolved(host)
         fault = self._egress.fault_of_addresses(url, addresses)
         if fault is not None:
             raise EgressError(f"{host} {fault}")
         return addresses[:MAX_ADDRESSES]
+
+    async def _resolved(self, host: str) -> list[str]:
+        """Return the addresses of a host; requests that wait for the same host share one lookup.
+
+        A lookup has a thread that cannot be interrupted, so a slow name server must not get one per request.
+        """
+        lookup = self._lookups.get(host)
+        if lookup is None:
+            lookup = self._lookups[host] = asyncio.create_task(_resolved(host))
+            lookup.add_done_callback(partial(self._looked_up, host))
+        return await asyncio.shield(lookup)
+
+    def _looked_up(self, host: str, lookup: asyncio.Task[list[str]]) -> None:
+        self._lookups.pop(host, None)
+        if not lookup.cancelled():
+            lookup.exception()  # every request that waited for it may have timed out
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
