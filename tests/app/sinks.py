@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import ssl
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from email import message_from_bytes, policy
@@ -58,6 +60,7 @@ class SmtpSink:
         self.messages: list[EmailMessage] = []
         self.recipients: list[str] = []
         self.refusal: bytes | None = None
+        self.logins: list[bytes] = []
         self.port = 0
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -77,6 +80,11 @@ class SmtpSink:
             if self.refusal is not None:
                 return self.refusal + b"\r\n"
             self.recipients.append(line[8:].strip(b"<> ").decode())
+        elif verb.startswith(b"EHLO"):
+            return b"250-sink\r\n250 AUTH PLAIN\r\n"
+        elif verb.startswith(b"AUTH PLAIN "):
+            self.logins.append(b64decode(line.split()[2]))
+            return b"235 welcome\r\n"
         elif verb == b"DATA":
             writer.write(b"354 go on\r\n")
             data = await reader.readuntil(b"\r\n.\r\n")
@@ -103,10 +111,10 @@ async def http_sink() -> AsyncIterator[HttpSink]:
 
 
 @asynccontextmanager
-async def smtp_sink() -> AsyncIterator[SmtpSink]:
-    """Run an SMTP server on loopback."""
+async def smtp_sink(tls: ssl.SSLContext | None = None) -> AsyncIterator[SmtpSink]:
+    """Run an SMTP server on loopback, over TLS if it has a context."""
     sink = SmtpSink()
-    server = await asyncio.start_server(sink.handle, "127.0.0.1", 0)
+    server = await asyncio.start_server(sink.handle, "127.0.0.1", 0, ssl=tls)
     sink.port = server.sockets[0].getsockname()[1]
     try:
         yield sink

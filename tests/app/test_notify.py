@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from kron.launchers.http.egress import EgressPolicy, egress_policy_of
 from kron.runtime.journal import LogJournal
 from kron.stores.sqlite.store import SqliteStore
 from tests.app.sinks import HttpSink, http_sink, smtp_sink
+from tests.service.auth.authority import Authority
 from tests.waiting import until
 
 SPACE = "runner:main"
@@ -299,6 +301,28 @@ async def test_a_password_is_not_sent_in_clear_text(stage: Stage) -> None:
             (notice,) = await stage.ended()
     assert sink.messages == []
     assert "offers no TLS, and a password is not sent in clear text" in str(notice.error)
+
+
+async def test_an_email_goes_over_tls_with_the_login_of_its_file(stage: Stage, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*authority.certificate("mail"))
+    (tmp_path / "password").write_text("s3cr3t-password\n")
+    async with smtp_sink(tls) as sink:
+        channel = {
+            "kind": "email", "server": f"smtps://127.0.0.1:{sink.port}", "from": "k@e.com", "to": "a@e.com",
+            "user": "kron", "password_file": str(tmp_path / "password"), "authorities": str(authority.path),
+        }  # fmt: skip
+        stranger = {name: value for name, value in channel.items() if name != "authorities"}
+        async with stage.sending({"ops": channel, "other": stranger}):
+            await stage.write(a_notice())
+            await until(lambda: sink.messages)
+            await stage.write(a_notice(2, "other"))
+            while not (refused := (await stage.all())[1].error):  # noqa: ASYNC110 - nothing signals it
+                await asyncio.sleep(0.01)
+    assert sink.logins == [b"\0kron\0s3cr3t-password"]
+    assert len(sink.messages) == 1
+    assert "CERTIFICATE_VERIFY_FAILED" in refused
 
 
 async def test_a_command_gets_the_message_on_its_input_and_none_of_the_services_secrets(

@@ -1,6 +1,7 @@
 """Notifications of the service: refused, shown and sent by real processes, also after a kill."""
 
 import json
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from kron.app.settings import InvalidSettingsError
 from kron.fronts.service.settings import read_settings
 from tests.app.sinks import HttpSink, http_sink
 from tests.service.server import serving
-from tests.waiting import until
+from tests.waiting import until, wait_for
 
 SECRET = "very-secret-path"
 FALSE = {"kind": "process", "command": [which("false")]}
@@ -53,11 +54,14 @@ async def test_a_message_that_was_not_answered_before_a_kill_is_sent_again_with_
             assert upsert(client).is_success
             run_now(client, "a")
             await until(lambda: sink.requests)
-            server.signal(signal.SIGKILL)
+            for pid in (*server.children(), server.pid):
+                os.kill(pid, signal.SIGKILL)
             server.ended()
         sink.hangs = False
-        with serving(tmp_path, **notifying(sink)):
+        with serving(tmp_path, **notifying(sink)) as (client, _):
             await until(lambda: len(sink.requests) > 1)
+            counted = 'kron_notifications_total{channel="ops",result="sent"} 1.0'
+            wait_for(lambda: counted in client.get("/metrics").text)
     first, again, *_ = sink.requests
     assert first.line == again.line == f"POST /{SECRET}"
     assert first.headers["kron-notification-id"] == again.headers["kron-notification-id"]
@@ -65,7 +69,8 @@ async def test_a_message_that_was_not_answered_before_a_kill_is_sent_again_with_
 
 
 def test_a_schedule_names_only_channels_and_hosts_that_the_operator_allows(tmp_path: Path) -> None:
-    channels = json.dumps({"ops": {"kind": "command", "command": ["true"]}})
+    true = {"kind": "command", "command": ["true"]}
+    channels = json.dumps({"ops": true, "pager": {**true, "users": ["ann"]}})
     with serving(
         tmp_path,
         KRON_CHANNELS=channels,
@@ -74,9 +79,12 @@ def test_a_schedule_names_only_channels_and_hosts_that_the_operator_allows(tmp_p
     ) as (client, server):
         refused = upsert(client, notify={"to": ["opps", f"https://other.example/{SECRET}"]})
         assert refused.status_code in (400, 422)
-        assert "is not a channel of the settings; did you mean ops?" in refused.text
+        assert "is not a channel that this schedule may name; did you mean ops?" in refused.text
         assert "other.example" in refused.text
         assert SECRET not in refused.text
+        bob = upsert(client, user_id="bob", notify={"to": "pager"})
+        assert "is not a channel that this schedule may name; use ops" in bob.text
+        assert upsert(client, user_id="ann", notify={"to": "pager"}).is_success
         heartbeat = upsert(client, notify={"heartbeat": f"http://127.0.0.1:9/{SECRET}"})
         assert "is not among the hosts the settings allow" in heartbeat.text
         allowed = {"to": ["ops", f"slack+https://hooks.example/{SECRET}"], "on": ["failed"]}

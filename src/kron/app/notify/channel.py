@@ -51,6 +51,8 @@ def _list_of(parse: Callable[[object], str]) -> Callable[[object], tuple[str, ..
 _SERVER_TYPE = ValueType(schema={"type": "string"}, parse=_parse_server)
 _ADDRESS_TYPE = ValueType(schema={"type": "string"}, parse=_parse_address)
 _ADDRESSES = ValueType(schema={"type": "array"}, parse=_list_of(_parse_address), write=list)  # type: ignore[arg-type]
+USERS = nullable(ValueType(schema={"type": "array"}, parse=_list_of(parse_text), write=list))  # type: ignore[arg-type]
+WHOSE = "the users whose schedules may name the channel; by default all"
 _COMMAND = ValueType(schema={"type": "array"}, parse=_list_of(parse_text), write=list)  # type: ignore[arg-type]
 
 
@@ -69,6 +71,7 @@ class WebhookChannel:
         default=JSON_FORMAT,
         metadata=row(one_of(FORMATS), "the body: `json`, or `slack` for Slack, Mattermost and similar"),
     )
+    users: tuple[str, ...] | None = field(default=None, metadata=row(USERS, WHOSE))
 
     @property
     def address(self) -> str:
@@ -102,6 +105,10 @@ class EmailChannel:
     user: str | None = field(default=None, metadata=row(TEXT, "the login, if the server requires one"))
     password: str | None = field(default=None, metadata=row(TEXT, "its password"), repr=False)
     password_file: str | None = field(default=None, metadata=row(TEXT, "a file with the password"))
+    authorities: str | None = field(
+        default=None, metadata=row(TEXT, "a PEM file with the authorities of the server's certificate")
+    )
+    users: tuple[str, ...] | None = field(default=None, metadata=row(USERS, WHOSE))
 
     @property
     def address(self) -> tuple[str, str, int]:
@@ -136,6 +143,7 @@ class CommandChannel:
     timeout: timedelta = field(
         default=COMMAND_TIMEOUT, metadata=row(DURATION, "how long it may run before it is killed")
     )
+    users: tuple[str, ...] | None = field(default=None, metadata=row(USERS, WHOSE))
 
     @property
     def shown(self) -> str:

@@ -55,9 +55,9 @@ def _deliver(channel: EmailChannel, email: EmailMessage) -> DeliveryResult:
     where, password = f"{host}:{port}", None
     try:
         password = channel.login()
-        session = smtplib.SMTP_SSL if scheme == "smtps" else smtplib.SMTP
-        with session(host, port, timeout=SMTP_S) as server:
-            is_secret = scheme == "smtps" or _start_tls(server)
+        context = ssl.create_default_context(cafile=channel.authorities)
+        with _session(scheme, host, port, context) as server:
+            is_secret = scheme == "smtps" or _start_tls(server, context)
             if channel.user is not None and password is not None:
                 if not is_secret:
                     return DeliveryResult(f"{where} {CLEAR_TEXT}")
@@ -84,11 +84,17 @@ def _deliver(channel: EmailChannel, email: EmailMessage) -> DeliveryResult:
     return DeliveryResult()
 
 
-def _start_tls(server: smtplib.SMTP) -> bool:
+def _session(scheme: str, host: str, port: int, context: ssl.SSLContext) -> smtplib.SMTP:
+    if scheme == "smtps":
+        return smtplib.SMTP_SSL(host, port, timeout=SMTP_S, context=context)
+    return smtplib.SMTP(host, port, timeout=SMTP_S)
+
+
+def _start_tls(server: smtplib.SMTP, context: ssl.SSLContext) -> bool:
     """Encrypt the session if the server offers it, and say whether it is encrypted."""
     server.ehlo_or_helo_if_needed()
     if not server.has_extn("starttls"):
         return False
-    server.starttls(context=ssl.create_default_context())
+    server.starttls(context=context)
     server.ehlo()
     return True

@@ -1,7 +1,7 @@
 """Schedule documents: SPEC 3's words read into a job, its launcher and whether it is paused."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kron.app.launchers import launcher_schema, read_launcher
@@ -134,8 +134,8 @@ class Rules:
 
     A list that is None allows everything. `launchers` limits the launchers of schedules, and the URLs they
     notify. `executor` is the launcher that workflows are handed to. `channels` are those a schedule may name,
-    `notify` is the default of schedules that define none. `vault` seals the secrets of launchers before they
-    are stored.
+    each with the users who may, None for all; `notify` is the default of schedules that define none.
+    `vault` seals the secrets of launchers before they are stored.
     """
 
     overlap_policy: str = "skip"
@@ -149,7 +149,7 @@ class Rules:
     launchers: LauncherConfig = NO_LIMITS
     executor: Mapping[str, object] | None = None
     vault: Vault | None = None
-    channels: frozenset[str] = frozenset()
+    channels: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
     notify: Notify | None = None
 
 
@@ -324,20 +324,21 @@ def _check_rules(
         problems += settings.problems(rules.launchers)
         problems += [] if rules.vault is None else rules.vault.problems(settings)
     if job.notify is not None:
-        problems += _notify_problems(job.notify, rules)
+        problems += _notify_problems(job.notify, rules, None if settings is None else settings.user_id)
 
 
-def _notify_problems(notify: Notify, rules: Rules) -> Iterator[Problem]:
-    """Yield the channels that are not configured, and the URLs that the egress policy refuses."""
+def _notify_problems(notify: Notify, rules: Rules, user: object) -> Iterator[Problem]:
+    """Yield the channels that this user's schedules may not name, and the URLs that may not be requested."""
+    allowed = [name for name, users in rules.channels.items() if users is None or user in users]
     for name in notify.channels():
-        if name not in rules.channels:
-            known = suggestion(name, sorted(rules.channels)) if rules.channels else "none is configured"
-            yield Problem("notify.to", name, f"is not a channel of the settings; {known}")
+        if name not in allowed:
+            known = suggestion(name, sorted(allowed)) if allowed else "none is configured"
+            yield Problem("notify.to", name, f"is not a channel that this schedule may name; {known}")
     policy = egress_policy(rules.launchers)
-    for field, url in notify.urls():
+    for word, url in notify.urls():
         fault = None if policy is None else policy.fault_of(url)
         if fault is not None:
-            yield Problem(f"notify.{field}", host_of(url), fault)
+            yield Problem(f"notify.{word}", host_of(url), fault)
 
 
 def check_request(request_id: str | None) -> None:

@@ -415,7 +415,10 @@ class Settings:
             launchers=self.launcher_config(),
             executor=self.executor,
             vault=self.vault(),
-            channels=frozenset(self.channels),
+            channels={
+                name: None if channel.users is None else frozenset(channel.users)
+                for name, channel in self.channels.items()
+            },
             notify=self.default_notify,
         )
 
