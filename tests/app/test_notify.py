@@ -126,6 +126,7 @@ async def test_a_webhook_gets_the_event_with_a_stable_id_and_the_sentences_of_wh
     assert headline.startswith("did not run: no worker ran before worker ")
     assert headline.endswith(", and the deadline had passed")
     assert schedule == 'the schedule is "0 0 1 1 *" in UTC'
+    assert not any("notification" in sentence for sentence in events[0]["why"])
     assert remedy == "a longer deadline lets a late period start"
     assert (notice.state, notice.tries) == (NoticeState.SENT, 1)
     assert notice.sent_as == f"webhook {sink.url}/***"
@@ -204,8 +205,11 @@ async def test_a_target_that_hangs_delays_no_other(stage: Stage) -> None:
         stuck.hangs = True
         await stage.write(a_notice(1, f"{stuck.url}/a"))
         await until(lambda: stuck.requests)
+        (claimed,) = await stage.store.pending_notices(SPACE, limit=10)
+        assert (claimed.batch, claimed.tries) == ("n1", 1)
         await stage.write(a_notice(2, f"{sink.url}/b"))
         await until(lambda: sink.requests)
+        assert len(stuck.requests) == 1
     (left,) = await stage.store.pending_notices(SPACE, limit=10)
     assert left.id == "n1"
 

@@ -13,6 +13,7 @@ import pytest
 from kron.app.settings import InvalidSettingsError
 from kron.fronts.service.settings import read_settings
 from tests.app.sinks import HttpSink, http_sink
+from tests.service.executor import executing
 from tests.service.server import serving
 from tests.waiting import until, wait_for
 
@@ -66,6 +67,23 @@ async def test_a_message_that_was_not_answered_before_a_kill_is_sent_again_with_
     assert first.line == again.line == f"POST /{SECRET}"
     assert first.headers["kron-notification-id"] == again.headers["kron-notification-id"]
     assert again.document["summary"] == '"fails" failed: exit status 1'
+
+
+@pytest.mark.slow
+async def test_a_failure_that_an_executor_reports_is_notified(tmp_path: Path) -> None:
+    with executing() as executor:
+        remote = {"kind": "http", "url": executor.url, "reports": True}
+        async with http_sink() as sink:
+            with serving(tmp_path, **notifying(sink)) as (client, _):
+                assert upsert(client, launcher=remote).is_success
+                run_now(client, "a")
+                await until(lambda: executor.sent)
+                (key,) = executor.keys()
+                report = {"status": "FAILED", "error": "out of memory"}
+                answer = client.post(f"/runs/{key}/status", json=report)
+                assert answer.is_success, answer.text
+                await until(lambda: sink.requests)
+    assert sink.requests[0].document["summary"] == '"fails" failed: out of memory'
 
 
 def test_a_schedule_names_only_channels_and_hosts_that_the_operator_allows(tmp_path: Path) -> None:

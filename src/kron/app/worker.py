@@ -70,7 +70,7 @@ class NoticeSender(Protocol):
         """Look into the outbox now: a notice was written."""
 
     async def stop(self) -> None:
-        """Send nothing more; what is not sent stays pending."""
+        """Send nothing more; unsent notices stay pending."""
 
     def kill(self) -> None:
         """Stop at once without writing anything, as a crash would."""
@@ -310,6 +310,8 @@ class Worker:
                 return
             if news.jobs:
                 self.engine.call()
+                if self._sender is not None:
+                    self._sender.call()
             if news.leases:
                 self.engine.renew_soon()
             await self._wait(self._tick_end())

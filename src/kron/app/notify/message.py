@@ -13,7 +13,7 @@ MAX_LISTED = 20
 MAX_SUBJECT = 200
 
 
-class Described(NamedTuple):
+class DescribedNotice(NamedTuple):
     """A notice, and the sentences of `why` about its period."""
 
     notice: NoticeRecord
@@ -29,7 +29,7 @@ class Composed(NamedTuple):
     document: dict[str, object]
 
 
-def compose(message: Message, described: Sequence[Described]) -> Composed:
+def compose(message: Message, described: Sequence[DescribedNotice]) -> Composed:
     """Return a message; `described` are its first notices, at most `MAX_LISTED`."""
     line = " ".join(summary(message.notices).split())
     more = len(message.notices) - len(described)
@@ -48,13 +48,13 @@ def compose(message: Message, described: Sequence[Described]) -> Composed:
     return Composed(message.id, subject, "\n\n".join(lines), document)
 
 
-def _text_of(described: Described) -> str:
+def _text_of(described: DescribedNotice) -> str:
     notice = described.notice
     lines = [headline(notice), f"  period {rfc3339(notice.nominal_time)}"]
     return "\n".join([*lines, *(f"  - {sentence}" for sentence in described.why)])
 
 
-def _document_of(described: Described) -> dict[str, object]:
+def _document_of(described: DescribedNotice) -> dict[str, object]:
     notice = described.notice
     return {
         "id": notice.id,

@@ -17,7 +17,7 @@ from kron.app.notify.channel import (
 )
 from kron.app.notify.command import run_command
 from kron.app.notify.email import EmailSender
-from kron.app.notify.message import MAX_LISTED, Composed, Described, compose
+from kron.app.notify.message import MAX_LISTED, Composed, DescribedNotice, compose
 from kron.app.notify.webhook import WebhookSender
 from kron.app.query import Query
 from kron.core.errors import KronError, StoreError
@@ -51,6 +51,7 @@ RETRY_AFTER_MS = 5_000
 # How long a stop waits for messages that are being sent, in seconds.
 LAST_SENDS_S = 3.0
 HEARTBEAT, INLINE = "heartbeat", "webhook"
+NOTHING = Outbox([], [], None)
 
 
 class OutboxStore(ReadStore, Protocol):
@@ -70,7 +71,7 @@ class NotifyOptions:
     """How a worker notifies: the channels that schedules may name, and the default of schedules.
 
     `egress` limits the URLs of schedules; with a `secret` requests to webhooks are signed. `poll_ms` is how
-    often notices written by other processes are looked for; None: never, because there are none.
+    often notices of other workers are looked for; None: never, because one worker runs all schedules.
     """
 
     channels: Channels = field(default_factory=dict)
@@ -183,6 +184,8 @@ class Sender:
             # Some may have been sent while the outbox was read.
             ended = {notice.number for notice in self._unwritten}
             pending = [notice for notice in pending if notice.number not in ended]
+            if not pending:
+                return NOTHING
             outbox = read_outbox(
                 pending,
                 sent_at=self._sent_at,
@@ -273,19 +276,19 @@ class Sender:
         """Return a message with the sentences of `why` about the periods it lists."""
         return compose(message, [await self._described(each) for each in message.notices[:MAX_LISTED]])
 
-    async def _described(self, notice: NoticeRecord) -> Described:
+    async def _described(self, notice: NoticeRecord) -> DescribedNotice:
         try:
             with self._clock.working():
                 explanation = await self._query.why(notice.identity, rfc3339(notice.nominal_time))
         except KronError:
             # The schedule may be gone; the headline is enough.
-            return Described(notice)
+            return DescribedNotice(notice)
         if explanation.outcome is None:
             # A manual run is no period.
-            return Described(notice)
+            return DescribedNotice(notice)
         chain = [fact.sentence for fact in explanation.facts if fact.code not in NOTICE_CODES]
         remedy = [] if explanation.remedy is None else [explanation.remedy]
-        return Described(notice, [explanation.headline, *chain, *remedy])
+        return DescribedNotice(notice, [explanation.headline, *chain, *remedy])
 
     def _note(
         self,

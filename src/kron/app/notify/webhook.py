@@ -19,7 +19,7 @@ from kron.ports import Clock
 CONNECT_S, REQUEST_S = 5.0, 10.0
 # The header by which a receiver recognizes a message that is sent again.
 ID_HEADER = "Kron-Notification-Id"
-# What is appended to the path of a heartbeat.
+# The suffixes of a heartbeat's path.
 SUFFIXES = {NoticeEvent.PING_START: "/start", NoticeEvent.PING_SUCCESS: "", NoticeEvent.PING_FAIL: "/fail"}
 # Slack reads these characters as markup.
 _SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from kron.core.plan.notice import PINGS
 from kron.core.plan.record import NoticeRecord, NoticeState
 
-# Notices of one message at most; the outbox is read so many per target.
+# The most notices of one message, and of one target that the outbox is read for at once.
 MAX_GROUP = 1_000
 EXPIRED = "given up: it could not be sent in time"
 
@@ -63,7 +63,7 @@ def read_outbox(
     limits: SendLimits,
     now: int,
 ) -> Outbox:
-    """Return what is due. `sent_at` is when each queue last sent a message; `busy` ones are sending now."""
+    """Return the due messages; `sent_at` is when each queue last sent one, and `busy` ones are sending."""
     messages: list[Message] = []
     expired: list[NoticeRecord] = []
     wake_at: int | None = None

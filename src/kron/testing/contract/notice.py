@@ -15,7 +15,7 @@ def a_notice(name: str = "n1", identity: str = "backup", **fields: object) -> No
 
 
 class NoticeContract:
-    """What was decided to be sent is neither lost nor written twice."""
+    """A notice is neither lost nor written twice."""
 
     async def _write(self, store: Store, *notices: NoticeRecord) -> Ownership:
         ownership = await store.acquire(SPACE, "a")
