@@ -120,6 +120,20 @@ def test_a_function_in_a_thread_may_use_the_runner_but_not_stop_it(runner: kron.
     assert seen == ["STARTED"]
 
 
+def test_a_function_that_exits_fails_and_the_runner_continues(runner: kron.Runner) -> None:
+    @runner.job(RARELY)
+    async def exits() -> None:
+        sys.exit(3)
+
+    with runner:
+        for count in (1, 2):
+            runner.wait(runner.run_now("exits"))
+            wait_for(lambda count=count: statuses(runner, "exits") == ["FAILED"] * count)  # type: ignore[misc]
+        assert (
+            runner.wait(runner.runs("exits"))[0].error == "RuntimeError: the function exited: SystemExit(3)"
+        )
+
+
 def test_a_standby_takes_over_when_the_other_runner_stops(url: str) -> None:
     ran = threading.Event()
     first, second = kron.Runner(url), kron.Runner(url, wait=True)

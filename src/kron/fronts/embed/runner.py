@@ -34,7 +34,7 @@ from kron.fronts.embed.housekeeping import Housekeeping
 from kron.fronts.embed.job_options import JobOptions, job_of
 from kron.fronts.embed.registration import callback_fault, is_async, takes_argument
 from kron.fronts.embed.store_source import State
-from kron.fronts.embed.thread_call import MAX_THREADS, CallThreads
+from kron.fronts.embed.thread_call import MAX_THREADS, CallThreads, without_exit
 from kron.launchers.callback import Callback, CallbackLauncher
 from kron.ports import Clock, Journal, Store
 from kron.runtime.journal import LogJournal
@@ -424,7 +424,7 @@ class Runner:
             if waits:
                 result = bound()
                 assert isinstance(result, Awaitable)
-                await result
+                await (result if self._background is None else without_exit(result))
             else:
                 await self._threads.call(launch.job.identity, bound)
 

@@ -6,7 +6,7 @@ requested to end, and it lasts until its function returns. `cancel_requested` is
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -17,6 +17,7 @@ from kron.ports import Clock
 
 # As many as APScheduler's pool has; each waits for a database or a network most of the time.
 MAX_THREADS = 10
+EXITED = "the function exited: SystemExit({!r})"
 _log = logging.getLogger("kron.launchers")
 
 
@@ -100,12 +101,20 @@ async def _ended(submitted: "Future[None]", request: CancelRequest, name: str) -
         future.exception()
 
 
+async def without_exit(work: Awaitable[object]) -> None:
+    """Await a function; an exit ends its run, not the thread of the event loop."""
+    try:
+        await work
+    except SystemExit as cause:
+        raise RuntimeError(EXITED.format(cause.code)) from cause
+
+
 def _called(work: Callable[[], object]) -> None:
     """Call a function; an exit ends its run, not the program, and a coroutine is a mistake."""
     try:
         result = work()
     except SystemExit as cause:
-        raise RuntimeError(f"the function exited: SystemExit({cause.code!r})") from cause
+        raise RuntimeError(EXITED.format(cause.code)) from cause
     if iscoroutine(result):
         result.close()
         raise TypeError("the function returned a coroutine that nothing awaits; define it with async def")
