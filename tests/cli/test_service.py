@@ -137,6 +137,7 @@ REFUSED: list[tuple[list[str], int, str]] = [
     (["schedules", "list", "--cursor", "x"], BAD, "Invalid cursor"),
     (["schedules", "upsert", "--cron", "x", "--url", "http://127.0.0.1:9/"], BAD, "cron_expr"),
     (["schedules", "upsert", "--set", "x"], BAD, "write FIELD=VALUE"),
+    (["schedules", "upsert", "--id", "y", "--cron", "* * * * *"], BAD, "launcher: is missing; use --url URL"),
     (["schedules", "upsert", "nothing.yaml"], BAD, "No such file"),
     (["schedules", "bulk", "nothing.jsonl"], BAD, "No such file"),
     (["schedules", "pasue", "x"], BAD, "No such command"),

@@ -52,6 +52,12 @@ CreateOnly = Annotated[
 ]
 
 
+NO_LAUNCHER = (
+    "launcher: is missing; use --url URL to start it over HTTP, --workflow NAME with --workflow-version and "
+    '--user, or --set launcher=JSON, e.g. {"kind": "process", "command": ["echo", "hello"]}'
+)
+
+
 def upsert_command(
     file: File = None,
     id_: Id = None,
@@ -84,6 +90,8 @@ def upsert_command(
         "version": version,
     }
     document = document_of(file, {**options, "user_id": user}, url, fields)
+    if "launcher" not in document and "workflow_id" not in document:
+        raise InputError(NO_LAUNCHER)
     etag = "" if create_only else None
     receipt = request(
         Target(server, store), lambda client: client.upsert(document, if_match=etag), creates_store=True
