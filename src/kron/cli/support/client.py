@@ -12,7 +12,7 @@ import typer
 
 from kron.app.settings import PREFIX
 from kron.cli.support.option import StoreUrl, did_you_mean, whole_number
-from kron.cli.support.terminal import say, show_json
+from kron.cli.support.terminal import say
 from kron.core.errors import InvalidOptionError, KronError, one_line
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import LocalClient, PageRequest, ServiceClient
@@ -58,7 +58,7 @@ RequestId = Annotated[
     str | None,
     typer.Option("--request-id", metavar="TEXT", help="Idempotency key: the same request runs once."),
 ]
-__all__ = ["Cursor", "Limit", "Name", "RequestId", "Server", "StoreUrl", "show_json"]
+__all__ = ["Cursor", "Limit", "Name", "RequestId", "Server", "StoreUrl"]
 
 
 class Target(NamedTuple):
