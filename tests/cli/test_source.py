@@ -14,8 +14,8 @@ from kron.cli.support.source import looks_like_jobs, read_source
 from kron.core.errors import UnreadableFileError
 
 KRON = Path(sys.executable).with_name("kron")
-YAML = '# ours\n\n- identity: a\n  schedule: "0 9 * * *"\n'
-JSON = '[\n  {"identity": "a", "schedule": "0 9 * * *"}\n]\n'
+YAML = '# ours\n\n- identity: a\n  schedule: "0 9 * * *"\n  policy: {deadline: 1h}\n'
+JSON = '[\n  {"identity": "a", "schedule": "0 9 * * *", "policy": {"deadline": "1h"}}\n]\n'
 CRONTAB = "# ours\n\n0 9 * * * /opt/a\n"
 
 

@@ -54,7 +54,7 @@ CreateOnly = Annotated[
 
 NO_LAUNCHER = (
     "launcher: is missing; use --url URL to start it over HTTP, --workflow NAME with --workflow-version and "
-    '--user, or --set launcher=JSON, e.g. {"kind": "process", "command": ["echo", "hello"]}'
+    """--user, or --set 'launcher={"kind": "log"}' to try it"""
 )
 
 
