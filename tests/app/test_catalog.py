@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from kron.app.backfill import Only, PeriodRange
-from kron.app.catalog import MAX_TRIES, Catalog, JobDefinition, NoWrite, Write
+from kron.app.catalog import (
+    MAX_OPEN_RUNS,
+    MAX_TRIES,
+    Catalog,
+    JobDefinition,
+    NoWrite,
+    TooManyRunsError,
+    Write,
+)
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import BusyError, ConflictError, InvalidOptionError, UnknownJobError, UnknownRunError
 from kron.core.job.job import Job
@@ -261,6 +269,23 @@ async def test_the_same_request_is_one_run_also_after_the_job_is_deleted(rig: Ri
     assert (await rig.catalog.run_now("job", "request")).key == run.key
     await rig.catalog.delete("job")
     assert (await rig.catalog.run_now("job", "request")).key == run.key
+
+
+async def test_no_run_is_requested_behind_thousands_of_open_ones(rig: Rig) -> None:
+    await rig.catalog.upsert([JobDefinition(JOB)])
+    job = await rig.record()
+    open_runs = [
+        request_run(job, request=f"r{number}", now=1000 * NOON).inserts[0] for number in range(MAX_OPEN_RUNS)
+    ]
+    change = Change(job._replace(revision=job.revision + 1), job.revision, inserts=open_runs[1:])
+    assert not (await rig.store.put(SPACE, created=[], changed=[change], now=rig.now)).stale_jobs
+    with pytest.raises(TooManyRunsError, match="1999 open runs"):
+        await rig.catalog.backfill("job", PeriodRange(start=NOON - 300, end=NOON), "more")
+    # A request that was carried out before is not refused, and neither is the last one that has room.
+    await rig.catalog.run_now("job", "r0")
+    await rig.catalog.run_now("job", "r1")
+    with pytest.raises(TooManyRunsError, match="2000 open runs"):
+        await rig.catalog.run_now("job", "another")
 
 
 async def test_a_backfill_is_written_once_and_a_dry_run_not_at_all(rig: Rig) -> None:

@@ -38,12 +38,32 @@ from kron.ports import ReadStore
 _log = logging.getLogger("kron.catalog")
 # Tries of one write before the caller is told to retry: the engine commits many changes of a busy job.
 MAX_TRIES = 20
+# Runs of a job that may be open when another one is requested: each wake of the job reads all of them.
+MAX_OPEN_RUNS = 2_000
 IS_PAST = "must lie in the future"
 
 T = TypeVar("T")
 S = TypeVar("S")
 # Raises what a front answers when a job is not in the state its caller expects; None: it does not exist.
 Precondition = Callable[[JobRecord | None], None]
+
+
+class TooManyRunsError(ConflictError):
+    """A job has too many open runs for the requested ones."""
+
+    code = "too_many_runs"
+
+    def __init__(self, *, identity: str, count: int) -> None:
+        message = (
+            f'"{identity}" has {count} open runs; with those requested, at most {MAX_OPEN_RUNS} are allowed'
+        )
+        super().__init__(message, identity=identity, count=count)
+
+
+def check_open_runs(state: JobState, *, adding: int) -> None:
+    """Refuse a request for runs that would wait behind thousands of others of the same job."""
+    if len(state.runs) + adding > MAX_OPEN_RUNS:
+        raise TooManyRunsError(identity=state.job.identity, count=len(state.runs))
 
 
 class CatalogStore(ReadStore, Protocol):
@@ -104,6 +124,7 @@ class Resumed(NamedTuple):
 class _Backfill(NamedTuple):
     """The records a backfill is decided by."""
 
+    state: JobState
     past: PastPeriods
     selected: list[EpochSeconds]
     requested: frozenset[str]
@@ -283,6 +304,7 @@ class Catalog:
         def decide(record: RunRecord | JobState, now: int) -> Decision[RunRecord]:
             if isinstance(record, RunRecord):
                 return NoWrite(record)
+            check_open_runs(record, adding=1)
             change = request_run(record.job, request=request, now=now)
             return Write(result=change.inserts[0], changed=[change])
 
@@ -298,17 +320,18 @@ class Catalog:
         """
 
         async def read() -> _Backfill:
-            job = (await self.query.state(identity)).job
+            state = await self.query.state(identity)
+            job = state.job
             check_size(job, wanted)
             past = await read_past(self._store, self._namespace, job, wanted)
             periods = past.periods(wanted, CpuBudget())
             selected = past.selected(periods, wanted.only)
             keys = keys_of(identity, request, periods)
             known = await self._store.find_runs(self._namespace, keys) if keys else []
-            return _Backfill(past, selected, frozenset(run.key for run in known))
+            return _Backfill(state, past, selected, frozenset(run.key for run in known))
 
         def decide(records: _Backfill, now: int) -> Decision[BackfillResult]:
-            past, selected, requested = records
+            state, past, selected, requested = records
             decided = [time for time in selected if time <= past.job.cursor]
             runs = [past.run_of(time, request=request, now=now) for time in decided]
             done = past.requested()
@@ -320,6 +343,7 @@ class Catalog:
             result = BackfillResult(added, len(repeated), undecided, past.job.is_stopped)
             if dry_run or not added:
                 return NoWrite(result)
+            check_open_runs(state, adding=len(added))
             return Write(result=result, changed=[change_of(past.job, added, request, now)])
 
         return await self.write(read, decide)
