@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from kron.fronts.service.security import weaknesses
+from kron.fronts.service.settings import read_settings
 from tests.service.auth import forge
 from tests.service.auth.authority import Authority
 from tests.service.server import KRON, process
@@ -170,11 +172,55 @@ def test_a_password_in_the_url_of_the_keys_is_never_printed(address: str, folder
         assert "***@" in done.stdout + done.stderr
 
 
+WEAK: dict[str, tuple[dict[str, str], str]] = {
+    "insecure": (
+        {"KRON_HOST": "0.0.0.0", "KRON_INSECURE": "true"},
+        "insecure: listening on a public address without authentication: every caller is admin",
+    ),
+    "tls_certificate": (
+        {"KRON_HOST": "0.0.0.0", "KRON_JWT_SECRET": forge.SECRET},
+        "tls_certificate is not set: tokens cross the network readable, unless a proxy encrypts it",
+    ),
+    "allowed_commands": (
+        {"KRON_ALLOWED_COMMANDS": "/bin/true,/bin/sh,/usr/bin/python3.11"},
+        "allowed_commands has /bin/sh, /usr/bin/python3.11: every caller who may write can run any command",
+    ),
+    "inherited_variables": (
+        {"KRON_INHERITED_VARIABLES": "B,A"},
+        "inherited_variables: every process of a schedule can read A, B",
+    ),
+    "allowed_hosts": (
+        {"KRON_ALLOWED_HOSTS": "example.com,93.184.216.0/24,10.0.0.0/8,127.0.0.1"},
+        "allowed_hosts has 10.0.0.0/8, 127.0.0.1: schedules reach hosts that are not public",
+    ),
+    "requests_per_s": ({"KRON_REQUESTS_PER_S": "0"}, "requests_per_s is 0: no caller is limited"),
+    "max_schedules": ({"KRON_MAX_SCHEDULES": "0"}, "max_schedules is 0: no user is limited"),
+    "metrics_host": (
+        {"KRON_METRICS_HOST": "0.0.0.0", "KRON_METRICS_PORT": "0"},
+        "metrics_host is a public address: metrics and health need no authentication there",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WEAK)
+def test_a_setting_that_weakens_something_has_a_sentence_and_only_that(name: str) -> None:
+    variables, sentence = WEAK[name]
+    assert weaknesses(read_settings(variables, {}).settings) == [sentence]
+
+
+def test_the_defaults_weaken_nothing() -> None:
+    assert weaknesses(read_settings({}, {}).settings) == []
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("words", "warns"), [(["--host", "0.0.0.0", "--insecure"], True), ([], False)])
-def test_a_public_address_without_authentication_is_warned_about(
-    words: list[str], warns: bool, tmp_path: Path
-) -> None:
-    with process("serve", "--port", "0", *words, folder=tmp_path) as server:
-        server.logged("lease acquired")
-        assert ("every caller is admin" in "".join(server.log)) is warns
+def test_a_service_and_a_worker_say_at_their_start_what_weakens_them(tmp_path: Path) -> None:
+    chosen = {
+        name: WEAK[name] for name in ("insecure", "allowed_commands", "inherited_variables", "allowed_hosts")
+    }
+    variables = {name: value for given, _ in chosen.values() for name, value in given.items()}
+    for words in (["serve", "--port", "0"], ["worker", "--store", "sqlite:///other.db"]):
+        with process(*words, folder=tmp_path, **variables) as running:
+            running.logged("lease acquired")
+            lines = "".join(running.log)
+            for _, sentence in chosen.values():
+                assert lines.count(f"WARNING kron.service {sentence}\n") == 1, lines

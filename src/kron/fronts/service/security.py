@@ -7,10 +7,11 @@ from typing import Literal, TypedDict
 from kron.core.errors import InvalidOptionError
 from kron.fronts.service.auth.key import secret_key
 from kron.fronts.service.auth.keyring import Keyring
-from kron.fronts.service.auth.middleware import Authenticator
+from kron.fronts.service.auth.middleware import Authenticator, is_loopback
 from kron.fronts.service.auth.tls import MAX_HEAD, TimeoutProtocol, protocol_with
 from kron.fronts.service.auth.token import TokenReader, TokenRules
 from kron.fronts.service.settings import Settings
+from kron.launchers.http.egress import is_public_host
 from kron.ports import Clock
 
 # How many connections are served at once; one more is answered 503.
@@ -24,6 +25,14 @@ REQUIRED = (
     ("client_subjects", "tls_client_authorities"),
 )
 DEFAULTS = Settings()
+# Programs that run whatever their arguments say.
+INTERPRETERS = frozenset(
+    {
+        "ash", "awk", "bash", "busybox", "csh", "dash", "doas", "docker", "env", "expect", "find", "fish",
+        "gawk", "git", "ksh", "lua", "make", "nice", "node", "nohup", "perl", "php", "python", "ruby", "sed",
+        "sh", "ssh", "sudo", "tar", "tcsh", "time", "timeout", "vi", "vim", "xargs", "zsh",
+    }
+)  # fmt: skip
 
 
 def accepts_tokens(settings: Settings) -> bool:
@@ -55,6 +64,45 @@ def authenticator_of(settings: Settings, clock: Clock) -> Authenticator:
         run_secret=settings.secret(),
         is_open=not requires_authentication(settings),
     )
+
+
+def weaknesses(settings: Settings) -> list[str]:
+    """Return a sentence for each setting that weakens the security of a service or worker."""
+    is_public = not is_loopback(settings.host)
+    shells = sorted(path for path in settings.allowed_commands if _runs_anything(path))
+    private = sorted(word for word in settings.allowed_hosts or () if not is_public_host(word))
+    inherited = ", ".join(sorted(settings.inherited_variables))
+    possible = (
+        (
+            settings.insecure and is_public and not requires_authentication(settings),
+            "insecure: listening on a public address without authentication: every caller is admin",
+        ),
+        (
+            is_public and requires_authentication(settings) and settings.tls_certificate is None,
+            "tls_certificate is not set: tokens cross the network readable, unless a proxy encrypts it",
+        ),
+        (
+            shells,
+            f"allowed_commands has {', '.join(shells)}: every caller who may write can run any command",
+        ),
+        (inherited, f"inherited_variables: every process of a schedule can read {inherited}"),
+        (
+            private,
+            f"allowed_hosts has {', '.join(private)}: schedules reach hosts that are not public",
+        ),
+        (not settings.requests_per_s, "requests_per_s is 0: no caller is limited"),
+        (not settings.max_schedules, "max_schedules is 0: no user is limited"),
+        (
+            settings.metrics_port is not None and not is_loopback(settings.metrics_host),
+            "metrics_host is a public address: metrics and health need no authentication there",
+        ),
+    )
+    return [sentence for applies, sentence in possible if applies]
+
+
+def _runs_anything(command: str) -> bool:
+    """Return whether an allowed command is a shell, an interpreter, or a program that starts others."""
+    return " " not in command and command.rpartition("/")[2].rstrip("0123456789.") in INTERPRETERS
 
 
 class ServerOptions(TypedDict, total=False):

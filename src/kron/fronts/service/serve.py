@@ -38,6 +38,7 @@ from kron.fronts.service.security import (
     check_security,
     requires_authentication,
     server_options,
+    weaknesses,
 )
 from kron.fronts.service.settings import SHARED, Settings, secrets_of
 from kron.fronts.service.worker_process import Status, WorkerProcess, fork_worker, run_attended
@@ -198,6 +199,7 @@ def _reload(reread: Reread, set_level: Callable[[str], None]) -> None:
 
 def run_worker(settings: Settings, *, reread: Reread | None = None) -> None:
     """Run a worker until SIGTERM or SIGINT; SIGHUP reads the settings again."""
+    _warn(settings)
     asyncio.run(_run_worker(settings, reread))
 
 
@@ -265,6 +267,7 @@ def serve(settings: Settings, hooks: ServeHooks | None = None, *, reread: Reread
     one process, where both share an event loop.
     """
     _check_host(settings)
+    _warn(settings)
     raise_file_limit()
     with listen(settings.host, settings.port) as listening:
         service = _Service(settings, listening, hooks, reread)
@@ -372,13 +375,17 @@ async def _serve(
 
 
 def _announce(settings: Settings, listening: socket.socket) -> str:
-    """Log and return the URL, with a warning if every caller who can reach it is admin."""
+    """Log and return the URL."""
     scheme = "http" if settings.tls_certificate is None else "https"
     url = url_of(settings.host, listening, scheme=scheme)
     _log.info("serving on %s", url)
-    if not (requires_authentication(settings) or is_loopback(settings.host)):
-        _log.warning("listening on a public address without authentication: every caller is admin")
     return url
+
+
+def _warn(settings: Settings) -> None:
+    """Log what the settings weaken, one line each."""
+    for sentence in weaknesses(settings):
+        _log.warning("%s", sentence)
 
 
 def _check_host(settings: Settings) -> None:

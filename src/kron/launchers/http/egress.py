@@ -70,8 +70,13 @@ class EgressPolicy:
             return None
         if self.names is not None and host not in self.names:
             return NOT_LISTED
-        is_special = any(address.version == network.version and address in network for network in SPECIAL)
-        return NOT_PUBLIC if is_special or not address.is_global else None
+        return None if is_public(address) else NOT_PUBLIC
+
+
+def is_public(address: Address) -> bool:
+    """Return whether an address is one of the public internet."""
+    is_special = any(address.version == network.version and address in network for network in SPECIAL)
+    return address.is_global and not is_special
 
 
 def egress_policy_of(words: Iterable[str] | None, *, urls: Iterable[str] = ()) -> EgressPolicy:
@@ -88,6 +93,14 @@ def check_host(word: str) -> str:
     if _network(word) is None and ("/" in word or ":" in word or "*" in word):
         raise invalid_value(word, "must be a host's name, an address, or a network such as 10.0.0.0/8")
     return word
+
+
+def is_public_host(word: str) -> bool:
+    """Return whether an entry of a list of hosts allows public addresses only; a name always does."""
+    network = _network(word)
+    if network is None:
+        return True
+    return is_public(_plain(network[0])) and is_public(_plain(network[-1]))
 
 
 def host_of(url: str) -> str:
