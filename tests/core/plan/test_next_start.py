@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kron.core.job.constraint import Constraints
 from kron.core.job.job import Job
 from kron.core.job.policy import Catchup
+from kron.core.plan.compiled import compiled_job
 from kron.core.plan.next_start import NextStart, next_start, starts_ahead
 from kron.core.plan.pause import pause
 from kron.core.plan.record import JobRecord
@@ -182,3 +183,17 @@ def test_a_constraint_that_allows_nothing_ends_the_search_at_once() -> None:
     answer = next_start(JobState(create(job, now=1000 * NOON)), 1000 * NOON)
     assert answer.next_start_at is None
     assert answer.next_nominal_at == datetime.fromtimestamp(NOON, UTC) + timedelta(seconds=1)
+
+
+def test_periods_before_now_that_cannot_start_do_not_end_the_search() -> None:
+    """Sixty windows of the past reach beyond now, and the constraints leave their draws no time."""
+    constraints = {"only": {"dates": ["2026-03-30"], "between": ["00:00-00:01"]}}
+    job = a_job("0 * * * *", window={"mode": "after", "duration": "60h"}, constraints=constraints)
+    state = JobState(create(job, now=1000 * NOON))
+    starts = list(starts_ahead(state, 1000 * NOON))
+    chosen = [
+        compiled_job(state.job.definition, "job").fire_time("job", NOON + 3600 * hour)
+        for hour in range(-60, 60)
+    ]
+    assert [start.fire_time for start in starts] == sorted(at for at in chosen if at is not None)
+    assert starts

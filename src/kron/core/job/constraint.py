@@ -322,18 +322,19 @@ class Constraints:
         minutes = _allowed_minutes(self)
         while minutes and instant < until:
             span = zone.span_at(instant)
-            second = (instant + span.offset) % DAY
-            if not any(
-                check(moment_of(instant, zone)) is rejects
-                for name, check, rejects in self._checks
-                if name.rpartition(".")[2] not in OF_THE_MINUTE
-            ):
-                index = bisect_left(minutes, second // 60)
-                if index < len(minutes):
-                    found = max(instant, instant - second + 60 * minutes[index])
-                    if found < span.end:
-                        return found if found < until else None
-            # The next local midnight, or an earlier change of the clocks.
+            day, second = divmod(instant + span.offset, DAY)
+            allowed_day = _allowed_day_from(self, day)
+            if allowed_day is None:
+                return None
+            if allowed_day > day:
+                # That day's midnight, or an earlier change of the clocks.
+                instant = min(instant - second + (allowed_day - day) * DAY, span.end)
+                continue
+            index = bisect_left(minutes, second // 60)
+            if index < len(minutes):
+                found = max(instant, instant - second + 60 * minutes[index])
+                if found < span.end:
+                    return found if found < until else None
             instant = min(instant - second + DAY, span.end)
         return None
 
@@ -343,6 +344,26 @@ class Constraints:
 
 
 CONSTRAINTS = table_of(Constraints)
+
+
+# How many days ahead an allowed one is searched: every date occurs in this time.
+MAX_DAYS = 9 * 366
+
+
+@lru_cache(maxsize=4096)
+def _allowed_day_from(constraints: Constraints, day: int) -> int | None:
+    """Return the first local day, as days since 1970, that may be chosen; None if none is near."""
+    checks = [
+        (check, rejects)
+        for rule, rejects in ((constraints.only, False), (constraints.avoid, True))
+        for kind, check in rule.checks()
+        if kind not in OF_THE_MINUTE
+    ]
+    for number in range(day, min(day + MAX_DAYS, date.max.toordinal() - EPOCH_ORDINAL)):
+        time = LocalTime(0, 0, (number + EPOCH_WEEKDAY) % 7, date.fromordinal(number + EPOCH_ORDINAL))
+        if not any(check(time) is rejects for check, rejects in checks):
+            return number
+    return None
 
 
 @lru_cache(maxsize=4096)

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 from heapq import heappop, heappush, merge
 from itertools import islice
 from typing import NamedTuple
 
 from kron.core.cron.count import count_between
 from kron.core.job.outcome import Reason
-from kron.core.plan.compiled import CompiledJob, Segment, segments_of
+from kron.core.plan.compiled import Segment, compiled_job, definitions_of, segments_of
 from kron.core.plan.record import JobRecord, RunKind, RunRecord, RunStatus
 from kron.core.plan.report import Traits
 from kron.core.plan.resume_preview import preview_resume
@@ -17,7 +18,9 @@ from kron.core.time.instant import DAY, EPOCH, EpochSeconds
 from kron.core.time.zone import LAST_PROBE
 
 # Consecutive periods without a candidate that are decided one by one before the search ends.
-MAX_BARREN = 300
+MAX_BARREN = 50
+# The most cached fire times: pages show the same ones again every few seconds.
+MAX_FIRE_TIMES = 65_536
 # How far ahead the constraints are searched for an instant that they allow.
 HORIZON = 9 * 366 * DAY
 # Rows that wait for a known time.
@@ -91,7 +94,7 @@ def starts_ahead(
     planned = sorted(
         PeriodStart(run.fire_time, run.nominal_time) for run in state.runs if run.fire_time > now
     )
-    unplanned = [_unplanned(segment, job.identity, now) for segment in segments_of(job)]
+    unplanned = [_starts_of(each, now) for each in _unplanned_of(job)]
     return islice(merge(resumed, planned, *unplanned), job.remaining)
 
 
@@ -100,20 +103,48 @@ def periods_ahead(job: JobRecord, now: int) -> Iterator[tuple[EpochSeconds, int 
 
     Each has its fire time, or None if it cannot start; then its nominal time is later than now.
     """
-    for segment in segments_of(job) if job.deleted_at is None and job.remaining != 0 else ():
-        time = _first_from(segment, now)
+    for each in _unplanned_of(job) if job.deleted_at is None and job.remaining != 0 else ():
+        time = each.first_from(now)
         while time is not None:
-            fire_time = fire_time_of(segment.compiled, job.identity, time)
+            fire_time = each.fire_time(time)
             if (1000 * time if fire_time is None else fire_time) > now:
                 yield time, fire_time
-            time = segment.next_after(time)
+            time = each.segment.next_after(time)
 
 
-def fire_time_of(compiled: CompiledJob, identity: str, nominal_time: EpochSeconds) -> int | None:
-    """Return a period's fire time; None if it is unschedulable, or its window leaves the calendar."""
-    if nominal_time + compiled.late > LAST_PROBE and not compiled.plain:
-        return None
-    return compiled.fire_time(identity, nominal_time)
+class _Unplanned(NamedTuple):
+    """The unplanned periods of one definition of a job."""
+
+    segment: Segment
+    definition: str
+    identity: str
+
+    def fire_time(self, nominal_time: EpochSeconds) -> int | None:
+        """Return a period's fire time; None if it is unschedulable, or its window leaves the calendar."""
+        compiled = self.segment.compiled
+        if compiled.plain:
+            return 1000 * nominal_time
+        if nominal_time + compiled.late > LAST_PROBE:
+            return None
+        return _fire_time(self.definition, self.identity, nominal_time)
+
+    def first_from(self, now: int) -> EpochSeconds | None:
+        """Return the first nominal time whose fire time may be later than now."""
+        compiled = self.segment.compiled
+        return self.segment.next_after(now // 1000 - compiled.late - compiled.jitter_ms // 1000 - 1)
+
+
+@lru_cache(maxsize=MAX_FIRE_TIMES)
+def _fire_time(definition: str, identity: str, nominal_time: EpochSeconds) -> int | None:
+    return compiled_job(definition, identity).fire_time(identity, nominal_time)
+
+
+def _unplanned_of(job: JobRecord) -> list[_Unplanned]:
+    definitions = [*definitions_of(job).values(), job.definition]
+    return [
+        _Unplanned(segment, definition, job.identity)
+        for segment, definition in zip(segments_of(job), definitions, strict=True)
+    ]
 
 
 def _nominal_times(state: JobState, now: int) -> Iterator[EpochSeconds]:
@@ -144,26 +175,22 @@ def _starts_on_resume(
     return sorted([*starts, *(PeriodStart(run.fire_time, run.nominal_time) for run in spread)])
 
 
-def _first_from(segment: Segment, now: int) -> EpochSeconds | None:
-    compiled = segment.compiled
-    return segment.next_after(now // 1000 - compiled.late - compiled.jitter_ms // 1000 - 1)
-
-
-def _unplanned(segment: Segment, identity: str, now: int) -> Iterator[PeriodStart]:
+def _starts_of(unplanned: _Unplanned, now: int) -> Iterator[PeriodStart]:
     """Yield the starts of the unplanned periods of one definition, in the order of fire times.
 
     Windows overlap, so a period waits until no later one can start before it.
     """
-    compiled, waiting = segment.compiled, list[PeriodStart]()
-    barren = passed_over = 0
-    time = _first_from(segment, now)
+    segment, waiting = unplanned.segment, list[PeriodStart]()
+    compiled, barren, passed_over = segment.compiled, 0, 0
+    time = unplanned.first_from(now)
     while time is not None and barren < MAX_BARREN:
         while waiting and waiting[0].fire_time <= 1000 * (time + compiled.early) - compiled.jitter_ms:
             yield heappop(waiting)
-        fire_time = fire_time_of(compiled, identity, time)
+        fire_time = unplanned.fire_time(time)
         following = segment.next_after(time)
         if fire_time is None:
-            barren += 1
+            # No more windows can be open at once than a definition may have.
+            barren += 1000 * time > now
             passed_over += 1000 * time > now
             possible = _first_possible(segment, time)
             if following is not None and (possible is None or possible > following):
