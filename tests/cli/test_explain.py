@@ -301,7 +301,7 @@ def test_each_value_of_the_effective_policy_has_its_origin(
         pytest.param("concurrency: queue", "wait until the active run ends", id="queued"),
         pytest.param("concurrency: replace", "start, after ending the active run", id="replaced"),
         pytest.param("concurrency: allow", "start", id="started beside"),
-        pytest.param("concurrency: forbid", "skipped: an earlier run was still active", id="skipped"),
+        pytest.param("concurrency: forbid", "skipped: another run of the job was active", id="skipped"),
     ],
 )
 def test_the_verdict_with_an_active_run_is_a_sentence(

@@ -66,6 +66,7 @@ async def test_a_period_of_a_pause_names_who_paused_who_resumed_and_the_reason(s
     assert answer.facts[2].sentence == paused
     assert answer.headline == f"did not run: {paused}, and the catch-up policy is none"
     assert answer.remedy == CATCHUP_REMEDY
+    assert answer.facts[-1].sentence == "missed: the catch-up policy is none"
 
 
 async def test_a_pause_that_ends_at_its_planned_time_says_so(stage: Stage) -> None:
@@ -134,7 +135,8 @@ async def test_after_a_short_outage_a_skipped_period_names_the_one_that_started_
     assert started.headline == f"running since 2026-01-01T12:00:57Z, started 37s late: {killed}"
     skipped = await query.why("job", NOON + 30 * SECOND)
     first = "the period 2026-01-01T12:00:20Z was due as well and started first, at 2026-01-01T12:00:57Z"
-    assert skipped.headline == f"did not run: {first}"
+    assert skipped.headline == f"did not run: {first}; {killed}"
+    assert skipped.facts[-1].sentence == "skipped: another run of the job was active"
     assert skipped.facts[2].sentence == killed
     assert skipped.facts[-2].links == (Link("period", "2026-01-01T12:00:20Z"),)
 

@@ -371,7 +371,7 @@ async def test_row_37_a_run_that_hangs_does_not_keep_its_job_from_running_for_ev
     assert stage.starts() == [1, 4, 5]
     assert await stage.seen() == ["FAILED due", "SKIPPED active", "SKIPPED active", *["SUCCESS due"] * 2]
     answer = await Query(stage.store, SPACE, now=lambda: stage.now).why("job", NOON + 2 * MINUTE)
-    assert answer.sentences[-1] == "skipped: an earlier run was still active"
+    assert answer.sentences[-1] == "skipped: another run of the job was active"
 
 
 async def test_row_40_a_database_that_blinks_does_not_end_the_scheduler(file: SqliteStore) -> None:

@@ -68,7 +68,7 @@ ANSWERS = [
         "2026-03-28T12:10:40Z",
         (
             "did not run: the period 2026-03-28T12:10:20Z was due as well and started first, at "
-            "2026-03-28T12:10:45Z until 2026-03-28T12:11:30Z"
+            f"2026-03-28T12:10:45Z, and ran until 2026-03-28T12:11:30Z; {KILLED}"
         ),
     ),
     (

@@ -155,7 +155,7 @@ def test_a_certificate_as_text_says_what_the_decision_says(
         pytest.param(
             RunStatus.SKIPPED,
             Reason.ACTIVE,
-            "SKIPPED: an earlier run was still active",
+            "SKIPPED: another run of the job was active",
             id="skipped",
         ),
         pytest.param(RunStatus.MISSED, Reason.DEADLINE, "MISSED: the deadline had passed", id="missed"),

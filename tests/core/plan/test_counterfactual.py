@@ -197,7 +197,7 @@ def test_a_skipped_period_would_have_run_beside_the_active_one() -> None:
     answer = ask(blocked_world(), 2, "overlap=allow")
     assert answer.explanation.headline == "succeeded"
     assert answer.assumptions == [
-        "4 runs without a recorded duration take 1m30s and succeed (the median of 1 recorded runs)"
+        "each of 4 runs without a recorded duration takes 1m30s and succeeds (the median of 1 recorded run)"
     ]
 
 

@@ -68,7 +68,7 @@ def test_a_skipped_period_names_the_reason() -> None:
     found = answer(world, NOON + MINUTE)
     assert found.outcome is Outcome.SKIPPED
     assert found.facts[-1].code == "active"
-    assert found.facts[-1].sentence == "skipped: an earlier run was still active"
+    assert found.facts[-1].sentence == "skipped: another run of the job was active"
 
 
 def test_a_period_missed_with_many_others_says_so() -> None:

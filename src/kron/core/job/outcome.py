@@ -64,7 +64,7 @@ SENTENCES = {
     Reason.CATCHUP_NONE: "missed: due during an outage or a pause, and the catch-up policy is none",
     Reason.SUPERSEDED: "missed: due during an outage or a pause, and the catch-up policy runs the newest",
     Reason.CATCHUP_LIMIT: "missed: due during an outage or a pause with more periods than max_catchup",
-    Reason.ACTIVE: "skipped: an earlier run was still active",
+    Reason.ACTIVE: "skipped: another run of the job was active",
     Reason.COALESCED: "skipped: a newer period was due before it could start",
     Reason.QUEUE_FULL: "skipped: the queue was full",
     Reason.FINISHED: "skipped: the job had no remaining runs",

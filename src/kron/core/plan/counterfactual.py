@@ -294,11 +294,14 @@ def _assumptions(
     if assumed:
         length = format_duration(timedelta(milliseconds=recording.assumed.duration or 0))
         count = len(_durations(records.runs))
-        source = f"the median of {count} recorded runs" if count else "no recorded run tells"
+        source = f"the median of {count} recorded {'run' if count == 1 else 'runs'}"
+        source = source if count else "no run with a duration is recorded"
         source = "as given" if changed.duration is not None else source
-        named = f"that of {rfc3339(nominal_time)}" if assumed == [nominal_time] else f"{len(assumed)} runs"
-        verb = "takes" if assumed == [nominal_time] else "take"
-        yield f"{named} without a recorded duration {verb} {length} and succeed ({source})"
+        if assumed == [nominal_time]:
+            yield f"its run, which has no recorded duration, takes {length} and succeeds ({source})"
+        else:
+            runs = "1 run" if len(assumed) == 1 else f"{len(assumed)} runs"
+            yield f"each of {runs} without a recorded duration takes {length} and succeeds ({source})"
     if not records.is_whole or (records.epochs[:1] and records.epochs[0].epoch > 1):
         yield f"the replay starts at {rfc3339(recording.start // 1000)}: older records are not read"
     if any(record.event is ClockEvent.BEHIND for record in records.excursions):

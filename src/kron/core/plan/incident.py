@@ -22,11 +22,11 @@ SENTENCES = {
     "manual": "a manual run was requested{by} at {start}",
     "backfill": "a backfill was requested{by} at {start}",
     "active": "{blocker}, started at {started}, was still active{over}",
-    "started_first": "{blocker} was due as well and started first, at {started}{over}",
+    "started_first": "{blocker} was due as well and started first, at {started}{ran}",
     "queued": "it waited for {blocker}, started at {started}{over}",
     "waits": "it waits for {blocker}, started at {started}",
     "queued_behind_start": (
-        "it waited for {blocker}, which was due as well and started first, at {started}{over}"
+        "it waited for {blocker}, which was due as well and started first, at {started}{ran}"
     ),
     "queue_full": (
         "{blocker}, started at {started}, was still active{over}, and queue_max other periods waited for it"
@@ -241,12 +241,13 @@ def _block_values(incident: IncidentRecord, run: RunRecord | None) -> tuple[str,
     if block.started_at == incident.from_at and code in ("active", "queued"):
         code = "started_first" if code == "active" else "queued_behind_start"
     over = "" if run is None or run.ended_at is None else f" until {moment(run.ended_at)}"
+    ran = f", and ran{over}" if over else ""
     started = "" if block.started_at is None else moment(block.started_at)
     name = "run of the period" if code in ("active", "queued", "queue_full") else "period"
     blocker = (
         f"the {name} {rfc3339(block.blocker)}" if block.kind is RunKind.PERIOD else f"the {block.kind} run"
     )
-    return code, {"blocker": blocker, "started": started, "over": over}
+    return code, {"blocker": blocker, "started": started, "over": over, "ran": ran}
 
 
 def moment(instant: int) -> str:

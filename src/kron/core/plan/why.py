@@ -62,6 +62,8 @@ POLICIES = {
     Reason.CATCHUP_LIMIT: "more periods than max_catchup were delayed",
     Reason.DEADLINE: "the deadline had passed",
 }
+# What a reason says of its cause when no incident is known.
+GUESS = ": due during an outage or a pause"
 CAUGHT_UP = frozenset({Reason.CAUGHT_UP, Reason.SPREAD})
 REMEDY_OF_ORPHANS = 'on_orphan "restart" starts such a run again'
 DEFINITION_GONE = "neither a record nor the definition of that time is left: history was pruned"
@@ -156,10 +158,23 @@ def why(history: PeriodHistory, nominal_time: EpochSeconds, *, now: int) -> Expl
     outcome, told = _told(history, compiled, nominal_time, now)
     facts += told
     made_up = [] if _is_good(history.run) else list(_made_up(history))
+    facts = _without_guesses(facts)
     explanation = Explanation(identity, nominal_time, outcome, facts)
     headline, remedy = _headline(history, explanation, made_up)
     effects = [*made_up, *map(notice_fact, history.notices)]
     return explanation._replace(facts=[*facts[:-1], *effects, facts[-1]], headline=headline, remedy=remedy)
+
+
+def _without_guesses(facts: list[Fact]) -> list[Fact]:
+    """Return facts whose reasons name the policy alone where other facts name the cause."""
+    if not any(fact.code in DELAYING for fact in facts):
+        return facts
+    told = []
+    for fact in facts:
+        policy = POLICIES.get(fact.code) if isinstance(fact.code, Reason) else None
+        sentence = fact.sentence.replace(GUESS, "") if fact.code == "started" else fact.sentence
+        told.append(fact._replace(sentence=sentence if policy is None else f"missed: {policy}"))
+    return told
 
 
 def _not_a_period(
@@ -345,7 +360,10 @@ def _cause_of(reason: Reason | None, sentence: str, causes: Sequence[Fact]) -> s
     if not causes or reason is Reason.NO_CANDIDATE:
         return own
     policy = None if reason is None else POLICIES.get(reason)
-    return causes[-1].sentence if policy is None else f"{causes[-1].sentence}, and {policy}"
+    if policy is not None:
+        return f"{causes[-1].sentence}, and {policy}"
+    delays = [fact.sentence for fact in causes if fact.code in DELAYING]
+    return "; ".join([causes[-1].sentence, *(each for each in delays if each != causes[-1].sentence)])
 
 
 def _executed(run: RunRecord, facts: Sequence[Fact], causes: Sequence[Fact]) -> tuple[str, str | None]:
