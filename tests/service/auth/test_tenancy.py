@@ -8,7 +8,7 @@ import pytest
 
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.query import AuditFilter, JobFilter
-from kron.core.plan.record import RangeRecord, ReopenedRecord
+from kron.core.plan.record import NoticeEvent, NoticeRecord, RangeRecord, ReopenedRecord
 from kron.core.plan.step import Change, Rewind
 from kron.fronts.service.auth.principal import ANONYMOUS, PROGRAM, Caller, TokenScope, acting_as
 from kron.fronts.service.auth.tenancy import TenantStore
@@ -190,6 +190,8 @@ READS: dict[str, Ask] = {
     "epochs": lambda store, name, _: store.epochs(NAMESPACE, name),
     "attempts": lambda store, _, key: store.attempts(NAMESPACE, key),
     "reopened": lambda store, name, _: store.reopened(NAMESPACE, name, at=0),
+    "notices": lambda store, name, _: store.notices(NAMESPACE, name, first=0, last=60),
+    "incidents": lambda store, name, _: store.incidents(NAMESPACE, name, since=0, until=1 << 50),
     "audits": lambda store, name, _: store.audits(NAMESPACE, AuditFilter(identity=name)),
 }
 
@@ -210,6 +212,7 @@ async def rich_schedule(registrar: Registrar) -> str:
         attempts=[run],
         ranges=[dropped],
         rewind=Rewind(reopened=[ReopenedRecord(*dropped, reopened_at=registrar.now())]),
+        notices=[NoticeRecord("n", "bob/weekly", NoticeEvent.MISSED, "ops", 60, key, registrar.now())],
     )
     await registrar.whole.put(NAMESPACE, created=[], changed=[more], now=registrar.now())
     return key
