@@ -61,7 +61,7 @@ ifeq ($(T),)
 endif
 
 .PHONY: check
-check: $(VENV)/.dev .cache/tmp ## check formatting, lint, types, import layers, dependencies and documentation
+check: $(VENV)/.dev .cache/tmp ## check formatting, lint, types, import layers, dependencies and documentation (AUDIT=--require: fail if no advisory service answers)
 	@$(SAY) "formatting (ruff format)"
 	@$(BIN)/ruff format --check --quiet --diff .
 	@$(SAY) "lint (ruff check)"
@@ -71,7 +71,7 @@ check: $(VENV)/.dev .cache/tmp ## check formatting, lint, types, import layers, 
 	@$(SAY) "layers (import-linter)"
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
 	@$(SAY) "dependencies (pins and advisories)"
-	@$(BIN)/python tools/audit.py
+	@$(BIN)/python tools/audit.py $(AUDIT)
 	@$(MAKE) --no-print-directory docs
 	@$(SAY) "all checks passed"
 
