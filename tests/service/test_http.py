@@ -295,6 +295,8 @@ def test_the_description_has_every_route_with_examples_and_is_valid(client: http
         ("DELETE", "/schedules/{schedule_id}"),
         ("GET", "/schedules/{schedule_id}"),
         ("GET", "/schedules"),
+        ("GET", "/definitions"),
+        ("POST", "/definitions"),
         ("GET", "/schedules/{schedule_id}/runs"),
         ("GET", "/runs"),
         ("POST", "/schedules/{schedule_id}/run"),

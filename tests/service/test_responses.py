@@ -82,6 +82,11 @@ def _use_schedules(caller: Caller, url: str) -> None:
     caller.send("GET", "/schedules", limit="1")
     # The cursor of the next page is null on the last one.
     caller.send("GET", "/schedules")
+    job = {"identity": "set/a", "schedule": "0 6 * * *", "launcher": launcher, "policy": {"deadline": "1h"}}
+    for jobs in ([job], [{**job, "schedule": "0 7 * * *"}], []):
+        caller.send("POST", "/definitions", {"jobs": jobs, "set": "test", "prune": True})
+    caller.send("GET", "/definitions", limit="1")
+    caller.send("GET", "/definitions")
 
 
 def _use_runs(caller: Caller) -> None:
