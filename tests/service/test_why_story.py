@@ -189,6 +189,7 @@ async def live(scene: Scene) -> None:
     await stage.until(START + 24 * HOUR)
 
 
+@pytest.mark.slow
 async def test_page_cli_api_and_log_tell_the_same_story(
     scene: Scene, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,6 +232,7 @@ def checked(call: Callable[[tuple[str, ...]], int]) -> Callable[[tuple[str, ...]
     return checked_call
 
 
+@pytest.mark.slow
 async def test_another_policy_is_answered_on_page_cli_and_api_alike(
     scene: Scene, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ from kron.core.plan.report import RunEvent
 from kron.core.plan.why import PeriodHistory, why
 from kron.core.time.instant import seconds_of
 from tests.engine_world import CALLS, SPACE, World, at_once
+from tests.strategies import law
 
 NOON = seconds_of(datetime(2026, 6, 1, 12, tzinfo=UTC))
 MINUTE = 60_000
@@ -151,13 +152,32 @@ acts = st.builds(
 )
 
 
-@given(policies, policies, st.lists(acts, max_size=6), st.integers(0, 10_000))
+stories = st.lists(acts, max_size=6)
+seeds = st.integers(0, 10_000)
+
+
+@law(20)
+@given(policies, policies, stories, seeds)
 @example(
     {"overlap": "skip", "catchup": "none"}, {"overlap": "queue", "catchup": "all"}, [Act(2, "outage", 4)], 3
 )
 def test_a_replay_under_another_policy_equals_a_second_run_of_the_engine(
     own: dict[str, object], other: dict[str, object], story: list[Act], seed: int
 ) -> None:
+    check(own, other, story, seed)
+
+
+@pytest.mark.slow
+@law(300)
+@given(policies, policies, stories, seeds)
+def test_many_replays_equal_a_second_run_of_the_engine(
+    own: dict[str, object], other: dict[str, object], story: list[Act], seed: int
+) -> None:
+    check(own, other, story, seed)
+
+
+def check(own: dict[str, object], other: dict[str, object], story: list[Act], seed: int) -> None:
+    """Check that a replay of recorded inputs gives the records that the engine makes of the same inputs."""
     lived = Player(job_of(**own), {}, seed).play(story)
     records = records_of(lived)
     recording = recording_of(records, ASSUMED.duration)
