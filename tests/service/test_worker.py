@@ -89,7 +89,7 @@ def test_of_two_workers_one_works_and_the_other_takes_over_when_it_is_gone(url: 
         with process("worker", "--store", url, folder=tmp_path, **FAST) as second:
             wait_for(lambda: len(executor.sent) >= 2)
             second.logged("standing by: another worker holds the lease")
-            assert len(second.log) == 1
+            assert len([line for line in second.log if " WARNING kron.service " not in line]) == 1
             first.signal(signal.SIGTERM)
             assert first.ended() == 0
             # Leases were handed over: nobody waits for them to run out.
