@@ -15,7 +15,7 @@ from kron.app.retention import (
     RETRY_AFTER,
     SMALL_BATCH,
     SPREAD,
-    Retention,
+    RetentionLoop,
     RetentionPolicy,
     first_wait,
 )
@@ -184,7 +184,7 @@ async def test_an_engine_that_is_never_idle_is_pruned_in_small_batches() -> None
     store = Watched(SqliteStore(), clock)
     engine = NeverIdle(store, clock, {}, namespace=SPACE, owner=OWNER, journal=LogJournal())
     await engine.acquire()
-    retention = Retention(store, clock, engine, namespace=SPACE, policy=SHORT, journal=LogJournal())
+    retention = RetentionLoop(store, clock, engine, namespace=SPACE, policy=SHORT, journal=LogJournal())
     pruning = asyncio.create_task(retention.run())
     await clock.advance_to(NOON + 5 * SECOND + FIRST)
     assert not store.pruned

@@ -170,7 +170,7 @@ def first_wait(namespace: str) -> timedelta:
     return FIRST_AFTER + crc32(namespace.encode()) % (SPREAD // MILLISECOND) * MILLISECOND
 
 
-class Retention:
+class RetentionLoop:
     """Prunes the namespace of an engine soon after its start and once a day, as long as it is the owner."""
 
     def __init__(

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Protocol
 from uuid import uuid4
 
-from kron.app.retention import DEFAULT_POLICY, Retention, RetentionPolicy
+from kron.app.retention import DEFAULT_POLICY, RetentionLoop, RetentionPolicy
 from kron.core.errors import KronError, OwnedError, StoreError
 from kron.core.job.notify import Notify
 from kron.core.plan.step import DEFAULT_LIMITS, MILLISECOND, Limits
@@ -105,7 +105,7 @@ class Worker:
         self._stands_by = False
         # Set when there is news before the tick is over.
         self._called = asyncio.Event()
-        self._retention: Retention | None = None
+        self._retention: RetentionLoop | None = None
         self._pruning: asyncio.Task[None] | None = None
         self.engine = self._new_engine()
 
@@ -176,7 +176,7 @@ class Worker:
         self.engine.run()
         if self._sender is not None:
             self._sender.start(self.engine)
-        self._retention = Retention(
+        self._retention = RetentionLoop(
             self.store,
             self.clock,
             self.engine,

@@ -37,7 +37,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply without confirmati
 _NUMBERED = re.compile(r"jobs\[(\d+)\]\.?")
 
 
-class Plan(NamedTuple):
+class ApplyPlan(NamedTuple):
     """The changes that applying job files would make, and the starts that move by that."""
 
     jobs: list[Job]
@@ -145,7 +145,7 @@ def _wanted(files: Sequence[str], set_name: str, *, prune: bool) -> ApplyRequest
     return ApplyRequest(documents, set_name, prune)
 
 
-def _plan(target: Target, wanted: ApplyRequest, interval: Interval) -> Plan:
+def _plan(target: Target, wanted: ApplyRequest, interval: Interval) -> ApplyPlan:
     """Return the plan of the service, which also checks that it would accept the jobs."""
     answer = request(target, _sending(wanted._replace(dry_run=True)), creates_store=True)
     changes = objects_in(answer, "changes")
@@ -156,7 +156,7 @@ def _plan(target: Target, wanted: ApplyRequest, interval: Interval) -> Plan:
         [*(Job.from_dict(change[side]) for change in changes if change[side] is not None), *same]
         for side in ("before", "after")
     )
-    return Plan(jobs, changes, interval, difference_of(before, after, *interval))
+    return ApplyPlan(jobs, changes, interval, difference_of(before, after, *interval))
 
 
 def _sending(wanted: ApplyRequest) -> Callable[[ServiceClient], Awaitable[View]]:
@@ -182,12 +182,12 @@ def _named(wanted: ApplyRequest, problem: str) -> str:
     return f'job "{document["identity"]}": {problem[match.end() :]}'
 
 
-def _totals(plan: Plan) -> str:
+def _totals(plan: ApplyPlan) -> str:
     kinds = ("created", "changed", "deleted", "unchanged")
     return ", ".join(f"{plan.count(kind):,} {kind}" for kind in kinds if plan.count(kind))
 
 
-def _show(plan: Plan, *, everything: bool) -> None:
+def _show(plan: ApplyPlan, *, everything: bool) -> None:
     if not plan.differing:
         say(f"No changes: {_totals(plan) or 'no schedules'}")
         return
@@ -208,5 +208,5 @@ def _silent(change: Document) -> str:
     return "joins the set" if before is None else "a hidden value of its launcher, or its set"
 
 
-def _confirmed(plan: Plan) -> bool:
+def _confirmed(plan: ApplyPlan) -> bool:
     return sys.stdin.isatty() and typer.confirm(f"Apply ({_totals(plan)})?", err=True)
