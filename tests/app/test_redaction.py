@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 
+from kron.app.notify.channel import parse_channels
 from kron.app.settings import Effective
 from kron.core.redaction import HIDDEN, Redactor
 from kron.fronts.service.settings import SETTINGS, Settings, secrets_of
@@ -18,6 +19,20 @@ VALUES: dict[str, object] = {
     "default_launcher": {"kind": "http", "url": f"http://h/?key={SECRET}", "headers": {"X": SECRET}},
     "executor": {"kind": "process", "command": ["x"], "env": {"KEY": SECRET}},
     "celery_broker": f"amqp://ann:{SECRET}@a/;amqp://ann:{SECRET}@b/?password={SECRET}",
+    "channels": parse_channels(
+        {
+            "ops": {"kind": "webhook", "url": f"https://hooks.example/{SECRET}"},
+            "mail": {
+                "kind": "email",
+                "server": "smtps://mail.example",
+                "user": "ann",
+                "password": SECRET,
+                "from": "a@b.example",
+                "to": ["c@d.example"],
+            },
+        }
+    ),
+    "notify": {"to": [f"https://hooks.example/{SECRET}"]},
     "celery_options": {"sentinel_kwargs": {"password": SECRET}, "login_response": SECRET},
 }
 
@@ -35,7 +50,7 @@ def test_every_sensitive_setting_is_known_and_in_no_repr() -> None:
 def test_a_sensitive_setting_is_shown_without_its_secret(name: str, value: object) -> None:
     settings = Settings(**{name: value})  # type: ignore[arg-type]
     shown = {row["name"]: str(row["value"]) for row in Effective(settings, {}).rows()}
-    assert HIDDEN in shown[name] or name == "celery_broker"
+    assert HIDDEN in shown[name] or name in ("celery_broker", "channels", "notify")
     assert SECRET not in str(shown)
 
 

@@ -56,6 +56,11 @@ WHOSE = "the users whose schedules may name the channel; by default all"
 _COMMAND = ValueType(schema={"type": "array"}, parse=_list_of(parse_text), write=list)  # type: ignore[arg-type]
 
 
+def secrets_of_target(url: str) -> list[str]:
+    """Return the URL of a webhook or heartbeat, and its path, which often is a secret."""
+    return [text for text in (url, url.partition("://")[2].partition("/")[2]) if text]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookChannel:
     """A URL that messages are posted to."""
@@ -86,8 +91,8 @@ class WebhookChannel:
         return f"webhook {shown_target(self.address)}"
 
     def secrets(self) -> list[str]:
-        """Return the path of the URL, which often is a secret, and everything in it."""
-        return [self.address, self.address.partition("://")[2].partition("/")[2]]
+        """Return the URL and its path."""
+        return secrets_of_target(self.address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from kron.app.launchers import read_launcher
 from kron.app.notify.channel import SENSITIVE as CHANNELS
-from kron.app.notify.channel import Channel, parse_channels
+from kron.app.notify.channel import Channel, parse_channels, secrets_of_target
 from kron.app.notify.sender import NotifyOptions
 from kron.app.redaction import BROKER, LAUNCHER, OPTIONS, SECRET, SECRETS, URL, Sensitive
 from kron.app.retention import RetentionPolicy
@@ -104,7 +104,8 @@ def _notify(value: object) -> Mapping[str, object]:
 
 
 NOTIFY = Sensitive(
-    lambda value: parse_notify(value).redacted(), lambda value: [url for _, url in parse_notify(value).urls()]
+    lambda value: parse_notify(value).redacted(),
+    lambda value: [text for _, url in parse_notify(value).urls() for text in secrets_of_target(url)],
 )
 
 
