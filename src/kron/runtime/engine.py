@@ -56,7 +56,22 @@ EMPTY_BATCH = Batch()
 
 
 class Engine:
-    """Runs the jobs of one namespace in one store, as long as it holds the lease."""
+    """Runs the jobs of one namespace in one store, as long as it holds the lease.
+
+    The public attributes may be replaced before it runs: the limits, the notifications of jobs that define
+    none, and functions that are called when notices were written and whenever a wake ends.
+    """
+
+    limits = DEFAULT_LIMITS
+    notify: Notify | None = None
+    on_notice: Callable[[], None] | None = None
+    on_rest: Callable[[], None] | None = None
+
+    _task: asyncio.Task[None] | None = None
+    _renewer: asyncio.Task[None] | None = None
+    _draining = False
+    _was_set_back = False
+    _has_notices = False
 
     def __init__(
         self,
@@ -92,14 +107,8 @@ class Engine:
         self._writing = asyncio.Lock()
         self._wakeup = Wakeup(clock, self._rested)
         self._renewal_due = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._renewer: asyncio.Task[None] | None = None
-        self._draining = False
-        self._was_set_back = False
         # Jumps of the clock that are not written yet.
         self._jumps: list[IncidentRecord] = []
-        # Called whenever a wake ends.
-        self.on_rest: Callable[[], None] | None = None
         self.health = Health(inbox=self._inbox)
         self._watch = ClockWatch(
             self._time,
@@ -110,12 +119,6 @@ class Engine:
             owner=owner,
             corrected=self._clock_corrected,
         )
-        # May be replaced before the engine runs: also the notifications of jobs that define none, and a
-        # function that is called when notices were written.
-        self.limits = DEFAULT_LIMITS
-        self.notify: Notify | None = None
-        self.on_notice: Callable[[], None] | None = None
-        self._has_notices = False
         self._pace = Pace()
 
     # --- life cycle ------------------------------------------------------------------------------

@@ -111,9 +111,8 @@ def explain_command(
         _refuse({"-n": count}, "one period of each job is explained; choose it with --at")
         _explain_jobs(source, name=job, at=at, now=now, active=active, front=front, as_json=as_json)
         return
-    _refuse({"--at": at, "--now": now, "--job": job}, "only for job files")
-    if front != "job":
-        raise InputError("Invalid --front: only for job files")
+    other_front = None if front == "job" else front
+    _refuse({"--at": at, "--now": now, "--job": job, "--front": other_front}, "only for job files")
     if active:
         raise InputError("Invalid --active: only for job files")
     entries: list[tuple[CrontabEntry | None, Schedule]] = []

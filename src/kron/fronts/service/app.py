@@ -67,15 +67,7 @@ def app_of(
         redoc_url=None,
         dependencies=[Depends(refuse_unknown)],
     )
-    rate_limit = RateLimit(settings.requests_per_s, registrar.clock)
-    refuse = for_browsers(app, problem.of_refusal)
-    sites = SitePolicy(is_open=authenticator.is_open, host=settings.host, trusted=settings.trusted_hosts)
-    app.add_middleware(
-        AuthMiddleware, authenticator=authenticator, admit=rate_limit.admit, answer=refuse, sites=sites
-    )
-    app.add_middleware(HttpMeter, requests=metrics.requests, clock=metrics.clock)
-    limits = {"max_body": settings.max_body, "patience_s": settings.patience_s}
-    app.add_middleware(RequestMiddleware, **limits, clock=metrics.clock)
+    _add_middleware(app, settings, authenticator, metrics, registrar)
     for kind, answer in (
         (KronError, problem.of_error),
         (RequestValidationError, problem.of_validation),
@@ -96,6 +88,21 @@ def app_of(
     check_routes(app.routes)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app
+
+
+def _add_middleware(
+    app: FastAPI, settings: Settings, authenticator: Authenticator, metrics: Metrics, registrar: Registrar
+) -> None:
+    """Add the middleware, the innermost first: authentication, meters, request limits."""
+    rate_limit = RateLimit(settings.requests_per_s, registrar.clock)
+    refuse = for_browsers(app, problem.of_refusal)
+    sites = SitePolicy(is_open=authenticator.is_open, host=settings.host, trusted=settings.trusted_hosts)
+    app.add_middleware(
+        AuthMiddleware, authenticator=authenticator, admit=rate_limit.admit, answer=refuse, sites=sites
+    )
+    app.add_middleware(HttpMeter, requests=metrics.requests, clock=metrics.clock)
+    limits = {"max_body": settings.max_body, "patience_s": settings.patience_s}
+    app.add_middleware(RequestMiddleware, **limits, clock=metrics.clock)
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
