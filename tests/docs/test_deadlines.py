@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from kron.core.job.file import definitions_in
-from kron.core.job.job import Job
+from kron.core.job.job import Job, canonical, named_policy
 from kron.core.job.policy import FRONT_DEFAULTS, POLICY
-from kron.core.job.words import canonical, named_policy
 from kron.core.task.task import TaskConfig, job_of
 from kron.fronts.service.schedule_spec import Rules, parse_definition, parse_schedule_spec
 from kron.fronts.service.settings import Settings

@@ -20,9 +20,8 @@ from kron.app.backfill import (
 from kron.app.budget import CpuBudget
 from kron.app.query import Query, check_identity
 from kron.core.errors import BusyError, ConflictError, InvalidOptionError, UnknownRunError
-from kron.core.job.job import Job
+from kron.core.job.job import Job, profile_text_of
 from kron.core.job.notify import Notify
-from kron.core.job.profile import profile_text_of
 from kron.core.plan.compiled import definition_of
 from kron.core.plan.incident import incidents_of_new, moment, sentence_of
 from kron.core.plan.pause import BY_HAND, pause, resume
@@ -203,7 +202,8 @@ class Catalog:
                 now=now,
             )
             if not result.stale_jobs and not result.existing_runs:
-                _log_incidents([*incidents_of_new(decision.created)], changed)
+                stopped = [job for job in decision.created if job.paused or job.suspended]
+                _log_incidents(incidents_of_new(stopped) if stopped else [], changed)
                 self._wake()
                 return decision.result
             refused = {job.identity for job in decision.created} & result.stale_jobs

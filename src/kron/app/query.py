@@ -12,7 +12,6 @@ from kron.core.fields import text_fault
 from kron.core.plan import why as chain
 from kron.core.plan.compiled import compiled_job, last_of_definition
 from kron.core.plan.counterfactual import Counterfactual, Records, WhatIf, counterfactual
-from kron.core.plan.data_interval import DataInterval, data_interval
 from kron.core.plan.incident import block_of
 from kron.core.plan.next_start import NextStart, next_start, periods_ahead
 from kron.core.plan.query import AuditCursor, Audited, AuditFilter, FoundJob, JobFilter, RunCursor
@@ -28,7 +27,7 @@ from kron.core.plan.record import (
     RunRecord,
     RunStatus,
 )
-from kron.core.plan.report import Traits
+from kron.core.plan.report import DataInterval, Traits, data_interval
 from kron.core.plan.step import JobState
 from kron.core.plan.wall_time import resolve_wall_time
 from kron.core.plan.why import Explanation, PeriodHistory, definition_at, present_definition, schedule_of

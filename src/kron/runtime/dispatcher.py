@@ -7,9 +7,8 @@ from functools import partial
 from math import inf
 
 from kron.core.errors import StoreError
-from kron.core.plan.data_interval import needs_earlier
 from kron.core.plan.record import EpochRecord, JobRecord, RunRecord
-from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
+from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport, needs_earlier
 from kron.core.plan.step import MILLISECOND, Change, JobState, WriteResult, WriteScope
 from kron.core.shard import shard_of
 from kron.core.time.instant import EPOCH

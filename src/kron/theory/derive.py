@@ -10,7 +10,8 @@ formula has the same value as if all minutes were present.
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
-from kron.core.cron.schedule import Plan, Schedule
+from kron.core.cron.schedule import Schedule
+from kron.core.cron.walk import Plan
 from kron.core.errors import InputError
 from kron.core.time.instant import FIRST_SECOND
 from kron.theory.event import Event, Kind, Name, Position, Task, TaskList

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kron.core.cron.schedule import Plan, Schedule, seconds_between
+from kron.core.cron.schedule import Schedule, seconds_between
+from kron.core.cron.walk import Plan
 from tests.reference import (
     HOUR,
     MINUTE,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kron.core.errors import InvalidJobError
-from kron.core.job.job import Job
-from kron.core.job.profile import Retention, profile_fields_of, profile_text_of, retention_of
+from kron.core.job.job import Job, profile_text_of
+from kron.core.job.profile import Retention, profile_fields_of, retention_of
 from kron.core.plan.compiled import definition_of
 
 PLAIN = {"identity": "a", "schedule": "0 0 * * *"}

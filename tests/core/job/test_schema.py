@@ -10,9 +10,8 @@ from jsonschema import Draft202012Validator
 
 from kron.core.errors import InvalidJobError, InvalidJobFileError
 from kron.core.job.file import jobs_from
-from kron.core.job.job import JOB, Job
+from kron.core.job.job import JOB, PLACES, Job
 from kron.core.job.schema import SCHEMAS
-from kron.core.job.words import PLACES
 from tests.core.job.test_job import TOGETHER, VALUES, definition_of, placed
 from tests.job_strategies import Definition, definitions
 from tests.strategies import law

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from kron.core.errors import InvalidJobError
-from kron.core.job.job import Job
+from kron.core.job.job import PLACES, Job
 from kron.core.job.schema import SCHEMAS
-from kron.core.job.words import PLACES
 from tests.job_strategies import Definition, definitions
 from tests.strategies import law
 

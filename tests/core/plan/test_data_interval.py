@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kron.core.job.job import Job
 from kron.core.plan.compiled import definition_of
-from kron.core.plan.data_interval import DataInterval, data_interval, needs_earlier
 from kron.core.plan.record import EpochRecord, RunKind
 from kron.core.plan.registration import backfill, create, request_run
+from kron.core.plan.report import DataInterval, data_interval, needs_earlier
 from kron.core.plan.step import DEFAULT_LIMITS
 from kron.core.time.instant import EpochSeconds, rfc3339
 from tests.engine_world import SPACE, World, at_once

@@ -30,8 +30,8 @@ from kron.core.cron.timeline import GAP_CHOICES, REPEAT_CHOICES
 from kron.core.errors import InputError, InvalidJobFileError, Problem
 from kron.core.fields import FieldReader
 from kron.core.job.file import definitions_in
-from kron.core.job.policy import POLICY, read_policy
-from kron.core.job.words import canonical, named_policy
+from kron.core.job.job import canonical, named_policy, read_policy
+from kron.core.job.policy import POLICY
 from kron.core.lint.finding import RULES, Code, LintFinding, Remark, Severity, finding_of, in_order
 from kron.core.lint.lint import Setting, lint_entries, lint_job, lint_policy, lint_schedule
 from kron.core.time.instant import EpochSeconds, seconds_of

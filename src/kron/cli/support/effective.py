@@ -7,9 +7,8 @@ from typing import TypeAlias
 
 from kron.cli.support.job_file import JobFile
 from kron.core.job.file import definitions_in
-from kron.core.job.job import Job
+from kron.core.job.job import Job, named_policy
 from kron.core.job.policy import FRONT_DEFAULTS, POLICY
-from kron.core.job.words import named_policy
 
 # How a job file is read: as jobs, or as the schedule documents of a service.
 JOB_FRONT, SERVICE_FRONT = "job", "service"

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from kron.core.cron.expression import Expression
 from kron.core.cron.field import bits_of
-from kron.core.cron.schedule import Plan
 from kron.core.cron.timeline import Stretch, timeline_of
+from kron.core.cron.walk import Plan
 from kron.core.time.instant import DAY, EpochSeconds
 
 HOUR = 3600

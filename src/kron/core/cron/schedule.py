@@ -8,52 +8,17 @@ from typing import NoReturn
 
 from kron.core.cron.dialect import DIALECTS, EXTENDED, needs_identity, parse
 from kron.core.cron.expression import Expression
-from kron.core.cron.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP, timeline_of
-from kron.core.cron.walk import Walk, hour_table, seconds_inside, walk_back
+from kron.core.cron.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP
+from kron.core.cron.walk import Plan
 from kron.core.errors import CronCalculationError, InvalidOptionError, UnknownTimezoneError, check_choice
 from kron.core.fields import identity_fault
 from kron.core.time.instant import DAY, EPOCH, EpochSeconds, datetime_of, rfc3339, seconds_from, seconds_of
-from kron.core.time.zone import Zone, zone_of
+from kron.core.time.zone import zone_of
 
 UTC = "UTC"
 # An inlined `datetime_of`, called for every result.
 _at, _UTC = datetime.fromtimestamp, EPOCH.tzinfo
 _write = object.__setattr__
-
-
-class Plan(Walk):
-    """An expression compiled for a zone; in whole seconds since 1970.
-
-    Plans are shared: schedules with the same text, zone and options have the same plan, so a time that many
-    schedules need at one instant is computed once (`next_times`). A plan is itself the forward walk; the
-    backward walk is created on first use.
-    """
-
-    __slots__ = ("_back", "dst", "expression", "zone")
-
-    def __init__(self, expression: Expression, zone: Zone, dst_gap: str, dst_repeat: str) -> None:
-        Walk.__init__(
-            self,
-            hour_table(expression.hour.mask),
-            seconds_inside(expression.minute.mask, expression.second.mask),
-            expression.days,
-            timeline_of(zone, dst_gap, dst_repeat),
-        )
-        self.expression = expression
-        self.zone = zone
-        self.dst = (dst_gap, dst_repeat)
-        self._back: Walk | None = None
-
-    def prev_at_or_before(self, instant: EpochSeconds) -> EpochSeconds | None:
-        """Return the last match not later than an instant, or None at the start of the calendar."""
-        if self._back is None:
-            self._back = walk_back(self.expression, timeline_of(self.zone, *self.dst, backwards=True))
-        found = self._back.next_after(~instant - 1)
-        return None if found is None else ~found
-
-    def on_walls(self) -> "Plan":
-        """Return the same expression over wall times alone, as if there were no zone."""
-        return Plan(self.expression, zone_of(UTC), SKIP, BOTH)
 
 
 class Schedule:

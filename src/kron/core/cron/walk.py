@@ -10,8 +10,9 @@ from itertools import count
 
 from kron.core.cron.expression import Expression, MatchingDays
 from kron.core.cron.field import bits_of, mirrored
-from kron.core.cron.timeline import Timeline
-from kron.core.time.instant import DAY
+from kron.core.cron.timeline import BOTH, SKIP, Timeline, timeline_of
+from kron.core.time.instant import DAY, EpochSeconds
+from kron.core.time.zone import Zone, zone_of
 
 HOUR = 3600
 # Later than every instant in both directions: the result of a search without a match.
@@ -149,3 +150,38 @@ def seconds_inside(minutes: int, seconds: int) -> tuple[int, ...]:
     """Return the matching seconds of a matching hour."""
     inside = tuple(bits_of(seconds))
     return tuple([60 * minute + second for minute in bits_of(minutes) for second in inside])
+
+
+class Plan(Walk):
+    """An expression compiled for a zone; in whole seconds since 1970.
+
+    Plans are shared: schedules with the same text, zone and options have the same plan, so a time that many
+    schedules need at one instant is computed once (`next_times`). A plan is itself the forward walk; the
+    backward walk is created on first use.
+    """
+
+    __slots__ = ("_back", "dst", "expression", "zone")
+
+    def __init__(self, expression: Expression, zone: Zone, dst_gap: str, dst_repeat: str) -> None:
+        Walk.__init__(
+            self,
+            hour_table(expression.hour.mask),
+            seconds_inside(expression.minute.mask, expression.second.mask),
+            expression.days,
+            timeline_of(zone, dst_gap, dst_repeat),
+        )
+        self.expression = expression
+        self.zone = zone
+        self.dst = (dst_gap, dst_repeat)
+        self._back: Walk | None = None
+
+    def prev_at_or_before(self, instant: EpochSeconds) -> EpochSeconds | None:
+        """Return the last match not later than an instant, or None at the start of the calendar."""
+        if self._back is None:
+            self._back = walk_back(self.expression, timeline_of(self.zone, *self.dst, backwards=True))
+        found = self._back.next_after(~instant - 1)
+        return None if found is None else ~found
+
+    def on_walls(self) -> "Plan":
+        """Return the same expression over wall times alone, as if there were no zone."""
+        return Plan(self.expression, zone_of("UTC"), SKIP, BOTH)

@@ -1,8 +1,10 @@
 """A job: the definition of one scheduled thing, read from plain data and checked (SPEC 4: Inputs)."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import NamedTuple
 
 from kron.core.cron.dialect import DIALECTS, EXTENDED
 from kron.core.cron.schedule import UTC, Schedule
@@ -31,15 +33,14 @@ from kron.core.job.distribution import (
     read_distribution,
 )
 from kron.core.job.notify import NOTIFY, NOTIFY_TYPE, Notify, read_notify
-from kron.core.job.policy import POLICY, Policy, read_policy
+from kron.core.job.policy import END_BEFORE_START, POLICY, Policy, policy_of
 from kron.core.job.profile import PROFILE, Retention
 from kron.core.job.seed import SEED, Seed, SeedStrategy, read_seed
 from kron.core.job.window import WINDOW, Window, read_window
-from kron.core.job.words import canonical
 from kron.core.time.duration import MICROSECOND, format_duration
 from kron.core.time.instant import DAY
 from kron.core.time.zone import zone_of
-from kron.core.value_types import nullable, one_of
+from kron.core.value_types import NAME_TEXT, VERSION, nullable, one_of
 
 # How many windows of one job may be open at once, which bounds the periods a planning step keeps (DESIGN 7).
 MAX_OPEN_WINDOWS = 1_000
@@ -90,6 +91,16 @@ LAUNCHER_OBJECT = ValueType(
     check=_parse_launcher,
     written={"type": "object"},
 )
+
+
+def read_policy(reader: FieldReader) -> Policy:
+    """Return the policy of a definition."""
+    values = POLICY.read(reader)
+    start_at, end_at = values.get("start_at"), values.get("end_at")
+    if isinstance(start_at, int) and isinstance(end_at, int) and start_at > end_at:
+        reader.problem("end_at", reader.get("end_at"), END_BEFORE_START)
+        del values["end_at"]
+    return policy_of(tuple(values.items()))
 
 
 def _field(
@@ -161,6 +172,112 @@ JOB = FieldTable(
     ),
     required=("identity", "schedule"),
 )
+
+
+# --- the words of definitions -----------------------------------------------------------------------
+
+# SPEC 3's and SPEC 4's names of every field are read, and one is written. A document may name a field by
+# another word, or put a field of an object beside it: `cron_expr` is `schedule`, `window_mode` is
+# `window.mode`, `overlap_policy` is `policy.concurrency`.
+
+
+class Place(NamedTuple):
+    """Where a field belongs: the object that holds it, none for the document, and the words it has there."""
+
+    holder: str | None
+    words: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """Return the path under which the field is written."""
+        return self.words[0] if self.holder is None else f"{self.holder}.{self.words[0]}"
+
+
+def _flat(holder: str, table: FieldTable, prefix: str = "") -> dict[str, Place]:
+    """Return the words of an object's fields when they stand beside it."""
+    return {
+        f"{prefix}{word}": Place(holder, row.words)
+        for row in table.rows
+        for word in (*row.words, row.service_word)
+        if word is not None
+    }
+
+
+# The workflow of a schedule document: the fields every launcher object has (SPEC 3: 3).
+WORKFLOW = FieldTable(
+    (
+        FieldSpec("workflow_id", NAME_TEXT, "the workflow that is run", None, ("workflow_id",)),
+        FieldSpec("version", VERSION, "its version", None, ("version",)),
+        FieldSpec("user_id", NAME_TEXT, "the user who owns the job", None, ("user_id",)),
+    )
+)
+# Every further word of a document, with its place.
+PLACES: Mapping[str, Place] = {
+    "schedule_id": Place(None, ("identity",)),
+    "cron_expr": Place(None, ("schedule",)),
+    **_flat("window", WINDOW, "window_"),
+    **_flat("seed", SEED, "seed_"),
+    "salt": Place("seed", SEED["salt"].words),
+    **_flat("policy", POLICY),
+    **_flat("launcher", WORKFLOW),
+}
+TABLES = {"window": WINDOW, "seed": SEED, "policy": POLICY, "launcher": WORKFLOW}
+
+
+class Canonical(NamedTuple):
+    """A document in the words that are written; `renamed` has the word that was used for a path."""
+
+    document: Mapping[str, object]
+    renamed: Mapping[str, str]
+
+
+def canonical(document: Mapping[str, object], problems: list[Problem]) -> Canonical:
+    """Return a document with every field under its own word, in its own object.
+
+    A field that is given twice is a problem.
+    """
+    if PLACES.keys().isdisjoint(document):
+        return Canonical(document, {})
+    fields = {word: value for word, value in document.items() if word not in PLACES}
+    renamed: dict[str, str] = {}
+    for word, value in document.items():
+        place = PLACES.get(word)
+        if place is None:
+            continue
+        holder = fields if place.holder is None else _held(fields, place.holder)
+        if holder is None:
+            continue  # the object is of another type, which its reader reports
+        other = next((each for each in place.words if each in holder), None)
+        if other is not None:
+            path = other if place.holder is None else f"{place.holder}.{other}"
+            reason = f"stands beside {renamed.get(path, path)}; use one of the two"
+            problems.append(Problem(str(word), value, reason))
+            continue
+        holder[place.words[0]] = value
+        renamed[place.path] = str(word)
+    return Canonical(fields, renamed)
+
+
+def named_policy(definition: Mapping[str, object]) -> dict[str, str]:
+    """Return the policy fields that a definition names, each with the path under which it does."""
+    document, renamed = canonical(definition, [])
+    policy = document.get("policy")
+    if not isinstance(policy, Mapping):
+        return {}
+    paths = {word: f"policy.{word}" for word in policy if word in POLICY.words}
+    return {POLICY.words[word].name: renamed.get(path, path) for word, path in paths.items()}
+
+
+def _held(fields: dict[str, object], holder: str) -> dict[str, object] | None:
+    """Return an object of a document as one that may be changed, or None if it is of another type."""
+    value = fields.get(holder, {})
+    if not isinstance(value, Mapping):
+        return None
+    fields[holder] = copy = dict(value)
+    return copy
+
+
+# --- jobs -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,3 +465,11 @@ def _read_schedule(reader: FieldReader, identity: str) -> Schedule | None:
 
 
 _SCHEDULE: Callable[..., Schedule] = Schedule
+
+
+def profile_text_of(job: "Job") -> str | None:
+    """Return the profile of a job as canonical JSON, None if it is empty."""
+    written = PROFILE.write(job)
+    if not written:
+        return None
+    return json.dumps(written, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import add
 from typing import NamedTuple
 
-from kron.core.cron.schedule import Plan
+from kron.core.cron.walk import Plan
 from kron.core.job.decision import is_plain, nominal_times, starts_between
 from kron.core.job.job import Job
 from kron.core.time.instant import EpochSeconds

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from kron.core.errors import InvalidOptionError
-from kron.core.fields import FieldReader, row, table_of
+from kron.core.fields import row, table_of
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.core.value_types import DURATION, FLAG, INSTANT, choice, names_of, nullable, whole_number
 
@@ -188,16 +188,7 @@ FRONT_DEFAULTS: Mapping[str, Policy] = {
 }
 
 
-def read_policy(reader: FieldReader) -> Policy:
-    """Return the policy of a definition."""
-    values = POLICY.read(reader)
-    start_at, end_at = values.get("start_at"), values.get("end_at")
-    if isinstance(start_at, int) and isinstance(end_at, int) and start_at > end_at:
-        reader.problem("end_at", reader.get("end_at"), END_BEFORE_START)
-        del values["end_at"]
-    return _policy(tuple(values.items()))
-
-
 @lru_cache(maxsize=MAX_POLICIES)
-def _policy(values: tuple[tuple[str, object], ...]) -> Policy:
+def policy_of(values: tuple[tuple[str, object], ...]) -> Policy:
+    """Return the policy with some values; equal definitions share one."""
     return Policy(**dict(values))  # type: ignore[arg-type]

@@ -151,14 +151,6 @@ PROFILE = FieldTable(
 )
 
 
-def profile_text_of(job: object) -> str | None:
-    """Return the profile of a job as canonical JSON, None if it is empty."""
-    written = PROFILE.write(job)
-    if not written:
-        return None
-    return json.dumps(written, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
 def profile_fields_of(text: str | None) -> dict[str, object]:
     """Return every field of a stored profile as plain data, with its default where it has none."""
     stored = _stored(text)

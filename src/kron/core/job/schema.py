@@ -4,12 +4,58 @@ A schema checks shapes and names; whether an expression matches, a zone exists o
 checked when the job is made.
 """
 
-from kron.core.fields import Schema, object_schema, one_or_more
+from collections.abc import Iterator
+from itertools import combinations
+
+from kron.core.fields import FieldTable, Schema, object_schema, one_or_more
 from kron.core.job.calendar import DAYS
-from kron.core.job.job import JOB
-from kron.core.job.words import with_every_word
+from kron.core.job.job import JOB, PLACES, TABLES, Place
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def with_every_word(schema: Schema, table: FieldTable) -> Schema:
+    """Return the JSON Schema of a document with every further word of its fields."""
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    further = {
+        word: _schema_of(word, place, table) for word, place in PLACES.items() if word not in properties
+    }
+    required = schema.get("required", [])
+    assert isinstance(required, list)
+    words = {
+        name: [name, *(word for word, place in PLACES.items() if place.path == name)] for name in required
+    }
+    return {
+        **schema,
+        "properties": {**properties, **further},
+        "required": [name for name, each in words.items() if len(each) == 1],
+        "allOf": [
+            {"anyOf": [{"required": [word]} for word in each]} for each in words.values() if len(each) > 1
+        ],
+        "not": {"anyOf": list(_conflicts())},
+    }
+
+
+def _schema_of(word: str, place: Place, table: FieldTable) -> Schema:
+    row = (table if place.holder is None else TABLES[place.holder]).words[place.words[0]]
+    return {**row.type.schema, "description": f"another word for {place.path}"}
+
+
+def _conflicts() -> Iterator[Schema]:
+    """Yield a schema for each two words that name the same field."""
+    by_path: dict[str, list[str]] = {}
+    for word, place in PLACES.items():
+        by_path.setdefault(place.path, [] if place.holder else [place.words[0]]).append(word)
+    for words in by_path.values():
+        for pair in combinations(words, 2):
+            yield {"required": list(pair)}
+    for word, place in PLACES.items():
+        if place.holder is not None:
+            for inner in place.words:
+                held: Schema = {place.holder: {"type": "object", "required": [inner]}}
+                yield {"required": [word, place.holder], "properties": held}
+
 
 _JOB = with_every_word(JOB.schema(), JOB)
 # In a job file a calendar may also be kept in a text file.

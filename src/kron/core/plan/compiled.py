@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from kron.core.cron.count import count_between
 from kron.core.cron.dialect import needs_identity
-from kron.core.cron.schedule import Plan, Schedule
+from kron.core.cron.schedule import Schedule
+from kron.core.cron.walk import Plan
 from kron.core.job.constraint import Constraints
 from kron.core.job.decision import decide_at
 from kron.core.job.distribution import Distribution

@@ -7,9 +7,8 @@ from statistics import median_low
 from typing import NamedTuple
 
 from kron.core.errors import InvalidJobError, InvalidOptionError, Problem
-from kron.core.job.job import Job
+from kron.core.job.job import Job, canonical
 from kron.core.job.outcome import Reason
-from kron.core.job.words import canonical
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.incident import ENGINE, covers, detail_of
 from kron.core.plan.pause import BY_HAND

@@ -84,12 +84,13 @@ def starts_ahead(
 ) -> Iterator[PeriodStart]:
     """Yield the starts of a job that are later than now, in order; none while it stays stopped."""
     job = state.job
-    if job.deleted_at is not None or job.suspended or (job.paused and job.pause_ends_at is None):
+    pause_ends_at = job.pause_ends_at if job.paused else None
+    if job.deleted_at is not None or job.suspended or (job.paused and pause_ends_at is None):
         return iter(())
     state = state._replace(runs=[run for run in state.runs if _is_awaited(run)])
     resumed: list[PeriodStart] = []
-    if job.pause_ends_at is not None and job.pause_ends_at > now:
-        now = job.pause_ends_at
+    if pause_ends_at is not None and pause_ends_at > now:
+        now = pause_ends_at
         resumed = _starts_on_resume(state, now, traits)
     planned = sorted(
         PeriodStart(run.fire_time, run.nominal_time) for run in state.runs if run.fire_time > now

@@ -11,10 +11,9 @@ from typing import Any
 
 from kron.core.cron.schedule import seconds_between
 from kron.core.errors import ConflictError, InvalidOptionError
-from kron.core.job.job import Job
+from kron.core.job.job import Job, profile_text_of
 from kron.core.job.outcome import Reason
 from kron.core.job.policy import Policy
-from kron.core.job.profile import profile_text_of
 from kron.core.plan import incident
 from kron.core.plan.compiled import (
     CompiledJob,

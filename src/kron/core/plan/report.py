@@ -1,12 +1,63 @@
-"""Launches and their reports: the values that the engine and its launchers exchange."""
+"""Launches, their data intervals and their reports: the values that the engine and its launchers exchange."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
 from kron.core.choice import Choice
-from kron.core.plan.data_interval import DataInterval, data_interval
-from kron.core.plan.record import EpochRecord, JobRecord, RunRecord
+from kron.core.plan.compiled import compiled_job, last_at
+from kron.core.plan.record import EpochRecord, JobRecord, RunKind, RunRecord
+from kron.core.time.instant import EpochSeconds, rfc3339
+
+
+class DataInterval(NamedTuple):
+    """The interval `[start, end)`, in seconds."""
+
+    start: EpochSeconds
+    end: EpochSeconds
+
+    def to_dict(self) -> dict[str, str]:
+        """Return both ends in UTC, by the names that executions know them by."""
+        return {"data_interval_start": rfc3339(self.start), "data_interval_end": rfc3339(self.end)}
+
+
+def data_interval(job: JobRecord, run: RunRecord, earlier: Sequence[EpochRecord] = ()) -> DataInterval:
+    """Return the interval of a run; `earlier` are the job's earlier definitions, oldest first.
+
+    It ends with the run's period and starts with the period before it, which may follow an earlier
+    definition, so that the intervals of consecutive periods meet. A manual run has that of the latest period
+    at its request. A schedule without an earlier period has an empty interval.
+    """
+    end: EpochSeconds | None = run.nominal_time
+    if run.kind is RunKind.MANUAL:
+        end = _last_period(job, earlier, run.nominal_time)
+    if end is None:
+        return DataInterval(run.nominal_time, run.nominal_time)
+    start = _last_period(job, earlier, end - 1)
+    return DataInterval(end if start is None else start, end)
+
+
+def needs_earlier(job: JobRecord, run: RunRecord) -> bool:
+    """Say whether the interval of a run reaches back to an edit, so that earlier definitions matter."""
+    return job.epoch > 1 and data_interval(job, run).start <= job.edited_at // 1000
+
+
+def _last_period(
+    job: JobRecord, earlier: Sequence[EpochRecord], instant: EpochSeconds
+) -> EpochSeconds | None:
+    """Return the last period at or before an instant; those up to an edit follow the definition before it.
+
+    The oldest definition is continued to times before its creation.
+    """
+    definitions = [*earlier, EpochRecord(job.identity, job.epoch, job.edited_at, job.definition)]
+    for number, known in reversed(list(enumerate(definitions))):
+        compiled = compiled_job(known.definition, job.identity)
+        policy, since = compiled.policy, known.edited_at // 1000
+        time = last_at(compiled.plan, instant if policy.end_at is None else min(instant, policy.end_at))
+        if number == 0 or (time is not None and time > since and time >= (policy.start_at or time)):
+            return time
+        instant = min(instant, since)
+    raise AssertionError("a job has a definition")
 
 
 class RunEvent(Choice):

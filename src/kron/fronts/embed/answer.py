@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 from kron.core.job.job import Job
 from kron.core.job.outcome import Outcome, Reason
-from kron.core.plan.data_interval import DataInterval
 from kron.core.plan.next_start import NextStart
 from kron.core.plan.record import RunRecord
+from kron.core.plan.report import DataInterval
 from kron.core.plan.step import JobState
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import EPOCH, datetime_of

@@ -19,9 +19,8 @@ from kron.core.errors import (
 )
 from kron.core.fields import identity_fault, parse_instant, parse_name
 from kron.core.job.outcome import Reason
-from kron.core.plan.data_interval import DataInterval
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
-from kron.core.plan.report import Launch, RunEvent, RunReport
+from kron.core.plan.report import DataInterval, Launch, RunEvent, RunReport
 from kron.core.time.instant import EPOCH, EpochSeconds
 from kron.core.workflow import StartRequest
 from kron.fronts.service.auth.principal import current_request_id

@@ -19,7 +19,7 @@ from kron.core.fields import (
     suggestion,
     text_fault,
 )
-from kron.core.job.job import JOB, Job, read_job
+from kron.core.job.job import JOB, PLACES, Job, canonical, read_job
 from kron.core.job.notify import IS_REDACTED, Notify
 from kron.core.job.policy import (
     CATCHUP_NAMES,
@@ -30,7 +30,6 @@ from kron.core.job.policy import (
     Catchup,
 )
 from kron.core.job.profile import PROFILE
-from kron.core.job.words import PLACES, canonical
 from kron.core.plan.compiled import definition_of
 from kron.core.value_types import FLAG, NAME_TEXT, VERSION, choice
 from kron.fronts.service.errors import InvalidScheduleError
@@ -45,6 +44,8 @@ MAX_DEFINITION = 65_536
 MAX_REQUEST = 500
 # The longest reason of a pause, in characters.
 MAX_REASON = 500
+# The deadline of a schedule that names none, as it is written.
+DEFAULT_DEADLINE = POLICY["deadline"].type.write(FRONT_DEFAULTS["service"].deadline)
 WORKFLOW = WORKFLOW_FIELDS
 NO_LIMITS = LauncherConfig()
 NO_LAUNCHER = (
@@ -267,7 +268,7 @@ def _defaults_of(rules: Rules) -> tuple[tuple[str, object], ...]:
         ("overlap", rules.overlap_policy),
         ("catchup", rules.catchup_policy),
         ("jitter_ms", rules.jitter_ms),
-        ("deadline", POLICY["deadline"].type.write(FRONT_DEFAULTS["service"].deadline)),
+        ("deadline", DEFAULT_DEADLINE),
     )
 
 

@@ -349,7 +349,8 @@ class PostgresStore:
         for some in chunks(audit):
             values = {**common, **arrays(AuditRecord._fields, some, GROUPS["audit"])}
             await connection.execute(SQL["insert_audit"], values)
-        await insert_incidents(connection, namespace, incidents_of_new(created))
+        if stopped := [job for job in created if job.paused or job.suspended]:
+            await insert_incidents(connection, namespace, incidents_of_new(stopped))
         if created or any(change.scope is not WriteScope.END for change in changed):
             await notify(connection, namespace, JOBS)
         return await write_changes(connection, namespace, changed, now) or None

@@ -409,7 +409,8 @@ class SqliteStore:
             new = connection.executemany(SQL["insert_job"], jobs).rowcount if jobs else 0
             if new == len(jobs) and write(connection, number, changed, now):
                 connection.executemany(SQL["insert_audit"], [(number, *audit_row(entry)) for entry in audit])
-                self._insert_incidents(connection, number, incidents_of_new(created))
+                if stopped := [job for job in created if job.paused or job.suspended]:
+                    self._insert_incidents(connection, number, incidents_of_new(stopped))
                 return CLEAN
             connection.execute("ROLLBACK TO put")
             names = {"namespace": number, "names": json.dumps([job.identity for job in created])}

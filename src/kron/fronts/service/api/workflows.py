@@ -9,7 +9,7 @@ from pydantic import BeforeValidator
 
 from kron.core.errors import ConflictError, Problem
 from kron.core.fields import parse_instant
-from kron.core.plan.data_interval import DataInterval
+from kron.core.plan.report import DataInterval
 from kron.core.time.instant import instant_text
 from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.api.models import WORKFLOW_EXAMPLE, StartRequest, model_of

@@ -10,11 +10,11 @@ from kron.core.job.outcome import Outcome, Reason
 from kron.core.job.profile import profile_fields_of
 from kron.core.plan.compiled import compiled_job, segments_of
 from kron.core.plan.counterfactual import Counterfactual
-from kron.core.plan.data_interval import DataInterval
 from kron.core.plan.next_start import NextStart, PeriodStart, starts_ahead
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import AttemptRecord, JobRecord, RangeRecord, RunKind, RunRecord, RunStatus
+from kron.core.plan.report import DataInterval
 from kron.core.plan.step import JobState
 from kron.core.plan.why import Explanation
 from kron.core.time.instant import DAY, rfc3339
