@@ -306,7 +306,8 @@ def test_every_kind_of_iana_name_is_known(key: str) -> None:
 def test_an_unknown_zone_is_refused_with_a_suggestion(key: str, hint: str) -> None:
     with pytest.raises(UnknownTimezoneError) as caught:
         zone_of(key)
-    assert str(caught.value) == f'Unknown timezone "{key}": {hint}'
+    shown = {"\x00": r"\x00", "\ud800": r"\ud800", "x" * 5000: 60 * "x" + "..."}.get(key, key)
+    assert str(caught.value) == f'Unknown timezone "{shown}": {hint}'
     assert caught.value.details["timezone"] == key
     assert set(caught.value.details) == {"timezone", "suggestions"}
     assert isinstance(caught.value, InputError)
@@ -324,11 +325,22 @@ def test_suggestions_are_zones_that_exist() -> None:
     assert set(suggestions) <= available_timezones()
 
 
-@pytest.mark.parametrize("value", [5, 5.0, True, b"UTC", ["UTC"], {"zone": "UTC"}, object])
-def test_a_zone_that_is_not_a_string_is_refused(value: Any) -> None:
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (5, "5"),
+        (5.0, "5.0"),
+        (True, "true"),
+        (b"UTC", "b'UTC'"),
+        (["UTC"], "[UTC]"),
+        ({"zone": "UTC"}, "{zone: UTC}"),
+        (object, "<class 'object'>"),
+    ],
+)
+def test_a_zone_that_is_not_a_string_is_refused(value: Any, shown: str) -> None:
     with pytest.raises(UnknownTimezoneError) as caught:
         Schedule("* * * * *", value, dialect="posix")
-    assert str(caught.value) == f'Unknown timezone "{value}": use an IANA name such as "Europe/Berlin"'
+    assert str(caught.value) == f'Unknown timezone "{shown}": use an IANA name such as "Europe/Berlin"'
     assert caught.value.details == {"timezone": value, "suggestions": ()}
 
 
