@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-SCHEDULE: dict[str, object] = {"cron_expr": "0 9 * * *", "timezone": "UTC", "launcher": {"kind": "callback"}}
+SCHEDULE: dict[str, object] = {"cron_expr": "0 9 * * *", "timezone": "UTC", "launcher": {"kind": "log"}}
 # Constraints that reject every time of each window, after 64 draws.
 NEVER: dict[str, object] = {
     **SCHEDULE,

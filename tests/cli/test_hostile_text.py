@@ -59,7 +59,7 @@ READS = [
         "2026-01-02T00:00Z",
         "--dry-run",
     ],
-    ["schedules", "upsert", "--id", HOSTILE, "--cron", "0 * * * *", "--set", 'launcher={"kind": "callback"}'],
+    ["schedules", "upsert", "--id", HOSTILE, "--cron", "0 * * * *", "--set", 'launcher={"kind": "log"}'],
     ["pause", HOSTILE, "--because", HOSTILE],
     ["resume", HOSTILE, "--yes"],
     ["run", HOSTILE],

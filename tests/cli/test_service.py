@@ -163,7 +163,7 @@ def test_an_error_is_one_line_with_its_exit_code(kron: Kron) -> None:
 
 def test_many_are_stored_batch_by_batch_and_a_wrong_line_is_named(kron: Kron) -> None:
     lines = [json.dumps({"schedule_id": f"s{n}", "cron_expr": "0 0 1 1 *", "timezone": "UTC",
-                         "launcher": {"kind": "callback"}}) for n in range(1_500)]  # fmt: skip
+                         "launcher": {"kind": "log"}}) for n in range(1_500)]  # fmt: skip
     Path("good.jsonl").write_text("\n\n".join(lines))
     assert kron("schedules", "bulk", "good.jsonl") == (GOOD, "stored 1500 schedules\n", "")
     again = [line.replace("0 0", "0 9") for line in lines]
@@ -262,7 +262,7 @@ def test_a_store_that_is_not_there_is_not_made_by_looking_at_it(
 
 def test_a_terminal_sees_how_far_a_bulk_load_is(tmp_path: Path) -> None:
     """On a real terminal the progress bar is drawn there, and the result goes to standard output."""
-    line = {"cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": {"kind": "callback"}}
+    line = {"cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": {"kind": "log"}}
     text = "".join(json.dumps({**line, "schedule_id": f"s{n}"}) + "\n" for n in range(3_000))
     (tmp_path / "many.jsonl").write_text(text)
     master, slave = pty.openpty()

@@ -208,7 +208,7 @@ def test_an_unknown_command_or_option_gets_the_closest(capsys: pytest.CaptureFix
 
 @pytest.mark.slow
 def test_a_question_that_is_not_answered_changes_nothing(tmp_path: Path) -> None:
-    fields = ["paused=true", "catchup_policy=fire_immediately", 'launcher={"kind": "callback"}']
+    fields = ["paused=true", "catchup_policy=fire_immediately", 'launcher={"kind": "log"}']
     options = [word for field in fields for word in ("--set", field)]
     schedule = ["--id", "fast", "--cron", "* * * * * *", *options]
     assert on_terminal(["schedules", "upsert", *schedule, *STORE], tmp_path)[0] == GOOD

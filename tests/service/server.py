@@ -26,8 +26,12 @@ class Process:
             "KRON_PROCESS_FOLDER": str(folder / "processes"),
             # Where the executors of the tests are.
             "KRON_ALLOWED_HOSTS": "127.0.0.1",
+            # Schedules of workflows are refused without one; "" stands for none.
+            "KRON_EXECUTOR": '{"kind": "log"}',
             **variables,
         }
+        if not environment["KRON_EXECUTOR"]:
+            del environment["KRON_EXECUTOR"]
         self._process = subprocess.Popen(
             [*program, *words], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
         )

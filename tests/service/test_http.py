@@ -259,9 +259,8 @@ def test_a_run_by_hand_is_asked_for_once(client: httpx.Client) -> None:
 
     wait_for(ended)
     (run, _) = client.get("/schedules/by-hand/runs").json()["runs"]
-    # No launcher was named, so it is a workflow's run, and the settings name no executor.
-    said = "No executor is configured for workflows: set executor"
-    assert (run["result"], run["error"]) == ("launch_failed", said)
+    # No launcher was named, so it is a workflow's run, and that workflow is not deployed.
+    assert (run["result"], run["error"]) == ("launch_failed", 'There is no version 3 of "wf"')
 
 
 def test_a_backfill_is_counted_then_asked_for(client: httpx.Client) -> None:

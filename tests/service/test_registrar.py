@@ -182,7 +182,7 @@ WRONG = [
     pytest.param({"policy": {"overlapp": "skip"}}, "policy.overlapp", id="unknown policy field"),
     pytest.param({"launcher": {"kind": "http"}}, "launcher.url", id="a launcher without its address"),
     pytest.param({"launcher": "http"}, "launcher", id="a launcher that is no object"),
-    pytest.param({"launcher": {"kind": "callback", "user_id": "bob"}}, "user_id", id="two users"),
+    pytest.param({"launcher": {"kind": "log", "user_id": "bob"}}, "user_id", id="two users"),
     # --- values that a database would change, or not take
     pytest.param({"version": 2**31}, "version", id="a version beyond the range"),
     pytest.param({"version": 10**30}, "version", id="a huge version"),

@@ -35,7 +35,10 @@ from kron.ports import Clock
 
 _log = logging.getLogger("kron.launchers")
 GROUP = "kron.launchers"
-NOT_ALLOWED = "is not among the launchers the settings allow (allowed_launchers)"
+NOT_ALLOWED = (
+    "is not among the launchers the settings allow (allowed_launchers): add it to them, "
+    'or name another launcher, such as {"kind": "log"}'
+)
 NO_LIMITS = LauncherConfig()
 
 

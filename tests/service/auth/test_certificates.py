@@ -20,7 +20,7 @@ SUBJECTS = {
     "CN=reader": {"user_id": "ann", "scopes": ["read"], "groups": ["team"]},
 }
 SCHEDULE = {
-    "schedule_id": "ci/daily", "cron_expr": "0 9 * * *", "timezone": "UTC", "launcher": {"kind": "callback"},
+    "schedule_id": "ci/daily", "cron_expr": "0 9 * * *", "timezone": "UTC", "launcher": {"kind": "log"},
 }  # fmt: skip
 
 

@@ -27,9 +27,7 @@ MOST_GROWTH = 64 * MIB
 JSON = {"content-type": "application/json"}
 NDJSON = {"content-type": "application/x-ndjson"}
 PREVIEW = b"POST /preview HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-SCHEDULE = (
-    b'{"schedule_id": "x", "cron_expr": "* * * * *", "timezone": "UTC", "launcher": {"kind": "callback"}'
-)
+SCHEDULE = b'{"schedule_id": "x", "cron_expr": "* * * * *", "timezone": "UTC", "launcher": {"kind": "log"}'
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ async def registrar() -> AsyncIterator[Registrar]:
 
 
 def a_schedule(name: str, cron_expr: str = "0 9 * * *") -> dict[str, object]:
-    launcher = {"kind": "callback"}
+    launcher = {"kind": "log"}
     return {"schedule_id": name, "cron_expr": cron_expr, "timezone": "UTC", "launcher": launcher}
 
 

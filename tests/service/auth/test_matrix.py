@@ -42,7 +42,7 @@ OWN = {
     "name": "style.css",
 }
 ABSENT = OWN | {"schedule_id": "ann%2Fno-such", "idempotency_key": "f" * 64, "workflow_id": "ann.none"}
-SCHEDULE: dict[str, object] = {"cron_expr": "0 9 * * *", "timezone": "UTC", "launcher": {"kind": "callback"}}
+SCHEDULE: dict[str, object] = {"cron_expr": "0 9 * * *", "timezone": "UTC", "launcher": {"kind": "log"}}
 
 DAG: dict[str, object] = {"nodes": [{"id": "one", "type": "task", "dependsOn": []}], "triggers": []}
 # Request bodies; the default is an empty object.

@@ -139,7 +139,10 @@ def test_an_installed_launcher_needs_the_permission_of_the_operator(
     without = {**plugin_variables, "KRON_ALLOWED_LAUNCHERS": ""}
     with serving(tmp_path, **without) as (client, _):
         run = ended(client)
-        reason = "is not among the launchers the settings allow (allowed_launchers)"
+        reason = (
+            "is not among the launchers the settings allow (allowed_launchers): add it to them, "
+            'or name another launcher, such as {"kind": "log"}'
+        )
         assert (run["result"], reason in str(run["error"])) == ("launch_failed", True)
         assert upsert(client, launcher, "another").json()["problems"] == [
             {"path": "launcher.kind", "value": "queue", "reason": reason}

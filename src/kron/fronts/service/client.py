@@ -1,6 +1,7 @@
 """The service's client: every verb with documents in and out, in this process or over HTTP."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, takewhile
 from typing import NamedTuple, Protocol
 
@@ -250,7 +251,9 @@ class LocalClient:
         return await self._aside.run(self._preview, document, count)
 
     def _preview(self, document: Mapping[str, object], count: int) -> SchedulePreview:
-        spec = parse_schedule_spec({**NO_WORKFLOW, **document}, self._registrar.rules, schedule_id="preview")
+        # The times of a schedule need no launcher, so one that cannot run here is previewed.
+        rules = replace(self._registrar.rules, unavailable={})
+        spec = parse_schedule_spec({**NO_WORKFLOW, **document}, rules, schedule_id="preview")
         return _upcoming_view(spec, now=self._registrar.now(), count=count, budget=CpuBudget())
 
     async def run(self, schedule_id: str, request_id: str | None = None) -> RequestedRun:

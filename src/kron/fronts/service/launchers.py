@@ -6,18 +6,48 @@ from kron.app.launchers import build_launcher, build_launchers, read_launcher
 from kron.fronts.service.security import requires_authentication
 from kron.fronts.service.settings import IN_STORE, Settings
 from kron.launchers.callback import CallbackLauncher, CallbackOptions, CallbackSettings
-from kron.launchers.celery.spec import CeleryOptions
+from kron.launchers.celery.spec import CeleryOptions, CelerySettings
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig, LauncherContext
-from kron.launchers.workflow import Function, WorkflowLauncher, picker_of
+from kron.launchers.workflow import Function, WorkflowLauncher, WorkflowSettings, picker_of
 from kron.ports import Clock, Launcher, WorkflowStore
 from kron.stores.folder import FolderWorkflows
 from kron.stores.url import WorkflowDatabase
+
+# Why this service cannot run a kind of launcher, with the remedy.
+NO_EXECUTOR = (
+    "this service has no executor for workflows: set executor (KRON_EXECUTOR), "
+    'or name another launcher, such as {"kind": "log"}'
+)
+NO_BROKER = (
+    "this service has no broker for Celery tasks: set celery_broker (KRON_CELERY_BROKER), "
+    'or name another launcher, such as {"kind": "log"}'
+)
+NO_FUNCTION = (
+    "kron serve has no functions to call: run the worker in a program that registers them, "
+    'or name another launcher, such as {"kind": "http", "url": "https://..."} or {"kind": "log"}'
+)
 
 
 def workflows_of(settings: Settings, database: WorkflowDatabase) -> WorkflowStore:
     """Return the store of workflows."""
     return database if settings.workflows == IN_STORE else FolderWorkflows(settings.workflows)
+
+
+def unavailable_kinds(settings: Settings) -> dict[str, str]:
+    """Return the kinds of launchers that `kron serve` cannot run with these settings, with the remedy.
+
+    A function is registered by the program around a worker, and `kron serve` has no such program.
+    """
+    kinds = {CallbackSettings.kind: NO_FUNCTION}
+    if settings.broker is None:
+        kinds[CelerySettings.kind] = NO_BROKER
+    executor = None if settings.executor is None else read_launcher(settings.executor).kind
+    if executor is None:
+        kinds[WorkflowSettings.kind] = NO_EXECUTOR
+    elif executor in kinds:
+        kinds[WorkflowSettings.kind] = f"the executor is of the kind {executor}, and {kinds[executor]}"
+    return kinds
 
 
 def launchers_of(

@@ -33,6 +33,7 @@ from kron.core.job.profile import PROFILE
 from kron.core.plan.compiled import definition_of
 from kron.core.value_types import FLAG, NAME_TEXT, VERSION, choice
 from kron.fronts.service.errors import InvalidScheduleError
+from kron.launchers.callback import CallbackSettings
 from kron.launchers.http.egress import host_of
 from kron.launchers.http.spec import egress_policy
 from kron.launchers.secret import Vault
@@ -136,7 +137,9 @@ class Rules:
     A list that is None allows everything. `launchers` limits the launchers of schedules, and the URLs they
     notify. `executor` is the launcher that workflows are handed to. `channels` are those a schedule may name,
     each with the users who may, None for all; `notify` is the default of schedules that define none.
-    `vault` seals the secrets of launchers before they are stored.
+    `vault` seals the secrets of launchers before they are stored. `unavailable` are the kinds of launchers
+    that this service cannot run, each with the reason and the remedy; `functions` are the schedules for
+    which it has a function all the same.
     """
 
     overlap_policy: str = "skip"
@@ -152,6 +155,8 @@ class Rules:
     vault: Vault | None = None
     channels: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
     notify: Notify | None = None
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    functions: frozenset[str] = frozenset()
 
 
 class ScheduleSpec(NamedTuple):
@@ -321,11 +326,20 @@ def _check_rules(
     if gap is not None and gap < rules.min_interval_s:
         reason = f"runs again after {gap} s; the settings allow no less than {rules.min_interval_s} s"
         problems.append(Problem(schedule_word, job.schedule.text, reason))
-    if own and settings is not None:
+    if settings is not None and not _is_available(job, settings, rules):
+        path = "launcher.kind" if own else "launcher"
+        problems.append(Problem(path, settings.kind, rules.unavailable[settings.kind]))
+    elif own and settings is not None:
         problems += settings.problems(rules.launchers)
         problems += [] if rules.vault is None else rules.vault.problems(settings)
     if job.notify is not None:
         problems += _notify_problems(job.notify, rules, None if settings is None else settings.user_id)
+
+
+def _is_available(job: Job, settings: LauncherSettings, rules: Rules) -> bool:
+    """Return whether this service can run a launcher of that kind."""
+    has_function = settings.kind == CallbackSettings.kind and job.identity in rules.functions
+    return settings.kind not in rules.unavailable or has_function
 
 
 def _notify_problems(notify: Notify, rules: Rules, user: object) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -29,7 +29,12 @@ from kron.fronts.service.app import app_of
 from kron.fronts.service.auth.middleware import is_loopback
 from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.client import LocalClient
-from kron.fronts.service.launchers import launchers_of, workflow_launcher, workflows_of
+from kron.fronts.service.launchers import (
+    launchers_of,
+    unavailable_kinds,
+    workflow_launcher,
+    workflows_of,
+)
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher, reporter_of
 from kron.fronts.service.security import (
@@ -339,7 +344,9 @@ async def _serve(
     authenticator = authenticator_of(settings, SystemClock())
     await authenticator.start()
     clock, workflows = parts.clock, parts.workflows
-    registrar = Registrar(parts.store, clock, rules=settings.rules, wake=worker.call, workflows=workflows)
+    functions = frozenset() if service.hooks is None else frozenset(service.hooks.callbacks(clock))
+    rules = replace(settings.rules, unavailable=unavailable_kinds(settings), functions=functions)
+    registrar = Registrar(parts.store, clock, rules=rules, wake=worker.call, workflows=workflows)
     delivery = workflow_launcher(clock, settings, workflows, {})
     launcher = RunLauncher(clock, delivery, parts.database, on_end=reporter_of(registrar))
 
