@@ -10,7 +10,7 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 TERMS = (
     "period", "nominal time", "window", "chosen time", "fire time", "outcome", "run", "attempt", "lease",
     "shard", "worker", "namespace", "epoch", "cursor", "revision", "fencing token", "idempotency key",
-    "catch-up", "overlap", "backfill", "tenant", "launcher", "executor",
+    "catch-up", "overlap", "backfill", "tenant", "launcher", "executor", "next start", "data interval",
 )  # fmt: skip
 SECTION = re.compile(r"^### ([^\n]+)\n\n(.+?)(?=\n\n#|\Z)", re.MULTILINE | re.DOTALL)
 

@@ -10,7 +10,7 @@ from kron.core.cron.schedule import Schedule
 from kron.core.job.job import Job
 from kron.core.job.policy import Overlap
 from kron.core.plan.compiled import compiled_job
-from kron.core.plan.record import RunRecord
+from kron.core.plan.record import IncidentKind, RunRecord
 from kron.core.plan.registration import create
 from kron.core.plan.report import Launch
 from kron.core.plan.step import Change, WriteResult
@@ -48,8 +48,8 @@ class Lines:
         pass
 
     def events(self) -> list[str]:
-        """Return the names of the events."""
-        return [event for event, _ in self.lines]
+        """Return the names of the events, without incidents."""
+        return [event for event, _ in self.lines if not isinstance(event, IncidentKind)]
 
 
 class Rig:

@@ -23,6 +23,7 @@ from kron.stores.postgres.connection import rows_of
 from kron.stores.postgres.schema import PostgresSchema, address_of
 from kron.stores.postgres.store import SQL, PostgresStore
 from kron.stores.postgres.watch import PostgresWatch
+from kron.testing.contract.notice import a_notice
 from kron.testing.store_contract import (
     CLEAN,
     NOW,
@@ -559,3 +560,28 @@ async def test_a_watch_closes_although_its_connection_fails_while_it_is_cancelle
     await until(lambda: closing.done() or len(greetings) > 1)
     assert closing.done()
     assert len(greetings) == 1
+
+
+async def test_the_workers_are_told_of_notices_that_another_one_of_them_writes(postgres_url: str) -> None:
+    """One worker sends the notices of all; it does not poll for them."""
+    store, other = PostgresStore(postgres_url), PostgresStore(postgres_url)
+    watch = other.watch(SPACE, lambda: None)
+    try:
+        await stored(store, a_job())
+        ownership = await store.acquire(SPACE, "a")
+
+        async def looked(*, jobs: bool) -> None:
+            assert (await watch.look()).jobs is jobs
+
+        # The greeting counts as news.
+        await retried(partial(looked, jobs=True), AssertionError)
+        await retried(partial(looked, jobs=False), AssertionError)
+        (state,) = await store.cases(SPACE, ["backup"])
+        change = a_change(state.job)
+        change.notices = [a_notice()]
+        assert await store.settle(ownership, [change], now=NOW) == CLEAN
+        await retried(partial(looked, jobs=True), AssertionError)
+    finally:
+        await watch.close()
+        await store.close()
+        await other.close()

@@ -190,7 +190,7 @@ async def test_launches_are_timed_from_their_start_to_the_first_word() -> None:
         await rig.until(3.5)
         meter = rig.panel.launchers["http"]
         assert (meter.latency.count, meter.waiting) == (3, 0)
-        kinds = {"process", "http", "http:reports", "celery", "celery:reports", "workflow"}
+        kinds = {"log", "process", "http", "http:reports", "celery", "celery:reports", "workflow"}
         assert set(rig.panel.launchers) == kinds
 
 

@@ -171,6 +171,9 @@ class Engine:
             await self._note(ownership, take_overs(ownership, new, now))
             lease.recovered(new, now)
             self._dispatcher.owned = lease.owned.shards
+            if self.on_notice is not None:
+                # The owner of the first shard sends what its predecessor left.
+                self.on_notice()
 
     async def _note(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
         """Write incidents of the namespace, and log each with the sentence that explains periods later."""

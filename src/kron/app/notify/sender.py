@@ -70,8 +70,7 @@ class OutboxStore(ReadStore, Protocol):
 class NotifyOptions:
     """How a worker notifies: the channels that schedules may name, and the default of schedules.
 
-    `egress` limits the URLs of schedules; with a `secret` requests to webhooks are signed. `poll_ms` is how
-    often notices of other workers are looked for; None: never, because one worker runs all schedules.
+    `egress` limits the URLs of schedules; with a `secret` requests to webhooks are signed.
     """
 
     channels: Channels = field(default_factory=dict)
@@ -79,7 +78,6 @@ class NotifyOptions:
     limits: SendLimits = DEFAULT_SEND_LIMITS
     egress: EgressPolicy | None = None
     secret: bytes | None = None
-    poll_ms: int | None = None
 
     def egress_policy(self) -> EgressPolicy | None:
         """Return the egress policy, which always allows the URLs of the operator's channels."""
@@ -165,7 +163,7 @@ class Sender:
         while not self._is_leaving:
             self._called.clear()
             now = engine.now()
-            wake_at = None if self.options.poll_ms is None else now + self.options.poll_ms
+            wake_at = None
             if engine.owns_first_shard:
                 try:
                     outbox = await self._send_due(now)
@@ -173,7 +171,7 @@ class Sender:
                     _log.warning("the outbox cannot be used: %s", error)
                     wake_at = now + RETRY_AFTER_MS
                 else:
-                    wake_at = min((at for at in (outbox.wake_at, wake_at) if at is not None), default=None)
+                    wake_at = outbox.wake_at
             await first_of(self._clock, self._called, wake_at)
 
     async def _send_due(self, now: int) -> Outbox:

@@ -47,8 +47,6 @@ IN_STORE = "store"
 # The length of an HS256 digest; a shorter secret could be guessed.
 MIN_SECRET = 32
 SECRET_NAMES = ("jwt_secret", "signing_secret")
-# How often a worker that shares schedules looks for notices that the others wrote.
-POLL_MS = 5_000
 # Variables that only commands read: the settings file, and which server they call with which token.
 COMMAND_VARIABLES = ("config", "debug", "server", "token")
 
@@ -445,7 +443,6 @@ class Settings:
             limits=SendLimits(self.notify_wait_ms, self.notify_interval_ms),
             egress=egress_policy_of(self.allowed_hosts, urls=own),
             secret=self.secret(),
-            poll_ms=POLL_MS if self.workers == SHARED else None,
         )
 
     def launcher_config(self, *, broker: Broker | None = None) -> LauncherConfig:

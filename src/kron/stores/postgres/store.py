@@ -292,7 +292,7 @@ class PostgresStore:
         await self._lease.fence(connection, ownership, changes)
         if not changes:
             await connection.execute(SQL["record_high"], {"namespace": ownership.namespace, "now": now})
-        return await write_changes(connection, ownership.namespace, changes, now) or None
+        return await self._write_settled(connection, ownership.namespace, changes, now) or None
 
     async def _settle_rest(
         self, connection: Connection, ownership: Ownership, changes: Sequence[Change], now: int
@@ -301,8 +301,16 @@ class PostgresStore:
         await self._lease.fence(connection, ownership, changes)
         settled = await refused(connection, ownership.namespace, changes)
         rest = accepted(changes, settled)
-        written = not rest or await write_changes(connection, ownership.namespace, rest, now)
+        written = not rest or await self._write_settled(connection, ownership.namespace, rest, now)
         return settled if written else None
+
+    async def _write_settled(
+        self, connection: Connection, namespace: str, changes: Sequence[Change], now: int
+    ) -> bool:
+        """Write changes; the worker that sends their notices may be another one."""
+        if any(change.notices for change in changes):
+            await notify(connection, namespace, JOBS)
+        return await write_changes(connection, namespace, changes, now)
 
     # --- registration ----------------------------------------------------------------------------
 
