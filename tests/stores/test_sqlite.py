@@ -5,14 +5,18 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from kron.core.errors import OwnedError, StoreError
-from kron.core.plan.query import JobFilter
+from kron.core.plan.query import AuditFilter, JobFilter
+from kron.core.plan.record import AuditRecord
 from kron.stores.migration import SqliteSchema
 from kron.stores.sqlite.store import SqliteStore, connect
 from kron.testing.store_contract import CLEAN, NOW, SPACE, a_change, a_job, a_run, plain, stored, written
@@ -100,6 +104,61 @@ async def test_dropped_locks_are_free_as_after_a_death_and_stale_writes_are_refu
         await store.settle(ownership, [a_change(job)], now=NOW)
     assert await other.settle(later, [a_change(job)], now=NOW) == CLEAN
     await other.close()
+
+
+class LockProbe:
+    """Tries to write after each statement that the store's thread executes; `refused` counts failures."""
+
+    def __init__(self, path: str) -> None:
+        self._connection = connect(path, busy_ms=0)
+        self.statements = self.refused = 0
+
+    def __call__(self, frame: FrameType, event: str, function: object) -> None:
+        statement = getattr(function, "__self__", None)
+        if event != "c_return" or not isinstance(statement, sqlite3.Connection | sqlite3.Cursor):
+            return
+        if statement is self._connection:
+            return
+        self.statements += 1
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            self.refused += 1
+
+
+async def test_no_python_runs_while_a_put_holds_the_write_lock(path: str) -> None:
+    """The interpreter's lock may be held for a second by another thread, and every start would wait too."""
+    with closing(connect(path)):
+        probe = LockProbe(path)
+    threading.setprofile(probe)
+    store = SqliteStore(path)
+    try:
+        await store.cases(SPACE)
+    finally:
+        threading.setprofile(None)
+    # Opening the file and numbering a namespace take the lock once.
+    probe.refused = 0
+    jobs = await stored(store, *(a_job(f"job {number}") for number in range(1_000)))
+    changes = [replace(a_change(job), inserts=[a_run(job.identity)]) for job in jobs]
+    entry = AuditRecord(NOW, "ann", None, "update", "job 0", None, None, None)
+    audit = [entry] * len(jobs)
+    assert await store.put(SPACE, created=[], changed=changes, audit=audit, now=NOW) == CLEAN
+    refused = await store.put(SPACE, created=[jobs[0]], changed=changes[:1], audit=[entry], now=NOW)
+    assert refused.stale_jobs == {"job 0"}
+    await store.put(SPACE, created=[], changed=[], forgotten=["job 1"], now=NOW)
+    await store.forget(SPACE, ["job 2"])
+    assert len(await store.cases(SPACE)) == 998
+    assert len(await store.audits(SPACE, AuditFilter(), limit=2_000)) == 1_000
+    assert probe.statements > 10
+    assert probe.refused == 0
+    await store.close()
+
+
+async def test_a_text_with_a_nul_is_stored_whole(store: SqliteStore) -> None:
+    """SQLite's JSON functions would cut it."""
+    jobs = [a_job(f"job {number}")._replace(launcher='{"a": "\\u0000\0b"}') for number in range(20)]
+    assert {job.launcher for job in await stored(store, *jobs)} == {jobs[0].launcher}
 
 
 @pytest.mark.parametrize("other", ["embed-main", "embed.main", "embed::main", "embed:main "])

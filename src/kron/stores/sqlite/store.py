@@ -71,16 +71,23 @@ from kron.stores.row import (
 from kron.stores.sqlite.lock import Lock
 from kron.stores.sqlite.write import (
     CLEAN,
+    MANY_ROWS,
+    Prepared,
+    Transactions,
     Writing,
     audit_row,
     changed_notice_row,
     clock_row,
-    incident_row,
+    encoded,
+    execute,
+    keep_epochs,
     key_number,
     new_job_row,
+    prepare,
+    prepared_incidents,
+    prepared_rows,
     refused,
-    remove,
-    write,
+    removal,
     write_or_refuse,
 )
 from kron.stores.statement import (
@@ -150,6 +157,8 @@ def translated(work: Callable[..., T], arguments: tuple[object, ...]) -> T:
 SQL, PRUNE_SQL = statements("sqlite"), statements("sqlite", "prune")
 # From this number of rows on, a call in memory runs in the thread too, so that the event loop is not blocked.
 MANY = 500
+# Tries of a write that is refused for no reason that can be found afterwards.
+MAX_TRIES = 10
 
 
 class SqliteStore:
@@ -164,6 +173,7 @@ class SqliteStore:
         self._lock = Lock(path, in_memory=path == MEMORY)
         self._numbers: dict[str, int] = {}
         self._connection: sqlite3.Connection | None = None
+        self._transactions: Transactions | None = None
         self._is_closed, self._puts = False, 0
         # The same file opened a second time, for listings.
         self._replica: SqliteStore | None = None
@@ -298,12 +308,16 @@ class SqliteStore:
 
     def _settle(self, ownership: Ownership, changes: Sequence[Change], now: int) -> WriteResult:
         number = self._number_of(ownership.namespace)
+        prepared = [
+            encoded(each) if each.rows and len(each.rows) >= MANY_ROWS else each
+            for each in prepare(number, changes, now)
+        ]
         with self._writing() as connection:
             self._check_token(connection, number, ownership)
             if not changes:
-                connection.execute(SQL["record_high"], {"namespace": number, "now": now})
+                connection.execute(SQL["record_high"], (number, now))
                 return CLEAN
-            return write_or_refuse(connection, number, changes, now)
+            return write_or_refuse(connection, number, changes, prepared, now)
 
     def _check_token(self, connection: sqlite3.Connection, namespace: int, ownership: Ownership) -> None:
         (token,) = connection.execute(SQL["token"], {"namespace": namespace}).fetchone() or (0,)
@@ -354,13 +368,7 @@ class SqliteStore:
         number = self._number_of(ownership.namespace)
         with self._writing() as connection:
             self._check_token(connection, number, ownership)
-            self._insert_incidents(connection, number, incidents)
-
-    def _insert_incidents(
-        self, connection: sqlite3.Connection, namespace: int, incidents: Sequence[IncidentRecord]
-    ) -> None:
-        rows = [(namespace, *incident_row(incident)) for incident in incidents]
-        connection.executemany(SQL["insert_incident"], rows)
+            execute(connection, prepared_incidents(number, incidents))
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every run that may be executing."""
@@ -399,24 +407,40 @@ class SqliteStore:
     ) -> WriteResult:
         number = self._number_of(namespace)
         gone = [job.number for job in self._jobs(namespace, forgotten)] if forgotten else []
-        with self._writing() as connection:
-            connection.execute("SAVEPOINT put")
-            connection.execute(SQL["record_high"], {"namespace": number, "now": now})
-            remove(connection, gone)
-            edits = json.dumps([(change.job.number, change.job.epoch) for change in changed])
-            connection.execute(SQL["keep_epochs"], {"edits": edits})
-            jobs = [(*new_job_row(job), number, now) for job in created]
-            new = connection.executemany(SQL["insert_job"], jobs).rowcount if jobs else 0
-            if new == len(jobs) and write(connection, number, changed, now):
-                connection.executemany(SQL["insert_audit"], [(number, *audit_row(entry)) for entry in audit])
-                if stopped := [job for job in created if job.paused or job.suspended]:
-                    self._insert_incidents(connection, number, incidents_of_new(stopped))
+        stopped = [job for job in created if job.paused or job.suspended]
+        jobs = [(*new_job_row(job), number, now) for job in created]
+        prepared = [
+            Prepared(SQL["record_high"], (number, now)),
+            *removal(gone),
+            *keep_epochs(changed),
+            *prepared_rows(SQL["insert_job"], jobs, exact=True),
+            *prepare(number, changed, now),
+            *prepared_rows(SQL["insert_audit"], [(number, *audit_row(entry)) for entry in audit]),
+            *prepared_incidents(number, incidents_of_new(stopped) if stopped else ()),
+        ]
+        names = {"namespace": number, "names": json.dumps([job.identity for job in created])}
+        for _ in range(MAX_TRIES):
+            if self._write_all([encoded(each) for each in prepared]):
                 return CLEAN
-            connection.execute("ROLLBACK TO put")
-            names = {"namespace": number, "names": json.dumps([job.identity for job in created])}
-            existing = frozenset(name for (name,) in connection.execute(SQL["existing_names"], names))
-            settled = refused(connection, number, changed)
-            return WriteResult(settled.stale_jobs | existing, settled.existing_runs)
+            # A job that was too new or in the way stays so, unless it is removed, so this needs no lock.
+            rows = self._open().execute(SQL["existing_names"], names)
+            settled = refused(self._open(), number, changed)
+            result = WriteResult(settled.stale_jobs.union(*rows), settled.existing_runs)
+            if result.stale_jobs or result.existing_runs:
+                return result
+        raise StoreUnavailableError("The store cannot be used: jobs appear and vanish while one is written")
+
+    def _write_all(self, prepared: Sequence[Prepared]) -> bool:
+        """Execute statements in one transaction, all or none; return whether each changed its rows."""
+        if all(each.rows is None for each in prepared):
+            self._open()
+            assert self._transactions is not None
+            return self._transactions.execute(prepared)
+        with self._writing() as connection:
+            if execute(connection, prepared):
+                return True
+            connection.rollback()
+        return False
 
     async def forget(self, namespace: str, identities: Sequence[str]) -> None:
         """Remove jobs with their whole history."""
@@ -424,8 +448,8 @@ class SqliteStore:
 
     def _forget(self, namespace: str, identities: Sequence[str]) -> None:
         gone = [job.number for job in self._jobs(namespace, identities)]
-        with self._writing() as connection:
-            remove(connection, gone)
+        if gone:
+            self._write_all(removal(gone))
 
     # --- lookups ---------------------------------------------------------------------------------
 
@@ -679,6 +703,7 @@ class SqliteStore:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = connect(self._path, self._busy_ms)
+            self._transactions = Transactions(self._connection)
             if self.budget is not None:
                 self._connection.set_progress_handler(self.budget, STEPS_PER_CHECK)
         return self._connection

@@ -27,9 +27,9 @@ class SqliteWorkflows:
         """Store a version unless it exists; return the stored one."""
 
         def work(connection: sqlite3.Connection) -> WorkflowRecord:
-            with Writing(connection):
-                connection.execute(SQL["insert_workflow"], record._asdict())
-                return WorkflowRecord._make(connection.execute(SQL["workflow"], record._asdict()).fetchone())
+            # A transaction of one statement. A stored version never changes.
+            connection.execute(SQL["insert_workflow"], record._asdict())
+            return WorkflowRecord._make(connection.execute(SQL["workflow"], record._asdict()).fetchone())
 
         return await self._do(work)
 

@@ -1,9 +1,13 @@
 """Writes changes as rows into the tables of SQLite, inside the caller's transaction."""
 
 import json
+import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
+from itertools import count
+from typing import NamedTuple
 from zlib import crc32
 
 from kron.core.plan.record import (
@@ -24,6 +28,13 @@ from kron.stores.statement import filled, statements
 
 SQL = statements("sqlite")
 CLEAN = WriteResult(frozenset(), frozenset())
+# From this number of rows on, a worker's statement gets them as one JSON text.
+MANY_ROWS = 8
+# Kinds of transactions that a connection remembers; most programs use a dozen.
+MAX_KNOWN = 100
+# The error of a transaction in which a statement did not change its number of rows.
+REFUSED = "refused"
+ESCAPED_NUL = "\\u0000"
 UPDATE_JOB = {
     scope: filled("sqlite", SQL["update_job"], {"changed_job": columns})
     for scope, columns in CHANGED_JOB.items()
@@ -44,30 +55,167 @@ notice_row = writer(NoticeRecord, GROUPS["new_notice"])
 changed_notice_row = writer(NoticeRecord, GROUPS["changed_notice"])
 
 
+class Prepared(NamedTuple):
+    """A statement with its values, encoded before the transaction that executes it.
+
+    With `rows` it is executed once for each. `changes` is the number of rows that it must change, if that
+    matters.
+    """
+
+    statement: str
+    values: Sequence[object] = ()
+    changes: int | None = None
+    rows: Sequence[Sequence[object]] | None = None
+
+
+def prepared_rows(statement: str, rows: Sequence[Sequence[object]], *, exact: bool = False) -> list[Prepared]:
+    """Return the execution of a statement for each row; with `exact`, each must change one."""
+    return [Prepared(statement, (), len(rows) if exact else None, rows)] if rows else []
+
+
+def encoded(prepared: Prepared) -> Prepared:
+    """Return a statement with its rows as one JSON text, if that writes the same.
+
+    Row by row, the thread would wait for the interpreter's lock at each of them while it has the database's.
+    A value that all rows share is passed once: reading it from JSON takes longer than writing it.
+    """
+    statement, _, changes, rows = prepared
+    keys = _keys_of(statement)
+    if rows is None or not _is_order_free(statement, keys, rows):
+        return prepared
+    columns = list(zip(*rows, strict=True))
+    firsts = columns[: len(columns) - keys]
+    shared = frozenset(place for place, values in enumerate(firsts) if values.count(values[0]) == len(values))
+    own = [values for place, values in enumerate(columns) if place not in shared]
+    text = json.dumps(list(zip(*own, strict=True)) or [()] * len(rows), ensure_ascii=False)
+    # SQLite would cut a text at a NUL.
+    if ESCAPED_NUL in text and any(
+        "\0" in value for values in own for value in values if isinstance(value, str)
+    ):
+        return prepared
+    values = [columns[place][0] for place in sorted(shared)]
+    return Prepared(_of_json(statement, shared), (*values, text), changes)
+
+
+def _keys_of(statement: str) -> int:
+    """Return how many values of an update say which row it changes; they are the last ones."""
+    return statement.partition("WHERE")[2].count("?") if statement.startswith("UPDATE") else 0
+
+
+def _is_order_free(statement: str, keys: int, rows: Sequence[Sequence[object]]) -> bool:
+    """Say whether one execution for all rows writes the same as one for each, in their order."""
+    if not keys:
+        return statement.startswith("INSERT")
+    return len({tuple(row[-keys:]) for row in rows}) == len(rows)
+
+
+@lru_cache(MAX_KNOWN)
+def _of_json(statement: str, shared: frozenset[int]) -> str:
+    """Return a statement about one row as one about all rows of a JSON text, without the shared values."""
+    places, own = count(), count()
+
+    def value(_: object) -> str:
+        return "?" if next(places) in shared else f"value ->> {next(own)}"
+
+    text = re.sub(r"\?", value, statement)
+    if text.startswith("INSERT"):
+        return re.sub(r"VALUES \((.*?)\)", r"SELECT \1 FROM json_each(?) WHERE true", text)
+    return text.replace("WHERE", "FROM json_each(?) WHERE", 1)
+
+
+def execute(connection: sqlite3.Connection, prepared: Iterable[Prepared]) -> bool:
+    """Execute statements in order; return whether each changed its number of rows."""
+    for statement, values, changes, rows in prepared:
+        cursor = (
+            connection.execute(statement, values) if rows is None else connection.executemany(statement, rows)
+        )
+        if changes is not None and cursor.rowcount != changes:
+            return False
+    return True
+
+
+class Transactions:
+    """Executes statements as one, which is a transaction.
+
+    SQLite then takes the write lock, writes, commits and releases the lock in one call, during which nothing
+    waits for the interpreter's lock: another thread of a busy program may have that for a second.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        # By the texts of the statements: the one that executes them.
+        self._known: dict[tuple[tuple[str, bool], ...], str] = {}
+
+    def execute(self, prepared: Sequence[Prepared]) -> bool:
+        """Execute statements without rows, all or none; return whether each changed its number of rows."""
+        key = tuple((each.statement, each.changes is not None) for each in prepared)
+        statement = self._known.get(key) or self._created(key)
+        values = [value for each in prepared for value in (*each.values, each.changes)]
+        try:
+            self._connection.execute(statement, values)
+        except sqlite3.IntegrityError as error:
+            if str(error) != REFUSED:
+                raise
+            return False
+        return True
+
+    def _created(self, key: tuple[tuple[str, bool], ...]) -> str:
+        """Create a view with a trigger that executes some statements, for this connection."""
+        if len(self._known) == MAX_KNOWN:
+            self._known.clear()
+        columns: list[str] = []
+
+        def column(_: object = None) -> str:
+            columns.append(f"c{len(columns)}")
+            return f"new.{columns[-1]}"
+
+        steps = []
+        for statement, is_exact in key:
+            steps.append(re.sub(r"\?", column, statement))
+            changes = column()
+            if is_exact:
+                steps.append(f"SELECT RAISE(ABORT, '{REFUSED}') WHERE changes() <> {changes}")
+        name = f"transaction_{len(self._known)}"
+        nulls = ", ".join(f"NULL AS {each}" for each in columns)
+        self._connection.execute(f"DROP VIEW IF EXISTS temp.{name}")
+        self._connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {nulls}")
+        trigger = (
+            f"CREATE TEMP TRIGGER {name}_insert INSTEAD OF INSERT ON {name} BEGIN {'; '.join(steps)}; END"
+        )
+        self._connection.execute(trigger)
+        places = ", ".join("?" * len(columns))
+        self._known[key] = f"INSERT INTO {name} VALUES ({places})"  # noqa: S608 - statements of this package
+        return self._known[key]
+
+
 def write_or_refuse(
-    connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int
+    connection: sqlite3.Connection,
+    namespace: int,
+    changes: Sequence[Change],
+    prepared: Sequence[Prepared],
+    now: int,
 ) -> WriteResult:
     """Write all changes; if some are stale, write the others and return which were refused."""
     connection.execute("SAVEPOINT changes")
-    if write(connection, namespace, changes, now):
+    if execute(connection, prepared):
         connection.execute("RELEASE changes")
         return CLEAN
     connection.execute("ROLLBACK TO changes")
     settled = refused(connection, namespace, changes)
-    written = write(connection, namespace, list(_accepted(changes, settled)), now)
+    written = execute(connection, prepare(namespace, list(_accepted(changes, settled)), now))
     assert written, "this transaction is the only writer"
     return settled
 
 
-def write(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int) -> bool:
-    """Write all changes; return whether each job had its revision and each inserted run was new."""
+def prepare(namespace: int, changes: Sequence[Change], now: int) -> list[Prepared]:
+    """Return the statements that write all changes, if each job has its revision and each run is new."""
     check_keys(run for change in changes for run in change.inserts)
     cohorts, ended, others = _grouped(changes)
-    return (
-        all(_start_together(connection, group, now) for group in cohorts)
-        and _end_together(connection, ended, now)
-        and _write_each(connection, namespace, others, now)
-    )
+    return [
+        *(each for group in cohorts for each in _start_together(group, now)),
+        *_end_together(ended, now),
+        *_write_each(namespace, others, now),
+    ]
 
 
 def _grouped(
@@ -90,8 +238,8 @@ def _grouped(
     return list(groups.values()), ended, others
 
 
-def _start_together(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:
-    """Write the starts of one cohort; return whether each job had its revision and each run was new."""
+def _start_together(changes: Sequence[Change], now: int) -> list[Prepared]:
+    """Write the starts of one cohort, if each job has its revision and each run is new."""
     cohort = changes[0].cohort
     assert cohort is not None
     enqueued = cohort.run.status is RunStatus.ENQUEUED
@@ -109,21 +257,24 @@ def _start_together(connection: sqlite3.Connection, changes: Sequence[Change], n
         ]
     )
     shared = shared_run_row(cohort.run)
-    if connection.execute(SQL["start_together"], (*shared, now, rows)).rowcount != len(changes):
-        return False
     numbers = json.dumps([change.job.number for change in changes])
     last_start_at = changes[0].job.last_start_at
     values = (cohort.cursor, cohort.next_time, cohort.plan_at, last_start_at, now, numbers)
-    return connection.execute(SQL["advance_together"], values).rowcount == len(changes)
+    return [
+        Prepared(SQL["start_together"], (*shared, now, rows), len(changes)),
+        Prepared(SQL["advance_together"], values, len(changes)),
+    ]
 
 
-def _end_together(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:
-    """Write ordinary ends; return whether each job had its revision."""
+def _end_together(changes: Sequence[Change], now: int) -> list[Prepared]:
+    """Write ordinary ends, if each job has its revision."""
     if not changes:
-        return True
+        return []
     rows = json.dumps([_end_of(change) for change in changes])
-    connection.execute(SQL["end_together"], (now, rows))
-    return connection.execute(SQL["succeed_together"], (now, rows)).rowcount == len(changes)
+    return [
+        Prepared(SQL["end_together"], (now, rows)),
+        Prepared(SQL["succeed_together"], (now, rows), len(changes)),
+    ]
 
 
 def _end_of(change: Change) -> tuple[object, ...]:
@@ -133,43 +284,40 @@ def _end_of(change: Change) -> tuple[object, ...]:
     return (*key, run.status, run.ended_at, run.result, error, run_id, change.job.last_success_at)
 
 
-def _write_each(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change], now: int) -> bool:
-    """Write changes row by row; return whether each job had its revision and each inserted run was new."""
+def _write_each(namespace: int, changes: Sequence[Change], now: int) -> list[Prepared]:
+    """Write changes row by row, if each job has its revision and each inserted run is new."""
     rewound = [change for change in changes if change.rewind is not None]
-    if rewound:
-        _keep_epochs(connection, rewound)
-    if not _update_jobs(connection, changes, now):
-        return False
-    _rewind(connection, rewound)
     inserts = [
         (*run_row(run), namespace, change.job.number, slot_of(run), _key_number_of(run), now)
         for change in changes
         for run in change.inserts
     ]
-    if inserts and connection.executemany(SQL["insert_run"], inserts).rowcount != len(inserts):
-        return False
-    for name, rows in _further_rows(namespace, changes, now).items():
-        if rows:
-            connection.executemany(SQL[name], rows)
-    return True
+    further = _further_rows(namespace, changes, now)
+    return [
+        *keep_epochs(rewound),
+        *_update_jobs(changes, now),
+        *_rewind(rewound),
+        *prepared_rows(SQL["insert_run"], inserts, exact=True),
+        *(each for name, rows in further.items() for each in prepared_rows(SQL[name], rows)),
+    ]
 
 
-def _keep_epochs(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
+def keep_epochs(changes: Sequence[Change]) -> list[Prepared]:
     """Keep the definitions that new epochs replace."""
     edits = json.dumps([(change.job.number, change.job.epoch) for change in changes])
-    connection.execute(SQL["keep_epochs"], {"edits": edits})
+    return [Prepared(SQL["keep_epochs"], (edits,))] if changes else []
 
 
-def _rewind(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
+def _rewind(changes: Sequence[Change]) -> Iterator[Prepared]:
     """Withdraw the records of a time when the clock was ahead."""
     for change in changes:
         rewind, job = change.rewind, change.job.number
         assert rewind is not None
-        connection.executemany(SQL["remove_run"], [(job, run.nominal_time) for run in rewind.removed])
-        connection.executemany(SQL["remove_range"], [(job, cut.first) for cut in rewind.cut])
-        connection.executemany(SQL["insert_range"], [(*range_row(kept), job) for kept in rewind.kept])
+        yield from prepared_rows(SQL["remove_run"], [(job, run.nominal_time) for run in rewind.removed])
+        yield from prepared_rows(SQL["remove_range"], [(job, cut.first) for cut in rewind.cut])
+        yield from prepared_rows(SQL["insert_range"], [(*range_row(kept), job) for kept in rewind.kept])
         reopened = [(*reopened_row(each), job) for each in rewind.reopened]
-        connection.executemany(SQL["insert_reopened"], reopened)
+        yield from prepared_rows(SQL["insert_reopened"], reopened)
 
 
 def refused(connection: sqlite3.Connection, namespace: int, changes: Sequence[Change]) -> WriteResult:
@@ -247,24 +395,26 @@ def _further_rows(namespace: int, changes: Sequence[Change], now: int) -> dict[s
     }
 
 
-def _update_jobs(connection: sqlite3.Connection, changes: Sequence[Change], now: int) -> bool:
-    """Write the jobs' records; return whether each still had the revision it was planned from."""
+def _update_jobs(changes: Sequence[Change], now: int) -> Iterator[Prepared]:
+    """Write the jobs' records, if each still has the revision it was planned from."""
     rows: dict[WriteScope, list[tuple[object, ...]]] = {scope: [] for scope in WriteScope}
     for change in changes:
         values = changed_job_row[change.scope](change.job)
         rows[change.scope].append((*values, now, change.job.number, change.revision))
-    return all(
-        connection.executemany(UPDATE_JOB[scope], wanted).rowcount == len(wanted)
-        for scope, wanted in rows.items()
-        if wanted
-    )
+    for scope, wanted in rows.items():
+        yield from prepared_rows(UPDATE_JOB[scope], wanted, exact=True)
 
 
-def remove(connection: sqlite3.Connection, numbers: list[int]) -> None:
-    """Remove jobs with their whole history, inside the caller's transaction."""
-    values = {"numbers": json.dumps(numbers)}
-    for table in ("attempts", "runs", "ranges", "epochs", "jobs") if numbers else ():
-        connection.execute(SQL[f"forget_{table}"], values)
+def prepared_incidents(namespace: int, incidents: Iterable[IncidentRecord]) -> list[Prepared]:
+    """Insert incidents of a namespace and its jobs."""
+    rows = [(namespace, *incident_row(incident)) for incident in incidents]
+    return prepared_rows(SQL["insert_incident"], rows)
+
+
+def removal(numbers: Sequence[int]) -> list[Prepared]:
+    """Remove jobs with their whole history."""
+    tables = ("attempts", "runs", "ranges", "epochs", "jobs") if numbers else ()
+    return [Prepared(SQL[f"forget_{table}"], (json.dumps(numbers),)) for table in tables]
 
 
 class Writing:

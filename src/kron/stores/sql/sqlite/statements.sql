@@ -161,7 +161,7 @@ ON CONFLICT DO NOTHING
 -- name: keep_epochs
 INSERT INTO epochs (job, schedule_id, epoch, made_at, definition)
 SELECT number, schedule_id, epoch, edited_at, definition
-FROM json_each(:edits) CROSS JOIN jobs ON number = json_extract(value, '$[0]')
+FROM json_each(?) CROSS JOIN jobs ON number = json_extract(value, '$[0]')
 WHERE epoch < json_extract(value, '$[1]')
 ON CONFLICT DO NOTHING
 
@@ -240,7 +240,7 @@ SELECT max(
     coalesce((SELECT max(changed_at) FROM jobs WHERE namespace = :namespace), 0))
 
 -- name: record_high
-INSERT INTO marks (namespace, high) VALUES (:namespace, :now)
+INSERT INTO marks (namespace, high) VALUES (?, ?)
 ON CONFLICT (namespace) DO UPDATE SET high = max(high, excluded.high)
 
 -- name: set_high
@@ -305,7 +305,7 @@ INSERT INTO incidents (namespace, {incident.columns})
 VALUES (?, {incident.values})
 
 -- name: close_incident
-UPDATE incidents SET until_at = ?, ended_by = ? WHERE namespace = ? AND schedule_id = ? AND kind = ? AND until_at IS NULL
+UPDATE incidents SET until_at = ?, ended_by = ? WHERE namespace = ? AND schedule_id = ? AND kind = ? AND +until_at IS NULL
 
 -- name: incidents
 SELECT {incident.columns} FROM incidents
@@ -314,19 +314,19 @@ WHERE namespace = :namespace AND (schedule_id = :name OR schedule_id IS NULL)
 ORDER BY number DESC LIMIT :limit
 
 -- name: forget_attempts
-DELETE FROM attempts WHERE job IN (SELECT value FROM json_each(:numbers))
+DELETE FROM attempts WHERE job IN (SELECT value FROM json_each(?))
 
 -- name: forget_runs
-DELETE FROM runs WHERE job IN (SELECT value FROM json_each(:numbers))
+DELETE FROM runs WHERE job IN (SELECT value FROM json_each(?))
 
 -- name: forget_ranges
-DELETE FROM ranges WHERE job IN (SELECT value FROM json_each(:numbers))
+DELETE FROM ranges WHERE job IN (SELECT value FROM json_each(?))
 
 -- name: forget_epochs
-DELETE FROM epochs WHERE job IN (SELECT value FROM json_each(:numbers))
+DELETE FROM epochs WHERE job IN (SELECT value FROM json_each(?))
 
 -- name: forget_jobs
-DELETE FROM jobs WHERE number IN (SELECT value FROM json_each(:numbers))
+DELETE FROM jobs WHERE number IN (SELECT value FROM json_each(?))
 
 -- name: insert_audit
 INSERT INTO audit (namespace, {audit.columns})
