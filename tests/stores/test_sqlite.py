@@ -19,6 +19,7 @@ from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.record import AuditRecord
 from kron.stores.migration import SqliteSchema
 from kron.stores.sqlite.store import SqliteStore, connect
+from kron.stores.statement import statements
 from kron.testing.store_contract import CLEAN, NOW, SPACE, a_change, a_job, a_run, plain, stored, written
 
 # A process that owns a namespace until it is killed.
@@ -153,6 +154,13 @@ async def test_no_python_runs_while_a_put_holds_the_write_lock(path: str) -> Non
     assert probe.statements > 10
     assert probe.refused == 0
     await store.close()
+
+
+def test_an_incident_is_closed_without_reading_those_of_other_schedules(path: str) -> None:
+    with closing(connect(path)) as connection:
+        close = statements("sqlite")["close_incident"]
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {close}", (None,) * 5)]
+    assert plan == ["SEARCH incidents USING INDEX incidents_of_schedule (namespace=? AND schedule_id=?)"]
 
 
 async def test_a_text_with_a_nul_is_stored_whole(store: SqliteStore) -> None:
