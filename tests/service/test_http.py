@@ -197,6 +197,20 @@ def test_a_body_that_cannot_be_read_is_told_what_it_should_be(
     assert said in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("value", [False, 1, 0.0])
+def test_a_field_beside_the_launcher_and_in_it_must_be_the_same(client: httpx.Client, value: object) -> None:
+    workflow = {"workflow_id": "wf", "version": 0, "user_id": "ann"}
+    launcher = {"kind": "log", "version": value}
+    spec = {"cron_expr": "0 3 * * *", "timezone": "UTC", **workflow, "launcher": launcher}
+    problem = problem_of(client.post("/schedules/upsert", json=spec), 400, "invalid_schedule")
+    expected = {
+        "path": "version",
+        "value": "0",
+        "reason": "is not what launcher.version says; use one of the two",
+    }
+    assert problem["problems"] == [expected]
+
+
 def test_many_are_stored_line_by_line_and_a_wrong_line_is_named(client: httpx.Client) -> None:
     lines = [json.dumps({**YEARLY, "schedule_id": f"bulk-{number:04}"}) for number in range(2_500)]
     answer = client.post("/schedules/bulk", content="\n".join(lines) + "\n\n", headers=NDJSON)

@@ -55,7 +55,24 @@ NO_LAUNCHER = (
 )
 
 
-LAUNCHER = ValueType(schema=launcher_schema(), parse=read_launcher)
+def _launcher_schema() -> Schema:
+    """Return the JSON Schema of a schedule's launcher; the fields of a workflow may stand beside it."""
+    schema = launcher_schema()
+    kinds = schema["oneOf"]
+    assert isinstance(kinds, list)
+    optional = {name: kinds[0]["properties"][name] for name in WORKFLOW}
+    freed = [
+        {
+            **kind,
+            "properties": {name: optional.get(name, each) for name, each in kind["properties"].items()},
+            "required": [name for name in kind["required"] if name not in WORKFLOW],
+        }
+        for kind in kinds
+    ]
+    return {**schema, "oneOf": freed}
+
+
+LAUNCHER = ValueType(schema=_launcher_schema(), parse=read_launcher)
 # Rows that differ from those of a job: values are written in SPEC 3's words, and the settings have defaults.
 _OWN_ROWS = {
     "schedule_id": replace(
@@ -286,7 +303,7 @@ def _read_settings(
         problems += [
             Problem(name, given[name], f"is not what launcher.{name} says; use one of the two")
             for name in WORKFLOW
-            if name in given and launcher.get(name) not in (None, given[name])
+            if name in given and not _agree(launcher.get(name), given[name])
         ]
         launcher = {**launcher, **{name: given[name] for name in WORKFLOW if name in given}}
     try:
@@ -299,6 +316,11 @@ def _read_settings(
             path = name if name in WORKFLOW and name in given else problem.path
             problems.append(Problem(path, problem.value, problem.reason))
     return None
+
+
+def _agree(one: object, other: object) -> bool:
+    """Say whether a field of a launcher is absent or the same as another; `false` is not 0."""
+    return one is None or (type(one) is type(other) and one == other)
 
 
 def _check_rules(
