@@ -20,6 +20,7 @@ from kron.core.time.instant import DAY, rfc3339
 from kron.core.time.zone import zone_of
 from tests.engine_world import World
 from tests.job_strategies import allows, constraints
+from tests.strategies import law
 
 # A Saturday; clocks in Berlin go forward in the night to Sunday.
 NOON = int(datetime(2026, 3, 28, 12, tzinfo=UTC).timestamp())
@@ -117,6 +118,7 @@ def test_a_job_with_few_remaining_runs_has_no_more_starts() -> None:
     assert [start.nominal_time - NOON for start in starts_ahead(state, 1000 * NOON)] == [3600, 7200]
 
 
+@law(40)
 @given(
     schedule=st.sampled_from(["*/20 * * * *", "0 * * * *", "30 2,14 * * *", "15 1-4 * * *"]),
     window=st.sampled_from([None, ("after", "90m"), ("before", "45m"), ("around", "6h")]),
@@ -162,6 +164,7 @@ def test_the_next_start_is_the_one_that_the_engine_makes(
     assert answer.nominal_time <= nominal
 
 
+@law(30)
 @given(
     document=constraints(), start=st.integers(0, 400 * DAY), zone=st.sampled_from(["UTC", "Europe/Berlin"])
 )
