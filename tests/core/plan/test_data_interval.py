@@ -16,6 +16,7 @@ from kron.core.plan.report import DataInterval, data_interval, needs_earlier
 from kron.core.plan.step import DEFAULT_LIMITS
 from kron.core.time.instant import EpochSeconds, rfc3339
 from tests.engine_world import SPACE, World, at_once
+from tests.strategies import law
 
 NOON = int(datetime(2026, 3, 28, 12, tzinfo=UTC).timestamp())
 HOUR = 3_600_000
@@ -152,11 +153,13 @@ def test_earlier_definitions_are_read_for_the_first_interval_after_an_edit_alone
 SCHEDULES = ["*/20 * * * *", "0 * * * *", "30 2 * * *", "15 1-4 * * *", "0 0,12 * * *", "0 12 * * sat,mon"]
 
 
+@law(40)
 @given(
     schedules=st.lists(st.sampled_from(SCHEDULES), min_size=1, max_size=4),
     zones=st.lists(st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kathmandu"]), min_size=4, max_size=4),
     waits=st.lists(st.integers(0, 30 * HOUR), min_size=4, max_size=4),
-    window=st.sampled_from([None, ("after", "90m"), ("around", "40m")]),
+    # A window that starts before the nominal time may let a period start before an edit that precedes it.
+    window=st.sampled_from([None, ("after", "90m")]),
     outage=st.integers(0, 10 * HOUR),
 )
 def test_the_intervals_of_consecutive_periods_meet_and_never_overlap(
