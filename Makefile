@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 CODE := $(wildcard src tests bench tools examples)
 # One more than two cores: some tests wait for processes and databases.
 WORKERS ?= 3
+# Most slow tests wait.
+SLOW_WORKERS ?= 4
 ARGS ?=
 T ?=
 
@@ -56,8 +58,8 @@ test: $(VENV)/.dev .cache/tmp ## run the fast tests, under three minutes (T=test
 .PHONY: test-all
 test-all: test ## run every test: the fast ones, then the slow ones and all examples of the properties
 ifeq ($(T),)
-	@$(SAY) "running the slow tests and all examples of the properties on $(WORKERS) workers ..."
-	@$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=all $(ARGS)
+	@$(SAY) "running the slow tests and all examples of the properties on $(SLOW_WORKERS) workers ..."
+	@$(PYTEST) -n $(SLOW_WORKERS) -m "slow or hypothesis" --hypothesis-profile=all $(ARGS)
 endif
 
 .PHONY: check

@@ -168,7 +168,7 @@ def test_a_replay_under_another_policy_equals_a_second_run_of_the_engine(
 
 
 @pytest.mark.slow
-@law(300)
+@law(120)
 @given(policies, policies, stories, seeds)
 def test_many_replays_equal_a_second_run_of_the_engine(
     own: dict[str, object], other: dict[str, object], story: list[Act], seed: int
