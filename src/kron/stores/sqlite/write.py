@@ -33,7 +33,7 @@ MANY_ROWS = 8
 # Kinds of transactions that a connection remembers; most programs use a dozen.
 MAX_KNOWN = 100
 # The error of a transaction in which a statement did not change its number of rows.
-REFUSED = "refused"
+REFUSED = "kron: a row is not as planned"
 ESCAPED_NUL = "\\u0000"
 UPDATE_JOB = {
     scope: filled("sqlite", SQL["update_job"], {"changed_job": columns})
