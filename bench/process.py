@@ -40,6 +40,7 @@ MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 LEAST_RATE = 1_500
 MOST_SLOWER = 1.2
 START = 1_772_323_200  # 2026-03-01T00:00:00Z
+DEFINITION = '{"schedule":"0 * * * *"}'
 
 
 def run(say: Say, *, quick: bool) -> Findings:
@@ -116,7 +117,7 @@ async def _start_all(launches: Sequence[Launch], folder: Path, size: int) -> Non
 
 def _launch(settings: str, number: int) -> Launch:
     identity, now = f"bench/{number}", 1000 * START
-    job = JobRecord(identity, "{}", settings, "process", 1, now, now, 1, START, None, None)
+    job = JobRecord(identity, DEFINITION, settings, "process", 1, now, now, 1, START, None, None)
     key = key_of(identity, START)
     run = RunRecord(key, identity, START, now, RunStatus.STARTED, Reason.DUE, now, 1, attempt=1, token=1)
     return Launch(job, run)

@@ -27,7 +27,7 @@ def on_terminal(
     # A terminal holds 4 KiB: it is read while the command runs, which would wait for room otherwise.
     with ThreadPoolExecutor() as pool, os.fdopen(master, "r+b", buffering=0) as terminal:
         terminal.write(answer.encode())
-        reading = pool.submit(_read_to_end, terminal)
+        reading = pool.submit(read_to_end, terminal)
         done = subprocess.run(
             [*KRON, *words],
             cwd=folder,
@@ -41,7 +41,8 @@ def on_terminal(
         return done.returncode, reading.result().replace("\r\n", "\n")
 
 
-def _read_to_end(terminal: RawIOBase) -> str:
+def read_to_end(terminal: RawIOBase) -> str:
+    """Return everything that is written to a terminal."""
     parts: list[bytes] = []
     # The end of a terminal is an error once its other side is closed.
     with suppress(OSError):

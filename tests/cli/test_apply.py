@@ -1,14 +1,11 @@
 """Job files applied to a service, compared with it and exported from it: at a server and at a store."""
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from kron.cli.main import BAD, GOOD, NO, run
-from tests.service.server import serving
+from kron.cli.main import BAD, GOOD, NO
+from tests.cli.conftest import Kron
 
 FILE = """\
 jobs:
@@ -31,37 +28,11 @@ jobs:
     start_at: "2026-01-01T00:00:00Z"
     launcher: { kind: process, command: [/bin/true] }
 """
-Kron = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(params=["server", "store"])
-def kron(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> Iterator[Kron]:
-    """Return a function that runs a command in a new directory, with a server or a store."""
-    monkeypatch.chdir(tmp_path)
-    variables = {
-        "KRON_MAX_PAGE": "2",
-        "KRON_ALLOWED_HOSTS": "127.0.0.1",
-        "KRON_ALLOWED_COMMANDS": "/bin/true",
-    }
-
-    def call(*words: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = run(words)
-        return code, *capfd.readouterr()
-
-    if request.param == "server":
-        with serving(tmp_path, **variables) as (client, _):
-            monkeypatch.setenv("KRON_SERVER", str(client.base_url))
-            yield call
-    else:
-        for name, value in {**variables, "KRON_STORE": "sqlite:///kron.db"}.items():
-            monkeypatch.setenv(name, value)
-        yield call
+SETTINGS = {
+    "KRON_MAX_PAGE": "2",
+    "KRON_ALLOWED_HOSTS": "127.0.0.1",
+    "KRON_ALLOWED_COMMANDS": "/bin/true",
+}
 
 
 def exported(kron: Kron, *words: str) -> dict[str, Any]:

@@ -5,10 +5,7 @@ import os
 import pty
 import re
 import subprocess
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +13,14 @@ import pytest
 
 from kron.cli.app import names
 from kron.cli.main import BAD, GOOD, NO, run
+from tests.cli.conftest import Kron
+from tests.cli.pseudo_terminal import read_to_end
 from tests.service.executor import executing
 from tests.service.server import KRON, serving
 
 YAML = 'schedule_id: daily\ncron_expr: 0 9 * * *\ntimezone: Europe/Berlin\nstart_at: "2098-06-01T00:00:00Z"\n'
 WORK = ["--workflow", "report", "--workflow-version", "3", "--user", "ann"]
-Kron = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(params=["server", "store"])
-def kron(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> Iterator[Kron]:
-    """Return a function that runs a command in a new directory, with a server or a store."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = run(words)
-        return code, *capfd.readouterr()
-
-    if request.param == "server":
-        with serving(tmp_path, KRON_MAX_PAGE="50") as (client, _):
-            monkeypatch.setenv("KRON_SERVER", str(client.base_url))
-            yield call
-    else:
-        monkeypatch.setenv("KRON_STORE", "sqlite:///kron.db")
-        monkeypatch.setenv("KRON_MAX_PAGE", "50")
-        monkeypatch.setenv("KRON_ALLOWED_HOSTS", "127.0.0.1")
-        yield call
+SETTINGS = {"KRON_MAX_PAGE": "50", "KRON_ALLOWED_HOSTS": "127.0.0.1"}
 
 
 def in_json(kron: Kron, *words: str) -> Any:
@@ -270,7 +243,7 @@ def test_a_terminal_sees_how_far_a_bulk_load_is(tmp_path: Path) -> None:
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     # A terminal holds 4 KiB: it is read while the command runs, which would wait for room otherwise.
     with ThreadPoolExecutor() as pool, os.fdopen(master, "rb", buffering=0) as terminal:
-        reading = pool.submit(_read_to_end, terminal)
+        reading = pool.submit(read_to_end, terminal)
         done = subprocess.run(
             words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=slave, text=True, check=False
         )
@@ -279,15 +252,6 @@ def test_a_terminal_sees_how_far_a_bulk_load_is(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (GOOD, "stored 3000 schedules\n")
     assert "schedules" in drawn
     assert "/s" in drawn
-
-
-def _read_to_end(terminal: RawIOBase) -> str:
-    parts: list[bytes] = []
-    # The end of a terminal is an error once its other side is closed.
-    with suppress(OSError):
-        while part := terminal.read(1 << 16):
-            parts.append(part)
-    return b"".join(parts).decode()
 
 
 SERVICE = ("status", "why", "pause", "resume", "run", "schedules", "runs")

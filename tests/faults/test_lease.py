@@ -126,21 +126,29 @@ async def test_a_start_that_was_withheld_is_not_made_up_for_under_somebody_elses
 async def test_a_start_whose_write_failed_is_made_once_although_the_lease_lapsed_until_it_was_written(
     rig: Rig,
 ) -> None:
-    """The worker stalls, its write fails, and it plans the same start again before its lease is renewed."""
+    """The worker stalls, its write fails, and it plans the same start again before its lease is renewed.
+
+    The end of another run is reported in between; it waits for the renewal too.
+    """
+    gate = asyncio.Event()
+
+    async def waits(launch: Launch) -> None:
+        await gate.wait()
 
     async def stalls_and_fails() -> None:
         assert isinstance(rig.clock, LateClock)
         rig.clock.frozen_s += 2 * TTL_MS
+        gate.set()
         raise StoreError("the connection was lost")
 
     # Between two renewals, which are due every 10 s.
-    await rig.add(job_of(text="5 * * * * *"), callback=hangs)
+    await rig.add(job_of(text="5 * * * * *"), callback=waits)
     await rig.run()
     await advance(rig, 10 * SECOND)
     watched(rig).before_settle = stalls_and_fails
     await advance(rig, MINUTE + 50 * SECOND)
     assert rig.starts()[1:] == [65]
-    assert await rig.seen() == ["STARTED due", "STARTED due"]
+    assert await rig.seen() == ["SUCCESS due", "SUCCESS due"]
 
 
 async def test_whoever_was_taken_over_from_waits_and_goes_on_when_it_may(

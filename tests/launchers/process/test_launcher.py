@@ -397,6 +397,21 @@ async def test_settings_that_are_wrong_fail_at_once(launcher: ProcessLauncher, s
     assert "launcher" in end.error
 
 
+async def test_a_launch_that_cannot_be_prepared_fails_and_those_behind_it_start(
+    launcher: ProcessLauncher,
+) -> None:
+    ear, broken, healthy = Ear(), a_process(["true"], identity="broken"), a_process(["true"])
+    broken = broken._replace(job=broken.job._replace(definition="{}"))
+    launcher.start(broken, ear)
+    launcher.start(healthy, ear)
+    end = await ear.end_of(broken)
+    assert (end.happened, end.error) == (
+        RunEvent.LAUNCH_FAILED,
+        "the launch could not be prepared: KeyError",
+    )
+    assert (await ear.end_of(healthy)).happened is RunEvent.SUCCESS
+
+
 # --- how many at once ----------------------------------------------------------------------------
 
 

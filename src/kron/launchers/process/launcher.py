@@ -169,6 +169,11 @@ class ProcessLauncher:
         except OSError as error:
             self._retry(attempt, Waiting(launch, sink, failures + 1), error)
             return
+        except Exception as error:  # noqa: BLE001 - every error is reported to the engine
+            # One launch that cannot be prepared must not stop those that wait behind it.
+            _log.exception("the launch of %r could not be prepared", launch.run.identity)
+            self._refuse(launch, sink, f"the launch could not be prepared: {type(error).__name__}")
+            return
         process = Process(launch, sink, settings, child.pid, started_of(child.pid), files, child)
         self._watch(attempt, process)
         sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
