@@ -140,6 +140,14 @@ class Connection(asyncio.Protocol):
         while not response.is_over:  # a lost connection raises
             await self._wait()
 
+    async def read_part(self, response: Response) -> bytes:
+        """Wait for more of a body and take it out of the response; nothing is left at its end."""
+        while not response.body and not response.is_over:  # a lost connection raises
+            await self._wait()
+        part = bytes(response.body)
+        response.body.clear()
+        return part
+
     async def _wait(self) -> None:
         if not self.is_open:
             raise ConnectionLostError("the connection is closed", untouched=not self._has_received)

@@ -1,0 +1,1 @@
+"""Kubernetes: a client of its API server, and the launcher that creates Jobs."""

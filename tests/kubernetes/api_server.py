@@ -1,0 +1,585 @@
+"""A double of the Kubernetes API server, over real HTTP on the loopback interface.
+
+It keeps the promises that an operator depends on: resource versions and conflicts, lists in pages, watches
+with bookmarks that expire, the status subresource, validation, defaults and pruning by the schema of a CRD,
+owner references with garbage collection, and permissions by RBAC rules. Faults are injected by `Fault`s.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import uuid4
+
+from tests.kubernetes.structural_schema import (
+    Doc,
+    broken_rules,
+    faults_of,
+    prune,
+    set_defaults,
+    structural_faults,
+)
+
+Key = tuple[str, str]
+# Events of a resource that are kept for watches, unless a test compacts them.
+KEPT_EVENTS = 10_000
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not an error of the double
+    """A request is answered with a Status document."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message = code, reason, message
+
+
+class Logged(NamedTuple):
+    """One request: its verb, API group, resource with subresource, namespace and name."""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str
+    name: str
+
+
+@dataclass
+class Fault:
+    """What happens to the next `times` requests that match.
+
+    `status` answers instead of the server; `cut` ends the connection `before` the request is executed or
+    `after` it, without an answer; `delay` waits first, in seconds.
+    """
+
+    match: Callable[[Logged], bool]
+    times: int = 1
+    status: int | None = None
+    cut: str | None = None
+    delay: float = 0.0
+    retry_after: int | None = None
+
+
+@dataclass
+class Kind:
+    """A resource: its objects, the events of its watches, and its schema if it is custom."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    has_status: bool = False
+    schema: Doc | None = None
+    objects: dict[Key, Doc] = field(default_factory=dict)
+    events: list[tuple[int, str, Doc]] = field(default_factory=list)
+    # Watches from a version below this one have expired.
+    compacted: int = 0
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class ApiServer:
+    """The objects of one cluster, and the HTTP server that reads and writes them."""
+
+    def __init__(self) -> None:
+        builtin = [
+            Kind("batch", "v1", "jobs", "Job", has_status=True),
+            Kind("coordination.k8s.io", "v1", "leases", "Lease"),
+            Kind("events.k8s.io", "v1", "events", "Event"),
+            Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"),
+        ]
+        self.kinds = {(kind.group, kind.plural): kind for kind in builtin}
+        self.version = 100
+        self.requests: list[Logged] = []
+        self.faults: list[Fault] = []
+        # Rules of roles; None allows everything. A request with another token than this is refused.
+        self.rules: list[Doc] | None = None
+        self.token: str | None = None
+        self.bookmark_s = 0.05
+        # Jobs that are deleted in the foreground stay until `finish_deletion`, as with slow pods.
+        self.lingering = False
+        # Requests are not answered while it is down.
+        self.is_down = False
+        self.url = ""
+        self._changed = asyncio.Event()
+        self._stale: dict[Key, dict[Key, Doc]] = {}
+        self._pages: dict[str, tuple[list[Doc], int]] = {}
+        self._open: set[asyncio.StreamWriter] = set()
+
+    # --- objects, for tests ------------------------------------------------------------------------
+
+    def kind(self, plural: str) -> Kind:
+        return next(kind for kind in self.kinds.values() if kind.plural == plural)
+
+    def objects(self, plural: str) -> list[Doc]:
+        """Return copies of all objects of a resource."""
+        return [deepcopy(each) for each in self.kind(plural).objects.values()]
+
+    def object(self, plural: str, name: str, namespace: str = "default") -> Doc:
+        return deepcopy(self.kind(plural).objects[namespace, name])
+
+    def add(self, plural: str, document: Doc, namespace: str = "default") -> Doc:
+        """Create an object as a user would."""
+        return self._create(self.kind(plural), namespace, deepcopy(document))
+
+    def edit(self, plural: str, name: str, change: Doc, namespace: str = "default") -> Doc:
+        """Merge a change into an object as `kubectl patch` would."""
+        kind = self.kind(plural)
+        return self._patch(kind, (namespace, name), deepcopy(change), part="")
+
+    def remove(self, plural: str, name: str, namespace: str = "default", *, orphan: bool = False) -> None:
+        """Delete an object as `kubectl delete` would."""
+        policy = "Orphan" if orphan else "Background"
+        self._delete(self.kind(plural), (namespace, name), {"propagationPolicy": policy})
+
+    def complete(self, name: str, namespace: str = "default", *, failed: bool = False) -> None:
+        """End a Job as the controller manager would."""
+        now = _now()
+        last = ["FailureTarget", "Failed"] if failed else ["SuccessCriteriaMet", "Complete"]
+        conditions = [{"type": each, "status": "True", "lastTransitionTime": now} for each in last]
+        status: Doc = {"startTime": now, "conditions": conditions}
+        status |= {"failed": 1} if failed else {"completionTime": now, "succeeded": 1}
+        self._patch(self.kind("jobs"), (namespace, name), {"status": status}, part="status")
+
+    def finish_deletion(self, name: str, namespace: str = "default") -> None:
+        """Let an object go that waits for its dependents."""
+        self._remove(self.kind("jobs"), (namespace, name))
+
+    def freeze_reads(self) -> None:
+        """Answer reads with the present objects until `thaw_reads`, as a cache that lags behind does."""
+        self._stale = {name: deepcopy(kind.objects) for name, kind in self.kinds.items()}
+
+    def thaw_reads(self) -> None:
+        """Answer reads with the truth again."""
+        self._stale = {}
+
+    def compact(self) -> None:
+        """Forget the events of all watches, as etcd does from time to time."""
+        for kind in self.kinds.values():
+            kind.events.clear()
+            kind.compacted = self.version
+
+    def cut_watches(self) -> None:
+        """End every open connection."""
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    # --- objects, for requests ---------------------------------------------------------------------
+
+    def _tick(self, kind: Kind, event: str, document: Doc) -> Doc:
+        self.version += 1
+        document["metadata"]["resourceVersion"] = str(self.version)
+        kind.events.append((self.version, event, deepcopy(document)))
+        del kind.events[:-KEPT_EVENTS]
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return deepcopy(document)
+
+    def _create(self, kind: Kind, namespace: str, document: Doc) -> Doc:
+        metadata = document.setdefault("metadata", {})
+        if not metadata.get("name"):
+            if not metadata.get("generateName"):
+                raise Refused(422, "Invalid", "metadata.name: Required value")
+            metadata["name"] = metadata["generateName"] + uuid4().hex[:5]
+        name = metadata["name"]
+        if document.get("apiVersion") != kind.api_version or document.get("kind") != kind.kind:
+            raise Refused(400, "BadRequest", f"the object is no {kind.kind} of {kind.api_version}")
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", name):
+            raise Refused(422, "Invalid", f"metadata.name: Invalid value: {name!r}")
+        if (namespace, name) in kind.objects:
+            raise Refused(409, "AlreadyExists", f'{kind.plural} "{name}" already exists')
+        if metadata.get("resourceVersion"):
+            raise Refused(400, "BadRequest", "resourceVersion should not be set on objects to be created")
+        metadata |= {"uid": str(uuid4()), "creationTimestamp": _now(), "generation": 1}
+        if kind.group != "apiextensions.k8s.io":
+            metadata["namespace"] = namespace
+        if kind.has_status:
+            document.pop("status", None)
+        self._admit(kind, document, None)
+        kind.objects[namespace, name] = document
+        if kind.plural == "customresourcedefinitions":
+            self._define(document)
+        return self._tick(kind, "ADDED", document)
+
+    def _admit(self, kind: Kind, document: Doc, before: Doc | None) -> None:
+        """Set defaults, prune and validate."""
+        if kind.plural == "jobs":
+            _admit_job(document, before)
+        if kind.schema is not None:
+            kept: Doc = {name: document[name] for name in ("apiVersion", "kind", "metadata")}
+            set_defaults(kind.schema, document)
+            prune(kind.schema, document)
+            document |= kept
+            faults = [*faults_of(kind.schema, document), *broken_rules(kind.schema, document, before)]
+            if faults:
+                raise Refused(422, "Invalid", f"{kind.kind} is invalid: {'; '.join(faults)}")
+
+    def _define(self, crd: Doc) -> None:
+        spec = crd["spec"]
+        names = spec["names"]
+        for version in spec["versions"]:
+            schema = version["schema"]["openAPIV3Schema"]
+            faults = list(structural_faults(schema))
+            if faults:
+                raise Refused(422, "Invalid", f"the schema is not structural: {faults}")
+            has_status = "status" in version.get("subresources", {})
+            kind = Kind(spec["group"], version["name"], names["plural"], names["kind"], has_status, schema)
+            self.kinds.setdefault((kind.group, kind.plural), kind).schema = schema
+
+    def _found(self, kind: Kind, key: Key) -> Doc:
+        if key not in kind.objects:
+            raise Refused(404, "NotFound", f'{kind.plural} "{key[1]}" not found')
+        return kind.objects[key]
+
+    def _replace(self, kind: Kind, key: Key, document: Doc, part: str) -> Doc:
+        before = self._found(kind, key)
+        given = document.get("metadata", {}).get("resourceVersion")
+        if given and given != before["metadata"]["resourceVersion"]:
+            message = "the object has been modified; please apply your changes to the latest version"
+            raise Refused(409, "Conflict", f'Operation cannot be fulfilled on "{key[1]}": {message}')
+        uid = document.get("metadata", {}).get("uid")
+        if uid and uid != before["metadata"]["uid"]:
+            raise Refused(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
+        after = deepcopy(before)
+        if part == "status":
+            after["status"] = document.get("status", {})
+        else:
+            kept = {name: before["metadata"].get(name) for name in ("uid", "creationTimestamp", "generation")}
+            after = {**document, "metadata": {**document["metadata"], **kept}}
+            if kind.has_status:
+                after.pop("status", None)
+                after |= {"status": before["status"]} if "status" in before else {}
+        self._admit(kind, after, before)
+        after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
+        if after == before:
+            return deepcopy(before)
+        if after.get("spec") != before.get("spec"):
+            after["metadata"]["generation"] = before["metadata"]["generation"] + 1
+        kind.objects[key] = after
+        return self._tick(kind, "MODIFIED", after)
+
+    def _patch(self, kind: Kind, key: Key, change: Doc, part: str) -> Doc:
+        before = self._found(kind, key)
+        if part == "status":
+            change = {name: change[name] for name in ("metadata", "status") if name in change}
+            metadata = {
+                name: value
+                for name, value in change.get("metadata", {}).items()
+                if name in ("resourceVersion", "uid")
+            }
+            change["metadata"] = metadata
+        given = change.get("metadata", {}).get("resourceVersion")
+        after = _merged(before, change)
+        if not given:
+            after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
+        return self._replace(kind, key, after, part)
+
+    def _delete(self, kind: Kind, key: Key, options: Doc) -> Doc:
+        document = self._found(kind, key)
+        wanted = options.get("preconditions", {}).get("uid")
+        if wanted and wanted != document["metadata"]["uid"]:
+            raise Refused(409, "Conflict", f"Precondition failed: UID in precondition: {wanted}")
+        if options.get("propagationPolicy") == "Foreground" and self.lingering:
+            if "deletionTimestamp" not in document["metadata"]:
+                document["metadata"] |= {"deletionTimestamp": _now(), "finalizers": ["foregroundDeletion"]}
+                self._tick(kind, "MODIFIED", document)
+            return deepcopy(document)
+        return self._remove(kind, key, orphan=options.get("propagationPolicy") == "Orphan")
+
+    def _remove(self, kind: Kind, key: Key, *, orphan: bool = False) -> Doc:
+        """Remove an object, and with it those that it alone owns."""
+        document = kind.objects.pop(key)
+        last = self._tick(kind, "DELETED", document)
+        uid = document["metadata"]["uid"]
+        for other in self.kinds.values():
+            for place, each in list(other.objects.items()):
+                owners = each["metadata"].get("ownerReferences", [])
+                if not any(owner["uid"] == uid for owner in owners):
+                    continue
+                left = [owner for owner in owners if owner["uid"] != uid]
+                if orphan or left:
+                    each["metadata"]["ownerReferences"] = left
+                    self._tick(other, "MODIFIED", each)
+                else:
+                    self._remove(other, place)
+        return last
+
+    # --- lists and watches -------------------------------------------------------------------------
+
+    def _list(self, kind: Kind, namespace: str, query: dict[str, str]) -> Doc:
+        known = self._stale.get((kind.group, kind.plural), kind.objects)
+        chosen = [each for each in known.values() if _is_selected(each, namespace, query)]
+        items, version = sorted(chosen, key=lambda each: each["metadata"]["name"]), self.version
+        if query.get("continue"):
+            page = self._pages.pop(query["continue"], None)
+            if page is None or page[1] < kind.compacted:
+                raise Refused(410, "Expired", "the continue token has expired")
+            items, version = page
+        limit = int(query.get("limit", 0)) or len(items)
+        metadata: Doc = {"resourceVersion": str(version)}
+        if len(items) > limit:
+            token = metadata["continue"] = uuid4().hex
+            self._pages[token] = items[limit:], version
+        document = {"apiVersion": kind.api_version, "kind": f"{kind.kind}List", "metadata": metadata}
+        return {**document, "items": deepcopy(items[:limit])}
+
+    async def _watch(self, kind: Kind, namespace: str, query: dict[str, str], send: "_Chunks") -> None:
+        since = int(query.get("resourceVersion") or self.version)
+        until = asyncio.get_running_loop().time() + int(query.get("timeoutSeconds", 300))
+        while asyncio.get_running_loop().time() < until:
+            if since < kind.compacted:
+                status = _status(410, "Expired", "too old resource version")
+                await send({"type": "ERROR", "object": status})
+                return
+            changed = self._changed
+            for version, event, document in [each for each in kind.events if each[0] > since]:
+                if _is_selected(document, namespace, query):
+                    await send({"type": event, "object": document})
+                since = max(since, version)
+            try:
+                async with asyncio.timeout(self.bookmark_s):
+                    await changed.wait()
+            except TimeoutError:
+                if changed.is_set():
+                    continue
+                since = max(since, self.version)
+                if query.get("allowWatchBookmarks") == "true":
+                    mark: Doc = {"apiVersion": kind.api_version, "kind": kind.kind}
+                    mark |= {"metadata": {"resourceVersion": str(self.version)}}
+                    await send({"type": "BOOKMARK", "object": mark})
+
+    # --- HTTP --------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["ApiServer"]:
+        """Serve on a free port of the loopback interface."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            server.close()
+            self.cut_watches()
+            await server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            while await self._answer(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            self._open.discard(writer)
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; return whether another one may follow."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        method, target, _ = head[0].split(" ")
+        headers = {
+            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])
+        }
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        if self.is_down:
+            return False
+        url = urlsplit(target)
+        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        try:
+            kind, namespace, name, part = self._route(url.path)
+            verb = _verb_of(method, name, query)
+            resource = f"{kind.plural}/{part}" if part else kind.plural
+            logged = Logged(verb, kind.group, resource, namespace, name)
+            self.requests.append(logged)
+            fault = next((each for each in self.faults if each.times and each.match(logged)), None)
+            if fault is not None:
+                fault.times -= 1
+                await asyncio.sleep(fault.delay)
+                if fault.cut == "before":
+                    return False
+                if fault.status is not None:
+                    await _reply(
+                        writer, fault.status, _status(fault.status, "", "injected"), fault.retry_after
+                    )
+                    return True
+            self._authorize(headers, logged)
+            if verb == "watch":
+                await self._watch(kind, namespace, query, _Chunks(writer))
+                writer.write(b"0\r\n\r\n")
+                await writer.drain()
+                return True
+            document = self._execute(logged, kind, part, query, headers, json.loads(body or b"null"))
+        except Refused as refused:
+            await _reply(writer, refused.code, _status(refused.code, refused.reason, refused.message))
+            return True
+        if fault is not None and fault.cut == "after":
+            return False
+        await _reply(writer, 201 if verb == "create" else 200, document)
+        return True
+
+    def _route(self, path: str) -> tuple[Kind, str, str, str]:
+        words = [unquote(word) for word in path.strip("/").split("/")]
+        if words[0] != "apis" or len(words) < 4:
+            raise Refused(404, "NotFound", f"no resource at {path}")
+        group, version, *rest = words[1:]
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2:
+            namespace, rest = rest[1], rest[2:]
+        plural, name, part = (*rest, "", "")[:3]
+        kind = self.kinds.get((group, plural))
+        if kind is None or kind.version != version or (part and not (part == "status" and kind.has_status)):
+            raise Refused(404, "NotFound", f"no resource at {path}")
+        return kind, namespace, name, part
+
+    def _authorize(self, headers: Doc, logged: Logged) -> None:
+        if self.token is not None and headers.get("authorization") != f"Bearer {self.token}":
+            raise Refused(401, "Unauthorized", "Unauthorized")
+        if self.rules is None:
+            return
+        for rule in self.rules:
+            names = rule.get("resourceNames")
+            if (
+                logged.group in rule["apiGroups"]
+                and logged.resource in rule["resources"]
+                and logged.verb in rule["verbs"]
+                and (names is None or logged.name in names)
+            ):
+                return
+        raise Refused(403, "Forbidden", f"cannot {logged.verb} {logged.resource} in {logged.group}")
+
+    def _execute(
+        self, logged: Logged, kind: Kind, part: str, query: dict[str, str], headers: Doc, body: Any
+    ) -> Doc:
+        key = (logged.namespace, logged.name)
+        match logged.verb:
+            case "get":
+                stale = self._stale.get((kind.group, kind.plural), {})
+                return deepcopy(stale[key] if key in stale else self._found(kind, key))
+            case "list":
+                return self._list(kind, logged.namespace, query)
+            case "create":
+                return self._create(kind, logged.namespace, body)
+            case "update":
+                if not body["metadata"].get("resourceVersion"):
+                    raise Refused(422, "Invalid", "metadata.resourceVersion: must be specified for an update")
+                return self._replace(kind, key, body, part)
+            case "patch":
+                if headers.get("content-type") != "application/merge-patch+json":
+                    raise Refused(415, "UnsupportedMediaType", "this double knows merge patches only")
+                return self._patch(kind, key, body, part)
+            case _:
+                return self._delete(kind, key, body or {})
+
+
+class _Chunks:
+    """Sends the events of a watch, one chunk each; the head goes before the first."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(head.encode())
+
+    async def __call__(self, document: Doc) -> None:
+        line = json.dumps(document).encode() + b"\n"
+        self._writer.write(b"%x\r\n%s\r\n" % (len(line), line))
+        await self._writer.drain()
+
+
+async def _reply(writer: asyncio.StreamWriter, code: int, document: Doc, after: int | None = None) -> None:
+    body = json.dumps(document).encode()
+    retry = "" if after is None else f"Retry-After: {after}\r\n"
+    head = f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\nContent-Type: application/json\r\n{retry}"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    await writer.drain()
+
+
+def _status(code: int, reason: str, message: str) -> Doc:
+    status = {"apiVersion": "v1", "kind": "Status", "status": "Failure"}
+    return {**status, "code": code, "reason": reason, "message": message}
+
+
+def _verb_of(method: str, name: str, query: dict[str, str]) -> str:
+    if method == "GET":
+        if query.get("watch") in ("1", "true"):
+            return "watch"
+        return "get" if name else "list"
+    verbs = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+    return verbs[method] if name or method == "POST" else "deletecollection"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _merged(before: Any, change: Any) -> Any:
+    """Apply a JSON merge patch (RFC 7386)."""
+    if not isinstance(change, dict):
+        return deepcopy(change)
+    after = dict(before) if isinstance(before, dict) else {}
+    for name, value in change.items():
+        if value is None:
+            after.pop(name, None)
+        else:
+            after[name] = _merged(after.get(name), value)
+    return after
+
+
+def _is_selected(document: Doc, namespace: str, query: dict[str, str]) -> bool:
+    metadata = document["metadata"]
+    if namespace and metadata.get("namespace") != namespace:
+        return False
+    for clause in filter(None, query.get("fieldSelector", "").split(",")):
+        path, _, value = clause.partition("=")
+        if metadata.get(path.removeprefix("metadata.")) != value:
+            return False
+    labels = metadata.get("labels", {})
+    for clause in filter(None, query.get("labelSelector", "").split(",")):
+        name, equals, value = clause.partition("=")
+        if name not in labels or (equals and labels[name] != value.lstrip("=")):
+            return False
+    return True
+
+
+# --- jobs ----------------------------------------------------------------------------------------------
+
+
+def _admit_job(document: Doc, before: Doc | None) -> None:
+    """Check a Job as the API server does, as far as the operator and its tests depend on it."""
+    metadata, spec = document["metadata"], document.get("spec", {})
+    if len(metadata["name"]) > 63:
+        raise Refused(422, "Invalid", "metadata.name: must be no more than 63 characters")
+    for value in metadata.get("labels", {}).values():
+        if not re.fullmatch(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", value):
+            raise Refused(422, "Invalid", f"metadata.labels: Invalid value: {value!r}")
+    if not all(isinstance(value, str) for value in metadata.get("annotations", {}).values()):
+        raise Refused(400, "BadRequest", "annotations must be strings")
+    _check_pod(spec)
+    if before is not None and spec.get("template") != before["spec"].get("template"):
+        raise Refused(422, "Invalid", "spec.template: field is immutable")
+    _check_end(document.get("status", {}))
+
+
+def _check_pod(spec: Doc) -> None:
+    pod = spec.get("template", {}).get("spec", {})
+    if not pod.get("containers"):
+        raise Refused(422, "Invalid", "spec.template.spec.containers: Required value")
+    if pod.get("restartPolicy") not in ("OnFailure", "Never"):
+        raise Refused(422, "Invalid", "spec.template.spec.restartPolicy: Required value")
+    for name, value in {"backoffLimit": 6, "completions": 1, "parallelism": 1, "suspend": False}.items():
+        spec.setdefault(name, value)
+
+
+def _check_end(status: Doc) -> None:
+    met = {each["type"] for each in status.get("conditions", []) if each["status"] == "True"}
+    if met & {"Complete", "Failed"} and not status.get("startTime"):
+        raise Refused(422, "Invalid", "status.startTime: Required value for a finished job")
+    if "Complete" in met and not ("SuccessCriteriaMet" in met and status.get("completionTime")):
+        raise Refused(422, "Invalid", "status: Complete needs SuccessCriteriaMet and completionTime")
