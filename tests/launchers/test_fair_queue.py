@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from kron.launchers.fair_queue import FairQueue, Share
 from tests.strategies import law
 
-LIMITS = {"most": 6, "per_tenant": 3, "per_target": 4}
-TENANTS, TARGETS = ("ann", "bob", "cem"), ("", "x", "y")
+LIMITS = {"most": 6, "per_tenant": 3, "per_target": 4, "reserved": 1}
+TENANTS, TARGETS = ("ann", "bob", "cem", "dan", "eve"), ("", "x", "y")
 SHARES = st.builds(Share, st.sampled_from(TENANTS), st.sampled_from(TARGETS))
 
 
@@ -31,6 +31,37 @@ def test_a_full_target_does_not_delay_another_target_of_its_tenant() -> None:
     assert queue.take() == ("second", Share("ann", "x"))
 
 
+def test_a_tenant_has_its_reserved_slots_when_others_hold_all() -> None:
+    queue: FairQueue[str] = FairQueue(most=100, per_tenant=10, per_target=20, reserved=2)
+    for hostile in range(10):
+        for number in range(50):
+            queue.put(f"{hostile} {number}", Share(f"hostile {hostile}", "shared"))
+            queue.put(f"{hostile} {number}", Share(f"hostile {hostile}", f"own {hostile}"))
+    while queue.take():
+        pass
+    for number in range(5):
+        queue.put(f"ann {number}", Share("ann", "shared"))
+    taken = [queue.take() for _ in range(3)]
+    assert taken == [("ann 0", Share("ann", "shared")), ("ann 1", Share("ann", "shared")), None]
+
+
+def test_tenants_beyond_their_reserved_slots_get_freed_ones_in_turn() -> None:
+    queue: FairQueue[str] = FairQueue(most=2, per_tenant=2, per_target=9)
+    for tenant in ("ann", "bob", "cem"):
+        for number in range(3):
+            queue.put(f"{tenant} {number}", Share(tenant))
+    taken = []
+    while (item := queue.take()) is not None:
+        taken.append(item[0])
+    for tenant in ("ann", "bob", "cem", "ann", "bob", "cem", "ann"):
+        queue.release(Share(tenant))
+        item = queue.take()
+        assert item is not None
+        assert queue.take() is None
+        taken.append(item[0])
+    assert taken == [f"{tenant} {number}" for number in range(3) for tenant in ("ann", "bob", "cem")]
+
+
 @law(100)
 @given(st.lists(st.one_of(SHARES, st.none()), max_size=60))
 def test_no_item_is_lost_and_no_limit_exceeded(events: list[Share | None]) -> None:
@@ -48,13 +79,18 @@ def test_no_item_is_lost_and_no_limit_exceeded(events: list[Share | None]) -> No
             in_flight.append(share)
         tenants = [share.tenant for share in in_flight]
         targets = [share.target for share in in_flight]
-        assert len(in_flight) <= LIMITS["most"]
         assert all(tenants.count(tenant) <= LIMITS["per_tenant"] for tenant in TENANTS)
-        assert all(targets.count(target) <= LIMITS["per_target"] for target in TARGETS if target)
+        # Above the limits there are reserved slots only.
+        assert len(in_flight) <= LIMITS["most"] + len(TENANTS)
+        assert all(
+            targets.count(target) <= LIMITS["per_target"] + len(TENANTS) for target in TARGETS if target
+        )
         # Nothing waits that has a slot.
-        for share in waiting.values() if len(in_flight) < LIMITS["most"] else ():
-            has_slot = share.target == "" or targets.count(share.target) < LIMITS["per_target"]
-            assert not (has_slot and tenants.count(share.tenant) < LIMITS["per_tenant"])
+        for share in waiting.values():
+            own, there = tenants.count(share.tenant), in_flight.count(share)
+            in_all = len(in_flight) < LIMITS["most"] or own < LIMITS["reserved"]
+            at_target = share.target == "" or targets.count(share.target) < LIMITS["per_target"]
+            assert not (in_all and own < LIMITS["per_tenant"] and (at_target or there < LIMITS["reserved"]))
 
     for number, event in enumerate(events):
         if event is not None:

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import socket
 from pathlib import Path
 from threading import Event
@@ -50,6 +51,38 @@ def test_an_executor_that_never_answers_takes_nothing_from_other_tenants(tmp_pat
         released.set()
         wait_for(lambda: len(set(hanging.keys())) == HANGING)
     assert len(other.keys()) == len(set(other.keys()))
+
+
+def test_processes_that_never_end_take_nothing_from_other_tenants(tmp_path: Path) -> None:
+    limits = {"KRON_MAX_RUNNING": "2", "KRON_ALLOWED_COMMANDS": "/bin/sleep,/bin/true", "KRON_DRAIN_MS": "0"}
+    with serving(tmp_path, **limits) as (client, server):
+        for user, command in (("ann", ["/bin/sleep", "600"]), ("bob", ["/bin/true"])):
+            document = {"schedule_id": user, "cron_expr": "* * * * * *", "timezone": "UTC", "user_id": user}
+            fields = {"overlap_policy": "allow", "launcher": {"kind": "process", "command": command}}
+            client.post("/schedules/upsert", json={**document, **fields}).raise_for_status()
+
+        def ended() -> int:
+            return sum(run["status"] == "SUCCESS" for run in client.get("/schedules/bob/runs").json()["runs"])
+
+        wait_for(lambda: len(client.get("/schedules/ann/runs").json()["runs"]) >= 5)
+        before = ended()
+        wait_for(lambda: ended() >= before + 2)
+        worker = server.children()[0]
+        children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+        running = [int(pid) for pid in children if "600" in Path(f"/proc/{pid}/cmdline").read_text()]
+        assert len(running) == 2
+        run_at = client.get("/schedules/ann/runs").json()["runs"][0]["run_at"]
+        answer = client.get(f"/schedules/ann/periods/{run_at}/why").json()
+        assert "waits for one of its user's slots (max_running)" in answer["headline"]
+        metrics = client.get("/metrics").text
+        waiting = next(
+            line
+            for line in metrics.splitlines()
+            if line.startswith('kron_launches_waiting{launcher="process"}')
+        )
+        assert float(waiting.split()[-1]) >= 3
+        for pid in running:
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_thousand_idle_connections_stop_neither_starts_nor_answers(tmp_path: Path) -> None:

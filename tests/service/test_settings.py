@@ -34,6 +34,7 @@ OTHERS: dict[str, tuple[str, object]] = {
     "requests_per_s": ("7", 7),
     "patience_s": ("8", 8),
     "max_schedules": ("9", 9),
+    "max_running": ("11", 11),
     "min_interval_s": ("10", 10),
     "store": ("memory://", "memory://"),
     "store_file": ("store.txt", "store.txt"),

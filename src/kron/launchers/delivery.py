@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from kron.core.errors import InputError, InvalidOptionError
@@ -13,8 +13,7 @@ from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent, Traits
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.fair_queue import NO_TARGET, FairQueue, Share
-from kron.launchers.launch import StartWithheldError, lease_is_lost, may_start, report_of
-from kron.launchers.spec import MAX_CACHED, InvalidLauncherError, launcher_document
+from kron.launchers.launch import StartWithheldError, lease_is_lost, may_start, report_of, tenant_of
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
@@ -25,6 +24,8 @@ DEFAULT_BACKOFF = Backoff(first_delay=timedelta(milliseconds=500), max_delay=tim
 MAX_REQUESTS = 100
 # How many are in flight to one target, and in all, as multiples of it.
 TARGET_FACTOR, TOTAL_FACTOR = 2, 10
+# The part of a tenant's requests that has a slot whatever the other tenants have in flight.
+RESERVED_PART = 4
 # How long requests in flight may still take when the launches are abandoned, in seconds.
 LAST_RESPONSES_S = 3.0
 # The longest name that another system may give a run.
@@ -64,21 +65,6 @@ class _Delivery:
     is_sent: bool = False
 
 
-def tenant_of(launch: Launch) -> str:
-    """Return the user a run is for; that of a workflow is in its metadata, its launcher is the executor's."""
-    if launch.payload is not None:
-        return launch.payload.facts.get("user_id", "")
-    return _user_in(launch.job.launcher)
-
-
-@lru_cache(maxsize=MAX_CACHED)
-def _user_in(launcher: str) -> str:
-    try:
-        return str(launcher_document(launcher).get("user_id") or "")
-    except InvalidLauncherError:
-        return ""
-
-
 class RemoteLauncher:
     """Delivers runs with a function that sends each of them and returns the result.
 
@@ -107,6 +93,7 @@ class RemoteLauncher:
             most=TOTAL_FACTOR * max_requests,
             per_tenant=max_requests,
             per_target=TARGET_FACTOR * max_requests,
+            reserved=max(1, max_requests // RESERVED_PART),
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_empty = asyncio.Event()

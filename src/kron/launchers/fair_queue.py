@@ -16,18 +16,26 @@ class Share(NamedTuple):
 
 
 class FairQueue(Generic[Item]):
-    """Items that wait for a slot. A tenant or target whose slots are taken delays its own items only."""
+    """Items that wait for a slot. A tenant or target whose slots are taken delays its own items only.
 
-    def __init__(self, *, most: int, per_tenant: int, per_target: int) -> None:
-        self._free = most
+    `reserved` slots of every tenant, in all and at each target, do not depend on the other tenants: it gets
+    them even when those have taken all slots together.
+    """
+
+    def __init__(self, *, most: int | None, per_tenant: int, per_target: int, reserved: int = 0) -> None:
+        self._most = most
         self._per_tenant = per_tenant
         self._per_target = per_target
+        self._reserved = min(reserved, per_tenant)
+        self._taken = 0
         self._by_tenant: Counter[str] = Counter()
         self._by_target: Counter[str] = Counter()
+        self._by_share: Counter[Share] = Counter()
         # The items of each tenant by target, and in order of turns the tenants that may have a next one.
         self._waiting: dict[str, OrderedDict[str, deque[Item]]] = {}
         self._turns: OrderedDict[str, None] = OrderedDict()
-        # Tenants with items for a target without a free slot.
+        # Tenants that need a slot which all together have taken, and those that need one of a target.
+        self._squeezed: OrderedDict[str, None] = OrderedDict()
         self._blocked: dict[str, set[str]] = {}
 
     def put(self, item: Item, share: Share) -> None:
@@ -38,21 +46,29 @@ class FairQueue(Generic[Item]):
 
     def take(self) -> tuple[Item, Share] | None:
         """Return the next item that has a slot, and take the slot; None if no item has one."""
-        while self._free and self._turns:
-            tenant, _ = self._turns.popitem(last=False)
-            target = self._open_target(tenant) if self._by_tenant[tenant] < self._per_tenant else None
-            if target is None:
+        # Those that waited for a slot come before the tenant that has just freed it.
+        while line := (self._squeezed if self._squeezed and not self._is_full else self._turns):
+            tenant, _ = line.popitem(last=False)
+            count = self._by_tenant[tenant]
+            if count >= self._per_tenant or tenant not in self._waiting:
                 continue  # `release` gives it a turn again
-            item = self._pop(tenant, target)
-            self._free -= 1
-            self._by_tenant[tenant] += 1
-            self._by_target[target] += 1
-            return item, Share(tenant, target)
+            if self._is_full and count >= self._reserved:
+                self._squeezed[tenant] = None
+                continue
+            target = self._open_target(tenant)
+            if target is not None:
+                return self._pop(tenant, target), self.admit(Share(tenant, target))
         return None
+
+    @property
+    def _is_full(self) -> bool:
+        return self._most is not None and self._taken >= self._most
 
     def _open_target(self, tenant: str) -> str | None:
         for target in self._waiting[tenant]:
             if target == NO_TARGET or self._by_target[target] < self._per_target:
+                return target
+            if self._by_share[Share(tenant, target)] < self._reserved:
                 return target
             self._blocked.setdefault(target, set()).add(tenant)
         return None
@@ -70,13 +86,20 @@ class FairQueue(Generic[Item]):
             del self._waiting[tenant]
         return item
 
+    def admit(self, share: Share) -> Share:
+        """Take a slot for an item that did not wait, whatever the limits."""
+        self._taken += 1
+        self._by_tenant[share.tenant] += 1
+        self._by_target[share.target] += 1
+        self._by_share[share] += 1
+        return share
+
     def release(self, share: Share) -> None:
         """Free the slot of an item."""
-        self._free += 1
-        for counts, name in ((self._by_tenant, share.tenant), (self._by_target, share.target)):
-            counts[name] -= 1
-            if not counts[name]:
-                del counts[name]
+        self._taken -= 1
+        _decrement(self._by_tenant, share.tenant)
+        _decrement(self._by_target, share.target)
+        _decrement(self._by_share, share)
         for tenant in (share.tenant, *self._blocked.pop(share.target, ())):
             if tenant in self._waiting:
                 self._turns.setdefault(tenant)
@@ -85,4 +108,14 @@ class FairQueue(Generic[Item]):
         """Drop the items that wait."""
         self._waiting.clear()
         self._turns.clear()
+        self._squeezed.clear()
         self._blocked.clear()
+
+
+Name = TypeVar("Name")
+
+
+def _decrement(counts: Counter[Name], name: Name) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]

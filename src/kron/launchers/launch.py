@@ -1,13 +1,14 @@
 """What every launcher does with a launch: check its lease, describe the start, report on it."""
 
 from datetime import timedelta
+from functools import lru_cache
 
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
 from kron.core.redaction import hide_run_tokens
 from kron.core.time.instant import EPOCH, rfc3339
 from kron.launchers.backoff import sleep_for
-from kron.launchers.spec import LauncherSettings
+from kron.launchers.spec import MAX_CACHED, InvalidLauncherError, LauncherSettings, launcher_document
 from kron.ports import Clock
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -21,6 +22,21 @@ _UNPRINTABLE = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "\N{REPLA
 
 class StartWithheldError(Exception):
     """A start was not sent, because its lease is not held any more."""
+
+
+def tenant_of(launch: Launch) -> str:
+    """Return the user a run is for; that of a workflow is in its metadata, its launcher is the executor's."""
+    if launch.payload is not None:
+        return launch.payload.facts.get("user_id", "")
+    return _user_in(launch.job.launcher)
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _user_in(launcher: str) -> str:
+    try:
+        return str(launcher_document(launcher).get("user_id") or "")
+    except InvalidLauncherError:
+        return ""
 
 
 def check_lease(launch: Launch) -> None:

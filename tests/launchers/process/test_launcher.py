@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -473,9 +474,57 @@ async def test_what_waits_and_was_lost_is_not_adopted(tmp_path: Path) -> None:
     assert ear.said(lost) == []
 
 
+def of_tenant(launch: Launch, user: str) -> Launch:
+    settings = json.loads(launch.job.launcher)
+    return launch._replace(job=launch.job._replace(launcher=json.dumps({**settings, "user_id": user})))
+
+
+async def test_a_tenant_whose_processes_never_end_delays_only_itself(tmp_path: Path) -> None:
+    launcher, ear = a_launcher(tmp_path), Ear()
+    launcher.limit_tenants(2)
+    # The slots for all together are taken by ten of them; each tenant still has its reserved ones.
+    hanging = [
+        of_tenant(a_process(["sleep", "60"], identity=f"{user} {n}"), f"hostile {user}")
+        for user in range(11)
+        for n in range(3)
+    ]
+    for launch in hanging:
+        launcher.start(launch, ear)
+
+    def begun() -> list[int]:
+        accepted = [report for report in ear.reports if report.happened is RunEvent.ACCEPTED]
+        return sorted(Counter(report.identity.split()[0] for report in accepted).values())
+
+    await ear.until(lambda: begun() == [1, 1, *[2] * 9])
+    other = of_tenant(a_process(["true"], identity="other"), "other")
+    launcher.start(other, ear)
+    assert (await ear.end_of(other)).happened is RunEvent.SUCCESS
+    assert begun() == [1, 1, 1, *[2] * 9]
+    launcher.end(hanging[0].run)
+    await ear.until(lambda: begun() == [1, 1, *[2] * 10])
+    for launch in hanging:
+        launcher.end(launch.run)
+    await launcher.close()
+
+
+async def test_a_start_that_is_adopted_while_it_waits_takes_one_slot(tmp_path: Path) -> None:
+    launcher, ear = a_launcher(tmp_path, max_processes=1), Ear()
+    first, second, third = (a_process(["sleep", "0.05"], identity=name) for name in "abc")
+    for launch in (first, second):
+        launcher.start(launch, ear)
+    await ear.accepted(first)
+    assert await launcher.adopt([second], ear) == {second.run.key}
+    await ear.end_of(second)
+    launcher.start(third, ear)
+    assert (await ear.end_of(third)).happened is RunEvent.SUCCESS
+    await launcher.close()
+
+
 def test_the_bound_must_leave_room(tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        ProcessLauncher(SystemClock(), tmp_path, max_processes=0)
+        a_launcher(tmp_path, max_processes=0)
+    with pytest.raises(InputError):
+        a_launcher(tmp_path).limit_tenants(0)
 
 
 # --- ending --------------------------------------------------------------------------------------

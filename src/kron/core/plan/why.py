@@ -67,6 +67,8 @@ GUESS = ": due during an outage or a pause"
 CAUGHT_UP = frozenset({Reason.CAUGHT_UP, Reason.SPREAD})
 REMEDY_OF_ORPHANS = 'on_orphan "restart" starts such a run again'
 DEFINITION_GONE = "neither a record nor the definition of that time is left: history was pruned"
+# The fact of a run that its launcher has not accepted yet; callbacks are never accepted, processes are.
+AWAITED, PROCESS = "awaits_launcher", "process"
 # How an execution ended, for people.
 RESULTS = {
     Result.SUCCESS: "succeeded",
@@ -345,7 +347,8 @@ def _headline(
         waits = [fact for fact in facts if fact.code == "blocked"]
         return (waits or facts)[-1].sentence, None
     if explanation.outcome is Outcome.EXECUTED and run is not None:
-        return _executed(run, facts, causes)
+        waits = [fact for fact in facts if fact.code == AWAITED]
+        return (waits[0].sentence, None) if waits else _executed(run, facts, causes)
     reason = run.reason if run is not None else history.dropped.reason if history.dropped else None
     cause = _cause_of(reason, facts[-1].sentence, causes)
     good = [fact for fact in made_up if fact.code == "made_up"]
@@ -498,6 +501,12 @@ def _recorded(history: PeriodHistory, run: RunRecord) -> Iterator[Fact]:
     if run.started_at is not None:
         how = " started" if since_then else f": {_start_of(run)}"
         yield Fact("started", f"attempt {run.attempt}{how}", run.started_at)
+        if _awaits_launcher(history.job, run):
+            sentence = (
+                f"handed to the launcher at {moment(run.started_at)}, which has not started it yet: "
+                "it waits for one of its user's slots (max_running), or for an answer"
+            )
+            yield Fact(AWAITED, sentence, run.started_at)
     if run.result is Result.ORPHANED:
         yield from _lost_with(history, run.ended_at)
     if run.ended_at is not None:
@@ -508,6 +517,12 @@ def _recorded(history: PeriodHistory, run: RunRecord) -> Iterator[Fact]:
         if run.reason is not Reason.QUEUED:
             yield from _blocks(history, run.nominal_time, run.reason)
         yield Fact(run.reason, run.reason.sentence, run.due_at)
+
+
+def _awaits_launcher(job: JobRecord, run: RunRecord) -> bool:
+    """Say whether a launcher that reports the acceptance of a run has not accepted it yet."""
+    reports = run.status is RunStatus.ENQUEUED or job.launcher_kind == PROCESS
+    return run.in_flight and not run.acked and reports
 
 
 def _start_of(run: RunRecord) -> str:

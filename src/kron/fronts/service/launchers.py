@@ -7,6 +7,7 @@ from kron.fronts.service.security import requires_authentication
 from kron.fronts.service.settings import IN_STORE, Settings
 from kron.launchers.callback import CallbackLauncher, CallbackOptions, CallbackSettings
 from kron.launchers.celery.spec import CeleryOptions, CelerySettings
+from kron.launchers.http.spec import HttpOptions
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig, LauncherContext
 from kron.launchers.workflow import Function, WorkflowLauncher, WorkflowSettings, picker_of
@@ -75,7 +76,12 @@ def workflow_launcher(
     secret = settings.secret()
     config = LauncherConfig(
         (
-            ProcessOptions(folder=settings.process_folder, inherited=settings.inherited_variables),
+            ProcessOptions(
+                folder=settings.process_folder,
+                inherited=settings.inherited_variables,
+                max_per_tenant=settings.max_running,
+            ),
+            HttpOptions(max_per_tenant=settings.max_running),
             CeleryOptions(broker=settings.broker),
             CallbackOptions(pick=picker_of(functions, secret=secret)),
         )

@@ -30,6 +30,7 @@ from kron.fronts.service.auth.principal import Caller, parse_subjects
 from kron.fronts.service.schedule_spec import Rules
 from kron.launchers.celery.broker import QUEUE, Broker, parse_broker, parse_options
 from kron.launchers.celery.spec import CeleryOptions, parse_name
+from kron.launchers.delivery import MAX_REQUESTS
 from kron.launchers.http.egress import check_host, egress_policy_of
 from kron.launchers.http.spec import HttpOptions
 from kron.launchers.plugin import PluginOptions
@@ -392,6 +393,11 @@ class Settings:
     max_schedules: int = setting(
         integer(0, 100_000_000), "Schedules per user; 0: no limit, and none for admins", default=10_000
     )
+    max_running: int = setting(
+        integer(1, 10_000),
+        "Requests in flight to executors, and running processes, per user and kind; the others wait in turn",
+        default=MAX_REQUESTS,
+    )
     min_interval_s: int = setting(
         integer(0, 86_400), "Shortest interval between two periods of a schedule, seconds", default=0
     )
@@ -455,9 +461,10 @@ class Settings:
                     allowed_commands=self.allowed_commands,
                     allowed_variables=self.allowed_variables,
                     inherited=self.inherited_variables,
+                    max_per_tenant=self.max_running,
                 ),
                 PluginOptions(allowed_launchers=self.allowed_launchers),
-                HttpOptions(egress=egress_policy_of(self.allowed_hosts)),
+                HttpOptions(egress=egress_policy_of(self.allowed_hosts), max_per_tenant=self.max_running),
                 CeleryOptions(broker=broker, allowed_tasks=self.allowed_tasks),
             ),
             default,

@@ -38,7 +38,7 @@ from kron.launchers.http.client import (
 )
 from kron.launchers.http.egress import EgressPolicy
 from kron.launchers.http.response import Response
-from kron.launchers.http.spec import HttpSettings, egress_policy
+from kron.launchers.http.spec import HttpOptions, HttpSettings, egress_policy
 from kron.launchers.launch import check_lease, plain_request_of, start_arguments, tidy
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import LauncherContext, LauncherKind, settings_parser
@@ -315,6 +315,7 @@ def _build(launcher_kind: str, context: LauncherContext) -> HttpLauncher:
     return HttpLauncher(
         context.clock,
         reports=HTTP.traits[launcher_kind].reports,
+        max_requests=context.config.get(HttpOptions).max_per_tenant,
         egress=egress_policy(context.config),
         secret=context.secret,
     )

@@ -10,6 +10,7 @@ from kron.core.fields import FieldTable, ValueType, invalid_value, parse_text, r
 from kron.core.redaction import redact_url, secrets_in_url
 from kron.core.time.duration import parse_duration
 from kron.core.value_types import DURATION, FLAG
+from kron.launchers.delivery import MAX_REQUESTS
 from kron.launchers.http.egress import EgressPolicy, host_of
 from kron.launchers.spec import (
     LauncherConfig,
@@ -125,9 +126,13 @@ HttpSettings.table = launcher_table(HttpSettings, required=("url",), always_work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """The egress policy for the requests of schedules; None allows every address."""
+    """The egress policy for the requests of schedules, and how many of one tenant are in flight at once.
+
+    Without a policy every address is allowed.
+    """
 
     egress: EgressPolicy | None = None
+    max_per_tenant: int = MAX_REQUESTS
 
 
 def egress_policy(config: LauncherConfig) -> EgressPolicy | None:

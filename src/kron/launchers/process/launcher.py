@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -19,7 +20,8 @@ from kron.core.plan.report import Launch, LeaseStatus, RunEvent, Traits
 from kron.core.redaction import hide_run_token
 from kron.core.time.instant import rfc3339
 from kron.launchers.backoff import Backoff, sleep_for
-from kron.launchers.launch import LAPSED_S, lease_is_lost, plain_request_of, report_of
+from kron.launchers.fair_queue import FairQueue, Share
+from kron.launchers.launch import LAPSED_S, lease_is_lost, plain_request_of, report_of, tenant_of
 from kron.launchers.process.host import (
     Files,
     PidfdWatcher,
@@ -49,6 +51,9 @@ DEFAULT_BACKOFF = Backoff()
 _settings_of = settings_parser(ProcessSettings)
 # How many processes start in one iteration of the event loop; each takes about half a millisecond.
 SPAWNS_PER_ITERATION = 4
+# How many processes run in all, as a multiple of one tenant's, and which part of a tenant's own limit it has
+# whatever the others run.
+TOTAL_FACTOR, RESERVED_PART = 10, 4
 # How often outputs are trimmed, and how often an ending process group is polled, in seconds.
 TRIM_S, GROUP_POLL_S = 0.25, 0.05
 # How often an adopted process is polled on hosts without pidfd, in seconds.
@@ -87,13 +92,11 @@ class ProcessLauncher:
         on_output: OnOutput | None = None,
         secret: bytes | None = None,
     ) -> None:
-        if max_processes is not None and max_processes < 1:
-            raise InvalidOptionError(option="max_processes", value=max_processes, reason="must be at least 1")
+        _check_bound("max_processes", max_processes)
         self._clock = clock
         self._folder = str(Path(state).absolute() / boot_of())
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._grace_s = grace.total_seconds()
-        self._max = max_processes
         self._backoff = backoff
         self._on_output = on_output
         self._secret = secret
@@ -102,6 +105,12 @@ class ProcessLauncher:
         # The worker's own settings, perhaps passwords, are not inherited.
         self.env = inherited_env(ProcessOptions())
         self._waiting: dict[Attempt, Waiting] = {}
+        self._queue: FairQueue[Attempt] = FairQueue(
+            most=max_processes, per_tenant=sys.maxsize, per_target=sys.maxsize
+        )
+        # The slots of running processes, and whether the queue may have an item with a slot.
+        self._slots: dict[Attempt, Share] = {}
+        self._may_take = False
         self._retries: dict[Attempt, tuple[asyncio.Task[None], Waiting]] = {}
         self._running: dict[Attempt, Process] = {}
         self._work: AbstractContextManager[None] | None = None
@@ -114,38 +123,68 @@ class ProcessLauncher:
         """Return whether processes run or wait to start."""
         return bool(self._waiting or self._retries or self._running)
 
+    def limit_tenants(self, most: int) -> None:
+        """Run at most this many processes of one tenant, and ten times as many in all, in turn.
+
+        It is called before the first start.
+        """
+        _check_bound("max_per_tenant", most)
+        self._queue = FairQueue(
+            most=TOTAL_FACTOR * most,
+            per_tenant=most,
+            per_target=sys.maxsize,
+            reserved=max(1, most // RESERVED_PART),
+        )
+
     # --- starting --------------------------------------------------------------------------------
 
     def start(self, launch: Launch, sink: ReportSink) -> None:
         """Start a process in one of the next iterations of the event loop, or when a slot is free."""
-        self._waiting[launch.run.key, launch.run.attempt] = Waiting(launch, sink)
+        self._enqueue((launch.run.key, launch.run.attempt), Waiting(launch, sink))
+
+    def _enqueue(self, attempt: Attempt, waiting: Waiting) -> None:
+        self._waiting[attempt] = waiting
+        self._queue.put(attempt, Share(tenant_of(waiting.launch)))
+        self._may_take = True
         self._schedule()
 
     def _schedule(self) -> None:
-        """Schedule the next starts if a slot is free; a simulated clock does not advance until then."""
-        if self._work is None and self._waiting and self._has_slot():
+        """Schedule the next starts if a slot may be free; a simulated clock does not advance until then."""
+        if self._work is None and self._waiting and self._may_take:
             self._work = self._clock.working()
             self._work.__enter__()
             asyncio.get_running_loop().call_soon(self._start_some)
-
-    def _has_slot(self) -> bool:
-        return self._max is None or len(self._running) < self._max
 
     def _start_some(self) -> None:
         work, self._work = self._work, None
         try:
             for _ in range(SPAWNS_PER_ITERATION):
-                if not self._waiting or not self._has_slot():
+                taken = self._queue.take()
+                if taken is None:
+                    self._may_take = False
                     break
-                attempt = next(iter(self._waiting))
-                waiting = self._waiting.pop(attempt)
-                if self._may_start(attempt, waiting):
-                    self._start(attempt, waiting)
+                self._start_next(*taken)
             self._schedule()
         finally:
             if work is not None:
                 work.__exit__(None, None, None)
             self._note_idle()
+
+    def _start_next(self, attempt: Attempt, share: Share) -> None:
+        waiting = self._waiting.pop(attempt, None)
+        if waiting is None:
+            # It was ended, or it was queued twice because it was adopted while it waited.
+            self._queue.release(share)
+            return
+        self._slots[attempt] = share
+        if self._may_start(attempt, waiting):
+            self._start(attempt, waiting)
+        if attempt not in self._running:
+            self._free_slot(attempt)
+
+    def _free_slot(self, attempt: Attempt) -> None:
+        self._queue.release(self._slots.pop(attempt))
+        self._may_take = True
 
     def _may_start(self, attempt: Attempt, waiting: Waiting) -> bool:
         """Return whether the lease is held; a launch whose lease was lost is dropped."""
@@ -193,8 +232,7 @@ class ProcessLauncher:
     async def _wait_again(self, attempt: Attempt, waiting: Waiting, delay_s: float) -> None:
         await sleep_for(self._clock, delay_s)
         del self._retries[attempt]
-        self._waiting = {attempt: waiting, **self._waiting}
-        self._schedule()
+        self._enqueue(attempt, waiting)
 
     def _refuse(self, launch: Launch, sink: ReportSink, error: str) -> None:
         sink(report_of(self._clock, launch.run, RunEvent.LAUNCH_FAILED, error))
@@ -209,6 +247,8 @@ class ProcessLauncher:
         """Watch a process until it ends: by pidfd, else a child by a thread, else by polling."""
         loop = asyncio.get_running_loop()
         self._running[attempt] = process
+        if attempt not in self._slots:
+            self._slots[attempt] = self._queue.admit(Share(tenant_of(process.launch)))
         self._idle.clear()
         if self._trimmer is None:
             self._trimmer = loop.call_later(TRIM_S, self._trim)
@@ -247,6 +287,7 @@ class ProcessLauncher:
     def _finish(self, attempt: Attempt, process: Process) -> None:
         """Report the end of a process, and start the next one."""
         del self._running[attempt]
+        self._free_slot(attempt)
         code = process.exit_code()
         process.release()
         event, error = self._outcome_of(process, code)
@@ -340,8 +381,11 @@ class ProcessLauncher:
         for task, _ in self._retries.values():
             task.cancel()
         processes = list(self._running.values())
+        for attempt in list(self._slots):
+            self._free_slot(attempt)
         for held in (self._waiting, self._retries, self._running):
             held.clear()
+        self._queue.clear()
         for launch, sink, _ in left:
             self._refuse(launch, sink, "the worker stopped before it started")
         for process in processes:
@@ -373,8 +417,7 @@ class ProcessLauncher:
         """Resume a run of this launcher, unless another worker has owned it since."""
         waiting = self._take_back(attempt)
         if waiting is not None and not lease_is_lost(waiting.launch):
-            self._waiting[attempt] = waiting._replace(sink=sink)
-            self._schedule()
+            self._enqueue(attempt, waiting._replace(sink=sink))
             return True
         if attempt in self._running:
             self._running[attempt].sink = sink
@@ -405,6 +448,11 @@ class ProcessLauncher:
             self._watched.remove(process.pidfd)
             process.release()
             asyncio.get_running_loop().call_soon(self._on_exit, attempt, process)
+
+
+def _check_bound(name: str, most: int | None) -> None:
+    if most is not None and most < 1:
+        raise InvalidOptionError(option=name, value=most, reason="must be at least 1")
 
 
 def inherited_env(options: ProcessOptions) -> Mapping[bytes, bytes]:
@@ -455,6 +503,8 @@ def number_of(run: RunRecord, pid: int | None) -> tuple[int, int]:
 def _build(_: str, context: LauncherContext) -> ProcessLauncher:
     options = context.config.get(ProcessOptions)
     launcher = ProcessLauncher(context.clock, options.folder, secret=context.secret)
+    if options.max_per_tenant is not None:
+        launcher.limit_tenants(options.max_per_tenant)
     launcher.env = inherited_env(options)
     # The configuration of a worker does not change, so each launcher object is checked once.
     launcher.check = lru_cache(maxsize=MAX_CACHED)(partial(check_start, context.config))

@@ -200,13 +200,15 @@ class ProcessOptions:
     """Where the outputs of running processes are, and what schedules may start.
 
     `allowed_commands` None allows all. `inherited` are the variables that processes get from the worker's
-    environment besides INHERITED; None passes all of them on, except Kron's.
+    environment besides INHERITED; None passes all of them on, except Kron's. Of one tenant at most
+    `max_per_tenant` run at once.
     """
 
     folder: str = ".kron/processes"
     allowed_commands: frozenset[str] | None = None
     allowed_variables: frozenset[str] = frozenset()
     inherited: frozenset[str] | None = None
+    max_per_tenant: int | None = None
 
     def inherits(self, variable: str) -> bool:
         """Return whether processes get a variable of the worker's environment."""
