@@ -214,7 +214,7 @@ class ApiServer:
         if kind.plural == "jobs":
             _admit_job(document, before)
         if kind.schema is not None:
-            kept: Doc = {name: document[name] for name in ("apiVersion", "kind", "metadata")}
+            kept: Doc = {name: document.pop(name) for name in ("apiVersion", "kind", "metadata")}
             set_defaults(kind.schema, document)
             prune(kind.schema, document)
             document |= kept

@@ -1,0 +1,1 @@
+"""The Kubernetes operator: KronJobs in, Jobs out, with the API server as the store."""
