@@ -82,9 +82,15 @@ class Query:
 
     async def jobs(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[FoundJob]:
         """Return jobs in the order of their names, those later than `after`."""
-        if _has_nul(wanted.search, wanted.workflow_id, wanted.user_id):
+        if _has_nul(wanted.search, wanted.workflow_id, wanted.user_id, wanted.tag):
             return []
         return await self._store.find_jobs(self._namespace, wanted, after=after, limit=limit)
+
+    async def count(self, wanted: JobFilter) -> int:
+        """Return how many jobs match."""
+        if _has_nul(wanted.search, wanted.workflow_id, wanted.user_id, wanted.tag):
+            return 0
+        return await self._store.count_jobs(self._namespace, wanted)
 
     async def state(self, identity: str, *, deleted: bool = False) -> JobState:
         """Return a job with its open runs, with `deleted` also a deleted one, or raise UnknownJobError."""

@@ -64,6 +64,7 @@ def address(client: httpx.Client, path: str) -> str:
             id="period",
             marks=pytest.mark.slow,
         ),
+        pytest.param("/ui/now", "demo/heartbeat", id="now", marks=pytest.mark.slow),
         pytest.param("/ui/runs", "demo/heartbeat", id="runs", marks=pytest.mark.slow),
         pytest.param("/docs", "/schedules/upsert", id="the API", marks=pytest.mark.slow),
         pytest.param("/nowhere", "Not Found", id="no page", marks=pytest.mark.slow),
@@ -107,7 +108,7 @@ def test_a_page_has_a_light_and_a_dark_face(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ["/", "/ui/runs", "/ui/schedule?id=" + "x" * 490])
+@pytest.mark.parametrize("path", ["/", "/ui/now", "/ui/runs", "/ui/schedule?id=" + "x" * 490])
 def test_no_page_is_wider_than_its_window(demo: httpx.Client, tmp_path: Path, path: str) -> None:
     text = demo.get(path, headers={"accept": "text/html"}).text
     style = re.search(r'rel="stylesheet" href="([^"]+)"', text)

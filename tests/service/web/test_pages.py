@@ -166,6 +166,33 @@ def test_the_output_of_a_process_is_escaped(tmp_path: Path) -> None:
         assert page_of(client, "/", state="failing").text.count("loud") == 1
 
 
+# --- the present -----------------------------------------------------------------------------------
+
+
+def test_the_page_of_the_present_draws_the_fleet_and_explains_its_problems(demo: httpx.Client) -> None:
+    page = page_of(demo, "/ui/now")
+    for words in ("demo/export", "10 schedules", "Store: answered in", "Worker: running", "Clock: steady"):
+        assert words in page.text
+    looks = {use["class"] for use in page.all("use")}
+    assert looks >= {"ok", "bad", "next", "none"}
+    assert any(rect.get("class") == "window" for rect in page.all("rect"))
+    assert "Failed: FailedOnPurposeError: the disk is full: /exports" in page.text
+    assert "A longer window or fewer constraints leave a time to run." in page.text
+    periods = [a["href"] for a in page.all("a") if a["href"].startswith("/ui/period")]
+    assert "demo/" in page_of(demo, periods[0]).text
+
+
+def test_the_timeline_is_zoomed_and_moved_by_links(demo: httpx.Client) -> None:
+    page = page_of(demo, "/ui/now", zoom="hour")
+    (earlier,) = [a["href"] for a in page.all("a") if a.get("aria-label") == "Earlier"]
+    past = page_of(demo, earlier)
+    assert {line["class"] for line in page.all("line")} == {"tick", "present"}
+    back = [a["href"] for a in past.all("a")]
+    assert "/ui/now?zoom=hour" in back
+    for zoom in ("day", "week", "month"):
+        assert "Timeline" in str(page_of(demo, "/ui/now", zoom=zoom).all("section"))
+
+
 # --- errors ----------------------------------------------------------------------------------------
 
 
@@ -179,6 +206,8 @@ def test_the_output_of_a_process_is_escaped(tmp_path: Path) -> None:
         pytest.param("/ui/period?id=errors&at=soon", 400, "write 2026-03-29T01:00:00Z", id="no time"),
         pytest.param("/ui/period?id=nobody&at=2026-01-01", 404, "There is no schedule", id="nobody's period"),
         pytest.param("/?cursor=%3Cb%3E", 400, "use the next_cursor of the last page", id="no cursor"),
+        pytest.param("/ui/now?zoom=year", 400, "Input should be", id="no zoom"),
+        pytest.param("/ui/now?at=soon", 400, "use an instant such as", id="no instant"),
         pytest.param("/?state=odd", 400, "Input should be", id="no state"),
         pytest.param("/ui/runs?status=ODD", 400, "Input should be", id="no status"),
         pytest.param("/static/nothing.css", 404, "Not Found", id="no file"),
@@ -274,6 +303,7 @@ def test_every_link_leads_somewhere(demo: httpx.Client) -> None:
     assert {link.partition("?")[0] for link in seen} == {
         "/",
         "/docs",
+        "/ui/now",
         "/ui/runs",
         "/ui/schedule",
         "/ui/period",

@@ -84,7 +84,7 @@ def app_of(
     app.include_router(admin_routes(metrics, set_level))
     app.include_router(audit_routes(client, settings.max_page))
     app.include_router(login_routes(authenticator))
-    app.include_router(page_routes(registrar, app))
+    app.include_router(page_routes(registrar, client, app))
     check_routes(app.routes)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     return app

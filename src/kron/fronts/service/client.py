@@ -189,7 +189,7 @@ class LocalClient:
         self._registrar = registrar
         self._settings = settings
         self._worker_status = worker_status
-        self._aside = Aside()
+        self.aside = Aside()
         self.upsert = registrar.upsert_schedule
         self.delete = registrar.delete_schedule
         self.schedule = registrar.get_schedule
@@ -243,12 +243,12 @@ class LocalClient:
 
     async def apply(self, wanted: ApplyRequest) -> ApplyReceipt:
         """Make the schedules of a set equal its jobs, all or none."""
-        return await apply_jobs(self._registrar, wanted, compute=self._aside.run)
+        return await apply_jobs(self._registrar, wanted, compute=self.aside.run)
 
     async def preview(self, document: Mapping[str, object], count: int) -> SchedulePreview:
         """Return when an unsaved schedule would run."""
         self._check_limit("count", count)
-        return await self._aside.run(self._preview, document, count)
+        return await self.aside.run(self._preview, document, count)
 
     def _preview(self, document: Mapping[str, object], count: int) -> SchedulePreview:
         # The times of a schedule need no launcher, so one that cannot run here is previewed.

@@ -73,6 +73,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/login"): OPEN,
     ("POST", "/logout"): OPEN,
     ("GET", "/"): PAGE,
+    ("GET", "/ui/now"): PAGE,
     ("GET", "/ui/schedule"): PAGE,
     ("GET", "/ui/period"): PAGE,
     ("GET", "/ui/run"): PAGE,

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from kron.app.query import PageStart
 from kron.core.errors import InvalidInstantError, StoreError, UnknownRunError
+from kron.core.fields import parse_instant
 from kron.core.plan.counterfactual import what_if
 from kron.core.plan.next_start import next_start
 from kron.core.plan.pause import BY_HAND
@@ -30,12 +31,15 @@ from kron.fronts.service.auth.principal import (
     default_owner,
     schedule_prefix,
 )
+from kron.fronts.service.client import LocalClient
 from kron.fronts.service.documents import schedule_view
 from kron.fronts.service.registrar import Registrar, unknown_as_schedule
 from kron.fronts.service.url import cursor_of, place_of
 from kron.fronts.service.web.api_reference import sections_of
+from kron.fronts.service.web.now import NowPages
 from kron.fronts.service.web.render import asset, page, render
 from kron.fronts.service.web.time_text import UTC_ZONE
+from kron.fronts.service.web.timeline import Zoom
 from kron.fronts.service.web.view_models import (
     Detail,
     HistoryRow,
@@ -213,14 +217,23 @@ def _is_paused(state: str | None) -> bool:
 # --- routes --------------------------------------------------------------------------------------
 
 
-def page_routes(registrar: Registrar, app: FastAPI) -> APIRouter:
+def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIRouter:
     """Return the routes of pages, which are not part of the API."""
     router = APIRouter(include_in_schema=False)
     pages = Pages(registrar)
+    _add_now(router, pages, NowPages(registrar, client))
     _add_schedules(router, pages)
     _add_runs(router, pages)
     _add_reference(router, pages, app)
     return router
+
+
+def _add_now(router: APIRouter, pages: Pages, present: NowPages) -> None:
+    @router.api_route("/ui/now", methods=READ)
+    async def now(zoom: Zoom = Zoom.DAY, at: str = "", tag: str = "") -> Response:
+        middle = 1000 * parse_instant(at) if at else None
+        shown = await present.page(zoom, middle, tag or None)
+        return await _rendered("now.html", pages, it=shown, zooms=list(Zoom), at=at, tag=tag)
 
 
 def _add_schedules(router: APIRouter, pages: Pages) -> None:
