@@ -17,6 +17,8 @@ ARGS ?=
 T ?=
 
 export UV_COMPILE_BYTECODE := 1
+# Without compiled files, every worker and every process a test starts compiles the source again.
+unexport PYTHONDONTWRITEBYTECODE
 # Nothing is written to the home directory or to the system's temporary folder.
 export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
@@ -28,6 +30,7 @@ export TMPDIR := $(CURDIR)/.cache/tmp
 
 # Workers take neighbouring tests, so that a module's server is started once.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+SLOWEST := --durations=25 --durations-min=1
 SAY := printf '[kron] %s\n'
 LOCKED := --quiet --constraint constraints.txt --build-constraint constraints.txt
 # uv installs in seconds; where it cannot reach a package index that pip is set up for, pip does the work.
@@ -53,13 +56,13 @@ tour: $(VENV)/.run .cache/tmp ## take a tour of the command line
 .PHONY: test
 test: $(VENV)/.dev .cache/tmp ## run the fast tests, under three minutes (T=tests/core for all tests there, ARGS=... for pytest)
 	@$(SAY) "running $(if $(T),all tests in $(T),the fast tests) on $(WORKERS) workers ..."
-	@$(PYTEST) $(if $(T),,-m "not slow" --hypothesis-profile=fast) $(ARGS) $(T)
+	@$(PYTEST) $(SLOWEST) $(if $(T),,-m "not slow" --hypothesis-profile=fast) $(ARGS) $(T)
 
 .PHONY: test-all
 test-all: test ## run every test: the fast ones, then the slow ones and all examples of the properties
 ifeq ($(T),)
 	@$(SAY) "running the slow tests and all examples of the properties on $(SLOW_WORKERS) workers ..."
-	@$(PYTEST) -n $(SLOW_WORKERS) -m "slow or hypothesis" --hypothesis-profile=all $(ARGS)
+	@$(PYTEST) -n $(SLOW_WORKERS) $(SLOWEST) -m "slow or hypothesis" --hypothesis-profile=all $(ARGS)
 endif
 
 .PHONY: check

@@ -1,5 +1,6 @@
-"""The profiles of property tests, and the PostgreSQL server that the tests of one worker share."""
+"""The profiles and timeouts of the tests, and the PostgreSQL server that the tests of one worker share."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,26 @@ settings.register_profile("fast", PATIENT, max_examples=20, derandomize=True)
 settings.register_profile("all", PATIENT, max_examples=100, derandomize=True)
 settings.register_profile("soak", PATIENT, max_examples=1000, derandomize=False)
 settings.load_profile("all")  # unless `--hypothesis-profile` names another
+
+# A slow test that has not ended by then hangs; pyproject.toml has the timeout of the others.
+SLOW_TIMEOUT_S = 240
+
+
+@pytest.hookimpl(trylast=True)  # after Hypothesis has marked its tests
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give slow tests and properties more time, unless they say how much, or no test has a timeout."""
+    if not float(config.getini("timeout")):
+        return
+    for item in items:
+        markers = {marker.name for marker in item.iter_markers()}
+        if markers & {"slow", "hypothesis"} and "timeout" not in markers:
+            item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the thousands of collected tests from every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

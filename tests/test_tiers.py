@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.conftest import SLOW_TIMEOUT_S
 from tests.strategies import law
 from tests.tiers import mostly_slow
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,6 +43,22 @@ def test_a_property_draws_its_examples_in_full_and_a_share_of_them_in_the_fast_t
     assert law(200).max_examples == 200 * share
     assert law(1).max_examples >= 1
     assert settings.get_profile("fast").max_examples < settings.get_profile("all").max_examples
+
+
+@pytest.mark.parametrize("tier", ["fast", pytest.param("slow", marks=pytest.mark.slow)])
+def test_a_slow_test_has_more_time_before_it_counts_as_hanging(
+    tier: str, request: pytest.FixtureRequest
+) -> None:
+    usual = float(request.config.getini("timeout"))
+    marker = request.node.get_closest_marker("timeout")
+    assert (marker.args[0] if marker else usual) == (SLOW_TIMEOUT_S if tier == "slow" else usual)
+    assert PATIENCE_S < usual < SLOW_TIMEOUT_S
+
+
+@law(5)
+@given(st.booleans())
+def test_a_property_has_as_much_time_as_a_slow_test(request: pytest.FixtureRequest, drawn: bool) -> None:
+    assert request.node.get_closest_marker("timeout").args == (SLOW_TIMEOUT_S,)
 
 
 def test_every_change_is_checked_by_all_tests() -> None:
