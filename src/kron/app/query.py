@@ -26,11 +26,12 @@ from kron.core.plan.record import (
     RunKind,
     RunRecord,
     RunStatus,
+    present_definition,
 )
 from kron.core.plan.report import DataInterval, Traits, data_interval
 from kron.core.plan.step import JobState
 from kron.core.plan.wall_time import resolve_wall_time
-from kron.core.plan.why import Explanation, PeriodHistory, definition_at, present_definition, schedule_of
+from kron.core.plan.why import Explanation, PeriodHistory, definition_at, schedule_of
 from kron.core.time.instant import EpochSeconds, seconds_of
 from kron.ports import ReadStore
 

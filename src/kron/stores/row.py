@@ -224,9 +224,9 @@ def runs_of(rows: Iterable[Row]) -> tuple[dict[str, list[RunRecord]], dict[str, 
 def recorded_by_job(
     runs: Sequence[RunRecord], ranges: Sequence[RangeRecord], epochs: Iterable[Row]
 ) -> dict[str, Recorded]:
-    """Return records grouped by job; epochs are rows of name, epoch, instant and definition."""
+    """Return records grouped by job; epochs are rows as `EpochRecord` has its fields."""
     definitions: dict[str, dict[int, str]] = {}
-    for name, epoch, _, definition in epochs:
+    for name, epoch, _, definition, _ in epochs:
         definitions.setdefault(name, {})[epoch] = definition
     own_runs: dict[str, list[RunRecord]] = {}
     for run in runs:

@@ -24,6 +24,7 @@ from kron.core.plan.record import (
     RunKind,
     RunRecord,
     RunStatus,
+    present_definition,
 )
 from kron.core.plan.replay import (
     Execution,
@@ -35,7 +36,7 @@ from kron.core.plan.replay import (
     replay,
 )
 from kron.core.plan.report import Traits
-from kron.core.plan.why import Explanation, PeriodHistory, present_definition, why
+from kron.core.plan.why import Explanation, PeriodHistory, why
 from kron.core.shard import shard_of
 from kron.core.time.duration import format_duration, parse_duration
 from kron.core.time.instant import EpochSeconds, rfc3339
@@ -262,11 +263,7 @@ def _history_of(records: Records, made: Replayed, nominal_time: EpochSeconds) ->
         each if each.kind is IncidentKind.BLOCKED else signed.get((each.kind, each.from_at), each)
         for each in made.incidents
     ]
-    identity = made.job.identity
-    epochs = [
-        EpochRecord(identity, epoch, edited_at, definition)
-        for epoch, (edited_at, definition) in sorted(made.definitions.items())
-    ]
+    epochs = [known for _, known in sorted(made.definitions.items())]
     attempts = [_attempt_of(each) for each in made.attempts if run is not None and each.key == run.key]
     return PeriodHistory(
         made.job,

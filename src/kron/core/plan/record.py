@@ -72,7 +72,8 @@ class JobRecord(NamedTuple):
     if that is set. `handled` are intervals of nominal times after the cursor that were handled while the
     clock was ahead. `profile` is the part of the definition that changes no decision; `applied_set` names the
     set of definitions that was applied with this one. `notify` is the definition's field of that
-    name, as JSON; without it the default of the front holds.
+    name, as JSON; without it the default of the front holds. `kept_until` is the last period after the latest
+    edit that still follows an earlier definition; None if there is none.
     """
 
     identity: str
@@ -105,6 +106,7 @@ class JobRecord(NamedTuple):
     profile: str | None = None
     applied_set: str | None = None
     notify: str | None = None
+    kept_until: EpochSeconds | None = None
     # The store's internal id of the job; 0 where it has none.
     number: int = 0
 
@@ -265,12 +267,24 @@ class IncidentRecord(NamedTuple):
 
 
 class EpochRecord(NamedTuple):
-    """An earlier definition of a job, and when it took effect."""
+    """A definition of a job, and when it took effect; periods up to `kept_until` follow an earlier one."""
 
     identity: str
     epoch: int
     edited_at: int
     definition: str
+    kept_until: EpochSeconds | None = None
+
+    @property
+    def since(self) -> EpochSeconds:
+        """Return the instant after which periods follow this definition."""
+        edited = self.edited_at // 1000
+        return edited if self.kept_until is None else max(edited, self.kept_until)
+
+
+def present_definition(job: JobRecord) -> EpochRecord:
+    """Return a job's current definition, with the time of its edit."""
+    return EpochRecord(job.identity, job.epoch, job.edited_at, job.definition, job.kept_until)
 
 
 class AttemptRecord(NamedTuple):

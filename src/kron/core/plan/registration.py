@@ -20,6 +20,7 @@ from kron.core.plan.compiled import (
     compiled_job,
     definition_of,
     handled_one_by_one,
+    last_at,
     segment_of,
     with_newest,
 )
@@ -142,7 +143,8 @@ def _redefined(
     )
     if definition == record.definition and record.deleted_at is None:
         return Change(changed, record.revision)
-    until = now // 1000
+    kept_until = _kept_until(record, runs, now)
+    until = now // 1000 if kept_until is None else kept_until
     compiled = compiled_job(definition, record.identity)
     # A job that is deleted, or has no runs remaining, has no periods left to plan under the old definition.
     over = record.deleted_at is not None or record.remaining == 0
@@ -152,6 +154,7 @@ def _redefined(
         definition=definition,
         epoch=record.epoch + 1,
         edited_at=now,
+        kept_until=kept_until,
         past=with_newest(record, until) if left_over else None,
         cursor=record.cursor if left_over else max(until, record.cursor),
         remaining=_remaining(record, job.policy),
@@ -159,7 +162,7 @@ def _redefined(
         handled=handled_one_by_one(record),
     )
     updates = [_redecided(run, compiled, changed, now) for run in runs if _is_ahead(run, until)]
-    inserts = _added(record, compiled, changed, now)
+    inserts = _added(record, compiled, changed, until, now)
     if len(inserts) > MAX_ADDED:
         inserts = inserts[:MAX_ADDED]
         changed = changed._replace(cursor=inserts[-1].nominal_time)
@@ -328,15 +331,38 @@ def _is_ahead(run: RunRecord, until: EpochSeconds) -> bool:
     return run.status is RunStatus.PENDING and run.kind is RunKind.PERIOD and run.nominal_time > until
 
 
-def _added(before: JobRecord, compiled: CompiledJob, record: JobRecord, now: int) -> list[RunRecord]:
+def _kept_until(record: JobRecord, runs: Sequence[RunRecord], now: int) -> EpochSeconds | None:
+    """Return the last period after an edit that keeps its definition: one that is past its fire time.
+
+    It was given its data interval, so that all periods up to it keep theirs. None if there is none.
+    """
+    compiled, after = compiled_job(record.definition, record.identity), now // 1000
+    kept = record.kept_until if record.kept_until is not None and record.kept_until > after else None
+    # A fire time can be this far ahead of its period; a cursor beyond it was set by a clock that was ahead.
+    time = last_at(compiled.plan, min(record.cursor, (now + compiled.jitter_ms) // 1000 - compiled.early))
+    pending = {run.key for run in runs if run.status is RunStatus.PENDING}
+    over_at = now if record.deleted_at is None else min(now, record.deleted_at)
+    for _ in range(MAX_ADDED):
+        if time is None or time <= max(after, kept or after):
+            break
+        fire_time = compiled.fire_time(record.identity, time)
+        if fire_time is not None and fire_time <= over_at and key_of(record.identity, time) not in pending:
+            return time
+        time = last_at(compiled.plan, time - 1)
+    return kept
+
+
+def _added(
+    before: JobRecord, compiled: CompiledJob, record: JobRecord, until: EpochSeconds, now: int
+) -> list[RunRecord]:
     """Return the periods an edit adds to those that were already planned ahead.
 
     Periods of the old definition already have a record and are not planned again.
     """
     old = compiled_job(before.definition, before.identity)
-    if before.cursor <= now // 1000 or before.deleted_at is not None:
+    if before.cursor <= until or before.deleted_at is not None:
         return []
-    times = seconds_between(compiled.plan, now // 1000 + 1, before.cursor + 1)
+    times = seconds_between(compiled.plan, until + 1, before.cursor + 1)
     new = (time for time in times if is_period(compiled, time) and not is_period(old, time))
     return [_planned(record, compiled, time, now) for time in islice(new, MAX_ADDED + 1)]
 

@@ -13,7 +13,15 @@ from kron.core.job.job import Job
 from kron.core.plan.pace import Pace
 from kron.core.plan.pause import BY_HAND, pause, resume, suspend
 from kron.core.plan.plan import plan
-from kron.core.plan.record import IncidentRecord, JobRecord, RangeRecord, Result, RunRecord
+from kron.core.plan.record import (
+    EpochRecord,
+    IncidentRecord,
+    JobRecord,
+    RangeRecord,
+    Result,
+    RunRecord,
+    present_definition,
+)
 from kron.core.plan.registration import create, edit
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.step import Change, JobState, Snapshot
@@ -90,7 +98,7 @@ class Replayed:
     attempts: list[RunRecord] = field(default_factory=list)
     ranges: list[RangeRecord] = field(default_factory=list)
     incidents: list[IncidentRecord] = field(default_factory=list)
-    definitions: dict[int, tuple[int, str]] = field(default_factory=dict)
+    definitions: dict[int, EpochRecord] = field(default_factory=dict)
     assumed: set[tuple[str, int]] = field(default_factory=set)
 
     def run_of(self, nominal_time: EpochSeconds) -> RunRecord | None:
@@ -220,7 +228,7 @@ class _Replay:
             due = [self._made.job.plan_at, *(run.due_at for run in self._open())]
             if not reports and not any(at is not None and at <= self._now for at in due):
                 return
-            definitions = {epoch: text for epoch, (_, text) in self._made.definitions.items()}
+            definitions = {epoch: known.definition for epoch, known in self._made.definitions.items()}
             state = JobState(self._made.job, self._open(), reports, definitions)
             snapshot = Snapshot([state], self._taken_over_at, 1, self._recording.traits, pace=self._pace)
             (change,), _ = plan(snapshot, self._now)
@@ -231,7 +239,7 @@ class _Replay:
         """Keep the records of a change, and start and end executions."""
         made = self._made
         if change.job.epoch != made.job.epoch:
-            made.definitions[made.job.epoch] = (made.job.edited_at, made.job.definition)
+            made.definitions[made.job.epoch] = present_definition(made.job)
         made.job = change.job
         made.runs |= {run.key: run for run in (*change.inserts, *change.updates)}
         made.attempts += change.attempts

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kron.core.choice import Choice
 from kron.core.plan.compiled import compiled_job, last_at
-from kron.core.plan.record import EpochRecord, JobRecord, RunKind, RunRecord
+from kron.core.plan.record import EpochRecord, JobRecord, RunKind, RunRecord, present_definition
 from kron.core.time.instant import EpochSeconds, rfc3339
 
 
@@ -39,20 +39,20 @@ def data_interval(job: JobRecord, run: RunRecord, earlier: Sequence[EpochRecord]
 
 def needs_earlier(job: JobRecord, run: RunRecord) -> bool:
     """Say whether the interval of a run reaches back to an edit, so that earlier definitions matter."""
-    return job.epoch > 1 and data_interval(job, run).start <= job.edited_at // 1000
+    return job.epoch > 1 and data_interval(job, run).start <= present_definition(job).since
 
 
 def _last_period(
     job: JobRecord, earlier: Sequence[EpochRecord], instant: EpochSeconds
 ) -> EpochSeconds | None:
-    """Return the last period at or before an instant; those up to an edit follow the definition before it.
+    """Return the last period at or before an instant, each by the definition it follows.
 
     The oldest definition is continued to times before its creation.
     """
-    definitions = [*earlier, EpochRecord(job.identity, job.epoch, job.edited_at, job.definition)]
+    definitions = [*earlier, present_definition(job)]
     for number, known in reversed(list(enumerate(definitions))):
         compiled = compiled_job(known.definition, job.identity)
-        policy, since = compiled.policy, known.edited_at // 1000
+        policy, since = compiled.policy, known.since
         time = last_at(compiled.plan, instant if policy.end_at is None else min(instant, policy.end_at))
         if number == 0 or (time is not None and time > since and time >= (policy.start_at or time)):
             return time

@@ -204,6 +204,7 @@ def _rewound(record: JobRecord, handled: str | None, back_to: int, *, waits: boo
         edited_at=min(record.edited_at, back_to - 1) if not is_new else back_to - 1,
         born_at=min(born_at if is_new else record.born_at, back_to),
         revision=record.revision + 1,
+        kept_until=None if is_new else record.kept_until,
         cursor=cursor,
         past=until_at_most(record.past, (back_to - 1) // 1000, cursor),
         replay_until=replay_until,

@@ -26,6 +26,7 @@ from kron.core.plan.record import (
     RunKind,
     RunRecord,
     RunStatus,
+    present_definition,
 )
 from kron.core.plan.registration import is_period
 from kron.core.plan.wall_time import clock_change_facts, neighbour_links, neighbours
@@ -438,15 +439,10 @@ def definition_at(history: PeriodHistory, nominal_time: EpochSeconds) -> EpochRe
     oldest = definitions[0]
     if history.run is not None:
         return next((known for known in reversed(definitions) if known.epoch <= history.run.epoch), None)
-    if oldest.epoch > 1 and 1000 * nominal_time <= oldest.edited_at:
+    if oldest.epoch > 1 and nominal_time <= oldest.since:
         return None
-    later = [known for known in definitions[1:] if 1000 * nominal_time > known.edited_at]
+    later = [known for known in definitions[1:] if nominal_time > known.since]
     return later[-1] if later else oldest
-
-
-def present_definition(job: JobRecord) -> EpochRecord:
-    """Return a job's current definition, with the time of its edit."""
-    return EpochRecord(job.identity, job.epoch, job.edited_at, job.definition)
 
 
 def schedule_of(history: PeriodHistory, followed: EpochRecord) -> Fact:

@@ -29,7 +29,7 @@ OPTIONAL = frozenset(
     {
         "next_time", "plan_at", "past", "replay_until", "replay_at", "paused_because", "paused_until",
         "resumed_at", "deleted_at", "remaining", "last_start_at", "last_success_at", "last_failure_at",
-        "handled", "profile", "applied_set", "notify",
+        "handled", "profile", "applied_set", "notify", "kept_until",
     }
 )  # fmt: skip
 RUN_TEXTS = frozenset({"key", "identity", "status", "reason", "kind", "result", "error", "run_id"})

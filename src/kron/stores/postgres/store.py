@@ -225,7 +225,7 @@ class PostgresStore:
         definitions: dict[str, dict[int, str]] = {}
         if names:
             values = {"namespace": namespace, "names": texts(names)}
-            for name, epoch, _, definition in await rows_of(connection, SQL["epochs"], values):
+            for name, epoch, _, definition, _ in await rows_of(connection, SQL["epochs"], values):
                 definitions.setdefault(name, {})[epoch] = definition
         return definitions
 

@@ -295,7 +295,7 @@ class SqliteStore:
         numbers = [job.number for job in jobs if any(run.epoch != job.epoch for run in runs[job.identity])]
         definitions: dict[str, dict[int, str]] = {}
         if numbers:
-            for name, epoch, _, definition in self._epochs(numbers):
+            for name, epoch, _, definition, _ in self._epochs(numbers):
                 definitions.setdefault(name, {})[epoch] = definition
         return definitions
 

@@ -90,14 +90,20 @@ class RegistrationContract:
     async def test_each_edit_keeps_the_earlier_definition(self, store: Store) -> None:
         (job,) = await stored(store, a_job())
         for epoch in (2, 3):
-            edit = a_change(job, definition=f'{{"epoch":{epoch}}}', epoch=epoch, edited_at=NOW + epoch)
+            edit = a_change(
+                job,
+                definition=f'{{"epoch":{epoch}}}',
+                epoch=epoch,
+                edited_at=NOW + epoch,
+                kept_until=NOON + epoch,
+            )
             assert await store.put(SPACE, created=[], changed=[edit], now=NOW) == CLEAN
             job = edit.job
         pause = a_change(job, paused=1)
         assert await store.put(SPACE, created=[], changed=[pause], now=NOW) == CLEAN
         assert [tuple(epoch) for epoch in await store.epochs(SPACE, "backup")] == [
-            ("backup", 1, NOW - MINUTE, DEFINITION),
-            ("backup", 2, NOW + 2, '{"epoch":2}'),
+            ("backup", 1, NOW - MINUTE, DEFINITION, None),
+            ("backup", 2, NOW + 2, '{"epoch":2}', NOON + 2),
         ]
 
     async def test_the_earlier_definitions_of_several_jobs_are_one_read(self, store: Store) -> None:
@@ -254,6 +260,7 @@ FULL_JOB = JobRecord(
     profile='{"tags":["nightly"]}',
     applied_set="billing",
     notify='{"to": ["ops"]}',
+    kept_until=NOON + 17,
 )
 FULL_RUN = RunRecord(
     key=key_of("backup", NOON),

@@ -293,7 +293,7 @@ WHERE namespace = %(namespace)s AND schedule_id = %(name)s AND first <= %(at)s A
 ORDER BY first DESC
 
 -- name: epochs
-SELECT schedule_id, epoch, made_at, definition FROM schedule_epochs
+SELECT schedule_id, epoch, made_at, definition, kept_until FROM schedule_epochs
 WHERE namespace = %(namespace)s AND schedule_id = ANY (%(names)s::text[]) ORDER BY schedule_id, epoch
 
 -- name: attempts
@@ -350,8 +350,8 @@ INSERT INTO schedule_ranges (namespace, {range.columns})
 SELECT %(namespace)s, * FROM unnest({range.arrays})
 
 -- name: keep_epochs
-INSERT INTO schedule_epochs (namespace, schedule_id, epoch, made_at, definition)
-SELECT schedules.namespace, schedule_id, schedules.epoch, edited_at, definition
+INSERT INTO schedule_epochs (namespace, schedule_id, epoch, made_at, definition, kept_until)
+SELECT schedules.namespace, schedule_id, schedules.epoch, edited_at, definition, kept_until
 FROM schedules JOIN unnest(%(namespaces)s::text[], %(identity)s::text[], %(epoch)s::bigint[])
     AS new (namespace, identity, epoch)
     ON schedules.namespace = new.namespace AND schedule_id = new.identity AND schedules.epoch <> new.epoch

@@ -159,8 +159,8 @@ VALUES ({range.values}, ?)
 ON CONFLICT DO NOTHING
 
 -- name: keep_epochs
-INSERT INTO epochs (job, schedule_id, epoch, made_at, definition)
-SELECT number, schedule_id, epoch, edited_at, definition
+INSERT INTO epochs (job, schedule_id, epoch, made_at, definition, kept_until)
+SELECT number, schedule_id, epoch, edited_at, definition, kept_until
 FROM json_each(?) CROSS JOIN jobs ON number = json_extract(value, '$[0]')
 WHERE epoch < json_extract(value, '$[1]')
 ON CONFLICT DO NOTHING
@@ -179,7 +179,7 @@ SELECT idempotency_key FROM json_each(:rows) CROSS JOIN runs ON idempotency_key 
 WHERE namespace = :namespace AND slot <> 0
 
 -- name: epochs
-SELECT schedule_id, epoch, made_at, definition FROM json_each(:numbers) CROSS JOIN epochs ON job = value
+SELECT schedule_id, epoch, made_at, definition, kept_until FROM json_each(:numbers) CROSS JOIN epochs ON job = value
 ORDER BY schedule_id, epoch
 
 -- name: run_history
