@@ -93,6 +93,10 @@ def test_an_export_is_a_file_that_changes_nothing(kron: Kron) -> None:
     assert (backup["tags"], backup["retention"]) == (["books", "nightly"], {"keep": "720h", "keep_runs": 5})
     assert backup["description"] == "Copies the books.\n"
     assert set(exported(kron, "--tag", "books")) == {"prod/backup"}
+    code, lines, errors = kron("export", "--krontab")
+    assert (code, errors, len(lines.splitlines())) == (GOOD, "", 2)
+    Path("exported.krontab").write_text(lines)
+    assert kron("diff", "exported.krontab", "--prune")[:2] == (GOOD, "No changes: 2 unchanged\n")
 
 
 def test_a_changed_file_shows_which_starts_move_and_changes_only_that(kron: Kron) -> None:

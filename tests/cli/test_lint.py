@@ -91,7 +91,7 @@ class Example(NamedTuple):
     text: str
 
 
-FENCE = re.compile(r'```(text|yaml) title="(fires|quiet) (KRON\d\d\d)"\n(.*?)```\n', re.DOTALL)
+FENCE = re.compile(r'```(text|yaml|krontab) title="(fires|quiet) (KRON\d\d\d)"\n(.*?)```\n', re.DOTALL)
 
 
 def examples() -> list[Example]:
@@ -99,7 +99,7 @@ def examples() -> list[Example]:
     for language, kind, code, text in FENCE.findall(PAGE.read_text()):
         first, _, rest = text.partition("\n")
         options = shlex.split(first.removeprefix("# kron lint")) if first.startswith("# kron lint") else []
-        suffix = ".yaml" if language == "yaml" else ".cron"
+        suffix = ".cron" if language == "text" else f".{language}"
         found.append(Example(kind == "fires", code, options, suffix, text if not options else rest))
     return found
 

@@ -242,32 +242,41 @@ class InvalidJobError(InputError):
 
 
 class InvalidJobFileError(InputError):
-    """One or more jobs of a file are invalid, each problem with its path and, if known, its line."""
+    """One or more jobs of a file are invalid, each problem with its path and, if known, its line.
+
+    `columns` are the columns of paths in formats that have a job on one line.
+    """
 
     code = "invalid_job_file"
 
     def __init__(
-        self, *, problems: Sequence[object], file: str | None = None, lines: Mapping[str, int] | None = None
+        self,
+        *,
+        problems: Sequence[object],
+        file: str | None = None,
+        lines: Mapping[str, int] | None = None,
+        columns: Mapping[str, int] | None = None,
     ) -> None:
         self.problems = tuple(problems)
-        self._file = file
+        self.file = file
         self._line_of = lines or {}
+        self._column_of = columns or {}
         super().__init__("; ".join(self.lines()), problems=self.problems, file=file)
 
     def lines(self) -> list[str]:
         """Return one line for each problem."""
-        numbered = [(self._line(getattr(problem, "path", "")), problem) for problem in self.problems]
-        ordered = sorted(numbered, key=lambda pair: pair[0] or 0)
-        return [f"{self._place(line)}{problem}" for line, problem in ordered]
+        placed = [(self._place_of(getattr(problem, "path", "")), problem) for problem in self.problems]
+        ordered = sorted(placed, key=lambda pair: pair[0])
+        return [f"{self._prefix(place)}{problem}" for place, problem in ordered]
 
-    def _line(self, path: str) -> int | None:
-        """Return the line of a path, or of the nearest that has one."""
+    def _place_of(self, path: str) -> tuple[int, int]:
+        """Return line and column of a path, or of the nearest that has them; 0 where unknown."""
         while path and path not in self._line_of:
             path = path.rpartition(".")[0] or path.rpartition("[")[0]
-        return self._line_of.get(path)
+        return self._line_of.get(path, 0), self._column_of.get(path, 0)
 
-    def _place(self, line: int | None) -> str:
-        return ":".join(str(part) for part in (self._file, line) if part) + ": " if self._file else ""
+    def _prefix(self, place: tuple[int, int]) -> str:
+        return ":".join(str(part) for part in (self.file, *place) if part) + ": " if self.file else ""
 
 
 class UnreadableFileError(InputError):

@@ -10,6 +10,7 @@ from kron.cli.support.client import Server, StoreUrl, Target, objects_in, reques
 from kron.cli.support.option import AsJson
 from kron.cli.support.terminal import say, show_json
 from kron.core.job.job import Job
+from kron.core.job.krontab import krontab_line
 from kron.core.plan.query import JobFilter
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
@@ -19,6 +20,7 @@ Names = Annotated[
     list[str] | None, typer.Argument(metavar="[SCHEDULE]...", help="Schedules to export.  [default: all]")
 ]
 Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only schedules with this tag.")]
+AsKrontab = Annotated[bool, typer.Option("--krontab", help="Write krontab lines instead of YAML.")]
 SetName = Annotated[str | None, typer.Option("--set", metavar="NAME", help="Only schedules of this set.")]
 # Left out of an exported job where they are a job's defaults; the policy always names its deadline.
 _LEFT_OUT = ("dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed", "constraints")
@@ -30,6 +32,7 @@ def export_command(
     set_name: SetName = None,
     server: Server = None,
     store: StoreUrl = None,
+    as_krontab: AsKrontab = False,
     as_json: AsJson = False,
 ) -> int:
     """Write schedules as a job file, which `kron apply` finds unchanged.
@@ -41,12 +44,15 @@ def export_command(
       kron export > jobs.yaml
       kron export --set billing --server http://127.0.0.1:8080
       kron export daily-report --json
+      kron export --krontab > jobs.krontab
     """  # noqa: D301
     wanted = JobFilter(tag=tag, applied_set=set_name)
     jobs = request(Target(server, store), lambda client: _jobs(client, wanted, schedules or []))
     content: Document = {"jobs": [_compact(job) for job in jobs]}
     if as_json:
         show_json(content)
+    elif as_krontab:
+        say(*[krontab_line(Job.from_dict(job)) for job in jobs])
     else:
         say(*_yaml(content).splitlines())
     return GOOD

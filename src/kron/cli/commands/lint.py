@@ -33,7 +33,7 @@ from kron.core.job.file import definitions_in
 from kron.core.job.job import canonical, named_policy, read_policy
 from kron.core.job.policy import POLICY
 from kron.core.lint.finding import RULES, Code, LintFinding, Remark, Severity, finding_of, in_order
-from kron.core.lint.lint import Setting, lint_entries, lint_job, lint_policy, lint_schedule
+from kron.core.lint.lint import Setting, lint_entries, lint_job, lint_name, lint_policy, lint_schedule
 from kron.core.time.instant import EpochSeconds, seconds_of
 from kron.core.time.zone import zone_of
 
@@ -75,8 +75,8 @@ def lint_command(
     """Check crontabs, job files or expressions for errors and pitfalls.
 
     Clock changes are checked for two years from --from on. CRON_TZ= in a file takes precedence over --tz.
-    Job files (.yaml, .yml, .json) set zone, dialect and DST options themselves. The exit code is 1 if there
-    are errors or warnings.
+    Job files (.yaml, .yml, .json, .krontab) set zone and DST options themselves. The exit code
+    is 1 if there are errors or warnings.
 
     \b
     Examples:
@@ -151,6 +151,9 @@ def _examine_jobs(source: Source, setting: Setting) -> LintReport:
     ]
     for path, fields in definitions_in(file.content):
         findings += _policy_findings(fields, path, file.line_of)
+        if path in file.named:
+            place = f"{path}.identity"
+            findings.append(finding_of(lint_name(str(fields["identity"])), place, file.line_of(place)))
     findings += _faults(problems, file.line_of, read=set(entries))
     return LintReport(file=source.name, schedules=len(entries), findings=in_order(findings))
 

@@ -55,7 +55,7 @@ def next_command(
 ) -> None:
     """Show the next times of a schedule, in its zone and in UTC.
 
-    For a crontab or a job file (.yaml, .yml, .json), the next starts of all entries are merged in order.
+    For a crontab or a job file (.yaml, .yml, .json, .krontab), the starts of all entries are merged.
     Symbols mark clock changes: - drops a time, > moves it, 1 and 2 are the two occurrences of a repeated one.
 
     \b

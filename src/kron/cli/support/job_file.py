@@ -1,7 +1,7 @@
-"""Job files: YAML or JSON with the line of every problem, and the calendar files they name."""
+"""Job files: YAML, JSON or krontab with the line of every problem, and the calendar files they name."""
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +10,12 @@ import yaml
 
 from kron.cli.support.json_file import MAX_BITS, MAX_DIGITS, TOO_LONG, TextError, lines_of_json, parse_json
 from kron.cli.support.read import MAX_CALENDAR, MAX_JOBS, STDIN, read_text
-from kron.cli.support.source import Source
+from kron.cli.support.source import KRONTAB, Source
 from kron.core.errors import InputError, InvalidJobFileError, Problem, UnreadableFileError
 from kron.core.job.calendar import parse_dates
 from kron.core.job.file import definitions_in, jobs_from
 from kron.core.job.job import Job
+from kron.core.job.krontab import parse_krontab
 
 # Limits against hostile files. A file of 100,000 jobs has some two million nodes, and a dozen levels.
 MAX_DEPTH = 50
@@ -43,10 +44,21 @@ class MalformedFileError(UnreadableFileError):
 class JobFile:
     """The content of a job file, and the line of every path in it."""
 
-    def __init__(self, file: str, content: object, find_lines: Callable[[], dict[str, int]]) -> None:
+    def __init__(
+        self,
+        file: str,
+        content: object,
+        find_lines: Callable[[], dict[str, int]],
+        *,
+        columns: Mapping[str, int] | None = None,
+        named: Collection[str] = (),
+    ) -> None:
+        """Take the parsed content; `named` are the paths of jobs whose identity has the file's name."""
         self.file = file
         self.content = content
+        self.named = named
         self._find_lines = find_lines
+        self._columns = columns
 
     @cached_property
     def lines(self) -> dict[str, int]:
@@ -70,7 +82,9 @@ class JobFile:
             problems += [problem for problem in error.problems if isinstance(problem, Problem)]
         problems += _launcher_problems(self.content, jobs)
         if problems:
-            raise InvalidJobFileError(problems=problems, file=self.file, lines=self.lines)
+            raise InvalidJobFileError(
+                problems=problems, file=self.file, lines=self.lines, columns=self._columns
+            )
         if not jobs and not may_be_empty:
             raise UnreadableFileError(file=self.file, reason="it has no jobs")
         return jobs
@@ -101,6 +115,8 @@ def load_jobs(argument: str, *, may_be_empty: bool = False) -> list[Job]:
 def parse_jobs(source: Source) -> JobFile:
     """Return the content of a text, or raise UnreadableFileError if it is neither YAML nor JSON."""
     suffix = Path(source.name).suffix.lower()
+    if suffix == KRONTAB:
+        return _parse_krontab(source)
     is_json = suffix == ".json" or (suffix not in (".yaml", ".yml") and _JSON.match(source.text) is not None)
     try:
         parsed = _parse_json(source) if is_json else _parse_yaml(source)
@@ -118,6 +134,13 @@ def parse_jobs(source: Source) -> JobFile:
 
 def _parse_json(source: Source) -> JobFile:
     return JobFile(source.name, parse_json(source.text), lambda: lines_of_json(source.text))
+
+
+def _parse_krontab(source: Source) -> JobFile:
+    krontab = parse_krontab(source.text, stem=Path(source.name).stem, file=source.name)
+    lines = {path: place.line for path, place in krontab.places.items()}
+    columns = {path: place.column for path, place in krontab.places.items()}
+    return JobFile(source.name, krontab.content, lambda: lines, columns=columns, named=krontab.named)
 
 
 # --- YAML ------------------------------------------------------------------------------------------

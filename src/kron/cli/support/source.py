@@ -17,7 +17,8 @@ from kron.core.errors import (
 )
 
 # Suffixes of job files.
-SUFFIXES = (".yaml", ".yml", ".json")
+KRONTAB = ".krontab"
+SUFFIXES = (".yaml", ".yml", ".json", KRONTAB)
 # One word with a slash or a dot, which no expression is, unless it is a field such as */15.
 _PATH = re.compile(r"[^@\s]\S*[/.]\S*|[/.]\S*")
 _FIELD = re.compile(r"[0-9*,/.+-]*")

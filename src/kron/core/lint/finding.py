@@ -38,6 +38,7 @@ class Code(StrEnum):
     DEFINITION = "KRON016"
     NO_LATENESS = "KRON017"
     IDLE_CATCHUP = "KRON018"
+    NAMED_BY_FILE = "KRON019"
 
 
 class LintRule(NamedTuple):
@@ -73,6 +74,9 @@ RULES = {
     ),
     Code.IDLE_CATCHUP: LintRule(
         Severity.WARNING, "the deadline is too short for the catch-up policy to start anything"
+    ),
+    Code.NAMED_BY_FILE: LintRule(
+        Severity.INFO, "the identity comes from the file's name, so moving the file changes decisions"
     ),
 }
 

@@ -113,6 +113,15 @@ def lint_policy(policy: Policy, named: Collection[str]) -> list[Remark]:
     return remarks
 
 
+def lint_name(identity: str) -> Remark:
+    """Return the remark about a job whose identity is made of its file's name."""
+    message = (
+        f'the identity "{identity}" comes from the file\'s name: in another file the job would be a new one, '
+        "with other decisions and without its history"
+    )
+    return Remark(Code.NAMED_BY_FILE, message, f'write identity="{identity}" to keep it when the file moves')
+
+
 def _placed(remark: Remark, entry: CrontabEntry) -> LintFinding:
     """Return a remark with its line; that of an assigned zone is the line of the assignment."""
     if remark.code is Code.ZONE and entry.zone_line is not None:
