@@ -71,7 +71,9 @@ class Fleet:
         assert slot.process is not None
         self._story.tell(how, f"{slot.name} ({slot.process.pid})")
         if how != "stop":
-            self._story.struck.append((slot.process.pid, now_ms()))
+            # The API's worker is a child of it, which holds leases under a process id of its own.
+            struck = [slot.process.pid, *slot.process.children()]
+            self._story.struck += [(pid, now_ms()) for pid in struck]
         if how == "freeze":
             slot.process.signal(signal.SIGSTOP)
             slot.is_frozen = True
