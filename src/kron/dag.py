@@ -1,6 +1,10 @@
-"""DAG triggering: `await SchedulerTriggerService(orchestrator).trigger_catchup(request)`."""
+"""DAGs: triggering (`SchedulerTriggerService`) and the runtime that executes their runs (`DagRuntime`)."""
 
-from kron.core.dag import DagError
+from kron.app.dag.orchestrator import RunOrchestrator
+from kron.app.dag.task_call import TaskContext
+from kron.app.dag.worker import DagWorker, WorkerOptions
+from kron.core.dag.contract import DagError, StartRunResult
+from kron.fronts.dag.runtime import DagRuntime
 from kron.fronts.dag.trigger import (
     CatchupTriggerRequest,
     CatchupTriggerResult,
@@ -8,16 +12,20 @@ from kron.fronts.dag.trigger import (
     ScheduledBatchTriggerResult,
     ScheduledTriggerRequest,
     SchedulerTriggerService,
-    StartRunResult,
 )
 
 __all__ = [
     "CatchupTriggerRequest",
     "CatchupTriggerResult",
     "DagError",
+    "DagRuntime",
+    "DagWorker",
+    "RunOrchestrator",
     "ScheduledBatchTriggerRequest",
     "ScheduledBatchTriggerResult",
     "ScheduledTriggerRequest",
     "SchedulerTriggerService",
     "StartRunResult",
+    "TaskContext",
+    "WorkerOptions",
 ]

@@ -1,6 +1,6 @@
 """The errors of the library in one place: schedules, jobs, embedded fronts, stores, traces and DAGs."""
 
-from kron.core.dag import DagError
+from kron.core.dag.contract import DagError
 from kron.core.errors import (
     BusyError,
     ConflictError,

@@ -57,6 +57,15 @@ async def test_a_version_is_found_by_workflow_and_number(workflows: WorkflowStor
     assert await workflows.get("other", 1) is None
 
 
+async def test_a_draft_is_replaced_until_it_is_published(workflows: WorkflowStore) -> None:
+    draft = FIRST._replace(dag='{"nodes":[],"draft":true}')
+    second = draft._replace(dag='{"nodes":[1],"draft":true}', user_id="bob", created_at=2_000)
+    assert await workflows.put(draft) == draft
+    assert await workflows.put(second) == second
+    assert await workflows.put(FIRST) == FIRST
+    assert await workflows.put(second) == FIRST
+
+
 async def test_each_version_has_its_own_content(workflows: WorkflowStore) -> None:
     records = [FIRST._replace(version=version, dag=f'{{"nodes":[{version}]}}') for version in (1, 2, 10)]
     for record in (records[1], records[2], records[0]):

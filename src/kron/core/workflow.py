@@ -60,6 +60,11 @@ class WorkflowRecord(NamedTuple):
         document: dict[str, object] = json.loads(self.dag)
         return document
 
+    @property
+    def is_draft(self) -> bool:
+        """Return whether the version is a draft: it may still change, and it never runs."""
+        return self.document().get("draft") is True
+
 
 class WorkflowVersion(NamedTuple):
     """A version of a workflow: its number, its owner, and its creation time in milliseconds."""

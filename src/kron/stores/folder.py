@@ -25,7 +25,7 @@ class FolderWorkflows:
         self._folder = Path(folder).absolute()
 
     async def put(self, record: WorkflowRecord) -> WorkflowRecord:
-        """Store a version unless it exists; return the stored one."""
+        """Store a version unless a published one exists; return the stored one."""
         return await self._do(lambda: self._put(record))
 
     def _put(self, record: WorkflowRecord) -> WorkflowRecord:
@@ -39,6 +39,9 @@ class FolderWorkflows:
                 json.dump({**record._asdict(), "dag": json.loads(record.dag)}, file)
                 file.flush()
                 os.fsync(file.fileno())
+            before = self._get(record.workflow_id, record.version)
+            if before is not None and before.is_draft:
+                os.unlink(folder / f"{record.version}.json")
             with suppress(FileExistsError):
                 os.link(name, folder / f"{record.version}.json", follow_symlinks=False)
         finally:

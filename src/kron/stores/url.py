@@ -5,8 +5,9 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from kron.core.errors import InvalidOptionError
-from kron.ports import IdempotencyLog, Store, WorkflowStore
+from kron.ports import DagStore, IdempotencyLog, Store, WorkflowStore
 from kron.stores.migration import Schema, SqliteSchema
+from kron.stores.sqlite.dag import sqlite_dags
 from kron.stores.sqlite.store import MEMORY, SqliteStore
 from kron.stores.sqlite.workflow import SqliteWorkflows
 
@@ -31,6 +32,20 @@ def open_workflows(url: str) -> WorkflowDatabase:
     except ModuleNotFoundError as cause:
         raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
     return PostgresWorkflows(url)
+
+
+def open_dags(url: str) -> DagStore:
+    """Return the DAG runs in a URL's database; it is opened at the first use."""
+    scheme = _scheme_of(url)
+    if scheme == "memory":
+        return sqlite_dags(MEMORY)
+    if scheme == "sqlite":
+        return sqlite_dags(_path_of(url))
+    try:
+        from kron.stores.postgres.dag import postgres_dags
+    except ModuleNotFoundError as cause:
+        raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
+    return postgres_dags(url)
 
 
 def open_store(url: str, *, lease_ms: int | None = None) -> Store:

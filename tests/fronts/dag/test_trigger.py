@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import kron.fronts.dag.trigger as trigger_module
 from kron import dag
-from kron.core.dag import parse_logical_date, slots_of
+from kron.core.dag.contract import parse_logical_date, slots_of
 from kron.dag import (
     CatchupTriggerRequest,
     CatchupTriggerResult,
@@ -401,7 +401,7 @@ def test_the_service_knows_neither_cron_nor_http_nor_another_front() -> None:
         if isinstance(node, ast.ImportFrom) and node.module
     }
     ours = {name for name in imported if name.startswith("kron")}
-    assert ours == {"kron.core.dag", "kron.core.errors", "kron.core.time.instant"}
+    assert ours == {"kron.core.dag.contract", "kron.core.errors", "kron.core.time.instant"}
     assert trigger_module.SCHEDULED == "scheduled"
 
 

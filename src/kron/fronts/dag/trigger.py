@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kron.core.dag import DagError, parse_logical_date, slots_of
+from kron.core.dag.contract import DagError, parse_logical_date, slots_of
 from kron.core.errors import quoted
 from kron.core.time.instant import instant_text
 
@@ -15,19 +15,6 @@ from kron.core.time.instant import instant_text
 SCHEDULED = "scheduled"
 # The most runs that a note on an error names.
 MAX_NAMED = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRunResult:
-    """A run that was started, or that its key had started before (`created` is false then)."""
-
-    run_id: str
-    run_key: str
-    dag_id: str
-    version: int
-    logical_date: str
-    status: str
-    created: bool
 
 
 class Orchestrator(Protocol):

@@ -502,7 +502,9 @@ def number_of(run: RunRecord, pid: int | None) -> tuple[int, int]:
 
 def _build(_: str, context: LauncherContext) -> ProcessLauncher:
     options = context.config.get(ProcessOptions)
-    launcher = ProcessLauncher(context.clock, options.folder, secret=context.secret)
+    launcher = ProcessLauncher(
+        context.clock, options.folder, on_output=options.on_output, secret=context.secret
+    )
     if options.max_per_tenant is not None:
         launcher.limit_tenants(options.max_per_tenant)
     launcher.env = inherited_env(options)

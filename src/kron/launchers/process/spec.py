@@ -3,11 +3,13 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from kron.core.errors import Problem
 from kron.core.fields import FieldTable, Schema, ValueType, invalid_value, optional, parse_text, row
+from kron.core.plan.record import RunRecord
 from kron.core.value_types import FLAG
 from kron.launchers.spec import (
     InvalidLauncherError,
@@ -201,7 +203,7 @@ class ProcessOptions:
 
     `allowed_commands` None allows all. `inherited` are the variables that processes get from the worker's
     environment besides INHERITED; None passes all of them on, except Kron's. Of one tenant at most
-    `max_per_tenant` run at once.
+    `max_per_tenant` run at once. `on_output` gets the last bytes that each process wrote.
     """
 
     folder: str = ".kron/processes"
@@ -209,6 +211,7 @@ class ProcessOptions:
     allowed_variables: frozenset[str] = frozenset()
     inherited: frozenset[str] | None = None
     max_per_tenant: int | None = None
+    on_output: Callable[[RunRecord, bytes], None] | None = None
 
     def inherits(self, variable: str) -> bool:
         """Return whether processes get a variable of the worker's environment."""

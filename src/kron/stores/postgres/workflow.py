@@ -21,10 +21,14 @@ class PostgresWorkflows:
         self.close = pool.close
 
     async def put(self, record: WorkflowRecord) -> WorkflowRecord:
-        """Store a version unless it exists; return the stored one."""
+        """Store a version unless a published one exists; return the stored one."""
         async with self._connection() as connection:
             await count_of(connection, SQL["insert_workflow"], record._asdict())
             (row,) = await rows_of(connection, SQL["workflow"], record._asdict())
+            stored = WorkflowRecord._make(row)
+            if stored != record and stored.is_draft:
+                await count_of(connection, SQL["replace_draft"], {**record._asdict(), "draft": stored.dag})
+                (row,) = await rows_of(connection, SQL["workflow"], record._asdict())
         return WorkflowRecord._make(row)
 
     async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:

@@ -24,11 +24,15 @@ class SqliteWorkflows:
         self._connection: sqlite3.Connection | None = None
 
     async def put(self, record: WorkflowRecord) -> WorkflowRecord:
-        """Store a version unless it exists; return the stored one."""
+        """Store a version unless a published one exists; return the stored one."""
 
         def work(connection: sqlite3.Connection) -> WorkflowRecord:
-            # A transaction of one statement. A stored version never changes.
+            # A transaction of one statement. A stored version never changes, except a draft.
             connection.execute(SQL["insert_workflow"], record._asdict())
+            stored = WorkflowRecord._make(connection.execute(SQL["workflow"], record._asdict()).fetchone())
+            if stored == record or not stored.is_draft:
+                return stored
+            connection.execute(SQL["replace_draft"], {**record._asdict(), "draft": stored.dag})
             return WorkflowRecord._make(connection.execute(SQL["workflow"], record._asdict()).fetchone())
 
         return await self._do(work)

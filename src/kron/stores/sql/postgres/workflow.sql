@@ -3,6 +3,10 @@ INSERT INTO workflows (workflow_id, version, dag, user_id, created_at)
 VALUES (%(workflow_id)s, %(version)s, %(dag)s, %(user_id)s, %(created_at)s)
 ON CONFLICT (workflow_id, version) DO NOTHING
 
+-- name: replace_draft
+UPDATE workflows SET dag = %(dag)s, user_id = %(user_id)s, created_at = %(created_at)s
+WHERE workflow_id = %(workflow_id)s AND version = %(version)s AND dag = %(draft)s
+
 -- name: workflow
 SELECT workflow_id, version, dag, user_id, created_at FROM workflows
 WHERE workflow_id = %(workflow_id)s AND version = %(version)s

@@ -3,6 +3,10 @@ INSERT INTO workflows (workflow_id, version, dag, user_id, created_at)
 VALUES (:workflow_id, :version, :dag, :user_id, :created_at)
 ON CONFLICT (workflow_id, version) DO NOTHING
 
+-- name: replace_draft
+UPDATE workflows SET dag = :dag, user_id = :user_id, created_at = :created_at
+WHERE workflow_id = :workflow_id AND version = :version AND dag = :draft
+
 -- name: workflow
 SELECT workflow_id, version, dag, user_id, created_at FROM workflows
 WHERE workflow_id = :workflow_id AND version = :version

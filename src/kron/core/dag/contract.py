@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kron.core.errors import InvalidInstantError, KronError, quoted
@@ -42,6 +43,19 @@ class DagError(KronError):
     def context(self) -> Mapping[str, object]:
         """Return the values the error is about, by name."""
         return self.details
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRunResult:
+    """A run that was started, or that its key had started before (`created` is false then)."""
+
+    run_id: str
+    run_key: str
+    dag_id: str
+    version: int
+    logical_date: str
+    status: str
+    created: bool
 
 
 def invalid_logical_date(field: str, value: object, reason: str) -> DagError:

@@ -1,0 +1,1 @@
+"""The runtime of DAGs: the orchestrator starts and changes runs, workers execute their tasks."""

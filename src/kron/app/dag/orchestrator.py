@@ -1,0 +1,302 @@
+"""The run orchestrator: stores versions of DAGs, starts their runs, and cancels, retries and clears them."""
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
+from functools import lru_cache
+from hashlib import sha256
+from typing import NoReturn
+
+from kron.app.launchers import read_launcher
+from kron.clocks.system import SystemClock
+from kron.core.dag.contract import DagError, StartRunResult, parse_logical_date
+from kron.core.dag.definition import (
+    MAX_CACHED,
+    MAX_RESULT,
+    DagDefinition,
+    definition_of,
+    read_definition,
+)
+from kron.core.dag.plan import cancelled, cleared, new_tasks, retried, run_id_of, run_key_of
+from kron.core.dag.record import DagChange, DagRun, DagRunStatus, DagState
+from kron.core.errors import Problem, quoted
+from kron.core.fields import text_fault
+from kron.core.time.instant import EPOCH, instant_text
+from kron.core.value_types import MAX_VERSION
+from kron.core.workflow import NAME, NAME_RULE, WorkflowRecord, same_dag
+from kron.launchers.spec import InvalidLauncherError
+from kron.ports import Clock, DagStore, WorkflowStore
+
+MILLISECOND = timedelta(milliseconds=1)
+# Tries of a change by hand while workers write to the same run.
+MAX_TRIES = 100
+# Kinds of launchers that cannot execute a task.
+NOT_TASKS = frozenset({"workflow", "dag"})
+DEFAULT_USER = "kron"
+TRIGGERS = ("manual", "scheduled")
+
+
+class RunOrchestrator:
+    """Starts runs of DAGs in a store: one for each logical date of a DAG, and rerun key where one is given.
+
+    `on_change` is called after a write that gives workers something to do.
+    """
+
+    def __init__(
+        self,
+        store: DagStore,
+        workflows: WorkflowStore,
+        clock: Clock | None = None,
+        *,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
+        self.store = store
+        self._workflows = workflows
+        self._clock = clock or SystemClock()
+        self.on_change = on_change or (lambda: None)
+        # Published versions never change.
+        self._published: dict[tuple[str, int], WorkflowRecord] = {}
+
+    # --- definitions ---------------------------------------------------------------------------------
+
+    async def put_version(
+        self, dag_id: str, version: int, document: Mapping[str, object], *, user_id: str = DEFAULT_USER
+    ) -> WorkflowRecord:
+        """Store a version of a DAG; a published one never changes, one with `"draft": true` may."""
+        _check_version(version)
+        checked_document(dag_id, document)
+        text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+        record = WorkflowRecord(dag_id, version, text, user_id, self._now())
+        stored = await self._workflows.put(record)
+        if not same_dag(stored.dag, text):
+            raise DagError(
+                "DAG_STATE_VERSION_PUBLISHED",
+                f'Version {version} of "{dag_id}" is published and does not change; store another version',
+                category="state",
+                context={"dag_id": dag_id, "version": version},
+            )
+        return stored
+
+    async def definition(self, dag_id: str, version: int | None = None) -> WorkflowRecord:
+        """Return a published version of a DAG, by default the latest, or raise DagError."""
+        if not NAME.fullmatch(dag_id):
+            _refuse("INVALID_DAG_ID", f'Invalid dag_id "{quoted(dag_id)}": {NAME_RULE}', dag_id=dag_id)
+        if version is not None:
+            _check_version(version)
+            return await self._version(dag_id, version)
+        for known in await self._workflows.versions(dag_id):
+            if (dag_id, known.version) in self._published:
+                return self._published[dag_id, known.version]
+            record = await self._workflows.get(dag_id, known.version)
+            if record is not None and not record.is_draft:
+                return self._keep(record)
+        raise not_found(f'The DAG "{dag_id}" has no published version', dag_id=dag_id)
+
+    async def _version(self, dag_id: str, version: int) -> WorkflowRecord:
+        if (dag_id, version) in self._published:
+            return self._published[dag_id, version]
+        record = await self._workflows.get(dag_id, version)
+        if record is None:
+            raise not_found(f'There is no version {version} of "{dag_id}"', dag_id=dag_id, version=version)
+        if record.is_draft:
+            raise DagError(
+                "DAG_STATE_NOT_PUBLISHED",
+                f'Version {version} of "{dag_id}" is a draft; publish it first',
+                category="state",
+                context={"dag_id": dag_id, "version": version},
+            )
+        return self._keep(record)
+
+    def _keep(self, record: WorkflowRecord) -> WorkflowRecord:
+        if len(self._published) >= MAX_CACHED:
+            self._published.clear()
+        self._published[record.workflow_id, record.version] = record
+        return record
+
+    # --- starting ------------------------------------------------------------------------------------
+
+    async def start_run(
+        self,
+        *,
+        dag_id: str,
+        version: int | None = None,
+        trigger: str = "manual",
+        logical_date: str,
+        input: Mapping[str, object] | None = None,  # noqa: A002 (the name of the field)
+        rerun_key: str | None = None,
+    ) -> StartRunResult:
+        """Start the run of a logical date, or return the one that has its key; tasks are queued with it."""
+        at = parse_logical_date(logical_date)
+        text = _input_text(input)
+        _check_words(trigger, rerun_key)
+        record = await self.definition(dag_id, version)
+        definition = checked_definition(dag_id, record.dag)
+        await self._check_pools(definition)
+        run, now = _new_run(record, definition, self._now(), at, trigger, rerun_key, text), self._now()
+        stored, created = await self.store.start(run, new_tasks(run, now))
+        if created:
+            self.on_change()
+        return StartRunResult(
+            run_id=stored.run_id,
+            run_key=stored.run_key,
+            dag_id=stored.dag_id,
+            version=stored.version,
+            logical_date=instant_text(stored.logical_date),
+            status=stored.status.value,
+            created=created,
+        )
+
+    async def _check_pools(self, definition: DagDefinition) -> None:
+        if not definition.pools:
+            return
+        unknown = sorted(definition.pools - set(await self.store.pools()))
+        if unknown:
+            _refuse("UNKNOWN_POOL", f'There is no pool "{unknown[0]}"; set its slots first', pool=unknown[0])
+
+    # --- by hand -------------------------------------------------------------------------------------
+
+    async def cancel(self, run_id: str) -> DagRun:
+        """Cancel a run: tasks that have not started never do, executing ones are ended."""
+        return await self._write(run_id, lambda state: cancelled(state, self._now()))
+
+    async def retry(self, run_id: str) -> DagRun:
+        """Run the failed and cancelled tasks of a run again, and all that depend on them."""
+        return await self._write(run_id, lambda state: retried(state, self._now()))
+
+    async def clear(self, run_id: str, tasks: Collection[str]) -> DagRun:
+        """Run some tasks of a run again, and all that depend on them."""
+        return await self._write(run_id, lambda state: cleared(state, tasks, self._now()))
+
+    async def _write(self, run_id: str, decide: Callable[[DagState], DagChange | None]) -> DagRun:
+        for _ in range(MAX_TRIES):
+            state = await self.state(run_id)
+            change = decide(state)
+            if change is None:
+                return state.run
+            if await self.store.commit(change):
+                self.on_change()
+                return change.run
+        raise DagError(
+            "DAG_STATE_CONTENDED",
+            f"The run {run_id} changed during each of {MAX_TRIES} tries; try again",
+            category="state",
+            context={"run_id": run_id},
+        )
+
+    async def state(self, run_id: str) -> DagState:
+        """Return a run with its tasks, or raise DagError."""
+        state = await self.store.state(run_id)
+        if state is None:
+            raise DagError(
+                "DAG_RUN_NOT_FOUND",
+                f'There is no run "{quoted(run_id)}"',
+                category="not_found",
+                context={"run_id": run_id},
+            )
+        return state
+
+    def _now(self) -> int:
+        return (self._clock.now() - EPOCH) // MILLISECOND
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def checked_definition(dag_id: str, text: str) -> DagDefinition:
+    """Return a stored definition whose tasks all have valid executors, or raise DagError."""
+    definition = definition_of(dag_id, text)
+    problems = list(_executor_problems(definition))
+    if problems:
+        _refuse("INVALID_DEFINITION", f'The DAG "{dag_id}" is invalid: {"; ".join(map(str, problems))}')
+    return definition
+
+
+def checked_document(dag_id: str, document: object) -> DagDefinition:
+    """Return the definition in a document whose tasks all have valid executors, or raise DagError."""
+    read_definition(dag_id, document)
+    return checked_definition(dag_id, json.dumps(document, separators=(",", ":"), allow_nan=False))
+
+
+def _executor_problems(definition: DagDefinition) -> list[Problem]:
+    problems: list[Problem] = []
+    for number, task in enumerate(definition.tasks.values()):
+        path = f"nodes.{number}"
+        kind = task.launcher["kind"]
+        if kind in NOT_TASKS:
+            problems.append(Problem(f"{path}.type", kind, "cannot execute a task"))
+            continue
+        try:
+            read_launcher(task.launcher, path=path)
+        except InvalidLauncherError as error:
+            problems += error.problems
+    return problems
+
+
+def _new_run(
+    record: WorkflowRecord,
+    definition: DagDefinition,
+    now: int,
+    logical_date: int,
+    trigger: str,
+    rerun_key: str | None,
+    text: str,
+) -> DagRun:
+    key = run_key_of(record.workflow_id, logical_date, rerun_key)
+    return DagRun(
+        run_id=run_id_of(key),
+        run_key=key,
+        dag_id=record.workflow_id,
+        version=record.version,
+        trigger=trigger,
+        logical_date=logical_date,
+        rerun_key=rerun_key,
+        user_id=record.user_id,
+        digest=sha256(record.dag.encode()).hexdigest(),
+        definition=record.dag,
+        input=text,
+        status=DagRunStatus.QUEUED,
+        created_at=now,
+        parallelism=definition.limits.parallelism,
+        max_active_tasks=definition.limits.max_active_tasks,
+    )
+
+
+# --- checks --------------------------------------------------------------------------------------------
+
+
+def not_found(message: str, **context: object) -> DagError:
+    """Return the error of a definition that does not exist."""
+    return DagError("DAG_DEFINITION_NOT_FOUND", message, category="not_found", context=context)
+
+
+def _refuse(code: str, message: str, **context: object) -> NoReturn:
+    raise DagError(f"DAG_VALIDATION_{code}", message, context=context)
+
+
+def _check_version(version: object) -> None:
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= MAX_VERSION:
+        reason = f"must be a whole number from 0 to {MAX_VERSION}"
+        _refuse("INVALID_VERSION", f'Invalid version "{quoted(version)}": {reason}', version=version)
+
+
+def _check_words(trigger: object, rerun_key: object) -> None:
+    if not isinstance(trigger, str) or not NAME.fullmatch(trigger):
+        _refuse("INVALID_TRIGGER", f'Invalid trigger "{quoted(trigger)}": {NAME_RULE}', trigger=trigger)
+    if rerun_key is not None and not (isinstance(rerun_key, str) and NAME.fullmatch(rerun_key)):
+        message = f'Invalid rerun_key "{quoted(rerun_key)}": {NAME_RULE}'
+        _refuse("INVALID_RERUN_KEY", message, rerun_key=rerun_key)
+
+
+def _input_text(value: object) -> str:
+    """Return an input as JSON text of limited size."""
+    document = {} if value is None else value
+    if not isinstance(document, Mapping):
+        _refuse("INVALID_INPUT", "Invalid input: must be an object")
+    try:
+        text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as cause:
+        _refuse("INVALID_INPUT", f"Invalid input: must be a JSON document ({cause})")
+    if len(text) > MAX_RESULT:
+        reason = f"has {len(text):,} characters as JSON; at most {MAX_RESULT:,} are allowed"
+        _refuse("INVALID_INPUT", f"Invalid input: {reason}")
+    if fault := text_fault(text):
+        _refuse("INVALID_INPUT", f"Invalid input: {fault}")
+    return text

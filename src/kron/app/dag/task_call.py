@@ -1,0 +1,139 @@
+"""Tasks that are Python functions: what they are called with, and what they return and print."""
+
+import asyncio
+import inspect
+import io
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TextIO, TypeAlias
+
+from kron.core.plan.report import Launch
+from kron.core.time.instant import EPOCH
+
+# How many characters of the text that a function printed are kept, the last ones.
+MAX_OUTPUT = 65_536
+# An argument of this form stands for the result of another task.
+RESULT = "$result"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskContext:
+    """What a task is executed with; `arguments` are those of its node, with the results they refer to."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    logical_date: datetime
+    attempt: int
+    input: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    upstream: Mapping[str, Any]
+
+
+# A function that a worker registers by name; a plain one is called in a thread.
+TaskFunction: TypeAlias = Callable[[TaskContext], object]
+_OUTPUT: ContextVar[io.StringIO | None] = ContextVar("kron task output", default=None)
+
+
+def resolved(value: object, upstream: Mapping[str, Any]) -> object:
+    """Return an argument with the results it refers to: `{"$result": "extract"}` is that task's result."""
+    if isinstance(value, Mapping):
+        if set(value) == {RESULT}:
+            return upstream.get(str(value[RESULT]))
+        return {name: resolved(each, upstream) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [resolved(each, upstream) for each in value]
+    return value
+
+
+def context_of(launch: Launch) -> TaskContext:
+    """Return the context of a launch from its payload."""
+    assert launch.payload is not None, "every task has a payload"
+    document = json.loads(launch.payload.document)
+    meta = document["meta"]
+    return TaskContext(
+        dag_id=meta["dag_id"],
+        run_id=meta["run_id"],
+        task_id=meta["task_id"],
+        logical_date=EPOCH + timedelta(milliseconds=meta["logical_ms"]),
+        attempt=meta["attempt"],
+        input=document["input"],
+        arguments=document["arguments"],
+        upstream=document["upstream"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What a function returned, as JSON text, and what it printed."""
+
+    result: str | None
+    output: str
+
+
+async def call_task(function: TaskFunction, context: TaskContext) -> CallResult:
+    """Call a function and return its result, or raise TaskFailedError with the exception and the output."""
+    printed = io.StringIO()
+    token = _OUTPUT.set(printed)
+    try:
+        if inspect.iscoroutinefunction(function):
+            value = await function(context)
+        else:
+            value = await asyncio.to_thread(function, context)
+            if inspect.isawaitable(value):
+                value = await value
+        result = None if value is None else json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except Exception as error:
+        printed.write(traceback.format_exc())
+        raise TaskFailedError(error, _tail(printed)) from error
+    finally:
+        _OUTPUT.reset(token)
+    return CallResult(result, _tail(printed))
+
+
+class TaskFailedError(Exception):
+    """A function raised an exception; its output ends with the traceback."""
+
+    def __init__(self, cause: Exception, output: str) -> None:
+        super().__init__("the task failed")
+        self.cause = cause
+        self.output = output
+
+
+def _tail(printed: io.StringIO) -> str:
+    return printed.getvalue()[-MAX_OUTPUT:]
+
+
+class _RoutedStream(io.TextIOBase):
+    """A text stream that belongs to the task in whose context it is written to, and else to the program."""
+
+    def __init__(self, inner: TextIO) -> None:
+        self.inner = inner
+
+    def write(self, text: str) -> int:
+        """Write to the output of the task, or through."""
+        return (_OUTPUT.get() or self.inner).write(text)
+
+    def flush(self) -> None:
+        """Flush the program's stream."""
+        self.inner.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+@contextmanager
+def printing_to_tasks() -> Iterator[None]:
+    """Collect what functions of tasks print, each its own, instead of mixing it into the program's output."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _RoutedStream(before[0]), _RoutedStream(before[1])
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before

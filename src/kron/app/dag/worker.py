@@ -1,0 +1,428 @@
+"""The worker of DAG runs: leases due tasks, executes them with launchers, and records how they end.
+
+A task is recorded as executing before it starts. A worker that dies loses its leases; another one takes its
+tasks over: it resumes those that still run, as processes do, and the others end as lost and may be retried.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+
+from kron.app.dag.task_call import (
+    TaskFailedError,
+    TaskFunction,
+    call_task,
+    context_of,
+    printing_to_tasks,
+    resolved,
+)
+from kron.app.launchers import build_launcher, settings_of
+from kron.clocks.system import SystemClock
+from kron.core.dag.definition import ResultSource, TaskSpec
+from kron.core.dag.plan import TaskEnd, ended, execution_key
+from kron.core.dag.record import AttemptOutcome, DagClaim
+from kron.core.errors import InputError, StoreError
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import JobRecord, RunRecord, RunStatus
+from kron.core.plan.report import DataInterval, Launch, LeaseStatus, Payload, RunEvent, RunReport
+from kron.core.time.instant import EPOCH, instant_text
+from kron.launchers.backoff import Backoff
+from kron.launchers.callback import CallbackLauncher, CallbackOptions, CallbackSettings
+from kron.launchers.launch import tidy
+from kron.launchers.process.spec import ProcessOptions, ProcessSettings
+from kron.launchers.spec import LauncherConfig, LauncherContext, launcher_text_of
+from kron.ports import Clock, DagClaimRequest, DagLease, DagStore, Launcher
+
+_log = logging.getLogger("kron.dag")
+MILLISECOND = timedelta(milliseconds=1)
+LEASE = timedelta(seconds=30)
+# How long the tasks of other workers, and starts by other processes, may stay unseen.
+TICK = timedelta(seconds=1)
+SLOTS = 32
+MAX_TRIES = 1_000
+STORE_BACKOFF = Backoff(max_delay=timedelta(seconds=10))
+LOST = "the worker that executed it died"
+STOPPED = "the worker stopped"
+OUTCOMES = {
+    RunEvent.SUCCESS: AttemptOutcome.SUCCESS,
+    RunEvent.FAILED: AttemptOutcome.FAILED,
+    RunEvent.LAUNCH_FAILED: AttemptOutcome.FAILED,
+    RunEvent.CANCELLED: AttemptOutcome.CANCELLED,
+    RunEvent.ORPHANED: AttemptOutcome.LOST,
+}
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """One attempt that this worker executes; `why` is the outcome of an end that the worker requested."""
+
+    claim: DagClaim
+    launch: Launch
+    launcher: Launcher
+    deadline: int | None
+    output: str | None = None
+    result: str | None = None
+    why: AttemptOutcome | None = None
+
+    @property
+    def lease(self) -> DagLease:
+        """Return the lease of the attempt."""
+        task = self.claim.task
+        return DagLease(task.run_id, task.task_id, task.attempt)
+
+    @property
+    def spec(self) -> TaskSpec:
+        """Return the definition of the task."""
+        return self.claim.run.tasks.tasks[self.claim.task.task_id]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a worker works: its name, how many tasks it executes at once, and how long its leases last.
+
+    `functions` are those that tasks of the type `python` name. `config` and `secret` are for its launchers.
+    """
+
+    name: str
+    slots: int = SLOTS
+    lease: timedelta = LEASE
+    tick: timedelta = TICK
+    functions: Mapping[str, TaskFunction] = field(default_factory=dict)
+    config: LauncherConfig = field(default_factory=LauncherConfig)
+    secret: bytes | None = None
+
+
+class DagWorker:
+    """Executes the tasks of all DAGs in a store until it is stopped."""
+
+    def __init__(self, store: DagStore, options: WorkerOptions, clock: Clock | None = None) -> None:
+        self._store = store
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._lease_ms = options.lease // MILLISECOND
+        self._launchers: dict[str, Launcher] = {}
+        self._executions: dict[DagLease, Execution] = {}
+        self._by_key: dict[str, Execution] = {}
+        self._ends: list[tuple[Execution, TaskEnd]] = []
+        self._wake = asyncio.Event()
+        self._is_stopping = False
+        self._renew_at = 0
+        # The end of the leases by the monotonic clock, which no change of the wall clock affects.
+        self._leased_until = 0.0
+        self._failures = 0
+
+    @property
+    def executing(self) -> int:
+        """Return how many tasks execute."""
+        return len(self._executions)
+
+    def wake(self) -> None:
+        """Make the worker check for due tasks now."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Claim no further tasks, and end `run` when the executing ones have ended."""
+        self._is_stopping = True
+        self._wake.set()
+
+    async def run(self, until: Callable[[], Awaitable[bool]] | None = None) -> None:
+        """Execute tasks until stopped, or until a condition holds when it is checked between two turns.
+
+        A cancelled worker leaves its processes to the next one; its functions are cancelled.
+        """
+        with printing_to_tasks():
+            try:
+                while not (self._is_stopping and not self._executions and not self._ends):
+                    if until is not None and not self._executions and await until():
+                        break
+                    await self._sleep(await self._turn())
+            finally:
+                await self._close()
+
+    async def _turn(self) -> int:
+        """Record ends, renew leases, claim tasks; return when the next turn is due, in milliseconds."""
+        with self._clock.working():
+            try:
+                await self._record_ends()
+                await self._renew()
+                await self._claim()
+                wake_at = await self._next_wake()
+            except StoreError as error:
+                self._failures += 1
+                delay_s = STORE_BACKOFF.delay_after(self._options.name, min(self._failures, 5)) or 10.0
+                _log.warning("the store failed, retrying in %.1f s: %s", delay_s, error)
+                return self._now() + int(1000 * delay_s)
+        self._failures = 0
+        return wake_at
+
+    async def _sleep(self, wake_at: int) -> None:
+        """Sleep until an instant or a call."""
+        if not self._wake.is_set() and wake_at > self._now():
+            sleeping = asyncio.create_task(self._clock.sleep_until(EPOCH + wake_at * MILLISECOND))
+            called = asyncio.create_task(self._wake.wait())
+            try:
+                await asyncio.wait({sleeping, called}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                sleeping.cancel()
+                called.cancel()
+        self._wake.clear()
+
+    async def _next_wake(self) -> int:
+        now = self._now()
+        times = [now + self._options.tick // MILLISECOND]
+        if self._executions:
+            times.append(self._renew_at)
+            times += [each.deadline for each in self._executions.values() if each.deadline is not None]
+        if self._has_room():
+            due = await self._store.next_due(now)
+            times += [] if due is None else [due]
+        return min(times)
+
+    def _has_room(self) -> bool:
+        return not self._is_stopping and len(self._executions) < self._options.slots
+
+    # --- leases ----------------------------------------------------------------------------------------
+
+    async def _renew(self) -> None:
+        now = self._now()
+        self._end_late(now)
+        if not self._executions or now < self._renew_at:
+            return
+        began = self._clock.monotonic()
+        leases = sorted(self._executions)
+        kept = await self._store.renew(self._options.name, leases, now + self._lease_ms)
+        self._renew_at = now + self._lease_ms // 3
+        self._leased_until = began + self._lease_ms / 1000
+        for lease in leases:
+            execution = self._executions.get(lease)
+            if execution is None:
+                continue
+            if lease not in kept:
+                await self._drop(execution)
+            elif kept[lease]:
+                self._request_end(execution, AttemptOutcome.CANCELLED)
+
+    def _end_late(self, now: int) -> None:
+        for execution in list(self._executions.values()):
+            if execution.deadline is not None and execution.deadline <= now:
+                execution.deadline = None
+                self._request_end(execution, AttemptOutcome.TIMEOUT)
+
+    def _request_end(self, execution: Execution, why: AttemptOutcome) -> None:
+        if execution.why is None:
+            execution.why = why
+            execution.launcher.end(execution.launch.run)
+
+    async def _drop(self, execution: Execution) -> None:
+        """Forget an attempt whose lease was lost; end it unless the other worker has resumed it."""
+        _log.warning("lost the lease of %s", execution.lease)
+        self._forget(execution)
+        state = await self._store.state(execution.claim.run.run_id)
+        task = None if state is None else state.tasks.get(execution.claim.task.task_id)
+        is_resumed = task is not None and task.attempt == execution.claim.task.attempt and task.worker
+        if not is_resumed or isinstance(execution.launcher, CallbackLauncher):
+            execution.launcher.end(execution.launch.run)
+
+    def _forget(self, execution: Execution) -> None:
+        self._executions.pop(execution.lease, None)
+        self._by_key.pop(execution.launch.run.key, None)
+
+    def _lease_status(self, lease: DagLease) -> LeaseStatus:
+        is_held = lease in self._executions and self._clock.monotonic() < self._leased_until
+        return LeaseStatus.HELD if is_held else LeaseStatus.LOST
+
+    # --- claiming and starting -------------------------------------------------------------------------
+
+    async def _claim(self) -> None:
+        if not self._has_room():
+            return
+        now, began = self._now(), self._clock.monotonic()
+        limit = self._options.slots - len(self._executions)
+        request = DagClaimRequest(self._options.name, now, now + self._lease_ms, limit)
+        claims = await self._store.claim(request)
+        if claims and not self._executions:
+            self._renew_at = now + self._lease_ms // 3
+            self._leased_until = began + self._lease_ms / 1000
+        for claim in claims:
+            try:
+                await self._start(claim, now)
+            except InputError as error:
+                _log.warning("the task %s cannot be started: %s", claim.task.task_id, error)
+                launcher = CallbackLauncher(self._clock)
+                unstarted = Execution(claim, launch_of(claim, "{}", CallbackSettings.kind), launcher, None)
+                self._end(unstarted, TaskEnd(AttemptOutcome.FAILED, str(error)))
+
+    async def _start(self, claim: DagClaim, now: int) -> None:
+        spec = claim.run.tasks.tasks[claim.task.task_id]
+        document = dict(spec.launcher)
+        if document["kind"] == ProcessSettings.kind:
+            # Its exit status is to be found by the worker that takes over, should this one die.
+            document.setdefault("survive", True)
+        settings = settings_of(json.dumps(document))
+        launcher = self._launcher_of(settings.launcher_kind, document)
+        launch = launch_of(claim, launcher_text_of(settings), settings.launcher_kind)
+        lease = DagLease(claim.task.run_id, claim.task.task_id, claim.task.attempt)
+        launch = launch._replace(lease_status=partial(self._lease_status, lease))
+        timeout, started = spec.policy.timeout, claim.task.started_at or now
+        deadline = None if timeout is None else started + timeout // MILLISECOND
+        execution = Execution(claim, launch, launcher, deadline)
+        self._executions[lease] = self._by_key[launch.run.key] = execution
+        if claim.taken_over:
+            await self._take_over(execution)
+        else:
+            launcher.start(launch, partial(self._on_report, execution))
+
+    async def _take_over(self, execution: Execution) -> None:
+        """Resume an attempt of a dead worker, start it again where that has no second effect, or end it."""
+        launch, launcher = execution.launch, execution.launcher
+        sink = partial(self._on_report, execution)
+        is_cancelled = bool(execution.claim.run.cancel)
+        if launch.run.key in await launcher.adopt([launch], sink):
+            _log.info("resumed %s", execution.lease)
+            if is_cancelled:
+                self._request_end(execution, AttemptOutcome.CANCELLED)
+        elif launcher.traits.idempotent and not is_cancelled:
+            launcher.start(launch, sink)
+        else:
+            self._end(execution, TaskEnd(AttemptOutcome.LOST, LOST))
+
+    def _launcher_of(self, kind: str, document: Mapping[str, object]) -> Launcher:
+        if kind not in self._launchers:
+            options = self._options
+            own = (
+                CallbackOptions(pick=self._pick),
+                _with_output(options.config.get(ProcessOptions), self._on_output),
+            )
+            config = LauncherConfig((*own, *options.config.options), options.config.default)
+            context = LauncherContext(self._clock, config, options.secret)
+            self._launchers[kind] = build_launcher(settings_of(json.dumps(document)), context)
+        return self._launchers[kind]
+
+    def _pick(self, launch: Launch) -> Callable[[Launch], Awaitable[object]] | None:
+        name = json.loads(launch.job.launcher).get("name")
+        function = self._options.functions.get(name)
+        return None if function is None else partial(self._call, function)
+
+    async def _call(self, function: TaskFunction, launch: Launch) -> None:
+        execution = self._by_key[launch.run.key]
+        try:
+            called = await call_task(function, context_of(launch))
+        except TaskFailedError as error:
+            execution.output = error.output
+            raise error.cause from None
+        execution.result, execution.output = called.result, called.output
+
+    # --- reports ---------------------------------------------------------------------------------------
+
+    def _on_output(self, run: RunRecord, output: bytes) -> None:
+        execution = self._by_key.get(run.key)
+        if execution is not None:
+            execution.output = tidy(output.decode(errors="replace"), len(output) + 3)
+
+    def _on_report(self, execution: Execution, report: RunReport) -> None:
+        event = report.happened
+        if event is RunEvent.ACCEPTED and not execution.launcher.traits.reports:
+            # Its executor reports no end: an accepted start is all that can be known.
+            event = RunEvent.SUCCESS
+        if event not in OUTCOMES or self._executions.get(execution.lease) is not execution:
+            return
+        outcome, error, result = OUTCOMES[event], report.error, execution.result
+        if outcome is AttemptOutcome.CANCELLED:
+            outcome = execution.why or AttemptOutcome.LOST
+            error = _reason_of(execution, outcome) or error
+        if outcome is AttemptOutcome.SUCCESS and execution.spec.policy.result is ResultSource.LAST_LINE:
+            result, error = _last_line(execution.output)
+            outcome = AttemptOutcome.SUCCESS if error is None else AttemptOutcome.FAILED
+        self._end(execution, TaskEnd(outcome, error, result))
+
+    def _end(self, execution: Execution, end: TaskEnd) -> None:
+        self._ends.append((execution, end._replace(output=execution.output)))
+        self.wake()
+
+    async def _record_ends(self) -> None:
+        """Record the ends of attempts; one whose lease was lost belongs to another worker."""
+        while self._ends:
+            execution, end = self._ends[0]
+            await self._record(execution, end)
+            self._ends.pop(0)
+            self._forget(execution)
+
+    async def _record(self, execution: Execution, end: TaskEnd) -> None:
+        for _ in range(MAX_TRIES):
+            state = await self._store.state(execution.claim.run.run_id)
+            change = None if state is None else ended(state, execution.claim.task, end, self._now())
+            if change is None:
+                _log.warning("the end of %s is stale", execution.lease)
+                return
+            if await self._store.commit(change):
+                return
+        raise StoreError(f"The end of {execution.lease} cannot be recorded: its run keeps changing")
+
+    async def _close(self) -> None:
+        """End functions, leave processes running, and give up the leases of what is left."""
+        for launcher in self._launchers.values():
+            await launcher.close(wait=False)
+        with suppress(StoreError):
+            await self._record_ends()
+            if self._executions:
+                await self._store.renew(self._options.name, sorted(self._executions), self._now())
+
+    def _now(self) -> int:
+        return (self._clock.now() - EPOCH) // MILLISECOND
+
+
+def _with_output(options: ProcessOptions, on_output: Callable[[RunRecord, bytes], None]) -> ProcessOptions:
+    return replace(options, on_output=on_output)
+
+
+def _reason_of(execution: Execution, outcome: AttemptOutcome) -> str | None:
+    if outcome is AttemptOutcome.TIMEOUT:
+        return f"it took longer than its timeout of {execution.spec.policy.timeout}"
+    return STOPPED if outcome is AttemptOutcome.LOST else None
+
+
+def _last_line(output: str | None) -> tuple[str | None, str | None]:
+    """Return the last line of an output as JSON text, or an error."""
+    lines = [line for line in (output or "").splitlines() if line.strip()]
+    try:
+        value = json.loads(lines[-1] if lines else "null")
+        return json.dumps(value, separators=(",", ":"), allow_nan=False), None
+    except (ValueError, RecursionError):
+        return None, f"the last line of its output is not JSON: {tidy(lines[-1], 100)}"
+
+
+def launch_of(claim: DagClaim, launcher: str, kind: str) -> Launch:
+    """Return an attempt as a launch, with a job and a run that are not stored."""
+    run, task = claim.run, claim.task
+    spec = run.tasks.tasks[task.task_id]
+    name, nominal, now = f"{run.dag_id}/{task.task_id}", run.logical_date // 1000, task.started_at or 0
+    job = JobRecord(name, "{}", launcher, kind, 1, now, now, 1, nominal, None, None)
+    record = RunRecord(
+        execution_key(run, task), name, nominal, now, RunStatus.STARTED, Reason.DUE, now, 1,
+        is_open=1, attempt=task.attempt, token=task.attempt, started_at=now,
+    )  # fmt: skip
+    upstream = {each: json.loads(text) for each, text in claim.upstream.items()}
+    facts = {
+        "dag_id": run.dag_id,
+        "run_id": run.run_id,
+        "task_id": task.task_id,
+        "logical_date": instant_text(run.logical_date),
+        "user_id": run.user_id,
+    }
+    meta = {
+        **facts, "workflow_id": run.dag_id, "version": run.version, "attempt": task.attempt,
+        "logical_ms": run.logical_date, "idempotency_key": record.key, "run_key": run.run_key,
+    }  # fmt: skip
+    document = {
+        "input": json.loads(run.input),
+        "arguments": resolved(spec.arguments, upstream),
+        "upstream": upstream,
+        "meta": meta,
+    }
+    interval = DataInterval(nominal, nominal)
+    return Launch(job, record, payload=Payload(json.dumps(document), facts), interval=interval)

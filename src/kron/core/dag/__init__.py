@@ -1,0 +1,1 @@
+"""DAG runs: slots and errors, definitions, records and their states, and every decision about a run."""

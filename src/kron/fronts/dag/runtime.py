@@ -1,0 +1,70 @@
+"""A DAG runtime in one object: a store, an orchestrator, the trigger service, and a worker."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from kron.app.dag.orchestrator import RunOrchestrator
+from kron.app.dag.task_call import TaskFunction
+from kron.app.dag.worker import DagWorker, WorkerOptions
+from kron.clocks.system import SystemClock
+from kron.core.dag.record import RUN_ENDS
+from kron.fronts.dag.trigger import SchedulerTriggerService
+from kron.ports import Clock
+from kron.stores.url import open_dags, open_workflows
+
+DEFAULT_OPTIONS = WorkerOptions(name="main")
+
+
+class DagRuntime:
+    """Runs DAGs in this program, with their state in a store: `memory://`, `sqlite:///...`, `postgresql://...`.
+
+    `functions` are those that tasks of the type `python` name.
+    """
+
+    def __init__(
+        self,
+        state: str = "memory://",
+        functions: Mapping[str, TaskFunction] | None = None,
+        *,
+        options: WorkerOptions = DEFAULT_OPTIONS,
+        clock: Clock | None = None,
+    ) -> None:
+        clock = clock or SystemClock()
+        self.store = open_dags(state)
+        self._workflows = open_workflows(state)
+        known = {**options.functions, **(functions or {})}
+        self.worker = DagWorker(self.store, replace(options, functions=known), clock)
+        self.orchestrator = RunOrchestrator(self.store, self._workflows, clock, on_change=self.worker.wake)
+        self.triggers = SchedulerTriggerService(self.orchestrator)
+
+    async def run_all(self) -> None:
+        """Execute tasks until every run has ended."""
+        await self.worker.run(until=self._is_over)
+
+    async def _is_over(self) -> bool:
+        return not any([await self.store.runs(status=status, limit=1) for status in ("queued", "running")])
+
+    async def run_to_end(self, run_id: str) -> str:
+        """Execute tasks until one run has ended, and return its status."""
+
+        async def is_over() -> bool:
+            run = await self.store.run(run_id)
+            return run is None or run.status in RUN_ENDS
+
+        await self.worker.run(until=is_over)
+        return (await self.orchestrator.state(run_id)).run.status.value
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self.store.close()
+        await self._workflows.close()

@@ -1,0 +1,309 @@
+"""The tables of DAG runs, in every database: one set of statements and one logic over a transaction port."""
+
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from kron.core.dag.plan import Busy, claimed
+from kron.core.dag.record import (
+    AttemptOutcome,
+    DagAttempt,
+    DagChange,
+    DagClaim,
+    DagRun,
+    DagRunStatus,
+    DagState,
+    DagSummary,
+    DagTask,
+    DagTaskStatus,
+)
+from kron.ports import DagClaimRequest, DagLease
+from kron.stores.statement import FOR_EVER, statements
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+# How many queued tasks one claim reads at once, and at most: tasks that wait for a limit may come first.
+PAGE, MAX_PAGES = 200, 50
+MAX_SNAPSHOTS = 256
+
+
+class Transaction(Protocol):
+    """One open transaction; statements are called by name."""
+
+    async def rows(self, name: str, values: Mapping[str, object]) -> Sequence[Row]:
+        """Return all rows of a statement."""
+        ...
+
+    async def count(self, name: str, values: Mapping[str, object]) -> int:
+        """Return how many rows a statement wrote."""
+        ...
+
+    async def many(self, name: str, values: Iterable[Mapping[str, object]]) -> None:
+        """Execute a statement for each set of values."""
+        ...
+
+
+Work = Callable[[Transaction], Coroutine[Any, Any, T]]
+
+
+class Database(Protocol):
+    """Runs work in one transaction; an exclusive one excludes all other exclusive ones."""
+
+    async def do(self, work: Work[T], *, exclusive: bool = False) -> T:
+        """Run work, commit, and return its result."""
+        ...
+
+    async def close(self) -> None:
+        """Close files and connections."""
+        ...
+
+
+# --- rows ----------------------------------------------------------------------------------------------
+
+_STORED = {
+    "dag_run": tuple(name for name in DagRun._fields if name != "definition"),
+    "dag_task": DagTask._fields,
+    "dag_attempt": DagAttempt._fields,
+}
+
+
+def dag_statements(mark: Callable[[str], str]) -> dict[str, str]:
+    """Return the statements by name; `mark` writes a named parameter as the database has it."""
+    filled = {}
+    for name, text in statements("common", "dag").items():
+        for group, fields in _STORED.items():
+            columns = ", ".join(fields)
+            values = ", ".join(f":{each}" for each in fields)
+            assignments = ", ".join(f"{each} = :{each}" for each in fields)
+            text = text.replace(f"{{{group}.columns}}", columns).replace(f"{{{group}.values}}", values)
+            text = text.replace(f"{{{group}.assignments}}", assignments)
+        filled[name] = re.sub(r":(\w+)", lambda match: mark(match.group(1)), text)
+    return filled
+
+
+def _task_of(row: Row) -> DagTask:
+    task = DagTask._make(row)
+    return task._replace(status=DagTaskStatus(task.status))
+
+
+def _attempt_of(row: Row) -> DagAttempt:
+    attempt = DagAttempt._make(row)
+    return attempt._replace(outcome=None if attempt.outcome is None else AttemptOutcome(attempt.outcome))
+
+
+def _values_of(record: NamedTuple) -> dict[str, object]:
+    return {name: str(value) if isinstance(value, str) else value for name, value in record._asdict().items()}
+
+
+async def _update_run(transaction: Transaction, run: DagRun, revision: int) -> bool:
+    """Write the state of a run with the next revision; return False where it has another one."""
+    values = {**_values_of(run), "revision": revision + 1, "expected": revision}
+    return await transaction.count("update_run", values) == 1
+
+
+# --- the store -----------------------------------------------------------------------------------------
+
+
+class DagTables:
+    """Runs of DAGs in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.close = database.close
+        # Definitions never change, so each is read once.
+        self._snapshots: dict[str, str] = {}
+
+    async def start(self, run: DagRun, tasks: Sequence[DagTask]) -> tuple[DagRun, bool]:
+        """Insert a run and its tasks unless its key exists; return the stored run, and whether it is new."""
+
+        async def work(transaction: Transaction) -> tuple[DagRun, bool]:
+            known = await transaction.rows("run_by_key", {"run_key": run.run_key})
+            if not known:
+                await transaction.count(
+                    "insert_snapshot", {"digest": run.digest, "definition": run.definition}
+                )
+                if await transaction.count("insert_run", _values_of(run)):
+                    await transaction.many("insert_task", map(_values_of, tasks))
+                    return run, True
+                known = await transaction.rows("run_by_key", {"run_key": run.run_key})
+            return await self._run_of(transaction, known[0]), False
+
+        return await self._database.do(work)
+
+    async def _run_of(self, transaction: Transaction, row: Row) -> DagRun:
+        values = dict(zip(_STORED["dag_run"], row, strict=True))
+        digest = values["digest"]
+        if digest not in self._snapshots:
+            if len(self._snapshots) >= MAX_SNAPSHOTS:
+                self._snapshots.clear()
+            ((self._snapshots[digest],),) = await transaction.rows("snapshot", {"digest": digest})
+        values |= {"status": DagRunStatus(values["status"]), "definition": self._snapshots[digest]}
+        return DagRun(**values)
+
+    async def run(self, run_id: str) -> DagRun | None:
+        """Return a run, or None."""
+        return await self._database.do(lambda transaction: self._run(transaction, run_id))
+
+    async def _run(self, transaction: Transaction, run_id: str) -> DagRun | None:
+        rows = await transaction.rows("run", {"run_id": run_id})
+        return await self._run_of(transaction, rows[0]) if rows else None
+
+    async def state(self, run_id: str) -> DagState | None:
+        """Return a run with its tasks, or None."""
+
+        async def work(transaction: Transaction) -> DagState | None:
+            run = await self._run(transaction, run_id)
+            if run is None:
+                return None
+            rows = await transaction.rows("tasks", {"run_id": run_id})
+            return DagState(run, {task.task_id: task for task in map(_task_of, rows)})
+
+        return await self._database.do(work)
+
+    async def commit(self, change: DagChange) -> bool:
+        """Write a change; return False where the run has another revision by now."""
+
+        async def work(transaction: Transaction) -> bool:
+            if not await _update_run(transaction, change.run, change.revision):
+                return False
+            await transaction.many("update_task", map(_values_of, change.tasks))
+            await transaction.many("write_attempt", map(_values_of, change.attempts))
+            return True
+
+        return await self._database.do(work)
+
+    # --- executing -----------------------------------------------------------------------------------
+
+    async def claim(self, request: DagClaimRequest) -> list[DagClaim]:
+        """Lease due tasks to a worker within every limit: first those of dead workers, then queued ones."""
+
+        async def work(transaction: Transaction) -> list[DagClaim]:
+            values = {"now": request.now, "limit": request.limit}
+            claims: list[DagClaim] = []
+            for row in await transaction.rows("expired", values):
+                await self._claim(transaction, request, _task_of(row), claims, taken_over=True)
+            if len(claims) < request.limit:
+                await self._claim_queued(transaction, request, claims)
+            return claims
+
+        return await self._database.do(work, exclusive=True)
+
+    async def _claim_queued(
+        self, transaction: Transaction, request: DagClaimRequest, claims: list[DagClaim]
+    ) -> None:
+        busy = Busy({str(name): int(slots) for name, slots in await transaction.rows("pools", {})})
+        for run_id, dag_id, pool, number in await transaction.rows("busy", {}):
+            busy.add(DagTask(run_id, "", 0, dag_id, pool, DagTaskStatus.RUNNING), number)
+        after: dict[str, object] = {"due_at": -FOR_EVER, "run_id": "", "position": -1}
+        for _ in range(MAX_PAGES):
+            rows = await transaction.rows("queued", {**after, "now": request.now, "limit": PAGE})
+            for task in map(_task_of, rows):
+                if len(claims) >= request.limit:
+                    return
+                await self._claim(transaction, request, task, claims, busy=busy)
+                after = {"due_at": task.due_at, "run_id": task.run_id, "position": task.position}
+            if len(rows) < PAGE:
+                return
+
+    async def _claim(
+        self,
+        transaction: Transaction,
+        request: DagClaimRequest,
+        task: DagTask,
+        claims: list[DagClaim],
+        *,
+        busy: Busy | None = None,
+        taken_over: bool = False,
+    ) -> None:
+        run = await self._run(transaction, task.run_id)
+        assert run is not None, "a task has a run"
+        if busy is not None and not busy.has_room(run, task):
+            return
+        claim, attempt = claimed(
+            DagClaim(run, task, taken_over), request.worker, request.now, request.lease_until
+        )
+        # The run first, as in a commit: whoever has its row decides about its tasks.
+        if not await _update_run(transaction, claim.run, run.revision):
+            return
+        rows = await transaction.rows("task", {"run_id": task.run_id, "task_id": task.task_id})
+        if list(map(_task_of, rows)) != [task]:
+            # Another transaction was first; without a change the run keeps its state.
+            await _update_run(transaction, run, run.revision + 1)
+            return
+        await transaction.count("update_task", _values_of(claim.task))
+        if attempt is not None:
+            await transaction.many("write_attempt", [_values_of(attempt)])
+        if busy is not None:
+            busy.add(task)
+        needed = run.tasks.tasks[task.task_id].depends_on
+        results = await transaction.rows("results", {"run_id": run.run_id}) if needed else ()
+        claims.append(claim._replace(upstream={name: text for name, text in results if name in needed}))
+
+    async def renew(self, worker: str, leases: Sequence[DagLease], until: int) -> dict[DagLease, bool]:
+        """Extend leases; return those the worker still has, and whether their runs are being cancelled."""
+
+        async def work(transaction: Transaction) -> dict[DagLease, bool]:
+            kept: dict[DagLease, bool] = {}
+            for lease in leases:
+                values = {**lease._asdict(), "worker": worker, "lease_until": until}
+                if await transaction.count("renew", values):
+                    ((cancel,),) = await transaction.rows("is_cancelled", {"run_id": lease.run_id})
+                    kept[lease] = bool(cancel)
+            return kept
+
+        return await self._database.do(work)
+
+    async def next_due(self, now: int) -> int | None:
+        """Return when a task is due next or a lease expires; None without either."""
+        rows = await self._database.do(lambda transaction: transaction.rows("next_due", {"now": now}))
+        at: int | None = rows[0][0]
+        return at
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    async def runs(
+        self,
+        *,
+        dag_id: str | None = None,
+        status: str | None = None,
+        before: DagRun | None = None,
+        limit: int = 100,
+    ) -> list[DagRun]:
+        """Return runs, latest first."""
+        at, run_id = (FOR_EVER, "") if before is None else (before.created_at, before.run_id)
+        values = {
+            "dag_id": dag_id, "status": status, "created_at": at, "run_id": run_id, "limit": limit,
+        }  # fmt: skip
+
+        async def work(transaction: Transaction) -> list[DagRun]:
+            return [await self._run_of(transaction, row) for row in await transaction.rows("runs", values)]
+
+        return await self._database.do(work)
+
+    async def attempts(self, run_id: str, task_id: str | None = None) -> list[DagAttempt]:
+        """Return the attempts of a run, or of one of its tasks, by task and number."""
+        values = {"run_id": run_id, "task_id": task_id}
+        rows = await self._database.do(lambda transaction: transaction.rows("attempts", values))
+        return list(map(_attempt_of, rows))
+
+    async def summaries(self, *, limit: int = 1_000) -> list[DagSummary]:
+        """Return the DAGs that have runs or are paused, by name."""
+        rows = await self._database.do(lambda transaction: transaction.rows("summaries", {"limit": limit}))
+        return list(map(DagSummary._make, rows))
+
+    # --- settings ------------------------------------------------------------------------------------
+
+    async def set_paused(self, dag_id: str, *, paused: bool) -> None:
+        """Pause a DAG or resume it: no task of a paused one is claimed."""
+        values = {"dag_id": dag_id, "paused": int(paused)}
+        await self._database.do(lambda transaction: transaction.count("set_paused", values))
+
+    async def set_pool(self, name: str, slots: int) -> None:
+        """Set how many tasks of a pool execute at once."""
+        values = {"name": name, "slots": slots}
+        await self._database.do(lambda transaction: transaction.count("set_pool", values))
+
+    async def pools(self) -> dict[str, int]:
+        """Return the slots of each pool."""
+        rows = await self._database.do(lambda transaction: transaction.rows("pools", {}))
+        return dict(rows)

@@ -1,0 +1,250 @@
+"""Workers of DAG runs execute tasks in the order of their dependencies and record every attempt."""
+
+import asyncio
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from kron.app.dag.task_call import TaskContext
+from kron.core.dag.record import AttemptOutcome, DagRunStatus
+from tests.app.dag.house import House, node
+from tests.waiting import until
+
+
+async def test_tasks_run_after_those_they_depend_on_and_get_their_results(house: House) -> None:
+    seen: list[str] = []
+
+    async def extract(context: TaskContext) -> list[int]:
+        seen.append("extract")
+        return [1, 2, int(context.input["more"])]
+
+    def load(context: TaskContext) -> int:
+        seen.append("load")
+        assert context.upstream == {"extract": [1, 2, 3]}
+        return sum(context.arguments["rows"])
+
+    await house.put(node("load", "extract", arguments={"rows": {"$result": "extract"}}), node("extract"))
+    run_id = await house.start(input={"more": 3})
+    await house.work({"extract": extract, "load": load})
+    state = await house.state(run_id)
+    assert seen == ["extract", "load"]
+    assert state.run.status is DagRunStatus.SUCCESS
+    assert state.tasks["load"].result == "6"
+
+
+async def test_a_failed_task_is_retried_and_every_attempt_is_recorded(house: House) -> None:
+    async def flaky(context: TaskContext) -> None:
+        print("attempt", context.attempt)  # noqa: T201 (its output is captured)
+        if context.attempt < 3:
+            raise ValueError("not yet")
+
+    await house.put(node("flaky", retries=2, retry_delay="10ms"))
+    run_id = await house.start()
+    await house.work({"flaky": flaky})
+    attempts = await house.store.attempts(run_id)
+    assert [each.outcome for each in attempts] == ["failed", "failed", "success"]
+    assert attempts[0].error == "ValueError: not yet"
+    assert "attempt 1" in (attempts[0].output or "")
+    assert "Traceback" in (attempts[0].output or "")
+    assert await house.statuses(run_id) == {"flaky": "success"}
+
+
+async def test_after_the_last_retry_the_tasks_behind_it_do_not_run(house: House) -> None:
+    async def broken(_: TaskContext) -> None:
+        raise RuntimeError("no")
+
+    async def fine(_: TaskContext) -> None:
+        return None
+
+    await house.put(
+        node("broken", retries=1, retry_delay=0),
+        node("after", "broken", function="fine"),
+        node("cleanup", "after", function="fine", trigger_rule="all_done"),
+        node("alarm", "broken", function="fine", trigger_rule="one_failed"),
+    )
+    run_id = await house.start()
+    await house.work({"broken": broken, "fine": fine})
+    assert await house.statuses(run_id) == {
+        "broken": "failed",
+        "after": "upstream_failed",
+        "cleanup": "success",
+        "alarm": "success",
+    }
+    assert (await house.state(run_id)).run.status is DagRunStatus.FAILED
+
+
+async def test_processes_write_their_output_and_their_last_line_is_their_result(house: House) -> None:
+    command = [sys.executable, "-c", "import os; print('hello', os.environ['KRON_TASK_ID']); print('[7]')"]
+    await house.put({"id": "a", "type": "process", "command": command, "result": "last_line"})
+    run_id = await house.start()
+    await house.work()
+    (attempt,) = await house.store.attempts(run_id)
+    assert attempt.output == "hello a\n[7]\n"
+    assert (await house.state(run_id)).tasks["a"].result == "[7]"
+
+
+async def test_a_process_that_fails_has_its_exit_status_as_error(house: House) -> None:
+    await house.put({"id": "a", "type": "process", "command": "echo gone; exit 3"})
+    run_id = await house.start()
+    await house.work()
+    task = (await house.state(run_id)).tasks["a"]
+    assert (task.status, "exit status 3" in (task.error or "")) == ("failed", True)
+
+
+async def test_an_attempt_that_takes_too_long_is_ended(house: House) -> None:
+    async def slow(_: TaskContext) -> None:
+        await asyncio.sleep(3600)
+
+    await house.put(
+        node("slow", timeout="50ms"),
+        {"id": "sleep", "type": "process", "command": ["sleep", "3600"], "timeout": "50ms"},
+    )
+    run_id = await house.start()
+    await house.work({"slow": slow})
+    assert await house.statuses(run_id) == {"slow": "failed", "sleep": "failed"}
+    outcomes = {each.outcome for each in await house.store.attempts(run_id)}
+    assert outcomes == {AttemptOutcome.TIMEOUT}
+
+
+async def test_a_cancelled_run_ends_what_executes_and_starts_nothing_more(house: House) -> None:
+    started = asyncio.Event()
+
+    async def slow(_: TaskContext) -> None:
+        started.set()
+        await asyncio.sleep(3600)
+
+    await house.put(node("slow"), node("after", "slow", function="slow"))
+    run_id = await house.start()
+    worker = house.worker({"slow": slow}, lease=timedelta(milliseconds=300))
+    running = asyncio.create_task(worker.run(until=house.is_over))
+    await started.wait()
+    await house.orchestrator.cancel(run_id)
+    await running
+    assert await house.statuses(run_id) == {"slow": "cancelled", "after": "cancelled"}
+    assert (await house.state(run_id)).run.status is DagRunStatus.CANCELLED
+
+
+async def test_a_branch_chooses_the_tasks_after_it(house: House) -> None:
+    async def choose(_: TaskContext) -> str:
+        return "full"
+
+    async def fine(_: TaskContext) -> None:
+        return None
+
+    await house.put(
+        node("choose", branch=True),
+        node("full", "choose", function="fine"),
+        node("partial", "choose", function="fine"),
+        node("deep", "partial", function="fine"),
+        node("join", "full", "deep", function="fine", trigger_rule="none_failed"),
+    )
+    run_id = await house.start()
+    await house.work({"choose": choose, "fine": fine})
+    assert await house.statuses(run_id) == {
+        "choose": "success", "full": "success", "partial": "skipped", "deep": "skipped", "join": "success",
+    }  # fmt: skip
+
+
+async def test_a_branch_to_a_task_that_does_not_follow_fails(house: House) -> None:
+    async def choose(_: TaskContext) -> str:
+        return "elsewhere"
+
+    await house.put(node("choose", branch=True), node("after", "choose", function="choose"))
+    run_id = await house.start()
+    await house.work({"choose": choose})
+    assert await house.statuses(run_id) == {"choose": "failed", "after": "upstream_failed"}
+
+
+async def test_a_function_that_is_not_registered_fails_its_task(house: House) -> None:
+    await house.put(node("absent"))
+    run_id = await house.start()
+    await house.work()
+    task = (await house.state(run_id)).tasks["absent"]
+    assert (task.status, task.error) == ("failed", "no function is registered for the job")
+
+
+async def test_failed_tasks_are_run_again_on_request(house: House) -> None:
+    broken = [True]
+
+    async def work(_: TaskContext) -> None:
+        if broken[0]:
+            raise RuntimeError("no")
+
+    await house.put(
+        node("a", function="fine"), node("b", "a", function="work"), node("c", "b", function="fine")
+    )
+
+    async def fine(_: TaskContext) -> None:
+        return None
+
+    functions = {"work": work, "fine": fine}
+    run_id = await house.start()
+    await house.work(functions)
+    broken[0] = False
+    await house.orchestrator.retry(run_id)
+    await house.work(functions)
+    assert await house.statuses(run_id) == dict.fromkeys("abc", "success")
+    assert [each.attempt for each in await house.store.attempts(run_id, "a")] == [1]
+    assert [each.outcome for each in await house.store.attempts(run_id, "b")] == ["failed", "success"]
+    await house.orchestrator.clear(run_id, ["b"])
+    await house.work(functions)
+    assert [each.attempt for each in await house.store.attempts(run_id, "c")] == [1, 2]
+
+
+async def test_a_stopped_worker_ends_its_functions_as_lost_and_another_one_retries_them(house: House) -> None:
+    started = asyncio.Event()
+
+    async def slow(context: TaskContext) -> None:
+        started.set()
+        if context.attempt == 1:
+            await asyncio.sleep(3600)
+
+    await house.put(node("slow", retries=1, retry_delay=0))
+    run_id = await house.start()
+    first = asyncio.create_task(house.worker({"slow": slow}, name="first").run())
+    await started.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await house.work({"slow": slow}, name="second")
+    attempts = await house.store.attempts(run_id)
+    assert [(each.worker, each.outcome) for each in attempts] == [("first", "lost"), ("second", "success")]
+
+
+async def test_a_process_outlives_its_worker_and_the_next_one_resumes_it(
+    house: House, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    command = f"echo began; while [ ! -e {gate} ]; do sleep 0.02; done; echo over"
+    await house.put({"id": "a", "type": "process", "command": command})
+    run_id = await house.start()
+    worker = house.worker(name="first")
+    first = asyncio.create_task(worker.run())
+    await until(lambda: worker.executing == 1)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    second = asyncio.create_task(house.worker(name="second").run(until=house.is_over))
+    await asyncio.sleep(0.2)
+    gate.touch()
+    await second
+    (attempt,) = await house.store.attempts(run_id)
+    assert (attempt.attempt, attempt.outcome, attempt.output) == (1, "success", "began\nover\n")
+
+
+async def test_no_task_of_a_paused_dag_starts(house: House) -> None:
+    async def fine(_: TaskContext) -> None:
+        return None
+
+    await house.put(node("a", function="fine"))
+    await house.store.set_paused("etl", paused=True)
+    run_id = await house.start()
+    worker = house.worker({"fine": fine})
+    running = asyncio.create_task(worker.run(until=house.is_over))
+    await asyncio.sleep(0.2)
+    assert await house.statuses(run_id) == {"a": "queued"}
+    await house.store.set_paused("etl", paused=False)
+    await running
+    assert await house.statuses(run_id) == {"a": "success"}
