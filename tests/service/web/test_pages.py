@@ -303,7 +303,12 @@ def test_every_link_leads_somewhere(demo: httpx.Client) -> None:
     assert {link.partition("?")[0] for link in seen} == {
         "/",
         "/docs",
+        "/ui/audit",
         "/ui/now",
+        "/ui/schedule/backfill",
+        "/ui/schedule/pause",
+        "/ui/schedule/resume",
+        "/ui/schedule/run",
         "/ui/runs",
         "/ui/schedule",
         "/ui/period",

@@ -59,9 +59,14 @@ class Need(NamedTuple):
     media_types: tuple[str, ...] = JSON_TYPES
 
 
+FORM_TYPES = ("application/x-www-form-urlencoded",)
+
+
 READ, WRITE, RUN, ADMIN = (Need(scope) for scope in TokenScope)
 OPEN = Need(None)
 PAGE = Need(TokenScope.READ, page=True)
+WRITE_FORM = Need(TokenScope.WRITE, page=True, media_types=FORM_TYPES)
+RUN_FORM = Need(TokenScope.RUN, page=True, media_types=FORM_TYPES)
 NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/healthz"): OPEN,
     ("GET", "/readyz"): OPEN,
@@ -75,6 +80,15 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/"): PAGE,
     ("GET", "/ui/now"): PAGE,
     ("GET", "/ui/schedule"): PAGE,
+    ("GET", "/ui/schedule/run"): PAGE,
+    ("POST", "/ui/schedule/run"): RUN_FORM,
+    ("GET", "/ui/schedule/pause"): PAGE,
+    ("POST", "/ui/schedule/pause"): WRITE_FORM,
+    ("GET", "/ui/schedule/resume"): PAGE,
+    ("POST", "/ui/schedule/resume"): WRITE_FORM,
+    ("GET", "/ui/schedule/backfill"): PAGE,
+    ("POST", "/ui/schedule/backfill"): RUN_FORM,
+    ("GET", "/ui/audit"): PAGE,
     ("GET", "/ui/period"): PAGE,
     ("GET", "/ui/run"): PAGE,
     ("GET", "/ui/runs"): PAGE,
@@ -224,6 +238,18 @@ def is_cross_site(scope: ASGIScope) -> bool:
     port = DEFAULT_PORTS.get(parts.scheme, "")
     host = (_header_of(scope, b"host") or "").lower()
     return not parts.netloc or parts.netloc.removesuffix(port) != host.removesuffix(port)
+
+
+def check_form(scope: ASGIScope, need: Need) -> None:
+    """Raise HTTPException for a write by a form unless the browser says that a page of this service sent it.
+
+    A request with an Authorization header is not sent by a form.
+    """
+    if not need.page or scope["method"] in SAFE_METHODS or _header_of(scope, b"authorization") is not None:
+        return
+    has_origin = any(_header_of(scope, name) is not None for name in (b"origin", b"sec-fetch-site"))
+    if not has_origin or is_cross_site(scope):
+        raise HTTPException(HTTPStatus.FORBIDDEN, "the request does not come from a page of this service")
 
 
 def is_loopback(host: str) -> bool:
@@ -410,9 +436,13 @@ class Authenticator:
 
 
 def login_url(scope: ASGIScope) -> str:
-    """Return the login page's URL, with the requested page to return to; the overview is the default."""
-    query = scope["query_string"].decode("latin-1")
-    target = quote(scope["path"]) + (f"?{query}" if query else "")
+    """Return the login page's URL, with the requested page to return to; the overview is the default.
+
+    After a form that was sent too late, that is the page of its schedule.
+    """
+    query, path = scope["query_string"].decode("latin-1"), scope["path"]
+    path = path if scope["method"] in SAFE_METHODS else path.rpartition("/")[0]
+    target = quote(path) + (f"?{query}" if query else "")
     return "/login" if target == "/" else f"/login?next={quote(target, safe='')}"
 
 
@@ -475,6 +505,7 @@ class AuthMiddleware:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         if need.scope is not None and not caller.may(need.scope):
             raise ForbiddenError(scope=need.scope)
+        check_form(scope, need)
         check_media_type(scope, need)
         return caller
 

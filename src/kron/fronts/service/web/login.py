@@ -2,7 +2,7 @@
 
 from http import HTTPStatus
 from typing import Annotated
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -10,12 +10,10 @@ from starlette.responses import RedirectResponse, Response
 
 from kron.fronts.service.auth.middleware import COOKIE, MAX_COOKIE, Authenticator, is_cross_site
 from kron.fronts.service.auth.principal import TokenScope, UnauthenticatedError
-from kron.fronts.service.web.render import HEADERS, page, render
+from kron.fronts.service.web.render import HEADERS, form_fields, page, render
 
 READ = ["GET", "HEAD"]
 NOT_ALLOWED = "not allowed: needs scope read"
-# The form has one field; more are not read.
-MAX_FIELDS = 10
 TOO_LONG = f"the token is longer than {MAX_COOKIE} bytes, which browsers do not store; use a shorter one"
 # The pages that a login may return to.
 OWN_PAGES = ("/?", "/ui/", "/docs")
@@ -35,7 +33,7 @@ def login_routes(authenticator: Authenticator) -> APIRouter:
         # Else another site could sign a user in as another one, or out.
         if is_cross_site(request.scope):
             return _form("/", error=CROSS_SITE, status=403)
-        fields = _fields_in((await request.body()).decode("utf-8", "replace"))
+        fields = await form_fields(request)
         token, following = fields.get("token", "").strip(), own_page(fields.get("next", "/"))
         if len(token) > MAX_COOKIE:
             return _form(following, error=TOO_LONG, status=401)
@@ -74,14 +72,6 @@ def own_page(target: str) -> str:
 
 def _form(following: str, *, is_open: bool = False, error: str | None = None, status: int = 200) -> Response:
     return page(render("login.html", is_open=is_open, error=error, following=following), status)
-
-
-def _fields_in(form: str) -> dict[str, str]:
-    """Return the fields of a form, each with its first value; too many are none."""
-    try:
-        return {name: values[0] for name, values in parse_qs(form, max_num_fields=MAX_FIELDS).items()}
-    except ValueError:
-        return {}
 
 
 def _redirect(path: str) -> RedirectResponse:

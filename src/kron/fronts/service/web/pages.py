@@ -6,7 +6,7 @@ Every query goes through the registrar's tenant store, so that a page shows the 
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, FastAPI, Query
 from starlette.exceptions import HTTPException
@@ -23,21 +23,19 @@ from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.query import AuditFilter, FoundJob, JobFilter, RunCursor
 from kron.core.plan.record import JobRecord, RunStatus
 from kron.core.plan.step import JobState
-from kron.core.time.instant import rfc3339
 from kron.fronts.service.auth.principal import (
-    ANONYMOUS,
     UNRESTRICTED,
-    current_caller,
     default_owner,
     schedule_prefix,
 )
-from kron.fronts.service.client import LocalClient
+from kron.fronts.service.client import LocalClient, PageRequest
 from kron.fronts.service.documents import schedule_view
 from kron.fronts.service.registrar import Registrar, unknown_as_schedule
 from kron.fronts.service.url import cursor_of, place_of
+from kron.fronts.service.web.actions import DONE, add_actions
 from kron.fronts.service.web.api_reference import sections_of
 from kron.fronts.service.web.now import NowPages
-from kron.fronts.service.web.render import asset, page, render
+from kron.fronts.service.web.render import asset, rendered, signed_in
 from kron.fronts.service.web.time_text import UTC_ZONE
 from kron.fronts.service.web.timeline import Zoom
 from kron.fronts.service.web.view_models import (
@@ -47,6 +45,7 @@ from kron.fronts.service.web.view_models import (
     PeriodPage,
     Row,
     RunPage,
+    audit_entry,
     coming_of,
     damaged_row,
     definition_of,
@@ -223,7 +222,9 @@ def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIR
     pages = Pages(registrar)
     _add_now(router, pages, NowPages(registrar, client))
     _add_schedules(router, pages)
+    add_actions(router, registrar, client)
     _add_runs(router, pages)
+    _add_audit(router, pages, client)
     _add_reference(router, pages, app)
     return router
 
@@ -233,7 +234,7 @@ def _add_now(router: APIRouter, pages: Pages, present: NowPages) -> None:
     async def now(zoom: Zoom = Zoom.DAY, at: str = "", tag: str = "") -> Response:
         middle = 1000 * parse_instant(at) if at else None
         shown = await present.page(zoom, middle, tag or None)
-        return await _rendered("now.html", pages, it=shown, zooms=list(Zoom), at=at, tag=tag)
+        return await rendered("now.html", pages.now(), it=shown, zooms=list(Zoom), at=at, tag=tag)
 
 
 def _add_schedules(router: APIRouter, pages: Pages) -> None:
@@ -248,9 +249,9 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
         listed = await pages.overview(search=search, state=state, after=after)
         following = cursor_of(None if listed.after is None else [listed.after])
         owner = default_owner()
-        return await _rendered(
+        return await rendered(
             "overview.html",
-            pages,
+            pages.now(),
             rows=listed.rows,
             search=search,
             state=state,
@@ -262,14 +263,23 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
         )
 
     @router.api_route("/ui/schedule", methods=READ)
-    async def schedule(name: Name, cursor: str | None = None) -> Response:
+    async def schedule(
+        name: Name, cursor: str | None = None, done: Literal["", "paused", "resumed", "edited"] = ""
+    ) -> Response:
         place = None
         if cursor is not None:
             time, shown = place_of(cursor, int, int)
             place = int(time), min(max(int(shown), 0), RUNS)
         detail = await pages.schedule(name, place)
         following = cursor_of(detail.following)
-        return await _rendered("schedule.html", pages, it=detail, is_first=place is None, following=following)
+        return await rendered(
+            "schedule.html",
+            pages.now(),
+            it=detail,
+            is_first=place is None,
+            following=following,
+            done=DONE.get(done),
+        )
 
     @router.api_route("/ui/period", methods=READ)
     async def period(name: Name, at: str, changes: Changes = "") -> Response:
@@ -277,14 +287,14 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
             shown = await pages.period(name, at.strip(), changes.split())
         except InvalidInstantError as error:
             values = {"problem": str(error), "at": at, "timezone": await pages.timezone(name)}
-            return await _rendered("no_time.html", pages, 400, name=name, **values)
-        return await _rendered("period.html", pages, it=shown, changes=changes)
+            return await rendered("no_time.html", pages.now(), 400, name=name, **values)
+        return await rendered("period.html", pages.now(), it=shown, changes=changes)
 
 
 def _add_runs(router: APIRouter, pages: Pages) -> None:
     @router.api_route("/ui/run", methods=READ)
     async def run(key: str) -> Response:
-        return await _rendered("run.html", pages, it=await pages.run(key.strip()))
+        return await rendered("run.html", pages.now(), it=await pages.run(key.strip()))
 
     @router.api_route("/ui/runs", methods=READ)
     async def runs(status: Literal[""] | RunStatus = "", cursor: str | None = None) -> Response:
@@ -293,9 +303,9 @@ def _add_runs(router: APIRouter, pages: Pages) -> None:
             made_at, key = place_of(cursor, int, str)
             before = RunCursor(int(made_at), str(key))
         entries, following = await pages.runs(status=RunStatus(status) if status else None, before=before)
-        return await _rendered(
+        return await rendered(
             "runs.html",
-            pages,
+            pages.now(),
             entries=entries,
             statuses=[each.value for each in RunStatus],
             status=str(status),
@@ -304,12 +314,31 @@ def _add_runs(router: APIRouter, pages: Pages) -> None:
         )
 
 
+def _add_audit(router: APIRouter, pages: Pages, client: LocalClient) -> None:
+    @router.api_route("/ui/audit", methods=READ)
+    async def audit(name: str = "", who: str = "", cursor: str | None = None) -> Response:
+        wanted = AuditFilter(identity=name.strip() or None, who=who.strip() or None)
+        listed = await client.audit(wanted, PageRequest(RUNS, cursor))
+        entries = [audit_entry(entry, pages.now()) for entry in listed["entries"]]
+        return await rendered(
+            "audit.html",
+            pages.now(),
+            entries=entries,
+            name=name,
+            who=who,
+            is_first=cursor is None,
+            following=listed["next_cursor"],
+        )
+
+
 def _add_reference(router: APIRouter, pages: Pages, app: FastAPI) -> None:
     @router.api_route("/docs", methods=READ)
     async def docs(request: Request) -> Response:
-        headers = [] if _signed_in() is None else ["Authorization: Bearer $KRON_TOKEN"]
+        headers = [] if signed_in() is None else ["Authorization: Bearer $KRON_TOKEN"]
         base = str(request.base_url).rstrip("/")
-        return await _rendered("reference.html", pages, sections=sections_of(app.openapi(), base, headers))
+        return await rendered(
+            "reference.html", pages.now(), sections=sections_of(app.openapi(), base, headers)
+        )
 
     @router.api_route("/static/{name}", methods=READ)
     async def static(name: str) -> Response:
@@ -321,15 +350,3 @@ def _add_reference(router: APIRouter, pages: Pages, app: FastAPI) -> None:
     @router.api_route("/favicon.ico", methods=READ)
     async def icon() -> Response:
         return asset("icon.svg") or Response(status_code=404)
-
-
-async def _rendered(template: str, pages: Pages, code: int = 200, **values: Any) -> Response:
-    """Render in a thread: a page takes milliseconds, which the event loop of a worker cannot spare."""
-    now = rfc3339(pages.now() // 1000)
-    return page(await asyncio.to_thread(render, template, now=now, user=_signed_in(), **values), code)
-
-
-def _signed_in() -> str | None:
-    """Return the name of the authenticated caller, if any."""
-    caller = current_caller()
-    return None if caller in (UNRESTRICTED, ANONYMOUS) else caller.name

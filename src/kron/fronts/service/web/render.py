@@ -1,12 +1,13 @@
-"""Rendering: templates, static files, security headers, and error pages for browsers."""
+"""Rendering: templates, static files, security headers, forms, and error pages for browsers."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qs, quote, urlencode
 
 from fastapi import FastAPI
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -14,6 +15,8 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from kron.core.time.instant import rfc3339
+from kron.fronts.service.auth.principal import ANONYMOUS, UNRESTRICTED, TokenScope, current_caller
 from kron.fronts.service.web.time_text import span
 
 PACKAGE = "kron.fronts.service.web"
@@ -29,6 +32,8 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+# Fields of a form that are read.
+MAX_FIELDS = 10
 IMMUTABLE = "public, max-age=31536000, immutable"
 # Paths below these are pages, whatever the client accepts.
 PAGES = ("/ui/", "/docs", "/static/")
@@ -96,6 +101,37 @@ def render(template: str, **values: object) -> str:
 def page(text: str, status: int = 200) -> Response:
     """Return a page as a response."""
     return HTMLResponse(text, status, headers=HEADERS)
+
+
+async def rendered(template: str, now: int, code: int = 200, **values: object) -> Response:
+    """Return a page for the current caller at an instant in milliseconds.
+
+    It is rendered in a thread: that takes milliseconds, which the event loop of a worker cannot spare.
+    """
+    caller = current_caller()
+    known = {
+        "now": rfc3339(now // 1000),
+        "user": signed_in(),
+        "may_run": caller.may(TokenScope.RUN),
+        "may_write": caller.may(TokenScope.WRITE),
+    }
+    return page(await asyncio.to_thread(render, template, **known, **values), code)
+
+
+def signed_in() -> str | None:
+    """Return the name of the authenticated caller, if any."""
+    caller = current_caller()
+    return None if caller in (UNRESTRICTED, ANONYMOUS) else caller.name
+
+
+async def form_fields(request: Request) -> dict[str, str]:
+    """Return the fields of a form, each with its first value; too many are none."""
+    form = (await request.body()).decode("utf-8", "replace")
+    try:
+        fields = parse_qs(form, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        return {}
+    return {name: values[0] for name, values in fields.items()}
 
 
 def asset(name: str) -> Response | None:

@@ -1,11 +1,13 @@
 """View models: the values that pages show, and how they are made from records."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from itertools import islice, takewhile
 from typing import NamedTuple
 
 from kron.core.cron.count import count_between
 from kron.core.cron.preview import A_YEAR_AHEAD, changes_ahead, preview
+from kron.core.fields import parse_instant
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.job.profile import profile_fields_of
 from kron.core.plan.compiled import compiled_job, segments_of
@@ -26,8 +28,8 @@ from kron.fronts.service.documents import (
     run_view,
     sentence_of,
 )
-from kron.fronts.service.responses import AttemptView, RunView
-from kron.fronts.service.web.time_text import PageTime, moment_of
+from kron.fronts.service.responses import AttemptView, AuditView, RunView
+from kron.fronts.service.web.time_text import UTC_ZONE, PageTime, moment_of
 
 # How many fire times and clock changes are shown.
 COMING, NOTES = 5, 6
@@ -521,3 +523,35 @@ def _fact_rows(explanation: Explanation, zone: Zone, now: int) -> list[FactRow]:
         )
         for fact in explanation.facts
     ]
+
+
+# --- the audit log -------------------------------------------------------------------------------
+
+
+class AuditRow(NamedTuple):
+    """A change that a caller made: the fields that it changed, each with its value before and after."""
+
+    at: PageTime
+    who: str
+    action: str
+    name: str
+    request_id: str | None
+    changes: list[tuple[str, str | None, str | None]]
+
+
+def audit_entry(entry: AuditView, now: int) -> AuditRow:
+    """Return an entry of the audit log as its page shows it."""
+    before, after = (dict(_leaves(entry[side] or {})) for side in ("before", "after"))
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    changes = [(name, before.get(name), after.get(name)) for name in names]
+    at = moment_of(1000 * parse_instant(entry["at"]), UTC_ZONE, now)
+    return AuditRow(at, entry["who"], entry["action"], entry["name"], entry["request_id"], changes)
+
+
+def _leaves(value: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every value of a document with its path."""
+    for name, inner in value.items():
+        if isinstance(inner, Mapping):
+            yield from _leaves(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", inner if isinstance(inner, str) else json.dumps(inner)

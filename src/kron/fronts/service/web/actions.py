@@ -1,0 +1,168 @@
+"""Actions of the pages: run now, pause, resume and backfill, each with its effect shown before it is done.
+
+A form is sent by POST and answered by a redirect, so that a reload does nothing twice. What a form does is
+authorized, scoped to the caller's tenant and audited as the same verb of the API.
+"""
+
+from http import HTTPStatus
+from typing import Annotated, NamedTuple
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from kron.app.backfill import Only, keys_of
+from kron.core.errors import InputError
+from kron.core.fields import parse_instant
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import RunKind, RunRecord
+from kron.core.time.instant import DAY, EpochSeconds, rfc3339
+from kron.fronts.service.client import BackfillRange, LocalClient
+from kron.fronts.service.registrar import Registrar, new_name, stopped_words, unknown_as_schedule
+from kron.fronts.service.web.render import HEADERS, form_fields, rendered, url_of
+from kron.fronts.service.web.view_models import zone_of_job
+
+READ = ["GET", "HEAD"]
+Name = Annotated[str, Query(alias="id", description="the schedule")]
+# What the page of a schedule says after a form.
+DONE = {
+    "paused": "Paused. No run starts until the schedule is resumed.",
+    "resumed": "Resumed.",
+    "edited": "Saved.",
+}
+# How long a pause may last, in seconds, by the words of its form.
+PAUSES = {"1 hour": 3600, "8 hours": 8 * 3600, "1 day": DAY, "1 week": 7 * DAY}
+# Runs of a backfill whose progress is read, and those that a dry run lists.
+MAX_RUNS, MAX_LISTED = 5_000, 100
+
+
+class Progress(NamedTuple):
+    """How far a backfill is: its runs, those that ended, and those that failed."""
+
+    runs: int
+    ended: int
+    failed: int
+
+
+def add_actions(router: APIRouter, registrar: Registrar, client: LocalClient) -> None:
+    """Add the routes of actions on schedules."""
+    _add_run(router, registrar, client)
+    _add_pause(router, registrar, client)
+    _add_resume(router, registrar, client)
+    _add_backfill(router, registrar, client)
+
+
+def _add_run(router: APIRouter, registrar: Registrar, client: LocalClient) -> None:
+    @router.api_route("/ui/schedule/run", methods=READ)
+    async def confirm_run(name: Name) -> Response:
+        return await _shown(registrar, "run_now", name, request=new_name())
+
+    @router.post("/ui/schedule/run")
+    async def run(request: Request, name: Name) -> Response:
+        fields = await form_fields(request)
+        started = await client.run(name, fields.get("request"))
+        return to(url_of("/ui/run", key=started["idempotency_key"]))
+
+
+def _add_pause(router: APIRouter, registrar: Registrar, client: LocalClient) -> None:
+    @router.api_route("/ui/schedule/pause", methods=READ)
+    async def confirm_pause(name: Name) -> Response:
+        return await _shown(registrar, "pause", name, pauses=list(PAUSES), fields={})
+
+    @router.post("/ui/schedule/pause")
+    async def pause(request: Request, name: Name) -> Response:
+        fields = await form_fields(request)
+        until = fields.get("until", "").strip() or None
+        length = PAUSES.get(fields.get("for", ""))
+        if until is None and length is not None:
+            until = rfc3339(registrar.now() // 1000 + length)
+        try:
+            await client.pause(name, True, reason=fields.get("reason", "").strip() or None, until=until)
+        except InputError as error:
+            shown = {"pauses": list(PAUSES), "fields": fields, "problem": str(error)}
+            return await _shown(registrar, "pause", name, **shown)
+        return to(url_of("/ui/schedule", id=name, done="paused"))
+
+
+def _add_resume(router: APIRouter, registrar: Registrar, client: LocalClient) -> None:
+    @router.api_route("/ui/schedule/resume", methods=READ)
+    async def confirm_resume(name: Name) -> Response:
+        return await _shown(registrar, "resume", name, effect=await client.preview_resume(name))
+
+    @router.post("/ui/schedule/resume")
+    async def resume(name: Name) -> Response:
+        await client.pause(name, False)
+        return to(url_of("/ui/schedule", id=name, done="resumed"))
+
+
+def _add_backfill(router: APIRouter, registrar: Registrar, client: LocalClient) -> None:
+    @router.api_route("/ui/schedule/backfill", methods=READ)
+    async def plan_backfill(
+        name: Name,
+        start: Annotated[str, Query(alias="from")] = "",
+        end: Annotated[str, Query(alias="to")] = "",
+        only: Only = Only.MISSING,
+        request: Annotated[str, Query(max_length=200)] = "",
+    ) -> Response:
+        fields = {"from": start.strip(), "to": end.strip(), "only": only.value, "request": request}
+        values: dict[str, object] = {"fields": fields, "choices": list(Only), "listed": MAX_LISTED}
+        if not fields["from"] or not fields["to"]:
+            return await _shown(registrar, "backfill", name, **values)
+        try:
+            if request:
+                interval = parse_instant(fields["from"]), parse_instant(fields["to"])
+                values["progress"] = await _progress(registrar, name, request, interval)
+            else:
+                wanted = BackfillRange(fields["from"], fields["to"], only.value, dry_run=True)
+                values |= {"effect": await client.backfill(name, wanted), "new_request": new_name()}
+        except InputError as error:
+            values["problem"] = str(error)
+        return await _shown(registrar, "backfill", name, **values)
+
+    @router.post("/ui/schedule/backfill")
+    async def backfill(request: Request, name: Name) -> Response:
+        fields = await form_fields(request)
+        start, end, only = (fields.get(word, "") for word in ("from", "to", "only"))
+        wanted = BackfillRange(start, end, only or Only.MISSING.value, request_id=fields.get("request"))
+        receipt = await client.backfill(name, wanted)
+        query = {"from": start, "to": end, "only": only, "request": receipt["request_id"]}
+        return to(url_of("/ui/schedule/backfill", id=name, **query))
+
+
+async def _progress(
+    registrar: Registrar, name: str, request: str, interval: tuple[EpochSeconds, EpochSeconds]
+) -> Progress:
+    """Return how far the runs of a request are, read from the newest runs before its end."""
+    start, end = interval
+    with unknown_as_schedule():
+        runs = await registrar.catalog.query.runs(name, before=end, limit=MAX_RUNS)
+
+    def is_of_request(run: RunRecord) -> bool:
+        # The run of a period that had no record is the period's own.
+        is_own = run.kind is RunKind.PERIOD and run.reason is Reason.ASKED
+        return run.nominal_time >= start and (is_own or run.key in keys_of(name, request, [run.nominal_time]))
+
+    own = [run for run in runs if is_of_request(run)]
+    failed = sum(run.status.value == "FAILED" and not run.is_open for run in own)
+    return Progress(len(own), sum(not run.is_open for run in own), failed)
+
+
+async def _shown(registrar: Registrar, action: str, name: str, **values: object) -> Response:
+    """Return the page of an action; a problem makes it an error."""
+    with unknown_as_schedule():
+        job = (await registrar.catalog.query.find(name)).job
+    known: dict[str, object] = {
+        "name": name,
+        "stopped": stopped_words(job),
+        "timezone": zone_of_job(job).key,
+        "problem": None,
+        "effect": None,
+        "progress": None,
+    }
+    code = 400 if values.get("problem") else 200
+    return await rendered(f"{action}.html", registrar.now(), code, **{**known, **values})
+
+
+def to(path: str) -> Response:
+    """Return a redirect after a form."""
+    return RedirectResponse(path, HTTPStatus.SEE_OTHER, headers=HEADERS)

@@ -1,0 +1,184 @@
+"""Actions of the pages, done by a signed-in browser: shown before, done once, audited, never by others."""
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from tests.service.auth import forge
+from tests.service.server import serving
+from tests.service.web.test_pages import HTML, page_of
+from tests.service.webpage import Webpage
+from tests.waiting import PATIENCE_S, wait_for
+
+EVERYTHING = "read write run"
+DOCUMENT = {"cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": {"kind": "log", "message": "hello"}}
+
+
+def token(sub: str = "ann", scope: str = EVERYTHING) -> str:
+    now = int(time.time())
+    return forge.token(sub=sub, scope=scope, iat=now, exp=now + 600)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with serving(tmp_path_factory.mktemp("actions"), KRON_JWT_SECRET=forge.SECRET) as (client, _):
+        yield client
+
+
+@contextmanager
+def signed_in(service: httpx.Client, sub: str = "ann", scope: str = EVERYTHING) -> Iterator[httpx.Client]:
+    """Sign a browser in: it keeps a cookie, and says where its forms come from."""
+    origin = str(service.base_url).rstrip("/")
+    headers = {**HTML, "origin": origin, "sec-fetch-site": "same-origin"}
+    with httpx.Client(
+        base_url=service.base_url, timeout=PATIENCE_S, trust_env=False, headers=headers
+    ) as browser:
+        assert browser.post("/login", data={"token": token(sub, scope)}).status_code == 303
+        yield browser
+
+
+def added(service: httpx.Client, name: str, **fields: object) -> str:
+    """Create a schedule of Ann's."""
+    document = {**DOCUMENT, "schedule_id": f"ann/{name}", **fields}
+    answer = service.post("/schedules/upsert", json=document, headers={"authorization": f"Bearer {token()}"})
+    assert answer.status_code == 200, answer.text
+    return f"ann/{name}"
+
+
+def form_of(page: Webpage) -> tuple[str, dict[str, str]]:
+    """Return the address of a page's last form and its fields."""
+    form = [each for each in page.all("form") if each.get("method") == "post"][-1]
+    names = {field["name"]: field.get("value", "") for field in page.all("input") if "name" in field}
+    return form["action"], names
+
+
+def test_a_run_is_confirmed_started_once_and_shown(service: httpx.Client) -> None:
+    name = added(service, "run-me")
+    with signed_in(service) as browser:
+        assert (
+            f"/ui/schedule/run?id={name.replace('/', '%2F')}"
+            in page_of(browser, "/ui/schedule", id=name).links
+        )
+        page = page_of(browser, "/ui/schedule/run", id=name)
+        action, fields = form_of(page)
+        first, again = (browser.post(action, data=fields) for _ in range(2))
+        assert first.status_code == again.status_code == 303
+        assert first.headers["location"] == again.headers["location"]
+        wait_for(lambda: "success" in page_of(browser, first.headers["location"]).text)
+        assert len(service.get(
+            f"/schedules/{name.replace('/', '%2F')}/runs", headers={"authorization": f"Bearer {token()}"}
+        ).json()["runs"]) == 1  # fmt: skip
+
+
+def test_a_pause_has_a_reason_and_an_end_and_a_resume_shows_what_it_starts(service: httpx.Client) -> None:
+    name = added(service, "pause-me", cron_expr="* * * * * *", catchup_policy="all")
+    with signed_in(service) as browser:
+        action, _ = form_of(page_of(browser, "/ui/schedule/pause", id=name))
+        answer = browser.post(action, data={"reason": "the disk is full", "for": "8 hours", "until": ""})
+        assert answer.status_code == 303
+        page = page_of(browser, answer.headers["location"])
+        assert "Paused. No run starts" in page.text
+        assert "the disk is full" in page.text
+        assert re.search(r"paused_until \d{4}-", page.text)
+        wait_for(lambda: "No run starts" not in page_of(browser, "/ui/schedule/resume", id=name).text)
+        resume = page_of(browser, "/ui/schedule/resume", id=name)
+        assert re.search(r"\d+ runs? starts? at once", resume.text)
+        answer = browser.post(form_of(resume)[0], data={})
+        assert "Resumed." in page_of(browser, answer.headers["location"]).text
+        entries = page_of(browser, "/ui/audit", name=name)
+        assert "ann resume" in entries.text
+        assert "ann pause" in entries.text
+        assert "ann create" in entries.text
+        assert "paused true false" in entries.text
+        browser.post(action, data={})
+
+
+def test_a_wrong_end_of_a_pause_keeps_what_was_typed(service: httpx.Client) -> None:
+    name = added(service, "typed")
+    with signed_in(service) as browser:
+        answer = browser.post(
+            "/ui/schedule/pause", params={"id": name}, data={"reason": "x<y", "until": "soon"}
+        )
+        assert answer.status_code == 400
+        page = Webpage(answer.text)
+        assert "use an instant such as" in page.text
+        assert {field.get("value") for field in page.all("input")} >= {"x<y", "soon"}
+
+
+def test_a_backfill_is_planned_and_its_progress_shown(service: httpx.Client) -> None:
+    name = added(service, "fill", cron_expr="0 0 * * *")
+    interval = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-08T00:00:00Z"}
+    with signed_in(service) as browser:
+        wrong = browser.get("/ui/schedule/backfill", params={"id": name, **interval, "to": "soon"})
+        assert wrong.status_code == 400
+        plan = page_of(browser, "/ui/schedule/backfill", id=name, **interval)
+        assert "7 periods would run now." in plan.text
+        action, fields = form_of(plan)
+        answer = browser.post(action, data=fields)
+        assert answer.status_code == 303
+        following = answer.headers["location"]
+        wait_for(lambda: "7 of 7 runs have ended." in page_of(browser, following).text)
+        (bar,) = page_of(browser, following).all("progress")
+        assert (bar["value"], bar["max"]) == ("7", "7")
+        again = page_of(browser, "/ui/schedule/backfill", id=name, **interval)
+        assert "0 periods would run." in again.text
+
+
+FORMS = [
+    ("/ui/schedule/run", {}),
+    ("/ui/schedule/pause", {"reason": "x"}),
+    ("/ui/schedule/resume", {}),
+    ("/ui/schedule/backfill", {"from": "2026-01-01T00:00:00Z", "to": "2026-01-08T00:00:00Z"}),
+]
+
+
+@pytest.mark.parametrize(("path", "fields"), FORMS, ids=[path.rpartition("/")[2] for path, _ in FORMS])
+def test_a_form_is_refused_without_its_scope_from_another_site_and_for_another_tenant(
+    service: httpx.Client, path: str, fields: dict[str, str]
+) -> None:
+    name = added(service, "guarded")
+    own = {"authorization": f"Bearer {token()}"}
+    before = service.get("/audit", params={"name": name}, headers=own).json()["entries"]
+    with signed_in(service, scope="read") as reader:
+        assert reader.post(path, params={"id": name}, data=fields).status_code == 403
+        assert (
+            "Needs a token with scope" in reader.get(path, params={"id": name, **fields}).text or not fields
+        )
+        assert "/ui/schedule/pause" not in str(page_of(reader, "/ui/schedule", id=name).links)
+    with signed_in(service) as browser:
+        for headers in (
+            {"origin": "https://evil.test", "sec-fetch-site": "cross-site"},
+            {"origin": "https://evil.test", "sec-fetch-site": "same-origin"},
+            {"origin": "null", "sec-fetch-site": "same-site"},
+        ):
+            answer = browser.post(path, params={"id": name}, data=fields, headers=headers)
+            assert answer.status_code == 403, headers
+            assert "does not come from a page of this service" in answer.text
+        del browser.headers["origin"], browser.headers["sec-fetch-site"]
+        assert browser.post(path, params={"id": name}, data=fields).status_code == 403
+        typed = {"origin": str(service.base_url).rstrip("/")}
+        assert browser.post(path, params={"id": name}, json=fields, headers=typed).status_code == 415
+    with signed_in(service, sub="bob") as other:
+        theirs = other.post(path, params={"id": name}, data=fields)
+        absent = other.post(path, params={"id": "ann/no-such"}, data=fields)
+        assert theirs.status_code == absent.status_code == 404
+        assert other.get(path, params={"id": name, **fields}).status_code == 404
+    assert service.get("/audit", params={"name": name}, headers=own).json()["entries"] == before
+
+
+def test_a_form_that_is_sent_after_the_session_returns_to_its_schedule(service: httpx.Client) -> None:
+    answer = service.post("/ui/schedule/pause", params={"id": "ann/x"}, data={"reason": "x"})
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/login?next=%2Fui%2Fschedule%3Fid%3Dann%252Fx"
+
+
+def test_the_audit_of_another_tenant_is_not_shown(service: httpx.Client) -> None:
+    added(service, "audited")
+    with signed_in(service, sub="bob") as other:
+        page = page_of(other, "/ui/audit", name="ann/audited")
+        assert "No entries" in page.text
+        assert "No change matches this filter" in page.text
