@@ -132,6 +132,11 @@ class EngineStore(JobStore, Protocol):
     ) -> LoadResult:
         """Return the jobs due up to an instant, oldest first, and the `named` ones, but none of `without`."""
 
+    async def due_besides(
+        self, ownership: Ownership, tenants: Sequence[str], *, until: int, limit: int
+    ) -> list[str]:
+        """Return the names of jobs due up to an instant that are for none of these tenants, oldest first."""
+
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         """Commit changes, or `now` alone, fenced by the lease's tokens and by each job's revision."""
 

@@ -20,6 +20,7 @@ from kron.ports import Clock, EngineStore, Journal, Launcher, News, Watch
 from kron.runtime.engine import Engine
 from kron.runtime.health import Health
 from kron.runtime.journal import LogJournal
+from kron.runtime.turns import TenantOf
 from kron.runtime.wakeup import first_of
 
 _log = logging.getLogger("kron.worker")
@@ -42,7 +43,7 @@ class WorkerOptions:
     `tick_ms` is how long a change by another process may stay unseen. With `balance` all workers of a
     namespace share its shards; without, one runs and the others stand by. `drain_ms` bounds how long a stop
     waits for running executions; None waits for all of them. `owner` is the name under which the lease is
-    held; without one every engine makes a unique name.
+    held; without one every engine makes a unique name. With `tenant_of` tenants take turns in a burst.
     """
 
     tick_ms: int = 1_000
@@ -51,6 +52,7 @@ class WorkerOptions:
     limits: Limits = DEFAULT_LIMITS
     retention: RetentionPolicy = DEFAULT_POLICY
     owner: str | None = None
+    tenant_of: TenantOf | None = None
 
 
 DEFAULT_OPTIONS = WorkerOptions()
@@ -122,6 +124,7 @@ class Worker:
             balance=self.options.balance,
         )
         engine.limits = self.options.limits._replace(tick_ms=self.options.tick_ms)
+        engine.tenant_of = self.options.tenant_of
         if self._sender is not None:
             engine.notify, engine.on_notice = self._sender.default, self._sender.call
         return engine

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from functools import lru_cache
 
-from kron.core.plan.record import RunRecord
+from kron.core.plan.record import JobRecord, RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, RunReport
 from kron.core.redaction import hide_run_tokens
 from kron.core.time.instant import EPOCH, rfc3339
@@ -28,7 +28,12 @@ def tenant_of(launch: Launch) -> str:
     """Return the user a run is for; that of a workflow is in its metadata, its launcher is the executor's."""
     if launch.payload is not None:
         return launch.payload.facts.get("user_id", "")
-    return _user_in(launch.job.launcher)
+    return user_of(launch.job)
+
+
+def user_of(job: JobRecord) -> str:
+    """Return the user a job is for, or an empty text."""
+    return _user_in(job.launcher)
 
 
 @lru_cache(maxsize=MAX_CACHED)

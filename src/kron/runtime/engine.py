@@ -14,6 +14,7 @@ from kron.core.plan.plan import plan
 from kron.core.plan.record import IncidentRecord
 from kron.core.plan.report import RunReport, Traits
 from kron.core.plan.step import DEFAULT_LIMITS, Change, JobState, Ownership, Snapshot, WriteResult
+from kron.core.time.instant import LAST_SECOND
 from kron.core.time.steady import DAY_MS
 from kron.ports import Clock, EngineStore, Journal, Launcher
 from kron.runtime.burst import burst
@@ -23,12 +24,19 @@ from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, attach_reports, sole_run_states
 from kron.runtime.lease import no_lease, take_overs
 from kron.runtime.recovery import recover_orphans
+from kron.runtime.turns import TenantOf, Turns
 from kron.runtime.wakeup import EngineClock, Wakeup, first_of
 
 # The first batch of a wake is small so that the first start comes soon; later ones fill a transaction.
 FIRST_BATCH, BATCH = 64, 1_000
 # Bounds of one wake: batches of reports written first, then batches of due jobs.
 MAX_REPORT_BATCHES, MAX_DUE_BATCHES = 20, 100_000
+# How long a batch is planned, in seconds; the jobs beyond that are due in the next batch.
+SLICE_S = 0.05
+# How often in a row jobs of other tenants are started between two batches of a burst.
+MAX_INTERLUDES = 16
+# Later than any due time.
+FOREVER = 1000 * LAST_SECOND + 999
 # Earlier than any due time: loads named jobs only.
 NEVER = -1
 # Backoff after a store failure: the first delay and the longest.
@@ -59,13 +67,15 @@ class Engine:
     """Runs the jobs of one namespace in one store, as long as it holds the lease.
 
     The public attributes may be replaced before it runs: the limits, the notifications of jobs that define
-    none, and functions that are called when notices were written and whenever a wake ends.
+    none, functions that are called when notices were written and whenever a wake ends, and one that returns
+    the tenant of a job: then no tenant's jobs wait until all due jobs of another have started.
     """
 
     limits = DEFAULT_LIMITS
     notify: Notify | None = None
     on_notice: Callable[[], None] | None = None
     on_rest: Callable[[], None] | None = None
+    tenant_of: TenantOf | None = None
 
     _task: asyncio.Task[None] | None = None
     _renewer: asyncio.Task[None] | None = None
@@ -366,16 +376,22 @@ class Engine:
         if self._is_waiting_for_clock():
             return self._watch.wake_at
         with burst() if len(self._inbox.reports) > FIRST_BATCH else nullcontext():
-            for _ in range(MAX_REPORT_BATCHES):
+            turns = None
+            for number in range(MAX_REPORT_BATCHES):
                 reports = self._inbox.take(BATCH, now)
                 if not reports:
                     # A run that ends after the wake began is written after the starts of this wake.
                     break
-                await self._write_reports(ownership, reports, now)
+                changes = await self._write_reports(ownership, reports, now)
+                if self.tenant_of is not None and len(reports) == BATCH and not self._draining:
+                    turns = await self._turns(ownership, changes) if number == 0 else turns
+                    await self._start_others(ownership, now, turns, changes)
         return None if self._draining else await self._start_due(ownership, now)
 
-    async def _write_reports(self, ownership: Ownership, reports: list[RunReport], now: int) -> None:
-        """Plan, write and dispatch the changes that follow from some reports."""
+    async def _write_reports(
+        self, ownership: Ownership, reports: list[RunReport], now: int
+    ) -> Sequence[Change]:
+        """Plan, write, dispatch and return the changes that follow from some reports."""
         reports = self._inbox.of_shards(reports, ownership.shards, self._lease)
         try:
             known, others = sole_run_states(self._dispatcher.sole_runs, reports)
@@ -394,6 +410,7 @@ class Engine:
         if settled.stale_jobs:
             # These jobs changed in the store: their reports are planned again with the current records.
             self._inbox.put_back([report for report in reports if report.identity in settled.stale_jobs])
+        return changes
 
     async def _start_due(self, ownership: Ownership, now: int) -> int | None:
         """Start everything due: a small first batch, and if more is due, the rest as a burst."""
@@ -409,7 +426,9 @@ class Engine:
         """Start due jobs in batches: while one is written and the next is read, the last is dispatched."""
         written = NOTHING
         batch = await self._next_batch(ownership, now, BATCH)
+        turns = await self._turns(ownership, batch.changes)
         for _ in range(MAX_DUE_BATCHES):
+            await self._start_others(ownership, now, turns, batch.changes)
             settled, following = await self._write_batch(ownership, now, batch, written)
             written = batch.changes, settled, ownership.shards
             if self._draining or batch.is_last(now):
@@ -424,6 +443,61 @@ class Engine:
                 raise
         await self._dispatch(written, now)
         return batch.wake_at
+
+    async def _turns(self, ownership: Ownership, changes: Sequence[Change]) -> Turns | None:
+        """Return the turns of a burst; None if there is one tenant, which then costs nothing more."""
+        tenant = self.tenant_of(changes[0].job) if self.tenant_of and changes else None
+        if self.tenant_of is None or not tenant:
+            return None
+        others = await self._store.due_besides(ownership, [tenant], until=FOREVER, limit=1)
+        return Turns(self.tenant_of) if others else None
+
+    async def _start_others(
+        self, ownership: Ownership, since: int, turns: Turns | None, batch: Sequence[Change]
+    ) -> None:
+        """Start the due jobs of tenants that have had less than their share of a burst that began at `since`.
+
+        `batch` is the burst's last one. Jobs that were due when it began are planned at that instant too.
+        """
+        if turns is None:
+            return
+        turns.count(batch)
+        for _ in range(MAX_INTERLUDES):
+            now = self.now()
+            if self._draining or now - since > self.limits.lookahead_ms:
+                # After a jump of the clock only a wake can judge what is due.
+                return
+            tenants = turns.over_share()
+            names = await self._store.due_besides(ownership, tenants, until=now, limit=FIRST_BATCH)
+            if not names:
+                return
+            planned = await self._start_named(ownership, names, since, now, turns)
+            if len(names) < FIRST_BATCH and planned == len(names):
+                return
+
+    async def _start_named(
+        self, ownership: Ownership, names: list[str], since: int, now: int, turns: Turns
+    ) -> int:
+        """Start jobs with the reports about them, as far as the time lasts; return how many were planned."""
+        own_reports = self._inbox.take_of(frozenset(names), since)
+        try:
+            loaded = await self._store.load(ownership, until=NEVER, limit=0, named=names)
+            states = await attach_reports(self._store, self._namespace, loaded.cases, own_reports)
+            earlier = [state for state in states if state.reports or _is_due(state, since)]
+            later = [state for state in states if not (state.reports or _is_due(state, since))]
+            slices = ((earlier, since), (later, now))
+            planned = [self._plan_slice(ownership, each, at, turns) for each, at in slices]
+            changes = [change for batch in planned for change in batch.changes]
+            settled = await self._write(ownership, changes, now)
+        except (StoreError, OwnedError):
+            self._inbox.put_back(own_reports)
+            raise
+        turns.count(changes)
+        await self._dispatch((changes, settled, ownership.shards), now)
+        written = {change.job.identity for change in changes} - settled.stale_jobs
+        # Those of jobs that were not planned, or have changed in the store, are planned again.
+        self._inbox.put_back([report for report in own_reports if report.identity not in written])
+        return len(changes)
 
     async def _write_batch(
         self, ownership: Ownership, now: int, batch: Batch, before: Written
@@ -450,9 +524,26 @@ class Engine:
         """Read and plan some due jobs, except those of the batch that is being written."""
         without = [change.job for change in writing.changes]
         loaded = await self._store.load(ownership, until=now, limit=limit, without=without)
-        changes, again_at = self._plan(ownership, loaded.cases, now)
-        wake_at = _earliest(loaded.next_at, again_at, writing.again_at)
-        return Batch(changes, again_at, wake_at, is_full=len(loaded.cases) >= limit)
+        planned = self._plan_slice(ownership, loaded.cases, now)
+        wake_at = _earliest(loaded.next_at, planned.again_at, writing.again_at)
+        is_full = len(loaded.cases) >= limit or planned.is_full
+        return planned._replace(wake_at=wake_at, is_full=is_full)
+
+    def _plan_slice(
+        self, ownership: Ownership, states: list[JobState], now: int, turns: Turns | None = None
+    ) -> Batch:
+        """Plan jobs for a bounded time; the rest stays due."""
+        started = last = self._clock.monotonic()
+
+        def is_over(change: Change) -> bool:
+            nonlocal last
+            before, last = last, self._clock.monotonic()
+            if turns is not None:
+                turns.spend(change.job, last - before)
+            return last - started > SLICE_S
+
+        changes, again_at = self._plan(ownership, states, now, is_over)
+        return Batch(changes, again_at, is_full=len(changes) < len(states))
 
     async def _dispatch(self, written: Written, now: int) -> None:
         """Journal the written changes, then dispatch them."""
@@ -468,7 +559,11 @@ class Engine:
             self._wakeup.skip_wait()
 
     def _plan(
-        self, ownership: Ownership, states: list[JobState], now: int
+        self,
+        ownership: Ownership,
+        states: list[JobState],
+        now: int,
+        stops_after: Callable[[Change], bool] | None = None,
     ) -> tuple[list[Change], int | None]:
         """Return the changes to write and dispatch, and when these jobs are due again."""
         since = min(self._lease.since.values(), default=now)
@@ -482,7 +577,7 @@ class Engine:
             pace=self._pace,
             notify=self.notify,
         )
-        changes, wake_at = plan(snapshot, now)
+        changes, wake_at = plan(snapshot, now, stops_after=stops_after)
         for change in changes:
             # Counted even if the store refuses the change: the bound holds, and the next tick is near.
             if change.caught_up:
@@ -558,6 +653,12 @@ class Engine:
 def _earliest(*instants: int | None) -> int | None:
     """Return the first of some instants; None is no instant."""
     return min((at for at in instants if at is not None), default=None)
+
+
+def _is_due(state: JobState, now: int) -> bool:
+    """Say whether a job, or a run of it, is due at an instant."""
+    times = (state.job.plan_at, *(run.due_at for run in state.runs))
+    return any(at is not None and at <= now for at in times)
 
 
 async def _no_batch() -> None:

@@ -1,7 +1,7 @@
 """The inbox: reports about runs that are not written yet, and the job states they are planned with."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kron.core.plan.record import IN_FLIGHT, RunRecord
@@ -24,6 +24,15 @@ class Inbox:
         taken: list[RunReport] = []
         while self.reports and len(taken) < limit and self.reports[0].at <= until:
             taken.append(self.reports.popleft())
+        return taken
+
+    def take_of(self, names: Collection[str], until: int) -> list[RunReport]:
+        """Remove and return all reports about some jobs up to an instant."""
+        taken = [report for report in self.reports if report.identity in names and report.at <= until]
+        if taken:
+            self.reports = deque(
+                report for report in self.reports if report.identity not in names or report.at > until
+            )
         return taken
 
     def put_back(self, reports: Sequence[RunReport]) -> None:

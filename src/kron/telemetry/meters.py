@@ -14,6 +14,7 @@ from kron.telemetry.request_trail import RequestTrail
 Arguments = ParamSpec("Arguments")
 T = TypeVar("T")
 VERBS = (
+    "due_besides",
     "acquire", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs",
     "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs",
     "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "reopened",
@@ -63,6 +64,7 @@ class StoreMeter:
         self.audits = self._timed("audits", store.audits)
         self.prune = self._timed("prune", store.prune)
         self.ahead = self._timed("ahead", store.ahead)
+        self.due_besides = self._timed("due_besides", store.due_besides)
         self.recorded = self._timed("recorded", store.recorded)
         self.note_clock = self._timed("note_clock", store.note_clock)
         self.clock_records = self._timed("clock_records", store.clock_records)

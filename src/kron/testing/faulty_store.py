@@ -232,6 +232,12 @@ class FaultyStore:
             "load", self.inner.load, ownership, until=until, limit=limit, named=named, without=without
         )
 
+    async def due_besides(
+        self, ownership: Ownership, tenants: Sequence[str], *, until: int, limit: int
+    ) -> list[str]:
+        """Return the due jobs of other tenants."""
+        return await self._call("load", self.inner.due_besides, ownership, tenants, until=until, limit=limit)
+
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         """Commit changes."""
         return await self._call("settle", self.inner.settle, ownership, changes, now=now)

@@ -3,6 +3,7 @@
 `plan` is pure and total. It decides everything; the runtime that carries out its changes decides nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from kron.core.errors import KronError, StoreError
@@ -29,8 +30,13 @@ UNUSABLE_RECORD = "its record cannot be used"
 BY_TIMEOUT = "did not end within the run timeout"
 
 
-def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
-    """Return the changes of each job, and when to wake next; `now` is in milliseconds."""
+def plan(
+    snapshot: Snapshot, now: int, *, stops_after: Callable[[Change], bool] | None = None
+) -> tuple[list[Change], int | None]:
+    """Return the changes of each job, and when to wake next; `now` is in milliseconds.
+
+    After each job that took more than the fast path, `stops_after` says whether the rest is left for later.
+    """
     changes = []
     wake_at = snapshot.next_at
     fast_path, pace = FastPath(snapshot, now), replace(snapshot.pace)
@@ -45,6 +51,8 @@ def plan(snapshot: Snapshot, now: int) -> tuple[list[Change], int | None]:
         except UNUSABLE as fault:
             change = set_aside(state, f"{type(fault).__name__}: {fault}", now)
         changes.append(change)
+        if stops_after is not None and change.cohort is None and stops_after(change):
+            break
     return changes, wake_at
 
 

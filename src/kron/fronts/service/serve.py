@@ -48,6 +48,7 @@ from kron.fronts.service.security import (
 from kron.fronts.service.settings import SHARED, Settings, secrets_of
 from kron.fronts.service.worker_process import Status, WorkerProcess, fork_worker, run_attended
 from kron.launchers.callback import Callback, CallbackLauncher
+from kron.launchers.launch import user_of
 from kron.launchers.secret import SecretLauncher
 from kron.launchers.workflow import Function
 from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
@@ -108,6 +109,7 @@ class ServiceWorker(Worker):
             drain_ms=settings.drain_ms,
             limits=Limits(settings.lookahead_ms, settings.max_catchup_per_tick),
             retention=settings.retention,
+            tenant_of=user_of,
         )
         journal = journal or LogJournal()
         notify = settings.notify_options()

@@ -180,6 +180,15 @@ class PostgresStore:
             cases = await self._cases(connection, namespace, list(names), known) if names else []
         return LoadResult(cases, next_at)
 
+    async def due_besides(
+        self, ownership: Ownership, tenants: Sequence[str], *, until: int, limit: int
+    ) -> list[str]:
+        """Return the names of jobs due up to an instant that are for none of these tenants, oldest first."""
+        values = {"namespace": ownership.namespace, "until": until, "limit": limit}
+        values |= {"shards": numbers(ownership.shards), "tenants": texts(list(tenants))}
+        async with self._reading() as connection:
+            return [name for (name,) in await rows_of(connection, SQL["due_besides"], values)]
+
     async def _due(
         self, connection: Connection, values: dict[str, Any], clauses: str
     ) -> tuple[list[JobRecord], list[Due]]:

@@ -273,6 +273,17 @@ class SqliteStore:
         (next_at,) = connection.execute(SQL["next_at"], values).fetchone()
         return LoadResult(self._with_runs(list(jobs.values())), next_at if isinstance(next_at, int) else None)
 
+    async def due_besides(
+        self, ownership: Ownership, tenants: Sequence[str], *, until: int, limit: int
+    ) -> list[str]:
+        """Return the names of jobs due up to an instant that are for none of these tenants, oldest first."""
+        return await self._do(self._due_besides, ownership.namespace, tenants, until, limit)
+
+    def _due_besides(self, namespace: str, tenants: Sequence[str], until: int, limit: int) -> list[str]:
+        values = {"namespace": self._number_of(namespace), "until": until, "limit": limit}
+        rows = self._open().execute(SQL["due_besides"], {**values, "tenants": json.dumps(list(tenants))})
+        return [name for (name,) in rows]
+
     def _with_runs(self, jobs: list[JobRecord]) -> list[JobState]:
         """Return jobs with their open runs and the earlier definitions that these still follow."""
         numbers = json.dumps([job.number for job in jobs])

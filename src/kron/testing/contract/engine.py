@@ -2,6 +2,7 @@
 """The engine port: leases, due jobs, and writes fenced by the lease and by revisions."""
 
 import asyncio
+import json
 from itertools import pairwise
 
 from kron.core.errors import OwnedError, StoreError
@@ -520,6 +521,20 @@ class WakeContract:
             if len(loaded.cases) < 3 and (loaded.next_at is None or loaded.next_at > NOW):
                 break
         assert seen == {"much", "little"}
+
+    async def test_due_jobs_of_other_tenants_are_found(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        users = {"ann 1": "ann", "ann 2": "ann", "bob 1": "bob", "bob 2": "bob", "cem": "cem", "none": None}
+        texts = {name: json.dumps({"kind": "log", "user_id": user}) for name, user in users.items()}
+        due = {"bob 1": NOW - 1, "cem": NOW + 1, "bob 2": None, "none": NOW - 2}
+        jobs = [a_job(name, plan_at=due.get(name, NOW - 3), launcher=text) for name, text in texts.items()]
+        await stored(store, *jobs)
+        await written(store, ownership, a_run("bob 2", due_at=NOW), a_run("ann 1", due_at=NOW - 9))
+        others = await store.due_besides(ownership, ["ann"], until=NOW, limit=10)
+        assert others == ["none", "bob 1", "bob 2"]
+        assert await store.due_besides(ownership, ["ann", "bob"], until=NOW + 1, limit=10) == ["none", "cem"]
+        assert await store.due_besides(ownership, ["bob"], until=NOW, limit=1) == ["ann 1"]
+        assert len(await store.due_besides(ownership, [], until=NOW, limit=10)) == 5
 
     async def test_named_jobs_are_loaded_too_once(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")

@@ -154,6 +154,16 @@ SELECT count(*) FROM (
 -- name: due_jobs
 AND plan_at <= %(until)s ORDER BY plan_at LIMIT %(limit)s
 
+-- name: due_besides
+SELECT schedules.schedule_id FROM schedules JOIN (
+    SELECT schedule_id, plan_at AS at FROM schedules WHERE namespace = %(namespace)s AND plan_at <= %(until)s
+    UNION ALL
+    SELECT schedule_id, due_at FROM schedule_runs WHERE namespace = %(namespace)s AND due_at <= %(until)s
+) AS due USING (schedule_id)
+WHERE namespace = %(namespace)s AND shard = ANY (%(shards)s::smallint[])
+    AND (user_id IS NULL OR user_id <> ALL (%(tenants)s::text[]))
+GROUP BY schedules.schedule_id ORDER BY min(at) LIMIT %(limit)s
+
 -- name: runs_with_due_at
 SELECT schedule_id, due_at FROM schedule_runs WHERE namespace = %(namespace)s
 

@@ -20,6 +20,17 @@ SELECT DISTINCT job FROM runs WHERE namespace = :namespace AND due_at <= :until
     AND job NOT IN (SELECT value FROM json_each(:without))
 ORDER BY due_at LIMIT :limit
 
+-- name: due_besides
+SELECT schedule_id FROM jobs JOIN (
+    SELECT number AS job, plan_at AS at FROM jobs WHERE namespace = :namespace AND plan_at <= :until
+    UNION ALL
+    SELECT job, due_at FROM runs WHERE namespace = :namespace AND due_at <= :until
+) ON job = number
+WHERE number NOT IN (
+    SELECT number FROM jobs WHERE namespace = :namespace
+        AND CASE WHEN json_valid(launcher) THEN json_extract(launcher, '$.user_id') END IN (SELECT value FROM json_each(:tenants))
+) GROUP BY number ORDER BY min(at) LIMIT :limit
+
 -- Texts sort after all numbers, so a damaged due time would never come up.
 -- name: damaged_jobs
 SELECT job FROM (
