@@ -4,6 +4,7 @@ from kron.app.dag.orchestrator import RunOrchestrator
 from kron.app.dag.task_call import TaskContext
 from kron.app.dag.worker import DagWorker, WorkerOptions
 from kron.core.dag.contract import DagError, StartRunResult
+from kron.fronts.dag.python_dag import PythonDag, dag, process, task
 from kron.fronts.dag.runtime import DagRuntime
 from kron.fronts.dag.trigger import (
     CatchupTriggerRequest,
@@ -20,6 +21,7 @@ __all__ = [
     "DagError",
     "DagRuntime",
     "DagWorker",
+    "PythonDag",
     "RunOrchestrator",
     "ScheduledBatchTriggerRequest",
     "ScheduledBatchTriggerResult",
@@ -28,4 +30,7 @@ __all__ = [
     "StartRunResult",
     "TaskContext",
     "WorkerOptions",
+    "dag",
+    "process",
+    "task",
 ]

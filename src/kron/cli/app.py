@@ -33,6 +33,21 @@ COMMANDS = {
     "schedules backfill": "kron.cli.commands.run:backfill_command",
     "schedules preview": "kron.cli.commands.upsert:preview_command",
     "schedules why": "kron.cli.commands.why:why_command",
+    "dag list": "kron.cli.commands.dag:list_command",
+    "dag show": "kron.cli.commands.dag:show_command",
+    "dag runs": "kron.cli.commands.dag:runs_command",
+    "dag tasks": "kron.cli.commands.dag:tasks_command",
+    "dag logs": "kron.cli.commands.dag:logs_command",
+    "dag put": "kron.cli.commands.dag:put_command",
+    "dag trigger": "kron.cli.commands.dag:trigger_command",
+    "dag catchup": "kron.cli.commands.dag:catchup_command",
+    "dag retry": "kron.cli.commands.dag:retry_command",
+    "dag cancel": "kron.cli.commands.dag:cancel_command",
+    "dag pause": "kron.cli.commands.dag:pause_command",
+    "dag resume": "kron.cli.commands.dag:resume_command",
+    "dag pool": "kron.cli.commands.dag:pool_command",
+    "dag worker": "kron.cli.commands.dag:worker_command",
+    "dag run": "kron.cli.commands.dag:run_command",
     "next": "kron.cli.commands.next:next_command",
     "explain": "kron.cli.commands.explain:explain_command",
     "lint": "kron.cli.commands.lint:lint_command",
@@ -61,6 +76,7 @@ COMMANDS = {
 # The sections of `kron --help`; a command in none of them is listed last, under "Other".
 SECTIONS = {
     "Everyday": ("status", "runs", "why", "run", "pause", "resume", "schedules"),
+    "DAGs": ("dag",),
     "Definitions": ("next", "explain", "lint", "plan", "diff", "apply", "export", "schema"),
     "Service": ("serve", "worker", "config", "token", "audit", "report", "migrate", "prune", "reencrypt"),
     "Analysis": ("simulate", "verify", "conform"),
@@ -150,6 +166,7 @@ class Group(NamedTuple):
 
 GROUPS = {
     "token": Group("Create keys and tokens, and inspect them.", SectionGroup),
+    "dag": Group("Run DAGs, and inspect, catch up, retry and cancel their runs."),
     "schedules": Group("Create, list, show, backfill and delete schedules."),
 }
 

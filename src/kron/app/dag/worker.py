@@ -103,6 +103,8 @@ class DagWorker:
     def __init__(self, store: DagStore, options: WorkerOptions, clock: Clock | None = None) -> None:
         self._store = store
         self._options = options
+        # The functions by name; more may be registered while it runs.
+        self.functions = dict(options.functions)
         self._clock = clock or SystemClock()
         self._lease_ms = options.lease // MILLISECOND
         self._launchers: dict[str, Launcher] = {}
@@ -121,6 +123,10 @@ class DagWorker:
         """Return how many tasks execute."""
         return len(self._executions)
 
+    @property
+    def _is_idle(self) -> bool:
+        return not self._executions and not self._ends
+
     def wake(self) -> None:
         """Make the worker check for due tasks now."""
         self._wake.set()
@@ -137,10 +143,11 @@ class DagWorker:
         """
         with printing_to_tasks():
             try:
-                while not (self._is_stopping and not self._executions and not self._ends):
-                    if until is not None and not self._executions and await until():
+                while not (self._is_stopping and self._is_idle):
+                    wake_at = await self._turn()
+                    if until is not None and self._is_idle and await until():
                         break
-                    await self._sleep(await self._turn())
+                    await self._sleep(wake_at)
             finally:
                 await self._close()
 
@@ -305,7 +312,7 @@ class DagWorker:
 
     def _pick(self, launch: Launch) -> Callable[[Launch], Awaitable[object]] | None:
         name = json.loads(launch.job.launcher).get("name")
-        function = self._options.functions.get(name)
+        function = self.functions.get(name)
         return None if function is None else partial(self._call, function)
 
     async def _call(self, function: TaskFunction, launch: Launch) -> None:

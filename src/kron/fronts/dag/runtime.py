@@ -1,5 +1,6 @@
 """A DAG runtime in one object: a store, an orchestrator, the trigger service, and a worker."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -10,9 +11,25 @@ from kron.app.dag.task_call import TaskFunction
 from kron.app.dag.worker import DagWorker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.dag.record import RUN_ENDS
+from kron.core.workflow import WorkflowRecord, same_dag
+from kron.fronts.dag.python_dag import PythonDag
 from kron.fronts.dag.trigger import SchedulerTriggerService
-from kron.ports import Clock
+from kron.ports import Clock, WorkflowStore
 from kron.stores.url import open_dags, open_workflows
+
+
+async def put_next(
+    orchestrator: RunOrchestrator, workflows: WorkflowStore, dag_id: str, document: Mapping[str, object]
+) -> WorkflowRecord:
+    """Store a definition as the next version of its DAG, unless the latest one is the same."""
+    versions = await workflows.versions(dag_id, limit=1)
+    if not versions:
+        return await orchestrator.put_version(dag_id, 1, document)
+    latest = await workflows.get(dag_id, versions[0].version)
+    if latest is not None and (latest.is_draft or same_dag(latest.dag, json.dumps(document))):
+        return await orchestrator.put_version(dag_id, latest.version, document)
+    return await orchestrator.put_version(dag_id, versions[0].version + 1, document)
+
 
 DEFAULT_OPTIONS = WorkerOptions(name="main")
 
@@ -33,11 +50,16 @@ class DagRuntime:
     ) -> None:
         clock = clock or SystemClock()
         self.store = open_dags(state)
-        self._workflows = open_workflows(state)
+        self.workflows = open_workflows(state)
         known = {**options.functions, **(functions or {})}
         self.worker = DagWorker(self.store, replace(options, functions=known), clock)
-        self.orchestrator = RunOrchestrator(self.store, self._workflows, clock, on_change=self.worker.wake)
+        self.orchestrator = RunOrchestrator(self.store, self.workflows, clock, on_change=self.worker.wake)
         self.triggers = SchedulerTriggerService(self.orchestrator)
+
+    async def deploy(self, dag: PythonDag) -> WorkflowRecord:
+        """Store a DAG as its next version, unless the latest one is the same, and register its functions."""
+        self.worker.functions.update(dag.functions)
+        return await put_next(self.orchestrator, self.workflows, dag.dag_id, dag.document)
 
     async def run_all(self) -> None:
         """Execute tasks until every run has ended."""
@@ -67,4 +89,4 @@ class DagRuntime:
     async def close(self) -> None:
         """Close the store."""
         await self.store.close()
-        await self._workflows.close()
+        await self.workflows.close()

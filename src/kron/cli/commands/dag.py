@@ -1,0 +1,625 @@
+"""`kron dag`: DAGs and their runs in a store; `kron dag run` executes a file in the terminal."""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from kron.app.dag.view import attempt_view, run_view, state_view, summary_view
+from kron.app.dag.worker import WorkerOptions
+from kron.app.settings import PREFIX
+from kron.app.signals import on_stop
+from kron.cli.main import GOOD, NO
+from kron.cli.support.client import Limit
+from kron.cli.support.dag_file import dags_in
+from kron.cli.support.option import AsJson, StoreUrl, one_of, whole_number
+from kron.cli.support.table import counted
+from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, progress, say, show_json
+from kron.clocks.system import SystemClock
+from kron.core.dag.definition import definition_of
+from kron.core.dag.record import RUN_ENDS, DagRunStatus, DagState
+from kron.core.errors import InvalidOptionError
+from kron.core.time.duration import parse_duration
+from kron.core.time.instant import EPOCH, instant_text
+from kron.fronts.dag.python_dag import PythonDag
+from kron.fronts.dag.runtime import DagRuntime, put_next
+from kron.fronts.dag.trigger import CatchupTriggerRequest, checked_slots
+from kron.launchers.process.spec import ProcessOptions
+from kron.launchers.spec import LauncherConfig
+
+T = TypeVar("T")
+MILLISECOND = timedelta(milliseconds=1)
+DEFAULT_STORE = "sqlite:///kron.db"
+# How often the progress of a run is printed, in seconds.
+POLL_S = 0.05
+# How many slots of a dry run are listed.
+MAX_LISTED = 20
+DagName = Annotated[str, typer.Argument(metavar="DAG", help="Name of the DAG.")]
+OneDag = Annotated[str | None, typer.Argument(metavar="[DAG]", help="Only this DAG.  [default: all]")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")]
+OneTask = Annotated[str | None, typer.Argument(metavar="[TASK]", help="Only this task.  [default: all]")]
+SomeTasks = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TASK]...", help="Run these and all behind them again.  [default: what failed]"),
+]
+DagFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="A .py file with a @dag, or a .json definition.")
+]
+DagFiles = Annotated[
+    list[str] | None, typer.Argument(metavar="[FILE]...", help="Python files with the functions of tasks.")
+]
+Date = Annotated[
+    str | None,
+    typer.Option(
+        "--date", metavar="TIME", help="Logical date, ISO 8601; UTC without an offset.  [default: now]"
+    ),
+]
+Input = Annotated[
+    str | None, typer.Option("--input", metavar="JSON", help="Input of the run, a JSON object.")
+]
+Version = Annotated[
+    int | None,
+    typer.Option("--version", metavar="N", help="Version of the DAG.  [default: latest published]"),
+]
+RerunKey = Annotated[
+    str | None,
+    typer.Option("--rerun-key", metavar="TEXT", help="Start another run of the same logical date."),
+]
+Status = Annotated[
+    str | None,
+    typer.Option(
+        "--status",
+        metavar="STATUS",
+        help="Only runs with this status.",
+        parser=one_of("--status", DagRunStatus),
+    ),
+]
+First = Annotated[str, typer.Option("--from", metavar="TIME", help="Logical date of the first slot.")]
+Last = Annotated[
+    str, typer.Option("--to", metavar="TIME", help="End of the range; a slot on it is included.")
+]
+Every = Annotated[str, typer.Option("--every", metavar="DURATION", help="Interval of the slots, e.g. 1h.")]
+MaxSlots = Annotated[int, typer.Option("--max", metavar="N", help="The most slots that are accepted.")]
+Rate = Annotated[
+    int | None,
+    typer.Option(
+        "--rate",
+        metavar="N",
+        help="Start at most N runs a second.",
+        parser=whole_number("--rate", 1, 100_000),
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the slots, and start nothing.")]
+Slots = Annotated[
+    int,
+    typer.Option(
+        "--slots", metavar="N", help="Tasks to execute at once.", parser=whole_number("--slots", 1, 10_000)
+    ),
+]
+Lease = Annotated[
+    str, typer.Option("--lease", metavar="DURATION", help="How long a lease lasts after a crash.")
+]
+WorkerName = Annotated[
+    str | None,
+    typer.Option("--name", metavar="TEXT", help="Name of the worker.  [default: host and process]"),
+]
+COLORS = {
+    "success": Color.GREEN, "failed": Color.RED, "upstream_failed": Color.RED, "running": Color.CYAN,
+    "cancelled": Color.DIM, "skipped": Color.DIM, "queued": Color.YELLOW,
+}  # fmt: skip
+
+
+def _call(store: str | None, work: Callable[[DagRuntime], Awaitable[T]]) -> T:
+    async def called() -> T:
+        async with DagRuntime(_store_url(store)) as runtime:
+            return await work(runtime)
+
+    return asyncio.run(called())
+
+
+def _store_url(store: str | None) -> str:
+    return store or os.environ.get(f"{PREFIX}STORE") or DEFAULT_STORE
+
+
+def _cell(status: object) -> Cell:
+    return Cell(str(status), COLORS.get(str(status)))
+
+
+def _input_of(text: str | None) -> Mapping[str, object]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError as cause:
+        raise InvalidOptionError(option="--input", value=text, reason=f"it is not JSON: {cause}") from cause
+    if not isinstance(value, dict):
+        raise InvalidOptionError(option="--input", value=text, reason="must be a JSON object")
+    return value
+
+
+def _now() -> str:
+    return instant_text((SystemClock().now() - EPOCH) // timedelta(seconds=1) * 1000)
+
+
+# --- reading -------------------------------------------------------------------------------------------
+
+
+def list_command(
+    store: StoreUrl = None, no_color: NoColor = False, utc: Utc = False, as_json: AsJson = False
+) -> int:
+    """List the DAGs that have runs, with how many are in which state.
+
+    \b
+    Examples:
+      kron dag list
+      kron dag list --store sqlite:///kron.db --json
+    """  # noqa: D301
+    views = [summary_view(each) for each in _call(store, lambda runtime: runtime.store.summaries())]
+    if as_json:
+        show_json({"dags": views})
+        return GOOD
+    display = Display(utc=utc, no_color=no_color)
+    names = ("queued", "running", "success", "failed", "cancelled")
+    rows = [
+        (str(each["dag_id"]), "paused" if each["paused"] else "", *(str(each[name]) for name in names),
+         display.time(each["latest"]))
+        for each in views
+    ]  # fmt: skip
+    header = ("DAG", "", "QUEUED", "RUNNING", "SUCCESS", "FAILED", "CANCELLED", "LATEST")
+    display.table(header, rows, empty="no DAG has a run here yet")
+    return GOOD
+
+
+def show_command(
+    dag: DagName, version: Version = None, store: StoreUrl = None, as_json: AsJson = False
+) -> int:
+    """Show a version of a DAG: its tasks and their dependencies.
+
+    \b
+    Examples:
+      kron dag show etl
+      kron dag show etl --version 3 --json
+    """  # noqa: D301
+    record = _call(store, lambda runtime: runtime.orchestrator.definition(dag, version))
+    document = record.document()
+    if as_json:
+        show_json({"dag_id": dag, "version": record.version, "dag": document})
+        return GOOD
+    say(f"{dag} version {record.version}, created {instant_text(record.created_at)}")
+    tasks = definition_of(dag, record.dag).tasks.values()
+    kinds = {str(node["id"]): str(node["type"]) for node in document["nodes"]}  # type: ignore[attr-defined]
+    rows = [(task.task_id, kinds[task.task_id], ", ".join(task.depends_on)) for task in tasks]
+    Display().table(("TASK", "TYPE", "DEPENDS ON"), rows, empty="no task")
+    return GOOD
+
+
+def runs_command(
+    dag: OneDag = None,
+    status: Status = None,
+    limit: Limit = None,
+    store: StoreUrl = None,
+    no_color: NoColor = False,
+    utc: Utc = False,
+    as_json: AsJson = False,
+) -> int:
+    """List the runs of DAGs, the latest first.
+
+    \b
+    Examples:
+      kron dag runs
+      kron dag runs etl --status failed
+    """  # noqa: D301
+    runs = _call(store, lambda runtime: runtime.store.runs(dag_id=dag, status=status, limit=limit or 100))
+    views = [run_view(run) for run in runs]
+    if as_json:
+        show_json({"runs": views})
+        return GOOD
+    display = Display(utc=utc, no_color=no_color)
+    rows = [
+        (str(each["run_id"]), str(each["dag_id"]), str(each["version"]), str(each["logical_date"]),
+         _cell(each["status"]), display.distance(each["started_at"]),
+         display.duration(each["started_at"], each["ended_at"]))
+        for each in views
+    ]  # fmt: skip
+    header = ("RUN", "DAG", "VERSION", "LOGICAL DATE", "STATUS", "STARTED", "DURATION")
+    display.table(header, rows, empty="no run is recorded here yet")
+    return GOOD
+
+
+def tasks_command(
+    run: RunName, store: StoreUrl = None, no_color: NoColor = False, utc: Utc = False, as_json: AsJson = False
+) -> int:
+    """List the tasks of a run.
+
+    \b
+    Examples:
+      kron dag tasks 4f1c...
+    """  # noqa: D301
+    state = _call(store, lambda runtime: runtime.orchestrator.state(run))
+    if as_json:
+        show_json(state_view(state))
+    else:
+        _show_tasks(state, Display(utc=utc, no_color=no_color))
+    return GOOD
+
+
+def _show_tasks(state: DagState, display: Display) -> None:
+    view = state_view(state)
+    tasks: list[dict[str, object]] = view["tasks"]  # type: ignore[assignment]
+    rows = [
+        (str(each["task_id"]), _cell(each["status"]), str(each["attempt"]),
+         display.distance(each["started_at"]), display.duration(each["started_at"], each["ended_at"]),
+         str(each["error"] or ""))
+        for each in tasks
+    ]  # fmt: skip
+    say(f"{view['run_key']}: {view['status']}")
+    display.table(("TASK", "STATUS", "ATTEMPT", "STARTED", "DURATION", "ERROR"), rows, empty="no task")
+
+
+def logs_command(run: RunName, task: OneTask = None, store: StoreUrl = None, as_json: AsJson = False) -> int:
+    """Print the output of the attempts of a run, or of one of its tasks.
+
+    \b
+    Examples:
+      kron dag logs 4f1c...
+      kron dag logs 4f1c... load
+    """  # noqa: D301
+    attempts = _call(store, lambda runtime: runtime.store.attempts(run, task))
+    if as_json:
+        show_json({"attempts": [attempt_view(each) for each in attempts]})
+        return GOOD
+    for each in attempts:
+        how = f"{each.outcome or 'executing'} {each.error or ''}".rstrip()
+        say(f"== {each.task_id}, attempt {each.attempt}: {how}")
+        say(*(each.output or "").splitlines())
+    if not attempts:
+        say("none: no attempt is recorded")
+    return GOOD if attempts else NO
+
+
+# --- starting ------------------------------------------------------------------------------------------
+
+
+def put_command(file: DagFile, store: StoreUrl = None, as_json: AsJson = False) -> int:
+    """Store the DAGs of a file, each as its next version unless the latest one is the same.
+
+    \b
+    Examples:
+      kron dag put etl.py
+    """  # noqa: D301
+    dags = dags_in(file)
+
+    async def work(runtime: DagRuntime) -> list[dict[str, object]]:
+        stored = [
+            await put_next(runtime.orchestrator, runtime.workflows, dag.dag_id, dag.document) for dag in dags
+        ]
+        return [{"dag_id": each.workflow_id, "version": each.version} for each in stored]
+
+    views = _call(store, work)
+    if as_json:
+        show_json({"dags": views})
+    else:
+        say(*(f"{each['dag_id']} version {each['version']}" for each in views))
+    return GOOD
+
+
+def trigger_command(
+    dag: DagName,
+    date: Date = None,
+    version: Version = None,
+    input_: Input = None,
+    rerun_key: RerunKey = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Start a run of a DAG; one with the same logical date is returned instead of started again.
+
+    \b
+    Examples:
+      kron dag trigger etl --date 2026-06-01
+      kron dag trigger etl --date 2026-06-01 --rerun-key again
+    """  # noqa: D301
+    started = _call(
+        store,
+        lambda runtime: runtime.orchestrator.start_run(
+            dag_id=dag,
+            version=version,
+            logical_date=date or _now(),
+            input=_input_of(input_),
+            rerun_key=rerun_key,
+        ),
+    )
+    fields = ("run_id", "run_key", "dag_id", "version", "logical_date", "status", "created")
+    view = {name: getattr(started, name) for name in fields}
+    if as_json:
+        show_json(view)
+    else:
+        say(f"{started.run_id} {started.run_key}: {'started' if started.created else started.status}")
+    return GOOD
+
+
+def catchup_command(
+    dag: DagName,
+    first: First,
+    last: Last,
+    every: Every,
+    most: MaxSlots = 10_000,
+    version: Version = None,
+    input_: Input = None,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> int:
+    """Start one run for each slot of a range; slots that ran already are left as they are.
+
+    An interrupted catch-up is continued by the same command.
+
+    \b
+    Examples:
+      kron dag catchup etl --from 2026-06-01 --to 2026-06-02 --every 1h --dry-run
+      kron dag catchup etl --from 2026-06-01 --to 2026-06-30 --every 1d --rate 10
+    """  # noqa: D301
+    request = CatchupTriggerRequest(
+        dag_id=dag,
+        range_start_logical_date=first,
+        range_end_logical_date=last,
+        slot_interval_ms=parse_duration(every) // MILLISECOND,
+        max_slots=most,
+    )
+    slots = checked_slots(request)
+    if dry_run:
+        return _show_slots(slots, as_json=as_json)
+    input_document = _input_of(input_)
+
+    async def work(runtime: DagRuntime) -> int:
+        return await _catch_up(runtime, dag, version, slots, input_document, rate)
+
+    created = _call(store, work)
+    if as_json:
+        show_json({"requested_slot_count": len(slots), "started": created, "existing": len(slots) - created})
+    else:
+        say(f"{counted(len(slots), 'slot')}: {created} started, {len(slots) - created} had run before")
+    return GOOD
+
+
+async def _catch_up(
+    runtime: DagRuntime,
+    dag: str,
+    version: int | None,
+    slots: range,
+    input_: Mapping[str, object],
+    rate: int | None,
+) -> int:
+    clock, created = SystemClock(), 0
+    began = clock.now()
+    for number, slot in enumerate(slots, 1):
+        started = await runtime.orchestrator.start_run(
+            dag_id=dag, version=version, trigger="scheduled", logical_date=instant_text(slot), input=input_
+        )
+        created += started.created
+        progress(f"{number}/{len(slots)} slots, {created} started")
+        if rate is not None and started.created:
+            await clock.sleep_until(began + timedelta(seconds=created / rate))
+    progress("")
+    return created
+
+
+def _show_slots(slots: range, *, as_json: bool) -> int:
+    shown = [instant_text(slot) for slot in slots[:MAX_LISTED]]
+    if as_json:
+        show_json({"requested_slot_count": len(slots), "slots": list(map(instant_text, slots))})
+        return GOOD
+    say(*shown)
+    if len(slots) > len(shown):
+        say(f"... {len(slots) - len(shown) - 1} more ...", instant_text(slots[-1]))
+    say(f"{counted(len(slots), 'slot')}; nothing was started")
+    return GOOD
+
+
+# --- by hand -------------------------------------------------------------------------------------------
+
+
+def retry_command(
+    run: RunName, tasks: SomeTasks = None, store: StoreUrl = None, as_json: AsJson = False
+) -> int:
+    """Run tasks of a run again, with all that depend on them.
+
+    \b
+    Examples:
+      kron dag retry 4f1c...
+      kron dag retry 4f1c... load
+    """  # noqa: D301
+
+    async def work(runtime: DagRuntime) -> DagState:
+        changed = runtime.orchestrator.clear(run, tasks) if tasks else runtime.orchestrator.retry(run)
+        await changed
+        return await runtime.orchestrator.state(run)
+
+    return _show_state(_call(store, work), as_json=as_json)
+
+
+def cancel_command(run: RunName, store: StoreUrl = None, as_json: AsJson = False) -> int:
+    """Cancel a run: executing tasks are ended by their workers, no other one starts.
+
+    \b
+    Examples:
+      kron dag cancel 4f1c...
+    """  # noqa: D301
+
+    async def work(runtime: DagRuntime) -> DagState:
+        await runtime.orchestrator.cancel(run)
+        return await runtime.orchestrator.state(run)
+
+    return _show_state(_call(store, work), as_json=as_json)
+
+
+def _show_state(state: DagState, *, as_json: bool) -> int:
+    if as_json:
+        show_json(state_view(state))
+    else:
+        _show_tasks(state, Display())
+    return GOOD
+
+
+def pause_command(dag: DagName, store: StoreUrl = None) -> int:
+    """Pause a DAG: no further task of it starts; runs can still be triggered, and wait.
+
+    \b
+    Examples:
+      kron dag pause etl
+    """  # noqa: D301
+    _call(store, lambda runtime: runtime.store.set_paused(dag, paused=True))
+    say(f"{dag}: paused")
+    return GOOD
+
+
+def resume_command(dag: DagName, store: StoreUrl = None) -> int:
+    """Resume a paused DAG.
+
+    \b
+    Examples:
+      kron dag resume etl
+    """  # noqa: D301
+    _call(store, lambda runtime: runtime.store.set_paused(dag, paused=False))
+    say(f"{dag}: resumed")
+    return GOOD
+
+
+def pool_command(
+    name: Annotated[str, typer.Argument(metavar="POOL", help="Name of the pool.")],
+    slots: Annotated[
+        int, typer.Argument(metavar="SLOTS", help="How many of its tasks execute at once.", min=0)
+    ],
+    store: StoreUrl = None,
+) -> int:
+    """Set how many tasks of a pool execute at once, over all DAGs and workers.
+
+    \b
+    Examples:
+      kron dag pool database 4
+    """  # noqa: D301
+    _call(store, lambda runtime: runtime.store.set_pool(name, slots))
+    say(f"{name}: {counted(slots, 'slot')}")
+    return GOOD
+
+
+# --- executing -----------------------------------------------------------------------------------------
+
+
+def worker_command(
+    files: DagFiles = None,
+    slots: Slots = 32,
+    lease: Lease = "30s",
+    name: WorkerName = None,
+    store: StoreUrl = None,
+) -> int:
+    """Execute the tasks of a store until SIGTERM or Ctrl-C; several workers share them.
+
+    \b
+    Examples:
+      kron dag worker --store sqlite:///kron.db
+      kron dag worker etl.py --store postgresql://kron@db.example/kron --slots 8
+    """  # noqa: D301
+    dags = [dag for file in files or () for dag in dags_in(file)]
+    functions = {word: function for dag in dags for word, function in dag.functions.items()}
+    options = WorkerOptions(
+        name=name or f"{socket.gethostname()}:{os.getpid()}",
+        slots=slots,
+        lease=parse_duration(lease),
+        functions=functions,
+    )
+
+    async def work() -> None:
+        async with DagRuntime(_store_url(store), options=options) as runtime:
+            on_stop(runtime.worker.stop)
+            await runtime.worker.run()
+
+    asyncio.run(work())
+    return GOOD
+
+
+def run_command(
+    file: DagFile,
+    dag: Annotated[
+        str | None, typer.Option("--dag", metavar="NAME", help="The DAG, if the file has several.")
+    ] = None,
+    date: Date = None,
+    input_: Input = None,
+    store: StoreUrl = None,
+    no_color: NoColor = False,
+    as_json: AsJson = False,
+) -> int:
+    """Execute a DAG of a file here, with its progress; by default nothing is kept.
+
+    \b
+    Examples:
+      kron dag run etl.py
+      kron dag run etl.py --date 2026-06-01 --input '{"region": "eu"}' --store sqlite:///etl.db
+    """  # noqa: D301
+    chosen = _chosen(dags_in(file), dag)
+    folder = str(Path(".kron/processes"))
+    options = WorkerOptions(
+        name=f"terminal:{os.getpid()}", config=LauncherConfig((ProcessOptions(folder=folder),))
+    )
+    display = Display(no_color=no_color)
+
+    async def work() -> DagState:
+        async with DagRuntime(store or "memory://", options=options) as runtime:
+            record = await runtime.deploy(chosen)
+            started = await runtime.orchestrator.start_run(
+                dag_id=chosen.dag_id,
+                version=record.version,
+                logical_date=date or _now(),
+                input=_input_of(input_),
+            )
+            watching = asyncio.create_task(_watch(runtime, started.run_id, display, silent=as_json))
+            try:
+                await runtime.run_to_end(started.run_id)
+            except asyncio.CancelledError:
+                await runtime.orchestrator.cancel(started.run_id)
+                raise
+            await watching
+            return await runtime.orchestrator.state(started.run_id)
+
+    state = asyncio.run(work())
+    if as_json:
+        show_json(state_view(state))
+    else:
+        say(display.paint(f"{state.run.run_key}: {state.run.status}", COLORS.get(state.run.status)))
+    return GOOD if state.run.status is DagRunStatus.SUCCESS else NO
+
+
+def _chosen(dags: list[PythonDag], name: str | None) -> PythonDag:
+    names = [each.dag_id for each in dags]
+    if name is None and len(dags) > 1:
+        raise InvalidOptionError(option="--dag", value=None, reason=f"use one of {', '.join(names)}")
+    matching = [each for each in dags if name in (None, each.dag_id)]
+    if not matching:
+        raise InvalidOptionError(option="--dag", value=name, reason=f"use one of {', '.join(names)}")
+    return matching[0]
+
+
+async def _watch(runtime: DagRuntime, run_id: str, display: Display, *, silent: bool) -> None:
+    """Print each change of a task, and the output of each attempt that ended, until the run has ended."""
+    seen: dict[str, tuple[str, int]] = {}
+    printed: set[tuple[str, int]] = set()
+    while not silent:
+        state = await runtime.orchestrator.state(run_id)
+        for attempt in await runtime.store.attempts(run_id):
+            if attempt.outcome is not None and (attempt.task_id, attempt.attempt) not in printed:
+                printed.add((attempt.task_id, attempt.attempt))
+                say(*(f"  {attempt.task_id} | {line}" for line in (attempt.output or "").splitlines()))
+        for name, task in state.tasks.items():
+            if seen.get(name) != (task.status, task.attempt) and task.status != "waiting":
+                seen[name] = (task.status, task.attempt)
+                more = f" (attempt {task.attempt})" if task.attempt > 1 else ""
+                error = f": {task.error}" if task.error else ""
+                say(f"{display.paint(task.status.ljust(15), COLORS.get(task.status))} {name}{more}{error}")
+        if state.run.status in RUN_ENDS:
+            return
+        await asyncio.sleep(POLL_S)

@@ -1,0 +1,114 @@
+"""`kron dag`: files are stored and run, slots caught up, runs listed, retried and cancelled."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kron.cli.main import BAD, GOOD, NO, run
+
+EXAMPLE = "examples/etl_dag.py"
+BROKEN = """
+from pathlib import Path
+from kron.dag import dag, task
+
+@task
+def first():
+    return 7
+
+@task
+def second(value):
+    if not Path({gate!r}).exists():
+        raise ValueError("the gate is closed")
+    return value + 1
+
+@dag
+def steps():
+    second(first())
+"""
+
+
+class Shell:
+    def __init__(self, store: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.store, self.capsys = store, capsys
+
+    def __call__(self, *words: str, code: int = GOOD) -> str:
+        assert run(["dag", *words, "--store", self.store]) == code
+        return self.capsys.readouterr().out
+
+    def read(self, *words: str) -> Any:
+        return json.loads(self(*words, "--json"))
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(f"sqlite:///{tmp_path / 'kron.db'}", capsys)
+
+
+def test_the_example_runs_in_a_terminal_with_its_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dag", "run", EXAMPLE, "--date", "2026-06-03"]) == GOOD
+    out = capsys.readouterr().out
+    assert "  extract | rows of 2026-06-03" in out
+    assert "  load | loaded 3 rows" in out
+    assert out.endswith("etl:2026-06-03T00:00:00Z: success\n")
+
+
+def test_a_catchup_lists_its_slots_and_is_continued_by_the_same_command(shell: Shell) -> None:
+    shell("put", EXAMPLE)
+    words = ("catchup", "etl", "--from", "2026-06-01", "--to", "2026-06-01T23:00:00Z", "--every", "1h")
+    dry = shell.read(*words, "--dry-run")
+    assert dry["requested_slot_count"] == 24
+    assert shell.read("runs") == {"runs": []}
+    for hour in ("00", "07", "23"):
+        shell("trigger", "etl", "--date", f"2026-06-01T{hour}:00:00Z")
+    counts = {"requested_slot_count": 24, "started": 21, "existing": 3}
+    assert shell.read(*words, "--rate", "1000") == counts
+    assert shell.read(*words) == {**counts, "started": 0, "existing": 24}
+    assert "24 slots: 0 started, 24 had run before" in shell(*words)
+    (dag,) = shell.read("list")["dags"]
+    assert (dag["dag_id"], dag["queued"], dag["paused"]) == ("etl", 24, False)
+    shell(*words, "--max", "23", code=BAD)
+
+
+def test_a_failed_run_is_shown_retried_and_its_output_printed(shell: Shell, tmp_path: Path) -> None:
+    gate, file = tmp_path / "gate", tmp_path / "steps.py"
+    file.write_text(BROKEN.format(gate=str(gate)))
+    out = shell("run", str(file), "--date", "2026-06-01", code=NO)
+    assert "ValueError: the gate is closed" in out
+    (listed,) = shell.read("runs", "--status", "failed")["runs"]
+    run_id = listed["run_id"]
+    assert "the gate is closed" in shell("tasks", run_id)
+    assert "Traceback" in shell("logs", run_id, "second")
+    gate.touch()
+    assert "queued" in shell("retry", run_id)
+    shell("run", str(file), "--date", "2026-06-01")
+    tasks = {each["task_id"]: each for each in shell.read("tasks", run_id)["tasks"]}
+    assert [(each["status"], each["attempt"]) for each in tasks.values()] == [("success", 1), ("success", 2)]
+    shell("retry", run_id, "first")
+    assert "cancelled" in shell("cancel", run_id)
+    assert shell.read("show", "steps")["version"] == 1
+
+
+def test_a_paused_dag_and_a_pool_are_set(shell: Shell) -> None:
+    shell("put", EXAMPLE)
+    assert shell("pause", "etl") == "etl: paused\n"
+    assert "paused" in shell("list")
+    assert shell("resume", "etl") == "etl: resumed\n"
+    assert shell("pool", "db", "2") == "db: 2 slots\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("run", "absent.py"), "there is no such file"),
+        (("run", EXAMPLE, "--dag", "other"), "use one of etl"),
+        (("trigger", "absent", "--date", "2026-06-01"), "no published version"),
+        (("trigger", "etl", "--date", "soon"), "use ISO-8601"),
+        (("trigger", "etl", "--input", "[]"), "must be a JSON object"),
+        (("tasks", "absent"), "There is no run"),
+    ],
+)
+def test_a_mistake_is_one_line(shell: Shell, words: tuple[str, ...], error: str) -> None:
+    assert run(["dag", *words, "--store", shell.store]) in (BAD, NO)
+    assert error in shell.capsys.readouterr().err
