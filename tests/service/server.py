@@ -12,9 +12,13 @@ from pathlib import Path
 
 import httpx
 
+from tests.forked import ForkedProcess, can_fork
 from tests.waiting import PATIENCE_S, wait_for
 
 KRON = [sys.executable, "-c", "import sys; from kron.cli.main import run; sys.exit(run())"]
+
+# The same program, started instead of forked: where a test is about the start or the process.
+NEW_KRON = [*KRON]
 
 
 class Process:
@@ -32,9 +36,13 @@ class Process:
         }
         if not environment["KRON_EXECUTOR"]:
             del environment["KRON_EXECUTOR"]
-        self._process = subprocess.Popen(
-            [*program, *words], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
-        )
+        self._process: subprocess.Popen[str] | ForkedProcess
+        if program is KRON and can_fork(environment):
+            self._process = ForkedProcess([*words], folder, environment)
+        else:
+            self._process = subprocess.Popen(
+                [*program, *words], cwd=folder, env=environment, stderr=subprocess.PIPE, text=True
+            )
         self.pid = self._process.pid
         self.log: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -11,7 +11,7 @@ import pytest
 
 from kron.app.settings import InvalidSettingsError
 from kron.fronts.service.settings import read_settings
-from tests.service.server import Process, serving
+from tests.service.server import NEW_KRON, Process, serving
 from tests.service.test_plugin import variables as plugin_variables
 from tests.waiting import wait_for
 
@@ -105,7 +105,8 @@ def test_the_environment_of_the_service_does_not_reach_processes(tmp_path: Path)
     secrets = {"PGPASSWORD": "hunter2", "AWS_SECRET_ACCESS_KEY": "s", "MY_TOKEN": "t", "AWS_REGION": "r"}
     listed = {"KRON_ALLOWED_COMMANDS": str(allowed), "KRON_INHERITED_VARIABLES": "AWS_REGION"}
     executor = {"kind": "process", "command": [str(allowed)]}
-    with serving(tmp_path, KRON_EXECUTOR=json.dumps(executor), **listed, **secrets) as (client, server):
+    variables = {"KRON_EXECUTOR": json.dumps(executor), **listed, **secrets}
+    with serving(tmp_path, program=NEW_KRON, **variables) as (client, server):
         assert variables_of(server).keys() >= secrets.keys()
         client.put("/workflows/flow/versions/1?user_id=ann", json={"nodes": []}).raise_for_status()
         workflow = {"kind": "workflow", "workflow_id": "flow", "version": 1, "user_id": "ann"}
