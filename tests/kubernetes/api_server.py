@@ -108,6 +108,9 @@ class ApiServer:
         self.lingering = False
         # Requests are not answered while it is down.
         self.is_down = False
+        # Called with the number of each request before and after it is executed; if it returns true, the
+        # connection ends without an answer.
+        self.on_request: Callable[[int, str], bool] = lambda number, when: False
         self.url = ""
         self._changed = asyncio.Event()
         self._stale: dict[Key, dict[Key, Doc]] = {}
@@ -399,6 +402,9 @@ class ApiServer:
             resource = f"{kind.plural}/{part}" if part else kind.plural
             logged = Logged(verb, kind.group, resource, namespace, name)
             self.requests.append(logged)
+            number = len(self.requests)
+            if self.on_request(number, "before"):
+                return False
             fault = next((each for each in self.faults if each.times and each.match(logged)), None)
             if fault is not None:
                 fault.times -= 1
@@ -420,7 +426,7 @@ class ApiServer:
         except Refused as refused:
             await _reply(writer, refused.code, _status(refused.code, refused.reason, refused.message))
             return True
-        if fault is not None and fault.cut == "after":
+        if self.on_request(number, "after") or (fault is not None and fault.cut == "after"):
             return False
         await _reply(writer, 201 if verb == "create" else 200, document)
         return True

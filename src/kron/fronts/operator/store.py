@@ -1,0 +1,450 @@
+"""The store of the operator: the API server keeps every record, a database in memory only finds what is due.
+
+Each KronJob's status holds its whole record. A write is a patch that names the version of the object it was
+decided by; only when the API server has accepted it, the copy in memory follows and Jobs are created.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Any
+
+from kron.core.errors import OwnedError, StoreUnavailableError
+from kron.core.plan.record import AuditRecord, ClockRecord, JobRecord, RunKind, RunRecord
+from kron.core.plan.report import Traits
+from kron.core.plan.step import (
+    NO_PREDECESSORS,
+    Change,
+    JobState,
+    LoadResult,
+    Ownership,
+    WriteResult,
+)
+from kron.core.shard import SHARDS
+from kron.fronts.operator.lease import LeaderLease
+from kron.fronts.operator.resource import LAUNCHER_KIND, PAUSED, RUN_NOW, KronJob, kronjob_of, launcher_of
+from kron.fronts.operator.state import Book, UnreadableStateError, applied, book_of, text_of
+from kron.fronts.operator.status import ERROR, SpecProblem, problem_status, status_of
+from kron.launchers.kubernetes.api import (
+    KRONJOBS,
+    ApiClient,
+    ApiError,
+    ApiUnavailableError,
+    ResourceList,
+)
+from kron.stores.sqlite.store import SqliteStore
+
+_log = logging.getLogger("kron.operator")
+NAMESPACE = "operator"
+# Status patches in flight at once, and tries of one that a change by others keeps in conflict.
+MAX_PATCHES, MAX_TRIES = 32, 8
+
+
+class Written(Enum):
+    """What became of a write: made, refused because the record is another one, or not known."""
+
+    YES = auto()
+    STALE = auto()
+    UNKNOWN = auto()
+
+
+class KubernetesStore(SqliteStore):
+    """Records of KronJobs in the API server, indexed in memory.
+
+    `on_take_over` is called with all KronJobs before a lease is granted to the engine, so that edits made in
+    the meantime are known before anything starts.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        lease: LeaderLease,
+        *,
+        traits: Mapping[str, Traits],
+        namespace: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._api = api
+        self._lease = lease
+        self._traits = traits
+        self._watched = namespace
+        self.kronjobs: dict[str, KronJob] = {}
+        self.books: dict[str, Book] = {}
+        self.problems: dict[str, SpecProblem] = {}
+        self.on_take_over: Callable[[ResourceList], Awaitable[None]] | None = None
+        self.high = 0
+        self.is_owner = False
+        self._owner = ""
+        self._token = 0
+        self._writes = 0
+        self._rows: dict[str, int] = {}
+        # Jobs with a write whose answer is lost: they are read again before anything else is decided.
+        self._doubtful: set[str] = set()
+        self._committing = asyncio.Lock()
+        self._patches = asyncio.Semaphore(MAX_PATCHES)
+
+    # --- leases ------------------------------------------------------------------------------------
+
+    async def acquire(
+        self, namespace: str, owner: str, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        """Become the leader, read every KronJob, and carry out the edits made since."""
+        self.is_owner = False
+        grant = await self._lease.acquire(owner)
+        self._owner, self._token = owner, grant.token
+        try:
+            listed = await self._api.list(KRONJOBS, self._watched)
+        except (ApiError, ApiUnavailableError) as error:
+            raise _unavailable(error) from error
+        await self.forget(namespace, list(self.books))
+        self.problems.clear()
+        self._doubtful.clear()
+        for kronjob in map(kronjob_of, listed.items):
+            if kronjob.state is not None and self.attach(kronjob):
+                await self._restore(kronjob)
+        self.high = max([grant.high, *(book.high for book in self.books.values())])
+        self.is_owner = True
+        if self.on_take_over is not None:
+            await self.on_take_over(listed)
+        shards = dict.fromkeys(range(SHARDS), grant.token)
+        last = NO_PREDECESSORS if grant.predecessor is None else dict.fromkeys(shards, grant.predecessor)
+        ttl_ms = round(self._lease.duration.total_seconds() * 1000)
+        return Ownership(namespace, owner, shards, ttl_ms, high=self.high, predecessors=last)
+
+    async def renew(
+        self, ownership: Ownership, *, now: int | None = None, balance: bool = False
+    ) -> Ownership:
+        """Stay the leader, or raise OwnedError."""
+        try:
+            await self._lease.renew(ownership.owner, ownership.token, high=self.high)
+        except OwnedError:
+            self.is_owner = False
+            raise
+        return ownership
+
+    async def release(self, ownership: Ownership, *, now: int | None = None) -> None:
+        """Stop being the leader, so that another operator can take over."""
+        self.is_owner = False
+        try:
+            await self._lease.release(ownership.owner, ownership.token, high=max(self.high, now or 0))
+        except OwnedError:
+            _log.info("the lease had already passed to another operator")
+
+    def _check_token(self, connection: object, namespace: int, ownership: Ownership) -> None:
+        self._check_owner(ownership)
+
+    def _check_owner(self, ownership: Ownership | None = None) -> None:
+        if not self.is_owner or (ownership is not None and ownership.token != self._token):
+            raise OwnedError(namespace=NAMESPACE, owner="another operator")
+
+    # --- KronJobs ----------------------------------------------------------------------------------
+
+    def attach(self, kronjob: KronJob) -> bool:
+        """Note a KronJob as it is now; return whether its identity is not that of another one."""
+        known = self.kronjobs.get(kronjob.identity)
+        if known is not None and known.place != kronjob.place:
+            return False
+        if known is None or known.uid != kronjob.uid or _is_newer(kronjob.version, known.version):
+            self.kronjobs[kronjob.identity] = kronjob
+        return True
+
+    def attach_newer(self, kronjob: KronJob) -> None:
+        """Note a newer version of a KronJob that is attached, so that the next patch meets no conflict."""
+        known = self.kronjobs.get(kronjob.identity)
+        if known is not None and known.uid == kronjob.uid and _is_newer(kronjob.version, known.version):
+            self.kronjobs[kronjob.identity] = kronjob
+
+    async def detach(self, identity: str) -> None:
+        """Forget a KronJob that is gone."""
+        self.kronjobs.pop(identity, None)
+        self.problems.pop(identity, None)
+        await self.forget(NAMESPACE, [identity])
+
+    async def forget(self, namespace: str, identities: Sequence[str]) -> None:
+        """Remove jobs from memory."""
+        for identity in identities:
+            self.books.pop(identity, None)
+            self._rows.pop(identity, None)
+        await super().forget(namespace, identities)
+
+    async def _restore(self, kronjob: KronJob) -> None:
+        """Read the record of a KronJob into memory; one that cannot be read starts nothing."""
+        identity = kronjob.identity
+        await self.forget(NAMESPACE, [identity])
+        if kronjob.state is None:
+            return
+        try:
+            book = book_of(kronjob.state, identity, launcher=launcher_of(kronjob), kind=LAUNCHER_KIND)
+        except UnreadableStateError as error:
+            self.problems[identity] = SpecProblem(ERROR, "UnusableRecord", str(error))
+            return
+        self.books[identity] = book
+        await self._index(book)
+
+    async def _index(self, book: Book) -> None:
+        """Write a book into the database in memory, one epoch after the other."""
+        job, now = book.job._replace(number=0), book.high
+        chain = [*((each.epoch, each.edited_at, each.definition) for each in book.epochs)]
+        chain.append((job.epoch, job.edited_at, job.definition))
+        revision = job.revision - len(chain)
+        for number, (epoch, edited_at, definition) in enumerate([chain[0], *chain]):
+            link = job._replace(
+                epoch=epoch, edited_at=edited_at, definition=definition, revision=revision + number
+            )
+            if number == 0:
+                await super().put(NAMESPACE, created=[link], changed=[], now=now)
+                self._rows[job.identity] = (await super().cases(NAMESPACE, [job.identity]))[0].job.number
+                continue
+            link = link._replace(number=self._rows[job.identity])
+            change = Change(link, link.revision - 1)
+            if number == len(chain):
+                change.inserts, change.ranges = [*book.runs, *book.closed], [*book.all_ranges()]
+            await super().put(NAMESPACE, created=[], changed=[change], now=now)
+
+    # --- writes ------------------------------------------------------------------------------------
+
+    async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
+        """Patch the status of each changed KronJob, all at the same time; those refused are stale."""
+        self._check_owner(ownership)
+        self.high = max(self.high, now)
+        if not changes:
+            await self._lease.renew(ownership.owner, ownership.token, high=self.high)
+            return WriteResult(frozenset(), frozenset())
+        async with self._committing:
+            results = await _all(self._commit_change(change, now) for change in changes)
+            pairs = list(zip(changes, results, strict=True))
+            made = [self._numbered(change) for change, result in pairs if result is Written.YES]
+            if made:
+                refused = await super().settle(ownership, made, now=now)
+                await self._index_again({*refused.stale_jobs, *_names(made, refused.existing_runs)})
+        if Written.UNKNOWN in results:
+            raise StoreUnavailableError("The store cannot be used: the API server does not answer")
+        stale = {change.job.identity for change, result in pairs if result is Written.STALE}
+        return WriteResult(frozenset(stale), frozenset())
+
+    async def put(
+        self,
+        namespace: str,
+        *,
+        created: Sequence[JobRecord],
+        changed: Sequence[Change],
+        forgotten: Sequence[str] = (),
+        audit: Sequence[AuditRecord] = (),
+        now: int,
+    ) -> WriteResult:
+        """Create and change jobs, each in the status of its KronJob; one that is refused is stale."""
+        self._check_owner()
+        self.high = max(self.high, now)
+        async with self._committing:
+            new = [await self._commit_new(job, now) for job in created]
+            results = [await self._commit_change(change, now) for change in changed]
+            jobs = [job for job, result in zip(created, new, strict=True) if result is Written.YES]
+            made = [
+                self._numbered(change)
+                for change, result in zip(changed, results, strict=True)
+                if result is Written.YES
+            ]
+            if jobs or made:
+                refused = await super().put(namespace, created=jobs, changed=made, now=now)
+                for state in await super().cases(namespace, [job.identity for job in jobs]):
+                    self._rows[state.job.identity] = state.job.number
+                await self._index_again(refused.stale_jobs)
+        if Written.UNKNOWN in (*new, *results):
+            raise StoreUnavailableError("The store cannot be used: the API server does not answer")
+        names = [*(job.identity for job in created), *(change.job.identity for change in changed)]
+        pairs = zip(names, (*new, *results), strict=True)
+        return WriteResult(frozenset(name for name, result in pairs if result is Written.STALE), frozenset())
+
+    async def touch(self, identity: str, *, now: int) -> None:
+        """Write the status of an unchanged record again: its conditions, and the observed generation."""
+        async with self._committing:
+            book = self.books.get(identity)
+            if book is not None:
+                await self._commit(identity, replace(book, writer=self._next_writer()), now)
+
+    async def report(self, kronjob: KronJob, problem: SpecProblem, *, now: int) -> None:
+        """Write the problem of a KronJob that has no record."""
+        status = problem_status(kronjob, problem, now)
+        try:
+            await self._api.patch_status(KRONJOBS, *kronjob.place, {"status": status})
+        except (ApiError, ApiUnavailableError) as error:
+            raise _unavailable(error) from error
+
+    def _numbered(self, change: Change) -> Change:
+        """Return a change with the present row of its job, which a restored record does not keep."""
+        row = self._rows[change.job.identity]
+        return change if change.job.number == row else replace(change, job=change.job._replace(number=row))
+
+    async def _index_again(self, identities: set[str] | frozenset[str]) -> None:
+        """Correct the database in memory where it differs from the records; they decide."""
+        for identity in identities:
+            book = self.books.get(identity)
+            if book is not None:
+                await super().forget(NAMESPACE, [identity])
+                await self._index(book)
+
+    async def _commit_new(self, job: JobRecord, now: int) -> Written:
+        if job.identity in self.books:
+            return Written.STALE
+        return await self._commit(job.identity, Book(job, high=now, writer=self._next_writer()), now)
+
+    async def _commit_change(self, change: Change, now: int) -> Written:
+        identity = change.job.identity
+        book, kronjob = self.books.get(identity), self.kronjobs.get(identity)
+        if book is None or kronjob is None or book.job.revision != change.revision:
+            return Written.STALE
+        after = applied(book, change, now=now, writer=self._next_writer())
+        if any(run.kind is RunKind.MANUAL for run in change.inserts):
+            after = replace(after, request=kronjob.annotations.get(RUN_NOW))
+        if change.job.paused != book.job.paused:
+            after = replace(after, pause=kronjob.annotations.get(PAUSED))
+        return await self._commit(identity, after, now)
+
+    def _next_writer(self) -> str:
+        self._writes += 1
+        return f"{self._owner}/{self._token}/{self._writes}"
+
+    async def _commit(self, identity: str, after: Book, now: int) -> Written:
+        """Patch a status until it is known whether the record is there; others may edit the spec."""
+        text = text_of(after)
+        for _ in range(MAX_TRIES):
+            kronjob = self.kronjobs.get(identity)
+            if kronjob is None:
+                return Written.STALE
+            try:
+                async with self._patches:
+                    self._check_owner()
+                    self.kronjobs[identity] = await self._patch(kronjob, after, now)
+            except (ApiError, ApiUnavailableError) as error:
+                answer = await self._resolve(identity, kronjob, text, error)
+                if answer is None:
+                    continue
+                if answer is not Written.YES:
+                    return answer
+            self.books[identity] = after
+            return Written.YES
+        return Written.STALE
+
+    async def _patch(self, kronjob: KronJob, after: Book, now: int) -> KronJob:
+        problem = self.problems.get(after.job.identity)
+        status: dict[str, Any] = status_of(after, kronjob, now=now, traits=self._traits, problem=problem)
+        change = {"metadata": {"resourceVersion": kronjob.version}, "status": status}
+        return kronjob_of(await self._api.patch_status(KRONJOBS, *kronjob.place, change))
+
+    async def _resolve(
+        self, identity: str, kronjob: KronJob, text: str, error: ApiError | ApiUnavailableError
+    ) -> Written | None:
+        """Read a KronJob after a patch that failed: None if the same patch can be tried again."""
+        if isinstance(error, ApiError) and not (
+            error.is_conflict or error.is_temporary or error.status == HTTPStatus.NOT_FOUND
+        ):
+            _log.error("the status of %s is refused: %s", kronjob.place, error)
+        before = self.books.get(identity)
+        try:
+            live = await self._live(kronjob)
+        except (ApiError, ApiUnavailableError):
+            self._doubtful.add(identity)
+            return Written.UNKNOWN
+        if live is None:
+            await self.detach(identity)
+            return Written.STALE
+        self.kronjobs[identity] = live
+        if live.state == text:
+            return Written.YES
+        if live.state is None or (before is not None and live.state == text_of(before)):
+            # Only the spec or the metadata changed, or the record was removed: this one stands.
+            is_refused = isinstance(error, ApiError) and not (error.is_conflict or error.is_temporary)
+            return Written.UNKNOWN if is_refused else None
+        await self._restore(live)
+        self._check_writer(identity)
+        return Written.STALE
+
+    def _check_writer(self, identity: str) -> None:
+        """Step down if a write of this owner arrived after it was given up: its starts must be recovered."""
+        book = self.books.get(identity)
+        if book is not None and book.writer.startswith(f"{self._owner}/{self._token}/"):
+            self.is_owner = False
+            raise OwnedError(namespace=NAMESPACE, owner="a delayed write of the same operator")
+
+    async def _live(self, kronjob: KronJob) -> KronJob | None:
+        """Return a KronJob as it is now, or None if it is gone."""
+        try:
+            live = kronjob_of(await self._api.get(KRONJOBS, *kronjob.place))
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return live if live.uid == kronjob.uid else None
+
+    # --- reads -------------------------------------------------------------------------------------
+
+    async def _settle_doubts(self) -> None:
+        """Read the KronJobs with a write whose answer was lost; until then nothing is decided."""
+        for identity in list(self._doubtful):
+            kronjob = self.kronjobs.get(identity)
+            try:
+                live = None if kronjob is None else await self._live(kronjob)
+            except (ApiError, ApiUnavailableError) as error:
+                raise _unavailable(error) from error
+            if live is None:
+                await self.detach(identity)
+            else:
+                book = self.books.get(identity)
+                self.kronjobs[identity] = live
+                if live.state is not None and (book is None or live.state != text_of(book)):
+                    await self._restore(live)
+            self._doubtful.discard(identity)
+
+    async def load(
+        self,
+        ownership: Ownership,
+        *,
+        until: int,
+        limit: int,
+        named: Sequence[str] = (),
+        without: Sequence[JobRecord] = (),
+    ) -> LoadResult:
+        """Return the jobs due up to an instant."""
+        await self._settle_doubts()
+        return await super().load(ownership, until=until, limit=limit, named=named, without=without)
+
+    async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
+        """Return jobs with their open runs."""
+        await self._settle_doubts()
+        return await super().cases(namespace, identities)
+
+    async def note_clock(self, ownership: Ownership, record: ClockRecord, *, high: int | None = None) -> None:
+        """Write an excursion of the clock; the latest instant is kept in the Lease."""
+        if high is not None:
+            self.high = high
+            await self._lease.renew(ownership.owner, ownership.token, high=high)
+        await super().note_clock(ownership, record, high=high)
+
+
+async def _all(writes: Iterable[Coroutine[None, None, Written]]) -> list[Written]:
+    """Return the results of all writes once each of them is over; then raise the first error."""
+    done = await asyncio.gather(*writes, return_exceptions=True)
+    for result in done:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in done if isinstance(result, Written)]
+
+
+def _names(changes: Sequence[Change], keys: frozenset[str]) -> list[str]:
+    """Return the jobs of runs that exist already."""
+    runs: list[RunRecord] = [run for change in changes for run in change.inserts if run.key in keys]
+    return [run.identity for run in runs]
+
+
+def _is_newer(version: str, known: str) -> bool:
+    """Say whether a resource version is later than another; one that is no number is taken as later."""
+    if not (version.isdecimal() and known.isdecimal()):
+        return version != known
+    return int(version) > int(known)
+
+
+def _unavailable(error: Exception) -> StoreUnavailableError:
+    return StoreUnavailableError(f"The store cannot be used: {error}", cause=error)

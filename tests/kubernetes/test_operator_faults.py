@@ -1,0 +1,234 @@
+"""The operator through faults: never two Jobs for one period, never a handled period undone."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.kubernetes.api_server import Fault, Logged
+from tests.kubernetes.cluster import TEMPLATE, Cluster, kronjob, minute, running_cluster
+
+FOREVER = 10**9
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with running_cluster() as running:
+        yield running
+
+
+def patience(**policy: object) -> dict[str, object]:
+    """Return a policy under which an outage delays periods and drops none."""
+    return {"concurrency": "allow", "deadline": "never", **policy}
+
+
+def is_patch(each: Logged) -> bool:
+    return each.verb == "patch"
+
+
+def is_creation(each: Logged) -> bool:
+    return (each.verb, each.resource) == ("create", "jobs")
+
+
+async def test_an_expired_watch_is_continued_by_a_list(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    cluster.server.add("kronjobs", kronjob("b", policy=patience()))
+    cluster.server.compact()
+    cluster.server.cut_watches()
+    cluster.server.add("kronjobs", kronjob("c", policy=patience()))
+    cluster.server.remove("kronjobs", "a")
+    await cluster.eventually(lambda: sorted(cluster.operator.store.books) == ["default/b", "default/c"])
+    await cluster.advance(minute(1, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01", "12:01"])
+    cluster.server.compact()
+    cluster.server.cut_watches()
+    for job in cluster.server.objects("jobs"):
+        cluster.server.complete(job["metadata"]["name"])
+    await cluster.eventually(lambda: not any(book.runs for book in cluster.operator.store.books.values()))
+
+
+async def test_a_job_that_vanishes_unseen_is_recorded_as_deleted(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(schedule="1 12 * * *"))
+    await cluster.advance(minute(1, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    await cluster.eventually(lambda: bool(cluster.status()["periods"][0].get("job")))
+    cluster.server.remove("jobs", cluster.job_of("12:01")["metadata"]["name"])
+    cluster.server.compact()
+    cluster.server.cut_watches()
+    await cluster.eventually(lambda: cluster.status()["periods"][0].get("result") == "failed")
+    assert cluster.status()["periods"][0]["message"] == "the Job was deleted"
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+async def test_a_lost_answer_to_a_record_neither_loses_nor_doubles_a_job(cluster: Cluster, cut: str) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    cluster.server.faults = [Fault(is_patch, times=3, cut=cut)]
+    await cluster.advance(minute(2, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01", "12:02"])
+    assert cluster.ever_created() == ["12:01", "12:02"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(is_creation, times=3, status=503),
+        Fault(is_creation, times=3, status=429),
+        Fault(is_creation, times=3, cut="before"),
+        Fault(is_creation, times=3, cut="after"),
+        Fault(is_patch, times=3, status=500),
+        Fault(is_patch, times=2, status=429),
+        Fault(lambda each: True, times=20, delay=0.02),
+    ],
+    ids=["503", "429", "cut", "lost", "patch-500", "patch-429", "slow"],
+)
+async def test_a_fault_of_the_server_delays_a_job_and_doubles_none(cluster: Cluster, fault: Fault) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    cluster.server.faults = [fault]
+    await cluster.advance(minute(1, 40))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    await cluster.complete("12:01")
+    assert cluster.ever_created() == ["12:01"]
+
+
+async def test_an_edit_at_the_same_time_is_no_reason_to_miss_a_period(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.add(kronjob())
+    # The operator has not seen this edit when it writes: its patch names an older version.
+    cluster.server.faults = [Fault(lambda each: each.verb == "watch", times=FOREVER, cut="before")]
+    cluster.server.cut_watches()
+    cluster.server.edit("kronjobs", "a", {"metadata": {"labels": {"team": "x"}}})
+    await cluster.advance(minute(1, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+
+
+async def test_an_outage_loses_nothing(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    cluster.server.is_down = True
+    cluster.server.cut_watches()
+    await cluster.advance(minute(2, 10))
+    assert cluster.jobs() == []
+    assert cluster.operator.worker.health.state == "degraded"
+    cluster.server.is_down = False
+    await cluster.advance(minute(2, 40))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01", "12:02"])
+    assert cluster.ever_created() == ["12:01", "12:02"]
+
+
+async def test_a_status_that_is_removed_is_written_again(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    await cluster.advance(minute(1, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    server = cluster.server
+    server._patch(server.kind("kronjobs"), ("default", "a"), {"status": {"state": None}}, part="status")
+    await cluster.advance(minute(2, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01", "12:02"])
+    await cluster.eventually(lambda: "state" in cluster.status())
+
+
+async def test_a_record_that_cannot_be_read_starts_nothing_and_says_so(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    await cluster.stop()
+    server = cluster.server
+    server._patch(server.kind("kronjobs"), ("default", "a"), {"status": {"state": "{}"}}, part="status")
+    await cluster.start()
+    await cluster.eventually(lambda: cluster.condition("SchedulingError")["status"] == "True")
+    await cluster.advance(minute(2, 10))
+    assert cluster.jobs() == []
+
+
+async def test_another_operators_record_is_taken_over_not_overwritten(cluster: Cluster) -> None:
+    first = await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    # The first is cut off from its Lease, and does not know it; the second one takes over.
+    cluster.free_lease()
+    await cluster.start()
+    await cluster.advance(minute(1, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    await cluster.advance(minute(5, 10))
+    assert not first.store.is_owner
+    await cluster.eventually(lambda: len(cluster.jobs()) == 5)
+    assert cluster.ever_created() == ["12:01", "12:02", "12:03", "12:04", "12:05"]
+
+
+async def test_a_job_that_expired_before_it_was_confirmed_is_not_created_again(cluster: Cluster) -> None:
+    template = {"spec": {**TEMPLATE["spec"], "ttlSecondsAfterFinished": 5}}
+    await cluster.start()
+    await cluster.add(kronjob(schedule="1 12 * * *", jobTemplate=template))
+    cluster.server.faults = [Fault(is_creation, times=FOREVER, cut="after")]
+    await cluster.advance(minute(1))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    await cluster.kill()
+    cluster.server.faults = []
+    cluster.server.remove("jobs", cluster.job_of("12:01")["metadata"]["name"])
+    await cluster.advance(minute(1, 30))
+    await cluster.start()
+    await cluster.eventually(lambda: cluster.status()["periods"][0].get("result") == "failed")
+    assert cluster.ever_created() == ["12:01"]
+
+
+async def test_a_start_that_was_recorded_and_not_made_is_made_by_the_next_operator(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(schedule="1 12 * * *"))
+    cluster.server.faults = [Fault(is_creation, times=FOREVER, cut="before")]
+    await cluster.advance(minute(1))
+    await cluster.kill()
+    cluster.server.faults = []
+    assert cluster.jobs() == []
+    await cluster.start()
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_an_operator_killed_at_any_request_creates_each_job_once(when: str) -> None:
+    """Every effect outside the operator is a request: it is killed at each of them, one after the other."""
+    kills, number, requests = 0, 0, 1
+    while number < requests:
+        requests, was_killed = await _killed_at(number, when)
+        kills += was_killed
+        number += 1
+    assert kills > 10
+
+
+async def _killed_at(number: int, when: str) -> tuple[int, bool]:
+    """Run three periods with a kill at one request; return how many requests there were, and if it was."""
+    async with running_cluster() as cluster:
+        await cluster.start()
+        await cluster.add(kronjob(policy=patience()))
+        first = len(cluster.server.requests)
+        killed: list[int] = []
+
+        def on_request(count: int, moment: str) -> bool:
+            if killed or moment != when or count != first + 1 + number:
+                return False
+            killed.append(count)
+            cluster.crash()
+            return True
+
+        cluster.server.on_request = on_request
+        await cluster.advance(minute(1, 10))
+        await cluster.eventually(lambda: killed or cluster.jobs() == ["12:01"])
+        if not killed:
+            cluster.server.complete(cluster.job_of("12:01")["metadata"]["name"])
+            await cluster.eventually(lambda: killed or not cluster.operator.store.books["default/a"].runs)
+        if not killed:
+            await cluster.advance(minute(2, 10))
+            await cluster.eventually(lambda: killed or "12:02" in cluster.jobs())
+        restarted = bool(killed)
+        if killed:
+            await cluster.start()
+        await cluster.advance(minute(3, 10))
+        everything = ["12:01", "12:02", "12:03"]
+        await cluster.eventually(lambda: killed or cluster.ever_created() == everything)
+        if killed and not restarted:
+            await cluster.start()
+        await cluster.eventually(lambda: cluster.ever_created() == everything)
+        outcomes = {row["periodId"][11:16]: row.get("outcome") for row in cluster.status()["periods"]}
+        assert outcomes == dict.fromkeys(everything, "executed")
+        return len(cluster.server.requests) - first, bool(killed)
