@@ -357,6 +357,31 @@ def test_the_page_of_a_schedule_shows_the_effects_of_clock_changes(demo: httpx.C
     assert "second 02:30 left out" in close
 
 
+def test_a_schedule_shows_its_year_its_durations_and_its_policy_with_origins(demo: httpx.Client) -> None:
+    page = page_of(demo, "/ui/schedule", id="demo/legacy-sync")
+    labels = [svg.get("aria-label", "") for svg in page.all("svg")]
+    assert "Past year by day: 5 failed" in labels
+    assert any(label.startswith("Durations: median 400 ms, 95th percentile 400 ms") for label in labels)
+    assert "pause_after_failures 5 definition" in page.text
+    assert "overlap forbid default" in page.text
+    runs = demo.get("/schedules/demo%2Flegacy-sync/runs").json()["runs"]
+    parameters = {"id": "demo/legacy-sync", "before": runs[-2]["run_at"]}
+    history = demo.get("/ui/schedule", params=parameters).text.partition('id="history"')[2]
+    assert [run["run_at"].replace(":", "%3A") in history for run in runs] == [False] * 4 + [True]
+    coming = page_of(demo, "/ui/schedule", id="demo/nightly-close")
+    assert len({a["href"] for a in coming.all("a") if a["href"].startswith("/ui/period")}) >= 20
+
+
+def test_a_period_shows_its_window_its_attempts_and_its_certificate(demo: httpx.Client) -> None:
+    runs = demo.get("/schedules/demo%2Fbackup/runs").json()["runs"]
+    ended = next(run for run in runs if run["status"] == "SUCCESS")
+    page = page_of(demo, "/ui/period", id="demo/backup", at=ended["run_at"])
+    labels = [svg.get("aria-label", "") for svg in page.all("svg")]
+    assert any(label.startswith("Window from ") and "chosen: 20" in label for label in labels)
+    assert any(label.startswith("Attempt 1: 6 s, success") for label in labels)
+    assert "| kron verify -" in page.text
+
+
 def test_a_wall_time_that_is_skipped_is_answered_too(demo: httpx.Client) -> None:
     page = page_of(demo, "/ui/period", id="demo/nightly-literal", at="2027-03-28T02:30")
     assert "Not a period" in page.text

@@ -6,7 +6,7 @@ Every query goes through the registrar's tenant store, so that a page shows the 
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from fastapi import APIRouter, FastAPI, Query
 from starlette.exceptions import HTTPException
@@ -14,15 +14,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kron.app.query import PageStart
-from kron.core.errors import InvalidInstantError, StoreError, UnknownRunError
+from kron.core.errors import InputError, InvalidInstantError, StoreError, UnknownRunError
 from kron.core.fields import parse_instant
+from kron.core.job.policy import POLICY
+from kron.core.plan.compiled import compiled_job
 from kron.core.plan.counterfactual import what_if
 from kron.core.plan.next_start import next_start
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.query import AuditFilter, FoundJob, JobFilter, RunCursor
-from kron.core.plan.record import JobRecord, RunStatus
+from kron.core.plan.record import JobRecord, RunStatus, present_definition
 from kron.core.plan.step import JobState
+from kron.core.plan.why import definition_at
 from kron.fronts.service.auth.principal import (
     UNRESTRICTED,
     default_owner,
@@ -34,6 +37,20 @@ from kron.fronts.service.registrar import Registrar, unknown_as_schedule
 from kron.fronts.service.url import cursor_of, place_of
 from kron.fronts.service.web.actions import DONE, add_actions
 from kron.fronts.service.web.api_reference import sections_of
+from kron.fronts.service.web.charts import (
+    Attempted,
+    PolicyRow,
+    Proof,
+    Trend,
+    WindowChart,
+    YearMap,
+    attempts_chart,
+    policy_of,
+    proof_of,
+    trend_of,
+    window_of,
+    year_of,
+)
 from kron.fronts.service.web.now import NowPages
 from kron.fronts.service.web.render import asset, rendered, signed_in
 from kron.fronts.service.web.time_text import UTC_ZONE
@@ -62,6 +79,8 @@ from kron.fronts.service.web.view_models import (
 
 # How many of each a page shows.
 SCHEDULES, RUNS, STRIP = 50, 50, 16
+# How many of the newest runs the charts of a schedule show.
+MAX_CHARTED = 1_000
 # How many audit records are searched for the caller who paused a schedule.
 MAX_AUDITS = 50
 # The states of the overview's filter.
@@ -75,6 +94,22 @@ STATES = {
 Name = Annotated[str, Query(alias="id", description="the schedule")]
 Changes = Annotated[str, Query(alias="if", max_length=1_000, description="changed fields of its definition")]
 READ = ["GET", "HEAD"]
+
+
+class ScheduleCharts(NamedTuple):
+    """The charts of a schedule, and its effective policy."""
+
+    year: YearMap
+    trend: Trend | None
+    policy: list[PolicyRow]
+
+
+class PeriodCharts(NamedTuple):
+    """The window of a period, the certificate of its decision, and the attempts of its run."""
+
+    window: WindowChart | None
+    proof: Proof
+    attempts: list[Attempted]
 
 
 class Pages:
@@ -154,6 +189,48 @@ class Pages:
         except UNUSABLE as fault:
             raise StoreError(f'The record of schedule "{name}" cannot be read: {fault}') from fault
 
+    async def charts(self, name: str) -> ScheduleCharts | None:
+        """Return the charts of a schedule, from its newest runs; None for an unreadable record."""
+        job = (await self._find(name)).job
+        runs = await self._query.runs(name, limit=MAX_CHARTED)
+        ranges, now, rules = await self._query.ranges(name), self.now(), self._registrar.rules
+        defaults = {
+            field: POLICY[field].type.parse(value)
+            for field, value in (("overlap", rules.overlap_policy), ("catchup", rules.catchup_policy))
+        }
+
+        def charts() -> ScheduleCharts:
+            own = compiled_job(job.definition, job.identity).for_job(job.identity)
+            year = year_of(runs, ranges, zone_of_job(job), now, is_whole=len(runs) < MAX_CHARTED)
+            return ScheduleCharts(
+                year, trend_of(runs), policy_of(own, {**defaults, "jitter_ms": rules.jitter_ms})
+            )
+
+        try:
+            return await asyncio.to_thread(charts)
+        except UNUSABLE:
+            return None
+
+    async def period_charts(self, name: str, period_id: str | None) -> PeriodCharts | None:
+        """Return the window and the certificate of a period, by the definition that was in force."""
+        if period_id is None:
+            return None
+        time = parse_instant(period_id)
+        history = await self._query.period_history(name, time)
+        definition = (definition_at(history, time) or present_definition(history.job)).definition
+
+        run, now = history.run, self.now()
+        attempts = [] if run is None else attempts_chart(run, history.attempts, now)
+
+        def charts() -> PeriodCharts:
+            job = compiled_job(definition, name).for_job(name)
+            return PeriodCharts(window_of(job, time), proof_of(job, time), attempts)
+
+        try:
+            return await asyncio.to_thread(charts)
+        except (InputError, *UNUSABLE):
+            return None
+
     async def runs(
         self, *, status: RunStatus | None = None, before: RunCursor | None = None
     ) -> tuple[list[HistoryRow], RunCursor | None]:
@@ -179,15 +256,16 @@ class Pages:
         other = await self._query.what_if(explanation, what_if(changes), self._registrar.traits)
         return with_counterfactual(page, other, listed.job, now)
 
-    async def run(self, key: str) -> RunPage:
-        """Return a run with its data interval and its earlier attempts."""
+    async def run(self, key: str) -> tuple[RunPage, list[Attempted]]:
+        """Return a run with its data interval, its earlier attempts and the chart of all of them."""
         found = await self._query.run(key)
         if found is None:
             raise UnknownRunError(idempotency_key=key)
         run, attempts = found
         listed = await self._find(run.identity)
         (interval,) = await self._query.data_intervals(run.identity, [run])
-        return run_page(listed.job, run, attempts, interval, self.now())
+        page = run_page(listed.job, run, attempts, interval, self.now())
+        return page, attempts_chart(run, attempts, self.now())
 
     async def timezone(self, name: str) -> str:
         """Return the name of a schedule's time zone."""
@@ -264,9 +342,12 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
 
     @router.api_route("/ui/schedule", methods=READ)
     async def schedule(
-        name: Name, cursor: str | None = None, done: Literal["", "paused", "resumed", "edited"] = ""
+        name: Name,
+        cursor: str | None = None,
+        before: str = "",
+        done: Literal["", "paused", "resumed", "edited"] = "",
     ) -> Response:
-        place = None
+        place = (parse_instant(before.strip()) - 1, 0) if before.strip() else None
         if cursor is not None:
             time, shown = place_of(cursor, int, int)
             place = int(time), min(max(int(shown), 0), RUNS)
@@ -277,8 +358,10 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
             pages.now(),
             it=detail,
             is_first=place is None,
+            before=before.strip(),
             following=following,
             done=DONE.get(done),
+            charts=await pages.charts(name),
         )
 
     @router.api_route("/ui/period", methods=READ)
@@ -288,13 +371,15 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
         except InvalidInstantError as error:
             values = {"problem": str(error), "at": at, "timezone": await pages.timezone(name)}
             return await rendered("no_time.html", pages.now(), 400, name=name, **values)
-        return await rendered("period.html", pages.now(), it=shown, changes=changes)
+        charts = await pages.period_charts(name, shown.period_id)
+        return await rendered("period.html", pages.now(), it=shown, changes=changes, charts=charts)
 
 
 def _add_runs(router: APIRouter, pages: Pages) -> None:
     @router.api_route("/ui/run", methods=READ)
     async def run(key: str) -> Response:
-        return await rendered("run.html", pages.now(), it=await pages.run(key.strip()))
+        shown, chart = await pages.run(key.strip())
+        return await rendered("run.html", pages.now(), it=shown, chart=chart)
 
     @router.api_route("/ui/runs", methods=READ)
     async def runs(status: Literal[""] | RunStatus = "", cursor: str | None = None) -> Response:

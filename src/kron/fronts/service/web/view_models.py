@@ -32,7 +32,7 @@ from kron.fronts.service.responses import AttemptView, AuditView, RunView
 from kron.fronts.service.web.time_text import UTC_ZONE, PageTime, moment_of
 
 # How many fire times and clock changes are shown.
-COMING, NOTES = 5, 6
+COMING, NOTES = 20, 6
 # Defaults, which are not shown, and fields that have another place on the page.
 DEFAULTS: Document = {
     **default_definition(),

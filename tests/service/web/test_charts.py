@@ -1,0 +1,126 @@
+"""Charts of a schedule as values: the days of a year, durations, policies, windows and attempts."""
+
+import json
+import shlex
+from dataclasses import replace
+
+from kron.core.job.decision import decide_at
+from kron.core.job.job import Job
+from kron.core.job.outcome import Outcome, Reason
+from kron.core.job.policy import FRONT_DEFAULTS, Catchup, Overlap
+from kron.core.job.verify import verify
+from kron.core.plan.record import AttemptRecord, RangeRecord, Result, RunStatus
+from kron.core.time.instant import DAY
+from kron.core.time.zone import zone_of
+from kron.fronts.service.web.charts import (
+    COLUMNS,
+    WEEKS,
+    attempts_chart,
+    policy_of,
+    proof_of,
+    trend_of,
+    window_of,
+    year_of,
+)
+from kron.fronts.service.web.timeline import HOUR, MINUTE
+from tests.service.web.test_timeline import NOW, a_run
+
+BERLIN = zone_of("Europe/Berlin")
+
+
+def test_a_day_has_the_look_of_its_worst_outcome_in_the_zone_of_the_schedule() -> None:
+    # 2026-03-27 23:30 UTC is a Saturday in Berlin, as is noon of the 28th.
+    late = NOW - 12 * HOUR - 30 * MINUTE
+    year = year_of([a_run(NOW), a_run(late, RunStatus.FAILED)], [], BERLIN, NOW, is_whole=True)
+    marked = [cell for cell in year.cells if cell.look != "empty"]
+    assert [(cell.look, cell.title) for cell in marked] == [("bad", "Sat 28 Mar 2026: 1 failed, 1 success")]
+    assert marked[0] == year.cells[-1]
+    assert max(cell.x for cell in year.cells) == 14 * (WEEKS - 1)
+    assert (year.summary, year.since) == ("1 failed, 1 success", None)
+
+
+def test_dropped_periods_mark_their_days_and_a_part_of_the_runs_says_since_when() -> None:
+    first = NOW // 1000 - 2 * DAY
+    dropped = RangeRecord("job", first, first + DAY, 48, Outcome.MISSED, Reason.CATCHUP_NONE, 1, NOW)
+    year = year_of([a_run(NOW)], [dropped], BERLIN, NOW, is_whole=False)
+    assert [cell.look for cell in year.cells[-3:]] == ["miss", "miss", "ok"]
+    assert year.summary == "48 missed, 1 success"
+    assert year.since == "2026-03-28"
+    # A range longer than the chart costs no more than the chart.
+    old = dropped._replace(first=first - 40_000 * DAY)
+    assert all(cell.look == "miss" for cell in year_of([], [old], BERLIN, NOW, is_whole=True).cells[:-1])
+
+
+def test_slow_executions_are_marked_between_the_lines_of_two_percentiles() -> None:
+    took = [1000] * 38 + [1500, 9000]
+    runs = [
+        a_run(NOW - number * MINUTE)._replace(ended_at=NOW - number * MINUTE + length)
+        for number, length in enumerate(took)
+    ]
+    trend = trend_of(runs)
+    assert trend is not None
+    assert (trend.p50, trend.p95, trend.slow) == (1000, 1000, 1)
+    assert [point.is_slow for point in trend.points] == [True, *[False] * 39]
+    assert trend.points[0].y < trend.p95_y <= trend.p50_y
+    assert trend_of(runs[:4]) is None
+
+
+def test_the_effective_policy_says_where_each_value_comes_from() -> None:
+    job = Job.from_dict({"identity": "job", "schedule": "* * * * *"})
+    policy = replace(FRONT_DEFAULTS["service"], overlap=Overlap.QUEUE, catchup=Catchup.ONCE)
+    rows = {row.name: row for row in policy_of(replace(job, policy=policy), {"overlap": Overlap.QUEUE})}
+    assert rows["overlap"][1:] == ("queue", "default, from the settings of the service")
+    assert rows["catchup"][1:] == ("once", "definition")
+    assert rows["deadline"][1:] == ("none", "default")
+
+
+WINDOWED = Job.from_dict(
+    {
+        "identity": "job",
+        "schedule": "0 * * * *",
+        "window": {"mode": "after", "duration": "1h"},
+        "distribution": {"name": "skewLate", "shape": 3},
+        "constraints": {"avoid": {"between": ["11:30-13:00"]}},
+    }
+)
+
+
+def test_a_window_shows_its_curve_the_rejected_candidates_and_the_chosen_one() -> None:
+    nominal = NOW // 1000 - 3600
+    chart = window_of(WINDOWED, nominal)
+    decision = decide_at(WINDOWED, nominal)
+    assert chart is not None
+    assert [sample.is_rejected for sample in chart.samples] == [True] * (decision.attempts - 1) + [False]
+    assert decision.chosen_time is not None
+    assert chart.samples[-1].x == round(100 * (decision.chosen_time - nominal) / 3600, 2)
+    assert chart.nominal_x == 0
+    ((x, width),) = chart.forbidden
+    assert abs(x - 50) < 100 / COLUMNS
+    assert abs(x + width - 100) < 1
+    # The curve of a late distribution rises.
+    heights = [float(point.split(" ")[1]) for point in chart.curve.split("L")[1:-1]]
+    assert heights[-1] < heights[COLUMNS // 2] < heights[0]
+    assert window_of(Job.from_dict({"identity": "job", "schedule": "0 * * * *"}), nominal) is None
+
+
+def test_the_command_of_a_certificate_recomputes_it() -> None:
+    proof = proof_of(WINDOWED, NOW // 1000)
+    echo, document, *rest = shlex.split(proof.command)
+    assert (echo, rest) == ("echo", ["|", "kron", "verify", "-"])
+    assert json.loads(document) == proof.document
+    verified = verify(json.loads(document))
+    assert (verified.differences, verified.problems) == ((), ())
+
+
+def test_attempts_are_bars_from_the_first_start_to_the_last_end() -> None:
+    run = a_run(NOW + 60_000)._replace(attempt=2, ended_at=NOW + 100_000, result=Result.SUCCESS)
+    first = AttemptRecord(run.key, 1, 1, NOW, NOW + 20_000, Result.FAILED, "no route", None)
+    bars = attempts_chart(run, [first], NOW)
+    assert [(bar.x, bar.width, bar.look, bar.label) for bar in bars] == [
+        (0.0, 20.0, "bad", "Attempt 1"),
+        (60.0, 40.0, "ok", "Attempt 2"),
+    ]
+    assert bars[0].title == "20 s, no route"
+    running = attempts_chart(run._replace(ended_at=None), [first], NOW + 200_000)
+    assert (running[1].look, running[1].x + running[1].width) == ("run", 100.0)
+    assert attempts_chart(run._replace(started_at=None), [], NOW) == []
