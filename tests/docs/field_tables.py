@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kron.core.fields import NO_DEFAULT, FieldSpec, FieldTable
 from kron.core.job.constraint import RULE
+from kron.core.job.host import HOST
 from kron.core.job.job import JOB
 from kron.core.job.notify import NOTIFY
 from kron.core.job.policy import POLICY
@@ -76,6 +77,7 @@ TABLES = {
     "retention": Page(RETENTION),
     "http": of_launcher(HttpSettings),
     "process": of_launcher(ProcessSettings),
+    "host": Page(HOST),
     "celery": of_launcher(CelerySettings),
     "log": of_launcher(LogSettings),
     "schedule": Page(SCHEDULE, "jobs.md", by_setting=BY_SETTING),

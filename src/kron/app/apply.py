@@ -101,6 +101,53 @@ async def apply_definitions(
     return await catalog.write(read, decide)
 
 
+async def replace_definitions(
+    catalog: Catalog,
+    definitions: Sequence[JobDefinition],
+    *,
+    is_gone: Callable[[JobRecord], bool],
+    compute: Compute,
+    dry_run: bool = False,
+) -> list[AppliedChange]:
+    """Create and change jobs, and delete the stored others that are gone, in one transaction.
+
+    For an owner of the whole namespace: there is no limit to the number of jobs.
+    """
+    names = {definition.job.identity for definition in definitions}
+
+    async def read() -> tuple[Sequence[JobState], list[str]]:
+        stored = await _all_jobs(catalog)
+        gone = [job.identity for job in stored if job.identity not in names and is_gone(job)]
+        return await catalog.states([*names, *gone]), gone
+
+    def decide(
+        records: tuple[Sequence[JobState], list[str]], now: int
+    ) -> Awaitable[Decision[list[AppliedChange]]]:
+        return compute(partial(decided, records, now))
+
+    def decided(records: tuple[Sequence[JobState], list[str]], now: int) -> Decision[list[AppliedChange]]:
+        states = {state.job.identity: state for state in records[0]}
+        live = {name: state.job for name, state in states.items() if state.job.deleted_at is None}
+        decision = upserted(definitions, states, records[1], now)
+        changes = _changes(definitions, decision.result, live, records[1])
+        if dry_run or isinstance(decision, NoWrite):
+            return NoWrite(changes)
+        return Write(result=changes, created=decision.created, changed=decision.changed)
+
+    return await catalog.write(read, decide)
+
+
+async def _all_jobs(catalog: Catalog) -> list[JobRecord]:
+    """Return every job of the namespace."""
+    jobs: list[JobRecord] = []
+    while True:  # each page starts later, and the names are finite
+        after = jobs[-1].identity if jobs else ""
+        page = await catalog.query.jobs(JobFilter(), after=after, limit=PAGE)
+        jobs += [found.job for found in page]
+        if len(page) < PAGE:
+            return jobs
+
+
 def _changes(
     definitions: Sequence[JobDefinition],
     after: Sequence[JobRecord],

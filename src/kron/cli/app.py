@@ -19,6 +19,7 @@ COMMANDS = {
     "status": "kron.cli.commands.status:status_command",
     "runs": "kron.cli.commands.runs:runs_command",
     "why": "kron.cli.commands.why:why_command",
+    "logs": "kron.cli.commands.logs:logs_command",
     "run": "kron.cli.commands.run:run_command",
     "pause": "kron.cli.commands.pause:pause_command",
     "resume": "kron.cli.commands.pause:resume_command",
@@ -75,7 +76,7 @@ COMMANDS = {
 
 # The sections of `kron --help`; a command in none of them is listed last, under "Other".
 SECTIONS = {
-    "Everyday": ("status", "runs", "why", "run", "pause", "resume", "schedules"),
+    "Everyday": ("status", "runs", "why", "logs", "run", "pause", "resume", "schedules"),
     "DAGs": ("dag",),
     "Definitions": ("next", "explain", "lint", "plan", "diff", "apply", "export", "schema"),
     "Service": ("serve", "worker", "config", "token", "audit", "report", "migrate", "prune", "reencrypt"),

@@ -1,9 +1,96 @@
-"""`krond`, the host daemon."""
+"""`krond`, the host daemon: runs the jobs of files, keeps their outcomes, and takes `kron` commands."""
 
+import argparse
+import asyncio
+import os
 import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from kron.cli.main import BAD, GOOD, INSTALL, NO
+from kron.core.errors import ConflictError, KronError
+from kron.fronts.daemon.place import Place, default_config, default_place
+
+USAGE = """\
+krond runs the jobs of job files on this host: at their times, once, with their output kept.
+It stays in the foreground until SIGTERM or Ctrl-C; SIGHUP and changed files reload the jobs.
+`kron status`, `kron runs`, `kron why` and `kron logs` ask it.
+"""
 
 
-def run() -> int:
-    """Report that this version has no daemon."""
-    print("krond: this version does not include the host daemon yet; see `kron --help`", file=sys.stderr)
-    return 2
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the daemon, and return its exit code."""
+    try:
+        return _run(sys.argv[1:] if arguments is None else arguments)
+    except KronError as error:
+        for line in error.lines():
+            print(f"krond: {line}", file=sys.stderr)
+        return NO if isinstance(error, ConflictError) else BAD
+    except ModuleNotFoundError as cause:
+        if (cause.name or "").partition(".")[0] == "kron":
+            raise
+        print(INSTALL.replace("kron:", "krond:", 1), file=sys.stderr)
+        return BAD
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    place = default_place(os.environ) if options.state is None else Place(Path(options.state).absolute())
+    paths = options.config or [default_config(os.environ)]
+    if options.check:
+        return _check(paths)
+    from kron.telemetry.log_format import start_logging
+
+    start_logging(level=options.log_level, log_format=options.log_format)
+    return _serve(place, paths)
+
+
+def _serve(place: Place, paths: Sequence[str]) -> int:
+    from kron.cli.support.control import handler_of
+    from kron.cli.support.job_folder import load, stamp
+    from kron.fronts.daemon.daemon import Daemon, DaemonOptions, only_instance
+
+    async def serve() -> None:
+        options = DaemonOptions(place=place, stamp=partial(stamp, paths))
+        await Daemon(options, partial(load, paths), handler_of).run()
+
+    with only_instance(place):
+        asyncio.run(serve())
+    return GOOD
+
+
+def _check(paths: Sequence[str]) -> int:
+    """Read the files, print every problem, and say how many jobs they have."""
+    from kron.cli.support.job_folder import load
+    from kron.fronts.daemon.job_set import definitions_of
+
+    loaded = load(paths)
+    definitions, problems = definitions_of(loaded)
+    for line in (line for lines in problems.values() for line in lines):
+        print(f"krond: {line}", file=sys.stderr)
+    for note in loaded.notes:
+        print(note)
+    print(f"{len(definitions)} jobs in {len(loaded.jobs)} files")
+    return BAD if problems else GOOD
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="krond", description=USAGE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--config", action="append", metavar="PATH",
+        help="a job file, or a folder of job files; may be repeated (/etc/krond.d, or ~/.config/krond)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--state", metavar="DIR",
+        help="the folder of the database, the outputs and the socket "
+        "(KROND_STATE, /var/lib/krond, or ~/.local/state/krond)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--check", action="store_true", help="only read the job files and show their problems"
+    )
+    parser.add_argument("--log-format", choices=("console", "json"), default="console")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    return parser

@@ -70,7 +70,7 @@ def test_a_retention_may_be_forever_or_leave_a_part_to_the_settings() -> None:
         pytest.param(
             {"launcher": {"url": "http://127.0.0.1/"}},
             "launcher",
-            "must be an object with kind, or with workflow_id",
+            "must be an object with kind, with workflow_id, or with command",
             id="launcher without a kind",
         ),
     ],

@@ -20,9 +20,10 @@ from kron.core.errors import InputError
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent
 from kron.launchers.backoff import Backoff
-from kron.launchers.process.host import SLACK, WRAPPER, boot_of, exit_code_of, members_of, started_of, stat_of
+from kron.launchers.process.host import SLACK, WRAPPER, boot_of, exit_code_of, members_of, stat_of
 from kron.launchers.process.launcher import LOST, SPAWNS_PER_ITERATION, ProcessLauncher
 from kron.launchers.process.spec import MIN_OUTPUT
+from kron.launchers.process.supervisor import started_of
 from kron.launchers.run_token import is_run_token_of
 from kron.testing.clock import SimulatedClock
 from tests.launchers.ear import Ear, a_launch, on_record
@@ -126,11 +127,13 @@ async def test_it_knows_which_execution_it_is(launcher: ProcessLauncher, outputs
     await ear.end_of(launch)
     assert outputs.taken["backup"].decode().splitlines() == [
         "KRON_ATTEMPT=1",
+        "KRON_CHOSEN_TIME=2026-03-01T12:00:00Z",
         "KRON_DATA_INTERVAL_END=2026-03-01T12:00:00Z",
         "KRON_DATA_INTERVAL_START=2026-03-01T11:00:00Z",
         "KRON_FENCING_TOKEN=7",
         f"KRON_IDEMPOTENCY_KEY={launch.run.key}",
         "KRON_IDENTITY=backup",
+        "KRON_NOMINAL_TIME=2026-03-01T12:00:00Z",
         "KRON_PERIOD_ID=2026-03-01T12:00:00Z",
         "a b",
     ]

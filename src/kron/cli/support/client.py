@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from getpass import getuser
+from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
 import typer
@@ -15,6 +16,7 @@ from kron.cli.support.option import StoreUrl, did_you_mean, whole_number
 from kron.cli.support.terminal import say
 from kron.core.errors import InvalidOptionError, KronError, one_line
 from kron.core.plan.query import JobFilter
+from kron.fronts.daemon.place import default_place
 from kron.fronts.service.client import LocalClient, PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import UnknownScheduleError
@@ -23,6 +25,8 @@ from kron.fronts.service.settings import Settings, read_settings
 from kron.ports import Store
 
 T = TypeVar("T")
+# The name of the krond of this user, as a server.
+KROND = "krond"
 # A misspelt name is searched among those that contain its first characters.
 SAME = 3
 Server = Annotated[
@@ -30,7 +34,7 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="Server to use, e.g. http://127.0.0.1:8080 (or KRON_SERVER, with KRON_TOKEN).",
+        help="Server to use: http://127.0.0.1:8080, krond, or unix:PATH (or KRON_SERVER, with KRON_TOKEN).",
     ),
 ]
 Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Name of the schedule.")]
@@ -78,7 +82,7 @@ class Target(NamedTuple):
             reason = "use --server or --store, not both"
             raise InvalidOptionError(option="--store", value="...", reason=reason)
         if self.server is None and self.store is None and self.namespace is None:
-            return os.environ.get(f"{PREFIX}SERVER") or None
+            return os.environ.get(f"{PREFIX}SERVER") or _running_krond()
         if self.server is not None and self.namespace is not None:
             reason = "a server has one namespace; use --store"
             raise InvalidOptionError(option="--namespace", value=self.namespace, reason=reason)
@@ -90,11 +94,36 @@ def request(
 ) -> T:
     """Return the response of a target; a missing SQLite file is an error unless `creates_store`."""
     server, token = target.server_url, os.environ.get(f"{PREFIX}TOKEN") or None
+    if server is not None and (socket := socket_of(server)) is not None:
+        from kron.cli.support.control import ControlClient
+
+        return asyncio.run(_sent(ControlClient(socket), send))
     if server is not None:
         from kron.fronts.service.http_client import RemoteClient
 
         return asyncio.run(_sent(RemoteClient(server, token=token), send))
     return asyncio.run(_sent_to_store(target, send, creates_store=creates_store))
+
+
+def socket_of(server: str) -> Path | None:
+    """Return the control socket that a server's name stands for: `krond`, or `unix:PATH`; None for a URL."""
+    if server == KROND:
+        return default_place(os.environ).socket
+    scheme, mark, path = server.partition(":")
+    return Path(path.removeprefix("//")) if mark and scheme == "unix" else None
+
+
+def _running_krond() -> str | None:
+    """Return the krond of this user, if it has a socket and neither a store nor settings are named."""
+    if any(os.environ.get(f"{PREFIX}{name}") for name in ("STORE", "CONFIG")):
+        return None
+    from kron.stores.url import is_there
+
+    has_store = is_there(read_settings({}, {}).settings.store_url)
+    try:
+        return KROND if not has_store and default_place(os.environ).socket.is_socket() else None
+    except OSError:
+        return None
 
 
 def namespaces_in(target: Target) -> list[str]:

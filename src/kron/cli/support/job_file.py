@@ -13,7 +13,7 @@ from kron.cli.support.read import MAX_CALENDAR, MAX_JOBS, STDIN, read_text
 from kron.cli.support.source import KRONTAB, Source
 from kron.core.errors import InputError, InvalidJobFileError, Problem, UnreadableFileError
 from kron.core.job.calendar import parse_dates
-from kron.core.job.file import definitions_in, jobs_from
+from kron.core.job.file import definitions_in, jobs_from, with_identities
 from kron.core.job.job import Job
 from kron.core.job.krontab import parse_krontab
 
@@ -75,6 +75,7 @@ class JobFile:
         """Return the jobs, or raise InvalidJobFileError with every problem, its line and its path."""
         folder = Path() if self.file == STDIN else Path(self.file).parent
         content, problems = _with_calendar_files(self.content, folder)
+        content = with_identities(content, Path(self.file).stem)
         jobs: list[Job] = []
         try:
             jobs = jobs_from(content)

@@ -6,6 +6,25 @@ from kron.core.errors import InvalidJobError, InvalidJobFileError, Problem
 from kron.core.job.calendar import Calendars, read_calendars
 from kron.core.job.job import Job
 
+# The words for the stable name of a job.
+IDENTITIES = frozenset({"identity", "schedule_id"})
+
+
+def with_identities(content: object, stem: str) -> object:
+    """Return a file's content with an identity for each job that has a name alone: `<file stem>/<name>`."""
+    if isinstance(content, list):
+        return [with_identities(each, stem) for each in content]
+    if not isinstance(content, Mapping):
+        return content
+    if isinstance(content.get("jobs"), list):
+        return {**content, "jobs": with_identities(content["jobs"], stem)}
+    if "name" not in content:
+        return content
+    named = {word: value for word, value in content.items() if word != "name"}
+    if not IDENTITIES.isdisjoint(named):
+        return named
+    return {"identity": f"{stem}/{content['name']}", **named}
+
 
 def jobs_from(content: object) -> list[Job]:
     """Return the jobs of a file: one job, a list of jobs, or `jobs` beside the `calendars` they share."""

@@ -32,6 +32,7 @@ from kron.core.job.distribution import (
     parse_distribution,
     read_distribution,
 )
+from kron.core.job.host import HOST, HOST_WORDS
 from kron.core.job.notify import NOTIFY, NOTIFY_TYPE, Notify, read_notify
 from kron.core.job.policy import END_BEFORE_START, POLICY, Policy, policy_of
 from kron.core.job.profile import PROFILE, Retention
@@ -71,7 +72,7 @@ ZONE = ValueType(
 def _parse_launcher(value: object) -> Mapping[str, object] | None:
     """Return a launcher object; its kind checks the fields where the launcher is used.
 
-    One with a workflow and no kind starts that workflow.
+    One with a workflow and no kind starts that workflow, one with a command is a process.
     """
     if value is None:
         return None
@@ -80,8 +81,10 @@ def _parse_launcher(value: object) -> Mapping[str, object] | None:
     given = {parse_text(name): each for name, each in value.items()}
     if "kind" not in given and "workflow_id" in given:
         given = {"kind": "workflow", **given}
+    elif "kind" not in given and "command" in given:
+        given = {"kind": "process", **given}
     if not isinstance(given.get("kind"), str):
-        raise invalid_value(None, "must be an object with kind, or with workflow_id")
+        raise invalid_value(None, "must be an object with kind, with workflow_id, or with command")
     return given
 
 
@@ -220,8 +223,14 @@ PLACES: Mapping[str, Place] = {
     "salt": Place("seed", SEED["salt"].words),
     **_flat("policy", POLICY),
     **_flat("launcher", WORKFLOW),
+    **{word: Place("launcher", (name,)) for word, name in HOST_WORDS.items()},
 }
-TABLES = {"window": WINDOW, "seed": SEED, "policy": POLICY, "launcher": WORKFLOW}
+TABLES = {
+    "window": WINDOW,
+    "seed": SEED,
+    "policy": POLICY,
+    "launcher": FieldTable((*WORKFLOW.rows, *HOST.rows)),
+}
 
 
 class Canonical(NamedTuple):

@@ -65,6 +65,25 @@ _FILE_CALENDARS: Schema = {
         "oneOf": [one_or_more(DAYS), object_schema({"file": {"type": "string"}}, required=("file",))]
     },
 }
+_NAME: Schema = {"type": "string", "description": "the identity is `<file stem>/<name>` where none is given"}
+
+
+def _with_name(schema: Schema) -> Schema:
+    """Return the schema of a job that may have a name in the place of an identity."""
+    properties, every = schema["properties"], schema["allOf"]
+    assert isinstance(properties, dict)
+    assert isinstance(every, list)
+    named: Schema = {"required": ["name"]}
+    return {
+        **schema,
+        "properties": {**properties, "name": _NAME},
+        "allOf": [
+            {"anyOf": [*each["anyOf"], named]} if {"required": ["identity"]} in each["anyOf"] else each
+            for each in every
+        ],
+    }
+
+
 _FILE_JOB = with_every_word(
     object_schema(
         {
@@ -91,5 +110,5 @@ _FILE: Schema = {
 
 SCHEMAS: dict[str, Schema] = {
     "job": {"$schema": DRAFT, "title": "Kron job", **_JOB},
-    "jobfile": {"$schema": DRAFT, "title": "Kron job file", **_FILE, "$defs": {"job": _FILE_JOB}},
+    "jobfile": {"$schema": DRAFT, "title": "Kron job file", **_FILE, "$defs": {"job": _with_name(_FILE_JOB)}},
 }

@@ -49,11 +49,15 @@ class CompiledJob:
         """Return the definition as a job with this identity."""
         return self.job if self.job.identity == identity else replace(self.job, identity=identity)
 
+    def chosen_time(self, identity: str, nominal_time: EpochSeconds) -> EpochSeconds | None:
+        """Return the chosen time of a period; None if it is unschedulable."""
+        return nominal_time if self.plain else decide_at(self.for_job(identity), nominal_time).chosen_time
+
     def fire_time(self, identity: str, nominal_time: EpochSeconds) -> int | None:
         """Return the fire time of a period, in milliseconds; None if it is unschedulable."""
         if self.plain:
             return 1000 * nominal_time
-        chosen = decide_at(self.for_job(identity), nominal_time).chosen_time
+        chosen = self.chosen_time(identity, nominal_time)
         if chosen is None:
             return None
         return 1000 * chosen + jitter_of(identity, rfc3339(nominal_time), self.jitter_ms)

@@ -19,6 +19,7 @@ from kron.core.fields import (
     suggestion,
     text_fault,
 )
+from kron.core.job.host import HOST_WORDS
 from kron.core.job.job import JOB, PLACES, Job, canonical, read_job
 from kron.core.job.notify import IS_REDACTED, Notify
 from kron.core.job.policy import (
@@ -132,7 +133,7 @@ DEFINITION_WORDS = {
 FLAT_POLICY = {row.name: row.service_word for row in POLICY.rows if row.service_word is not None}
 POLICY_WORDS = {row.name: row.words for row in POLICY.rows}
 # A job's words are read as well, wherever SPEC 3 has another.
-JOB_KNOWN = (JOB.words.keys() | PLACES.keys()) - {"launcher", *WORKFLOW}
+JOB_KNOWN = (JOB.words.keys() | PLACES.keys()) - {"launcher", *WORKFLOW, *HOST_WORDS}
 KNOWN = frozenset(SCHEDULE.words) | JOB_KNOWN
 
 

@@ -5,23 +5,29 @@ no process is found again.
 """
 
 import asyncio
+import errno
 import fcntl
 import logging
 import os
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import sleep
 from typing import NamedTuple
 
 from kron.core.plan.report import Launch
+from kron.launchers.process import supervisor
 from kron.launchers.process.spec import ProcessSettings
+from kron.launchers.process.supervisor import Record, read_record, stat_words
 from kron.ports import ReportSink
 
 _log = logging.getLogger("kron.launchers")
@@ -37,6 +43,10 @@ SLACK = 1024 * 1024
 # How much of an output an error quotes.
 MAX_LINES, MAX_TAIL = 10, 1_000
 _SIGNALS = frozenset(map(int, signal.Signals))
+
+
+# The suffix of the records that supervisors write.
+RECORD = ".run"
 
 
 class Files(NamedTuple):
@@ -67,8 +77,7 @@ def spawn(settings: ProcessSettings, env: Mapping[bytes, bytes], files: Files) -
     `Popen` uses vfork, which costs the same however large this process is, and closes all other files in the
     child; `posix_spawn` is not faster and supports neither that nor `cwd`.
     """
-    command = settings.command
-    argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+    argv = argv_of(settings)
     if settings.survive:
         _check_command(argv[0], env, settings.cwd)
         argv = ["/bin/sh", "-c", WRAPPER, "kron", files.status, *argv]
@@ -88,12 +97,27 @@ def spawn(settings: ProcessSettings, env: Mapping[bytes, bytes], files: Files) -
         os.close(written)
 
 
+def argv_of(settings: ProcessSettings) -> list[str]:
+    """Return the words of a command; a text, or with `shell` also a list, is for a shell."""
+    command = settings.command
+    if settings.shell is None and not isinstance(command, str):
+        return list(command)
+    text = command if isinstance(command, str) else " ".join(command)
+    return [settings.shell or "/bin/sh", "-c", text]
+
+
+def input_of(settings: ProcessSettings) -> str | None:
+    """Return the text of the standard input of a process, or None."""
+    return settings.stdin_text if settings.stdin is None else settings.stdin
+
+
 def _input_of(settings: ProcessSettings, folder: str) -> int:
     """Return an open file with the standard input of a process."""
-    if settings.stdin is None:
+    text = input_of(settings)
+    if text is None:
         return os.open(os.devnull, os.O_RDONLY)
     with tempfile.TemporaryFile(dir=folder) as document:
-        document.write(settings.stdin.encode())
+        document.write(text.encode())
         document.seek(0)
         return os.dup(document.fileno())
 
@@ -107,7 +131,10 @@ def _check_command(name: str, env: Mapping[bytes, bytes], cwd: str | None) -> No
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """A running process of a launch; an adopted one has no `child`."""
+    """A running process of a launch; an adopted one has no `child`.
+
+    `supervisor` is the number and the start time of the process that waits for it and records its end.
+    """
 
     launch: Launch
     sink: ReportSink
@@ -116,6 +143,7 @@ class Process:
     started: int
     files: Files
     child: subprocess.Popen[bytes] | None = None
+    supervisor: tuple[int, int] | None = None
     pidfd: int | None = None
     trimmed: int = 0
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -128,24 +156,41 @@ class Process:
         return f"{self.pid}:{self.started}"
 
     @property
+    def watched(self) -> tuple[int, int]:
+        """Return the process whose end is awaited: the supervisor, or without one the process itself."""
+        return self.supervisor or (self.pid, self.started)
+
+    @property
     def exists(self) -> bool:
-        """Return whether its number still belongs to it."""
-        stat = stat_of(self.pid)
-        return stat is not None and stat.started == self.started
+        """Return whether the number of the watched process still belongs to it."""
+        return is_alive(*self.watched, or_zombie=True)
 
     @property
     def ended(self) -> bool:
-        """Return whether it has ended, perhaps as a zombie."""
+        """Return whether the watched process has ended, perhaps as a zombie."""
         if self.child is not None:
             try:
                 return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
             except ChildProcessError:
                 return True
-        stat = stat_of(self.pid)
-        return stat is None or stat.started != self.started or stat.ended
+        return not is_alive(*self.watched)
+
+    @property
+    def lost_supervisor(self) -> bool:
+        """Return whether the supervisor ended without a record of the end, while the process lives on."""
+        if self.supervisor is None or self.recorded_code() is not None:
+            return False
+        return is_alive(self.pid, self.started)
+
+    def recorded_code(self) -> int | None:
+        """Return the exit code that a supervisor recorded, or None."""
+        code = (read_record(self.files.status) or {}).get("code")
+        return code if isinstance(code, int) else None
 
     def exit_code(self) -> int | None:
         """Return its exit code as `Popen` has it, from the first source that knows it, or None."""
+        if self.is_supervised:
+            return self.recorded_code()
         code = self._waited_for()
         if code is None and self.pid:
             # An adopted process is not our child, and a child may have been waited for already.
@@ -161,8 +206,15 @@ class Process:
             return None
         return os.waitstatus_to_exitcode(status) if pid else None
 
+    @property
+    def is_supervised(self) -> bool:
+        """Return whether a supervisor records its end, or has."""
+        return self.files.status.endswith(RECORD)
+
     def has_exit_code(self) -> bool:
         """Return whether its exit code can be found, without consuming it."""
+        if self.is_supervised:
+            return self.recorded_code() is not None
         if written_status(self.files.status) is not None:
             return True
         if not self.exists:
@@ -175,7 +227,10 @@ class Process:
             return False
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to its process group."""
+        """Send a signal to its process group; a supervised one has further processes."""
+        if self.is_supervised:
+            signal_all(self.launch.run.key, self.launch.run.attempt, self.pid, number)
+            return
         if self.child is None and not self.exists:
             return
         try:
@@ -233,30 +288,9 @@ class PidfdWatcher:
 # --- /proc ---------------------------------------------------------------------------------------------
 
 
-def started_of(pid: int) -> int:
-    """Return when a process started, in clock ticks since the host booted; 0 where unknown."""
-    words = _stat_words(pid, 20)
-    return int(words[19]) if words else 0
-
-
-def _stat_words(pid: int, count: int = -1) -> list[bytes]:
-    try:
-        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-    except OSError:
-        return []
-    try:
-        text = os.read(file, 4_096)
-    except OSError:
-        return []
-    finally:
-        os.close(file)
-    # The name is in parentheses and may contain some.
-    return text.rpartition(b")")[2].split(maxsplit=count)
-
-
 def stat_of(pid: int) -> Stat | None:
     """Return the state of a process, or None if no process has this number."""
-    words = _stat_words(pid)
+    words = stat_words(pid)
     if not words:
         return None
     return Stat(words[0].decode(), int(words[2]), int(words[3]), int(words[19]), int(words[49]))
@@ -297,6 +331,44 @@ def _is_ours(pid: int) -> bool:
 def members_of(group: int) -> list[int]:
     """Return the running processes of a group."""
     return [pid for pid in _all() if (stat := stat_of(pid)) and stat.group == group and not stat.ended]
+
+
+def is_alive(pid: int, started: int, *, or_zombie: bool = False) -> bool:
+    """Return whether a number still belongs to the process that started then, and it has not ended."""
+    stat = stat_of(pid) if pid else None
+    return stat is not None and stat.started == started and (or_zombie or not stat.ended)
+
+
+def signal_all(key: str, attempt: int, group: int, number: signal.Signals) -> None:
+    """Send a signal to all processes of a run: its group, and those that left it but have its environment."""
+    for pid in processes_of(key, attempt, group):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+        except PermissionError as error:
+            _log.warning("process %d cannot be sent %s: %s", pid, number.name, error)
+
+
+def processes_of(key: str, attempt: int, group: int) -> list[int]:
+    """Return the running processes of a run: those of its group, and those with its environment."""
+    marks = f"KRON_IDEMPOTENCY_KEY={key}".encode(), b"KRON_ATTEMPT=%d" % attempt
+    running = []
+    for pid in _all():
+        stat = stat_of(pid)
+        if stat is None or stat.ended:
+            continue
+        if stat.group == group or stat.session == group or _has_variables(pid, marks):
+            running.append(pid)
+    return running
+
+
+def _has_variables(pid: int, marks: Collection[bytes]) -> bool:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return all(mark in variables for mark in marks)
 
 
 def sessions_of(keys: Collection[str]) -> dict[tuple[str, int], int]:
@@ -406,3 +478,108 @@ def remove_files(files: Files, *, survive: bool) -> None:
     for path in files if survive else files[:1]:
         with suppress(OSError):
             os.unlink(path)
+
+
+# --- supervisors ---------------------------------------------------------------------------------------
+
+# How long a start waits until the supervisors of an earlier owner have their records, in seconds.
+LOCK_S, LOCK_PAUSE_S = 10.0, 0.005
+
+
+class Supervisors:
+    """Starts supervised processes through a small program that forks a supervisor for each.
+
+    The program is started with the first process and ends with its owner; the supervisors live on.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._lock = f"{folder}/supervisor.lock"
+        self._channel: socket.socket | None = None
+        self._program: subprocess.Popen[bytes] | None = None
+
+    def open(self) -> None:
+        """Start the program, once the runs that an earlier one was asked to start have their records."""
+        if self._program is not None and self._program.poll() is None:
+            return
+        self.close()
+        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._take(lock)
+            ours, theirs = socket.socketpair()
+            with theirs:
+                numbers = (theirs.fileno(), lock)
+                argv = [sys.executable, "-I", "-S", supervisor.__file__, *map(str, numbers)]
+                # The program is Kron's own.
+                self._program = subprocess.Popen(  # noqa: S603
+                    argv, stdin=subprocess.DEVNULL, pass_fds=numbers, start_new_session=True
+                )
+            self._channel = ours
+        finally:
+            os.close(lock)
+
+    def _take(self, lock: int) -> None:
+        for _ in range(int(LOCK_S / LOCK_PAUSE_S)):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                sleep(LOCK_PAUSE_S)
+            else:
+                return
+        raise BlockingIOError(
+            errno.EAGAIN, "the supervisors of an earlier krond are still starting", self._lock
+        )
+
+    def start(self, request: Record) -> Record:
+        """Start a supervised process, and return the supervisor's reply; raise OSError without one."""
+        self.open()
+        assert self._channel is not None
+        try:
+            supervisor.send(self._channel, request)
+            reply = supervisor.receive(self._channel)
+        except OSError:
+            self.close()
+            raise
+        if reply is None:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, "the program that starts supervisors has ended")
+        return reply
+
+    def close(self) -> None:
+        """End the program; running processes keep their supervisors."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._program is not None:
+            self._program.wait()
+            self._program = None
+
+
+def read_variables(path: str) -> dict[str, str]:
+    """Return the variables of a file of `NAME=value` lines; blank lines and comments are skipped.
+
+    A value may stand in quotes. As root, a file that others could write is refused.
+    """
+    if fault := untrusted(path):
+        raise ValueError(f"env_file {path}: {fault}")
+    variables: dict[str, str] = {}
+    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        text = line.strip().removeprefix("export ")
+        if not text or text.startswith("#"):
+            continue
+        name, mark, value = text.partition("=")
+        if not mark or not name.strip().replace("_", "a").isalnum():
+            raise ValueError(f"env_file {path}:{number}: must be NAME=value")
+        value = value.strip()
+        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+        variables[name.strip()] = value[1:-1] if quoted else value
+    return variables
+
+
+def untrusted(path: str) -> str | None:
+    """Return why root must not follow a file, or None: another user could change it."""
+    if os.geteuid() != 0:
+        return None
+    stat = os.stat(path)
+    if stat.st_uid != 0:
+        return "belongs to another user than root"
+    return "can be written by others: chmod go-w" if stat.st_mode & 0o022 else None

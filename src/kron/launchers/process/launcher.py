@@ -1,11 +1,13 @@
 """The process launcher: runs are processes on this host, which outlive their owner and can be adopted."""
 
 import asyncio
+import gzip
 import logging
 import os
 import signal
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from kron.core.errors import InputError, InvalidOptionError
+from kron.core.job.policy import OnOrphan
+from kron.core.plan.compiled import compiled_job
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, Traits
 from kron.core.redaction import hide_run_token
@@ -23,21 +27,28 @@ from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.fair_queue import FairQueue, Share
 from kron.launchers.launch import LAPSED_S, lease_is_lost, plain_request_of, report_of, tenant_of
 from kron.launchers.process.host import (
+    RECORD,
     Files,
     PidfdWatcher,
     Process,
+    Supervisors,
+    argv_of,
     boot_of,
     describe_exit,
+    input_of,
+    is_alive,
     members_of,
+    processes_of,
+    read_variables,
     remove_files,
     sessions_of,
     spawn,
-    started_of,
     stat_of,
     tail_of,
     trim,
 )
-from kron.launchers.process.spec import RESERVED_PREFIX, ProcessOptions, ProcessSettings, check_start
+from kron.launchers.process.spec import RESERVED_PREFIX, ProcessOptions, ProcessSettings, Stream, check_start
+from kron.launchers.process.supervisor import Record, read_record, started_of
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import MAX_CACHED, LauncherContext, LauncherKind, settings_parser
 from kron.ports import Clock, ReportSink
@@ -59,6 +70,10 @@ TRIM_S, GROUP_POLL_S = 0.25, 0.05
 # How often an adopted process is polled on hosts without pidfd, in seconds.
 POLL_S = 0.2
 LOST = "its exit status was lost with its owner"
+NEVER_STARTED = "never started: krond ended after it recorded the start, before the process existed"
+NO_SUPERVISOR = "needs krond: this worker runs processes without a supervisor"
+# Below the state folder: the records and the outputs of ended runs.
+LOGS = "logs"
 
 
 class Waiting(NamedTuple):
@@ -76,6 +91,9 @@ class ProcessLauncher:
     share it. With `max_processes` at most that many run at once; the others wait in order. `on_output` gets
     the last bytes that each process wrote. With a `secret` each process has the token of its run. `env` are
     the variables that they inherit.
+
+    After `supervise` each process has a supervisor, which outlives this worker and records the end; no run
+    starts twice then, whatever happened to its owner.
     """
 
     traits = Traits(reports=True, idempotent=False)
@@ -94,8 +112,11 @@ class ProcessLauncher:
     ) -> None:
         _check_bound("max_processes", max_processes)
         self._clock = clock
-        self._folder = str(Path(state).absolute() / boot_of())
+        self._boot = boot_of()
+        self._folder = str(Path(state).absolute() / self._boot)
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        self._logs = str(Path(state).absolute() / LOGS)
+        self._supervisors: Supervisors | None = None
         self._grace_s = grace.total_seconds()
         self._backoff = backoff
         self._on_output = on_output
@@ -117,6 +138,10 @@ class ProcessLauncher:
         self._trimmer: asyncio.TimerHandle | None = None
         self._watched = PidfdWatcher()
         self._idle = asyncio.Event()
+
+    def supervise(self) -> None:
+        """Start every process under a supervisor from now on."""
+        self._supervisors = Supervisors(self._folder)
 
     @property
     def busy(self) -> bool:
@@ -200,8 +225,14 @@ class ProcessLauncher:
             settings = self.check(_settings_of(launch.job.launcher))
             files = self._files_of(attempt)
             stdin = settings.stdin if launch.payload is None else launch.payload.document
+            settings = replace(settings, stdin=stdin)
+            if self._supervisors is not None:
+                self._start_supervised(self._supervisors, attempt, waiting, settings)
+                return
+            if needless := settings.host_fields():
+                raise ValueError(f"launcher.{needless[0]}: {NO_SUPERVISOR}")
             env = env_of(self.env, launch, settings, secret=self._secret)
-            child = spawn(replace(settings, stdin=stdin), env, files)
+            child = spawn(settings, env, files)
         except (InputError, ValueError) as error:
             self._refuse(launch, sink, str(error))
             return
@@ -216,6 +247,43 @@ class ProcessLauncher:
         process = Process(launch, sink, settings, child.pid, started_of(child.pid), files, child)
         self._watch(attempt, process)
         sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
+
+    def _start_supervised(
+        self, supervisors: Supervisors, attempt: Attempt, waiting: Waiting, settings: ProcessSettings
+    ) -> None:
+        """Start a process under a supervisor, unless its run has started before."""
+        launch, sink, _ = waiting
+        files = self._files_of(attempt)
+        from_file = {} if settings.env_file is None else read_variables(settings.env_file)
+        env = env_of({**self.env, **_encoded(from_file)}, launch, settings, secret=self._secret)
+        reply = supervisors.start(
+            {
+                "record": files.status,
+                "output": files.output,
+                "boot": self._boot,
+                "identity": launch.run.identity,
+                "nominal_time": launch.run.nominal_time,
+                "argv": argv_of(settings),
+                "env": {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()},
+                "given": {**from_file, **dict(settings.env)},
+                "stdin": input_of(settings),
+                "max_output": settings.max_output,
+                **{name: getattr(settings, name) for name in ("user", "group", "cwd", "umask", "nice")},
+                "stdout": _stream(settings.stdout),
+                "stderr": _stream(settings.stderr),
+            }
+        )
+        if reply.get("exists"):
+            if not self._adopt_supervised(attempt, launch, sink):
+                sink(report_of(self._clock, launch.run, RunEvent.ORPHANED))
+            return
+        if "errno" in reply:
+            raise OSError(reply["errno"], reply["error"])
+        if "error" in reply:
+            raise ValueError(str(reply["error"]))
+        process = supervised_process(launch, sink, settings, files, reply)
+        sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
+        self._watch_again(attempt, process)
 
     def _retry(self, attempt: Attempt, waiting: Waiting, error: OSError) -> None:
         delay_s = self._backoff.delay_after(waiting.launch.run.key, waiting.failures)
@@ -239,6 +307,9 @@ class ProcessLauncher:
 
     def _files_of(self, attempt: Attempt) -> Files:
         key, number = attempt
+        if self._supervisors is not None:
+            record = f"{self._logs}/{key[:2]}/{key}.{number}{RECORD}"
+            return Files(f"{self._folder}/{key}.{number}.out", record)
         return Files(f"{self._folder}/{key}.{number}.out", f"{self._folder}/{key}.{number}.status")
 
     # --- ends ------------------------------------------------------------------------------------
@@ -250,11 +321,11 @@ class ProcessLauncher:
         if attempt not in self._slots:
             self._slots[attempt] = self._queue.admit(Share(tenant_of(process.launch)))
         self._idle.clear()
-        if self._trimmer is None:
+        if self._trimmer is None and process.supervisor is None:
             self._trimmer = loop.call_later(TRIM_S, self._trim)
         if self.has_pidfd:
             with suppress(OSError):
-                process.pidfd = os.pidfd_open(process.pid)
+                process.pidfd = os.pidfd_open(process.watched[0])
                 self._watched.add(process.pidfd, partial(self._on_exit, attempt, process))
                 return
         if process.child is not None:
@@ -280,6 +351,11 @@ class ProcessLauncher:
         if self._running.get(attempt) is not process or process.gone.is_set():
             return
         self._watched.remove(process.pidfd)
+        if process.lost_supervisor:
+            process.release()
+            process.supervisor = None
+            self._watch_again(attempt, process)
+            return
         process.gone.set()
         if process.ending is None:
             self._finish(attempt, process)
@@ -291,14 +367,15 @@ class ProcessLauncher:
         code = process.exit_code()
         process.release()
         event, error = self._outcome_of(process, code)
-        remove_files(process.files, survive=process.settings.survive or process.child is None)
+        has_status = process.settings.survive or process.child is None
+        remove_files(process.files, survive=has_status and not process.is_supervised)
         run_id = process.run_id if process.pid else None
         process.sink(report_of(self._clock, process.launch.run, event, error, run_id))
         self._schedule()
         self._note_idle()
 
     def _outcome_of(self, process: Process, code: int | None) -> tuple[RunEvent, str | None]:
-        output = tail_of(process.files.output, process.settings.max_output)
+        output = self._output_of(process, code)
         if self._secret is not None:
             output = hide_run_token(output, run_token_of(self._secret, process.launch.run.key))
         if self._on_output is not None:
@@ -309,11 +386,21 @@ class ProcessLauncher:
         status = LOST if code is None else describe_exit(code, output)
         if process.ending is not None:
             return RunEvent.CANCELLED, f"ended on request: {status}"
-        return (RunEvent.SUCCESS, None) if code == 0 else (RunEvent.FAILED, status)
+        if code in process.settings.success_exit_codes:
+            return RunEvent.SUCCESS, None
+        return RunEvent.FAILED, status
+
+    def _output_of(self, process: Process, code: int | None) -> bytes:
+        """Return the output of an ended process; that of a supervised one is read for errors alone."""
+        if not process.is_supervised:
+            return tail_of(process.files.output, process.settings.max_output)
+        if code in process.settings.success_exit_codes and self._on_output is None:
+            return b""
+        return read_log(process.files.status)
 
     def _trim(self) -> None:
         self._trimmer = None
-        for process in self._running.values():
+        for process in (each for each in self._running.values() if each.supervisor is None):
             process.trimmed = trim(process.files.output, process.settings.max_output, process.trimmed)
         if self._running:
             self._trimmer = asyncio.get_running_loop().call_later(TRIM_S, self._trim)
@@ -350,8 +437,9 @@ class ProcessLauncher:
 
     async def _exits_in_time(self, process: Process) -> bool:
         """Return whether a process and its group exited within the grace period."""
-        until = self._clock.monotonic() + self._grace_s
-        grace = asyncio.create_task(sleep_for(self._clock, self._grace_s))
+        grace_s = self._grace_of(process)
+        until = self._clock.monotonic() + grace_s
+        grace = asyncio.create_task(sleep_for(self._clock, grace_s))
         gone = asyncio.create_task(process.gone.wait())
         try:
             await asyncio.wait({grace, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -359,10 +447,23 @@ class ProcessLauncher:
             grace.cancel()
             gone.cancel()
         while process.gone.is_set() and self._clock.monotonic() < until:
-            if not members_of(process.pid):
+            if not self._members_of(process):
                 return True
             await sleep_for(self._clock, GROUP_POLL_S)
         return False
+
+    def _grace_of(self, process: Process) -> float:
+        """Return how long a process has between SIGTERM and SIGKILL; a supervised one as its job says."""
+        if not process.is_supervised:
+            return self._grace_s
+        job = process.launch.job
+        return compiled_job(job.definition, job.identity).policy.replace_grace.total_seconds()
+
+    def _members_of(self, process: Process) -> list[int]:
+        if not process.is_supervised:
+            return members_of(process.pid)
+        run = process.launch.run
+        return processes_of(run.key, run.attempt, process.pid)
 
     async def close(self, *, wait: bool = True) -> None:
         """Wait for the processes, or leave them running for the next owner to adopt."""
@@ -375,6 +476,8 @@ class ProcessLauncher:
             self._trimmer.cancel()
             self._trimmer = None
         self._watched.close()
+        if self._supervisors is not None:
+            self._supervisors.close()
 
     def _abandon(self) -> None:
         left = [*self._waiting.values(), *(waiting for _, waiting in self._retries.values())]
@@ -403,6 +506,15 @@ class ProcessLauncher:
 
     async def adopt(self, runs: Sequence[Launch], sink: ReportSink) -> frozenset[str]:
         """Find processes by number and start time, or by their environment where no number is recorded."""
+        if self._supervisors is not None:
+            # Every start that an earlier owner requested has its record from here on.
+            self._supervisors.open()
+            return frozenset(
+                each.run.key
+                for each in runs
+                if self._resume((each.run.key, each.run.attempt), sink)
+                or self._adopt_supervised((each.run.key, each.run.attempt), each, sink)
+            )
         unnamed = sessions_of({each.run.key for each in runs if each.run.run_id is None})
         adopted = set()
         for launch in runs:
@@ -441,6 +553,30 @@ class ProcessLauncher:
         self._watch_again(attempt, process)
         return True
 
+    def _adopt_supervised(self, attempt: Attempt, launch: Launch, sink: ReportSink) -> bool:
+        """Watch a supervised process again, or report its recorded end; False where that is lost."""
+        files = self._files_of(attempt)
+        record = read_record(files.status)
+        if record is None:
+            job = launch.job
+            if compiled_job(job.definition, job.identity).policy.on_orphan is OnOrphan.RESTART:
+                return False
+            sink(report_of(self._clock, launch.run, RunEvent.LAUNCH_FAILED, NEVER_STARTED))
+            return True
+        try:
+            settings = _settings_of(launch.job.launcher)
+        except InputError:
+            settings = ProcessSettings(command=("",))
+        process = supervised_process(launch, sink, settings, files, record)
+        is_this_boot = record.get("boot") == self._boot
+        lives = is_this_boot and (not process.ended or is_alive(process.pid, process.started))
+        if not lives and not process.has_exit_code():
+            return False
+        if not launch.run.acked and process.pid:
+            sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
+        self._watch_again(attempt, process)
+        return True
+
     def _watch_again(self, attempt: Attempt, process: Process) -> None:
         self._watch(attempt, process)
         if not process.exists:
@@ -453,6 +589,36 @@ class ProcessLauncher:
 def _check_bound(name: str, most: int | None) -> None:
     if most is not None and most < 1:
         raise InvalidOptionError(option=name, value=most, reason="must be at least 1")
+
+
+def supervised_process(
+    launch: Launch, sink: ReportSink, settings: ProcessSettings, files: Files, record: Record
+) -> Process:
+    """Return the process of a record: the supervisor's reply, or its file."""
+
+    def number(name: str) -> int:
+        value = record.get(name)
+        return value if isinstance(value, int) else 0
+
+    supervisor = number("supervisor"), number("supervisor_started")
+    return Process(launch, sink, settings, number("pid"), number("started"), files, supervisor=supervisor)
+
+
+def read_log(record: str) -> bytes:
+    """Return the kept output of an ended run, by the path of its record; nothing where there is none."""
+    try:
+        return gzip.decompress(Path(f"{record.removesuffix(RECORD)}.log").read_bytes())
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
+
+
+def _stream(value: Stream) -> object:
+    """Return where a stream goes, as a supervisor reads it."""
+    return dict(value) if isinstance(value, tuple) else value
 
 
 def inherited_env(options: ProcessOptions) -> Mapping[bytes, bytes]:
@@ -474,13 +640,19 @@ def env_of(
     run, facts = launch.run, {} if launch.payload is None else launch.payload.facts
     interval = launch.data_interval
     token = None if secret is None else run_token_of(secret, run.key)
-    optional = {b"KRON_RUN_TOKEN": token, b"KRON_REQUEST_ID": plain_request_of(launch)}
+    chosen = compiled_job(launch.job.definition, run.identity).chosen_time(run.identity, run.nominal_time)
+    optional = {
+        b"KRON_RUN_TOKEN": token,
+        b"KRON_REQUEST_ID": plain_request_of(launch),
+        b"KRON_CHOSEN_TIME": None if chosen is None else rfc3339(chosen),
+    }
     return {
         **inherited,
-        **{os.fsencode(name): os.fsencode(value) for name, value in settings.env},
+        **_encoded(dict(settings.env)),
         **{f"{RESERVED_PREFIX}{name.upper()}".encode(): value.encode() for name, value in facts.items()},
         b"KRON_IDENTITY": run.identity.encode(),
         b"KRON_PERIOD_ID": rfc3339(run.nominal_time).encode(),
+        b"KRON_NOMINAL_TIME": rfc3339(run.nominal_time).encode(),
         b"KRON_IDEMPOTENCY_KEY": run.key.encode(),
         b"KRON_ATTEMPT": b"%d" % run.attempt,
         b"KRON_FENCING_TOKEN": b"%d" % run.token,
@@ -507,6 +679,10 @@ def _build(_: str, context: LauncherContext) -> ProcessLauncher:
     )
     if options.max_per_tenant is not None:
         launcher.limit_tenants(options.max_per_tenant)
+
+    launcher = ProcessLauncher(context.clock, options.folder, secret=context.secret)
+    if options.supervised:
+        launcher.supervise()
     launcher.env = inherited_env(options)
     # The configuration of a worker does not change, so each launcher object is checked once.
     launcher.check = lru_cache(maxsize=MAX_CACHED)(partial(check_start, context.config))

@@ -3,12 +3,13 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from kron.core.errors import Problem
-from kron.core.fields import FieldTable, Schema, ValueType, invalid_value, optional, parse_text, row
+from kron.core.fields import ROW, FieldSpec, FieldTable, ValueType, invalid_value, row
+from kron.core.job.host import CAPTURE, COMMAND, FOLDER, HOST, OnRemove, program_of
 from kron.core.plan.record import RunRecord
 from kron.core.value_types import FLAG
 from kron.launchers.spec import (
@@ -30,6 +31,9 @@ RESERVED_PREFIX = "KRON_"
 MIN_LOGGED_SECRET = 8
 NOT_ALLOWED = "is not among the commands the settings allow (allowed_commands)"
 AMBIGUOUS = "is the name of several allowed commands; write the whole path"
+# Fields that only a supervisor applies; in a service they would let a caller act as other users.
+HOST_ONLY = ("shell", "user", "group", "env_file", "umask", "nice", "stdout", "stderr", "on_remove")
+ONLY_KROND = "is for krond: no other worker runs processes with it"
 # Variables with this prefix are for schedules: Kron neither sets nor reads them.
 FREE_PREFIX = "KRON_VAR_"
 NO_VARIABLE = (
@@ -80,23 +84,6 @@ def parse_allowed_command(text: str) -> str:
     return text
 
 
-def _parse_command(value: object) -> str | tuple[str, ...]:
-    if not isinstance(value, str | list | tuple) or value in ([], ()):
-        raise invalid_value(value, "must be a list of words, or one string for /bin/sh")
-    command = parse_text(value) if isinstance(value, str) else tuple(map(parse_text, value))
-    if not _program_of(command).strip():
-        raise invalid_value(value, "must not be empty")
-    return command
-
-
-def _program_of(command: str | tuple[str, ...]) -> str:
-    return command if isinstance(command, str) else command[0]
-
-
-def _write_command(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
-
-
 def _parse_env(value: object) -> Pairs:
     pairs = parse_pairs(value)
     for name, _ in pairs:
@@ -129,15 +116,19 @@ def _parse_max_output(value: object) -> int:
     return value
 
 
-_WORDS: Schema = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-_COMMAND = ValueType(
-    schema={"oneOf": [{"type": "string", "minLength": 1}, _WORDS]}, parse=_parse_command, write=_write_command
-)
-_FOLDER = ValueType(schema={"type": ["string", "null"]}, parse=optional(parse_text))
 _DOCUMENT = ValueType(schema={}, parse=_parse_document, write=_write_document)
 _SIZE = ValueType(
     schema={"type": "integer", "minimum": MIN_OUTPUT, "maximum": MAX_OUTPUT}, parse=_parse_max_output
 )
+
+
+# Where a stream goes: a word, or a file with its rotation.
+Stream: TypeAlias = str | tuple[tuple[str, object], ...]
+
+
+def _host(name: str) -> Mapping[str, FieldSpec]:
+    """Return the row of a field that every job file knows."""
+    return {ROW: HOST[name]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +140,12 @@ class ProcessSettings(TableSettings):
     unquoted: ClassVar[tuple[str, ...]] = ("env",)
 
     command: str | tuple[str, ...] = field(
-        metadata=row(_COMMAND, "a list of words, or one string for /bin/sh")
+        metadata=row(COMMAND, "a list of words, or one string for /bin/sh")
     )
     env: Pairs = field(
         default=(), metadata=row(pairs_type(_parse_env), "further variables; their values are never shown")
     )
-    cwd: str | None = field(default=None, metadata=row(_FOLDER, "the folder it runs in"))
+    cwd: str | None = field(default=None, metadata=row(FOLDER, "the folder it runs in"))
     stdin: str | None = field(default=None, metadata=row(_DOCUMENT, "a JSON document for standard input"))
     max_output: int = field(
         default=DEFAULT_OUTPUT, metadata=row(_SIZE, "how many bytes of its output are kept, the last ones")
@@ -163,11 +154,22 @@ class ProcessSettings(TableSettings):
         default=False,
         metadata=row(FLAG, "whether its exit status is kept for another worker should this one die"),
     )
+    shell: str | None = field(default=None, metadata=_host("shell"))
+    user: str | None = field(default=None, metadata=_host("user"))
+    group: str | None = field(default=None, metadata=_host("group"))
+    env_file: str | None = field(default=None, metadata=_host("env_file"))
+    umask: str | None = field(default=None, metadata=_host("umask"))
+    nice: int | None = field(default=None, metadata=_host("nice"))
+    stdin_text: str | None = field(default=None, metadata=_host("stdin_text"))
+    stdout: Stream = field(default=CAPTURE, metadata=_host("stdout"))
+    stderr: Stream = field(default=CAPTURE, metadata=_host("stderr"))
+    success_exit_codes: tuple[int, ...] = field(default=(0,), metadata=_host("success_exit_codes"))
+    on_remove: OnRemove = field(default=OnRemove.KEEP, metadata=_host("on_remove"))
 
     @property
     def program(self) -> str:
         """Return what the operator allows: the program, or the whole text for the shell."""
-        return _program_of(self.command)
+        return program_of(self.command)
 
     def redacted(self) -> dict[str, object]:
         """Return the launcher object without the values of its variables."""
@@ -177,11 +179,18 @@ class ProcessSettings(TableSettings):
         """Return the values of its variables."""
         return [value for _, value in self.env if len(value) >= MIN_LOGGED_SECRET]
 
+    def host_fields(self) -> list[str]:
+        """Return the fields in use that need a supervisor, and with it the rights of the host's operator."""
+        return [name for name in HOST_ONLY if getattr(self, name) != self.table[name].default]
+
     def problems(self, config: LauncherConfig) -> list[Problem]:
         """Return why the operator does not allow the command or its variables."""
         options = config.get(ProcessOptions)
-        if options.allowed_commands is None:
+        if options.supervised:
             return []
+        needless = [Problem(f"launcher.{name}", None, ONLY_KROND) for name in self.host_fields()]
+        if options.allowed_commands is None or needless:
+            return needless
         fault = options.fault_of(self.command)
         problems = [] if fault is None else [Problem("launcher.command", self.program, fault)]
         for name, _ in self.env:
@@ -201,12 +210,15 @@ ProcessSettings.table = launcher_table(ProcessSettings, required=("command",))
 class ProcessOptions:
     """Where the outputs of running processes are, and what schedules may start.
 
+    With `supervised` each process has a supervisor, and every field of a job file is allowed: its operator
+    writes the files.
     `allowed_commands` None allows all. `inherited` are the variables that processes get from the worker's
     environment besides INHERITED; None passes all of them on, except Kron's. Of one tenant at most
     `max_per_tenant` run at once. `on_output` gets the last bytes that each process wrote.
     """
 
     folder: str = ".kron/processes"
+    supervised: bool = False
     allowed_commands: frozenset[str] | None = None
     allowed_variables: frozenset[str] = frozenset()
     inherited: frozenset[str] | None = None
@@ -223,7 +235,7 @@ class ProcessOptions:
 
     def fault_of(self, command: str | tuple[str, ...]) -> str | None:
         """Return why a command is not allowed, or None."""
-        program = _program_of(command)
+        program = program_of(command)
         if self.allowed_commands is None or program in self.allowed_commands:
             return None
         paths = [] if isinstance(command, str) else self._paths_of(program)

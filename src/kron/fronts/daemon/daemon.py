@@ -1,0 +1,232 @@
+"""The daemon: a worker over SQLite with supervised processes, job files that are reloaded, and control."""
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from kron.app.catalog import Catalog
+from kron.app.launchers import build_launchers, traits_by_kind
+from kron.app.notify.sender import NotifyOptions, Sender
+from kron.app.signals import on_reload, on_stop
+from kron.app.worker import Worker, WorkerOptions
+from kron.clocks.system import SystemClock
+from kron.core.errors import ConflictError, InputError, KronError, StoreError
+from kron.core.plan.step import MILLISECOND
+from kron.core.time.instant import EPOCH
+from kron.fronts.daemon.control import ControlServer, Handler
+from kron.fronts.daemon.job_set import Load, Reloaded, log_reload, reload_jobs
+from kron.fronts.daemon.output import RunOutputs
+from kron.fronts.daemon.place import Place
+from kron.launchers.process.spec import ProcessOptions
+from kron.launchers.spec import LauncherConfig, LauncherContext
+from kron.ports import Clock, Launcher, Store
+from kron.stores.sqlite.store import SqliteStore
+from kron.telemetry.decision_log import DecisionLog
+
+_log = logging.getLogger("kron.krond")
+NAMESPACE = "krond"
+# How often the job files are compared with those that were loaded, in seconds.
+LOOK_S = 2.0
+# How long a stop waits for running processes before it leaves them to the next krond.
+DRAIN_MS = 100
+# All outputs of ended runs together.
+MAX_OUTPUT_BYTES = 256 << 20
+PROCESS = "process"
+# Runs read at once.
+PAGE = 1_000
+
+
+class AlreadyRunningError(ConflictError):
+    """Another krond uses the state folder."""
+
+    code = "already_running"
+
+    def __init__(self, *, folder: str, pid: str) -> None:
+        other = f" (process {pid})" if pid else ""
+        super().__init__(
+            f"Another krond{other} uses {folder}; name another folder with --state", folder=folder
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonOptions:
+    """What a krond needs beside its jobs: its place, and a stamp of its files that changes with them."""
+
+    place: Place
+    stamp: Callable[[], object]
+    max_output_bytes: int = MAX_OUTPUT_BYTES
+
+
+class Daemon:
+    """One krond: it loads its files, runs their jobs, reloads them when they change, and takes commands.
+
+    `handler_of` returns what answers control requests, for this daemon.
+    """
+
+    def __init__(self, options: DaemonOptions, load: Load, handler_of: Callable[["Daemon"], Handler]) -> None:
+        self.options = options
+        self.clock: Clock = SystemClock()
+        self.store: Store = SqliteStore(str(options.place.database))
+        self.outputs = RunOutputs(options.place.processes, max_bytes=options.max_output_bytes)
+        self._load = load
+        self._handler_of = handler_of
+        self._reloading = asyncio.Lock()
+        self._loaded: object = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.launchers = self._build_launchers()
+        journal = DaemonJournal(self._prune_outputs)
+        sender = Sender(self.store, self.clock, namespace=NAMESPACE, options=NotifyOptions(), journal=journal)
+        self.worker = Worker(
+            self.store,
+            self.clock,
+            self.launchers,
+            namespace=NAMESPACE,
+            options=WorkerOptions(drain_ms=DRAIN_MS),
+            journal=journal,
+            sender=sender,
+        )
+        self.catalog = Catalog(
+            self.store, NAMESPACE, now=self.now, wake=self.worker.call, traits=traits_by_kind()
+        )
+
+    def _build_launchers(self) -> dict[str, Launcher]:
+        options = ProcessOptions(folder=str(self.options.place.processes), supervised=True)
+        return build_launchers(LauncherContext(self.clock, LauncherConfig((options,))))
+
+    def now(self) -> int:
+        """Return the present instant in milliseconds."""
+        return (self.clock.now() - EPOCH) // MILLISECOND
+
+    # --- the life of a daemon ----------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT; SIGHUP and changed files reload the jobs."""
+        control = ControlServer(self.options.place.socket, self._handler_of(self))
+        try:
+            await self.reload()
+            on_stop(self.worker.leave)
+            on_reload(self._reload_soon)
+            await control.start()
+            watching = asyncio.create_task(self._watch_files(), name="krond files")
+            _log.info("krond is running; state in %s", self.options.place.folder)
+            try:
+                await self.worker.run()
+            finally:
+                watching.cancel()
+                await control.close()
+        finally:
+            await self.store.close()
+
+    async def plan(self) -> Reloaded:
+        """Return what a reload would change."""
+        return await reload_jobs(self.catalog, self._load, dry_run=True)
+
+    async def reload(self) -> Reloaded:
+        """Load the job files and apply them; running processes of removed jobs end if their job says so."""
+        async with self._reloading:
+            self._loaded = await asyncio.to_thread(self.options.stamp)
+            reloaded = await reload_jobs(self.catalog, self._load)
+        log_reload(reloaded)
+        if ends := reloaded.ends():
+            await self._end_runs(ends)
+        return reloaded
+
+    async def _end_runs(self, identities: Sequence[str]) -> None:
+        for state in await self.catalog.states(identities):
+            for run in state.runs:
+                if run.in_flight:
+                    _log.info("ending the process of the removed job %s", run.identity)
+                    self.launchers[PROCESS].end(run)
+
+    def _reload_soon(self) -> None:
+        self._spawn(self._reload_safely())
+
+    async def _reload_safely(self) -> None:
+        try:
+            await self.reload()
+        except KronError as error:
+            _log.error("not reloaded, the earlier jobs stay: %s", error)
+
+    async def _watch_files(self) -> None:
+        """Reload when the files have changed and have been still for one look."""
+        before = self._loaded
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now = await asyncio.to_thread(self.options.stamp)
+            if now != self._loaded and now == before:
+                _log.info("job files have changed")
+                await self._reload_safely()
+            before = now
+
+    def _prune_outputs(self) -> None:
+        self._spawn(self._prune())
+
+    async def _prune(self) -> None:
+        with suppress(StoreError, OSError):
+            removed = await self.outputs.prune(self._known)
+            if removed:
+                _log.info("removed %d old outputs", removed)
+
+    async def _known(self, identity: str, since: int) -> set[str]:
+        """Return the keys of a job's runs since a nominal time."""
+        keys: set[str] = set()
+        before: int | None = None
+        while True:  # each page ends earlier
+            page = await self.store.runs(NAMESPACE, identity, before=before, limit=PAGE)
+            keys.update(run.key for run in page)
+            if len(page) < PAGE or page[-1].nominal_time < since:
+                return keys
+            # Further runs of the same instant are read again.
+            before = page[-1].nominal_time + (page[0].nominal_time != page[-1].nominal_time)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class DaemonJournal(DecisionLog):
+    """Logs every decision with its certificate, and calls a function when old records were pruned."""
+
+    def __init__(self, on_pruned: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_pruned = on_pruned
+
+    def note(self, event: str, fields: Mapping[str, object]) -> None:
+        """Log one event of the engine."""
+        super().note(event, fields)
+        if event == "pruned":
+            self._on_pruned()
+
+
+@contextmanager
+def only_instance(place: Place) -> Iterator[None]:
+    """Hold the lock of a state folder, or raise AlreadyRunningError; the folder is private."""
+    try:
+        place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.folder.chmod(0o700)
+        lock = os.open(place.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as cause:
+        raise InputError(
+            f"The state folder {place.folder} cannot be used: {cause.strerror or cause}"
+        ) from cause
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as cause:
+            if cause.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            pid = os.pread(lock, 20, 0).decode(errors="replace").strip()
+            raise AlreadyRunningError(folder=str(place.folder), pid=pid) from cause
+        os.truncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        # SQLite gives its journals the permissions of the database.
+        os.close(os.open(place.database, os.O_RDWR | os.O_CREAT, 0o600))
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,169 @@
+"""The jobs of krond's files: loaded together, planned, and applied in one transaction.
+
+A file that cannot be read keeps its earlier jobs, and stops no other file.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from kron.app.apply import AppliedChange, AppliedKind, replace_definitions
+from kron.app.catalog import Catalog, JobDefinition
+from kron.app.launchers import read_launcher, settings_of
+from kron.core.job.host import OnRemove
+from kron.core.job.job import Job
+from kron.core.plan.record import JobRecord
+from kron.core.time.instant import rfc3339
+from kron.launchers.process.spec import ProcessSettings
+from kron.launchers.spec import InvalidLauncherError, launcher_kind_of, launcher_text_of
+
+_log = logging.getLogger("kron.krond")
+NO_COMMAND = "has neither a command nor a launcher"
+# The longest identity, in bytes: it is part of the record of each process.
+MAX_IDENTITY = 255
+# Jobs of files have the path of their file as the name of their set; other sets stay as they are.
+IN_FILE = "/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedJobs:
+    """The jobs of all files, by file; `problems` are by the file that has them, each with its line.
+
+    `notes` are remarks that stop nothing.
+    """
+
+    jobs: Mapping[str, Sequence[Job]] = field(default_factory=dict)
+    problems: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    @property
+    def all_jobs(self) -> list[Job]:
+        """Return the jobs of every file."""
+        return [job for jobs in self.jobs.values() for job in jobs]
+
+
+# Reads all files again.
+Load = Callable[[], LoadedJobs]
+
+
+def definitions_of(loaded: LoadedJobs) -> tuple[list[JobDefinition], dict[str, list[str]]]:
+    """Return the definitions to apply, and the problems of files that only a launcher shows.
+
+    A file with such a problem keeps its earlier jobs, as one that cannot be read.
+    """
+    problems = {file: list(each) for file, each in loaded.problems.items()}
+    definitions: list[JobDefinition] = []
+    for file, jobs in loaded.jobs.items():
+        own: list[JobDefinition] = []
+        for job in jobs:
+            try:
+                own.append(_definition_of(job, file))
+            except InvalidLauncherError as error:
+                problems.setdefault(file, []).extend(
+                    f'{file}: job "{job.identity}": {each}' for each in error.problems
+                )
+            except LookupError as error:
+                problems.setdefault(file, []).append(f'{file}: job "{job.identity}" {error.args[0]}')
+        if file not in problems:
+            definitions += own
+    return definitions, problems
+
+
+def _definition_of(job: Job, file: str) -> JobDefinition:
+    if job.launcher is None:
+        raise LookupError(NO_COMMAND)
+    if len(job.identity.encode()) > MAX_IDENTITY:
+        raise LookupError(f"has a name of more than {MAX_IDENTITY} bytes")
+    settings = read_launcher(job.launcher)
+    return JobDefinition(job, launcher_text_of(settings), launcher_kind_of(settings), None, file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded:
+    """A plan of the jobs, applied unless it was a dry run."""
+
+    changes: Sequence[AppliedChange]
+    problems: Mapping[str, Sequence[str]]
+    notes: Sequence[str]
+
+    def lines(self) -> list[str]:
+        """Return the plan for people: totals, then each job that is not the same as before."""
+        kinds = [change.kind for change in self.changes]
+        names = {
+            AppliedKind.CREATED: "new",
+            AppliedKind.DELETED: "removed",
+            AppliedKind.UNCHANGED: "preserved",
+        }
+        totals = [
+            f"{kinds.count(kind)} {names.get(kind, kind.value)}" for kind in AppliedKind if kind in kinds
+        ]
+        lines = [f"jobs: {', '.join(totals) or 'none'}"]
+        lines += [_line_of(change) for change in self.changes if change.kind is not AppliedKind.UNCHANGED]
+        return lines
+
+    def ends(self) -> list[str]:
+        """Return the removed jobs whose running processes are ended with them."""
+        return [
+            change.identity
+            for change in self.changes
+            if change.kind is AppliedKind.DELETED and change.before is not None and _terminates(change.before)
+        ]
+
+
+def _line_of(change: AppliedChange) -> str:
+    before, after = change.before, change.after
+    if change.kind is AppliedKind.CREATED:
+        return f"+ {change.identity}: starts {_next(after)}"
+    if change.kind is AppliedKind.DELETED:
+        return f"- {change.identity}: would have started {_next(before)}"
+    moved = _next(before) != _next(after)
+    starts = (
+        f"next start moves from {_next(before)} to {_next(after)}"
+        if moved
+        else f"next start stays {_next(after)}"
+    )
+    return f"~ {change.identity}: {starts}"
+
+
+def _next(record: JobRecord | None) -> str:
+    return "never" if record is None or record.next_time is None else rfc3339(record.next_time)
+
+
+def _terminates(record: JobRecord) -> bool:
+    try:
+        settings = settings_of(record.launcher)
+    except InvalidLauncherError:
+        return False
+    return isinstance(settings, ProcessSettings) and settings.on_remove is OnRemove.TERMINATE
+
+
+async def reload_jobs(catalog: Catalog, load: Load, *, dry_run: bool = False) -> Reloaded:
+    """Load all files, plan, and apply the plan in one transaction; a dry run only plans."""
+    loaded = await asyncio.to_thread(load)
+    definitions, problems = await asyncio.to_thread(definitions_of, loaded)
+
+    def is_gone(record: JobRecord) -> bool:
+        file = record.applied_set
+        if file is None or not file.startswith(IN_FILE):
+            return False
+        # A folder that cannot be read is a problem of all files below it.
+        return not any(file == broken or file.startswith(f"{broken}/") for broken in problems)
+
+    changes = await replace_definitions(
+        catalog, definitions, is_gone=is_gone, compute=partial(asyncio.to_thread), dry_run=dry_run
+    )
+    return Reloaded(changes=changes, problems=problems, notes=loaded.notes)
+
+
+def log_reload(reloaded: Reloaded) -> None:
+    """Log a plan that was applied, and the problems of files whose earlier jobs stay."""
+    for file, lines in reloaded.problems.items():
+        for line in lines:
+            _log.error("%s", line)
+        _log.error("%s: its earlier jobs stay as they were", file)
+    for note in reloaded.notes:
+        _log.info("%s", note)
+    for line in reloaded.lines():
+        _log.info("%s", line)

@@ -1,0 +1,119 @@
+"""The output of runs: read while they run and afterwards, and removed with their records."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from kron.core.plan.record import RunRecord
+from kron.launchers.process.host import RECORD, boot_of
+from kron.launchers.process.launcher import LOGS, read_log
+from kron.launchers.process.supervisor import Record, kept_output, read_record
+
+# How much of a running process's output is read at once.
+MAX_READ = 1 << 20
+
+
+class Output(NamedTuple):
+    """A part of a run's output, where the next one starts, and the record of the run."""
+
+    text: bytes
+    offset: int
+    record: Record
+
+    @property
+    def ended(self) -> bool:
+        """Return whether the process has ended, so that no more output follows."""
+        return self.record.get("state") == "ended"
+
+
+class RunOutputs:
+    """The outputs below a folder; those of all ended runs together take at most `max_bytes`."""
+
+    def __init__(self, folder: Path, *, max_bytes: int) -> None:
+        self._logs = folder / LOGS
+        self._running = folder / boot_of()
+        self._max_bytes = max_bytes
+
+    def read(self, run: RunRecord, attempt: int, offset: int = 0) -> Output | None:
+        """Return the output of an attempt from an offset on, or None if it never started."""
+        place = f"{self._logs}/{run.key[:2]}/{run.key}.{attempt}{RECORD}"
+        record = read_record(place)
+        if record is None:
+            return None
+        if record.get("state") == "ended":
+            text, whole = read_log(place), record.get("output")
+            size = whole if isinstance(whole, int) else len(text)
+            # Of a reader that has seen a part, only the rest is unseen; with bytes left out, the last ones.
+            unseen = text if not offset else text[-(size - offset) :] if size > offset else b""
+            return Output(unseen, max(size, offset), record)
+        running = f"{self._running}/{run.key}.{attempt}.out"
+        if not offset:
+            text, size = kept_output(running, MAX_READ)
+            return Output(text, size, record)
+        text = _read_at(running, offset)
+        return Output(text, offset + len(text), record)
+
+    # --- pruning ---------------------------------------------------------------------------------
+
+    async def prune(self, known: Callable[[str, int], Awaitable[set[str]]]) -> int:
+        """Remove the outputs of runs that are not in the store any more, and the oldest above the limit.
+
+        `known` returns the keys of a job's runs since a nominal time.
+        """
+        ended = await asyncio.to_thread(self._ended)
+        removed = 0
+        for identity, records in ended.items():
+            keys = await known(identity, min(time for time, _ in records))
+            removed += sum(_remove(path) for _, path in records if _key_of(path) not in keys)
+        return removed + await asyncio.to_thread(self._remove_oldest)
+
+    def _ended(self) -> dict[str, list[tuple[int, Path]]]:
+        """Return the nominal time and the record of every ended run, by job."""
+        ended: dict[str, list[tuple[int, Path]]] = {}
+        for path in self._logs.glob(f"*/*{RECORD}"):
+            record = read_record(str(path)) or {}
+            time = record.get("nominal_time")
+            if record.get("state") == "ended" and isinstance(time, int):
+                ended.setdefault(str(record.get("identity")), []).append((time, path))
+        return ended
+
+    def _remove_oldest(self) -> int:
+        """Remove the oldest outputs until the rest is within the limit; their records stay."""
+        sizes: list[tuple[float, int, Path]] = []
+        for path in self._logs.glob("*/*.log"):
+            with suppress(OSError):
+                stat = path.stat()
+                sizes.append((stat.st_mtime, stat.st_size, path))
+        excess = sum(size for _, size, _ in sizes) - self._max_bytes
+        removed = 0
+        for _, size, path in sorted(sizes):
+            if excess <= 0:
+                break
+            path.unlink(missing_ok=True)
+            excess -= size
+            removed += 1
+        return removed
+
+
+def _read_at(path: str, offset: int) -> bytes:
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.pread(file, MAX_READ, offset)
+    finally:
+        os.close(file)
+
+
+def _key_of(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
+def _remove(path: Path) -> int:
+    path.with_suffix(".log").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    return 1

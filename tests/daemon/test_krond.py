@@ -1,0 +1,206 @@
+"""krond with real processes: job files, fields of the host, control, outputs, and one instance."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.krond import PROGRAM, Krond
+from tests.waiting import wait_for
+
+FILE = """\
+jobs:
+  - name: often
+    schedule: "* * * * * *"
+    deadline: 30s
+    command: echo "$KRON_IDENTITY $KRON_PERIOD_ID"
+  - {{ name: fails, schedule: "0 0 1 1 *", command: [sh, -c, "echo no room; exit 3"] }}
+  - {{ name: codes, schedule: "0 0 1 1 *", command: exit 3, success_exit_codes: [0, 3] }}
+  - {{ name: input, schedule: "0 0 1 1 *", command: [cat], stdin: "two\\nlines" }}
+  - name: surroundings
+    schedule: "0 0 1 1 *"
+    command: 'pwd; umask; nice; echo "$COLOUR $SIZE $PLAIN"'
+    cwd: {folder}
+    umask: "027"
+    nice: 5
+    env_file: {folder}/variables
+    env: {{ SIZE: large }}
+  - {{ name: list, schedule: "0 0 1 1 *", shell: true, command: [echo, "$((1 + 1))"] }}
+  - name: flood
+    schedule: "0 0 1 1 *"
+    command: "echo first; yes | head -c 3000000; echo last"
+    launcher: {{ max_output: 4096 }}
+  - {{ name: silent, schedule: "0 0 1 1 *", command: "echo unheard; echo heard >&2", stdout: discard }}
+  - name: filed
+    schedule: "0 0 1 1 *"
+    command: echo a line of output
+    stdout: {{ file: {folder}/out.log, max_size: 5, keep: 2 }}
+  - {{ name: missing, schedule: "0 0 1 1 *", command: [no-such-command-here] }}
+  - {{ name: stranger, schedule: "0 0 1 1 *", command: [id], user: no-such-user }}
+  - {{ name: nobody, schedule: "0 0 1 1 *", command: "id -u; id -G; echo $HOME $USER; umask", user: nobody }}
+"""
+
+
+@pytest.fixture(scope="module")
+def krond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Krond]:
+    folder = tmp_path_factory.mktemp("krond")
+    (folder / "variables").write_text("# a comment\nCOLOUR='dark blue'\nSIZE=small\nexport PLAIN=x\n")
+    krond = Krond(folder)
+    krond.write("host.yaml", FILE.format(folder=folder))
+    krond.start()
+    yield krond
+    assert krond.stop() == 0, krond.log_text()
+
+
+def test_a_job_of_a_file_runs_at_its_times_and_its_output_is_kept(krond: Krond) -> None:
+    wait_for(lambda: len(krond.runs("host/often")) >= 2, krond.log_text)
+    done = wait_for(lambda: [run for run in krond.runs("host/often") if run["status"] == "SUCCESS"])
+    run = done[0]
+    assert krond.output("host/often", run["idempotency_key"]) == f"host/often {run['run_at']}\n"
+    assert len({each["run_at"] for each in krond.runs("host/often")}) == len(krond.runs("host/often"))
+
+
+def test_a_failed_run_has_its_exit_status_and_its_last_lines(krond: Krond) -> None:
+    run = krond.run("host/fails")
+    assert (run["status"], run["error"]) == ("FAILED", "exit status 3: no room")
+    document = krond.call("logs", "host/fails", None)
+    assert (document["code"], document["bytes"], document["ended"]) == (3, 8, True)
+    assert document["cpu_s"] >= 0
+    assert document["max_rss_kb"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [
+        pytest.param("codes", "", id="an exit code that is a success"),
+        pytest.param("input", "two\nlines", id="standard input"),
+        pytest.param(
+            "surroundings", "{folder}\n0027\n5\ndark blue large x\n", id="folder, mask, niceness, env"
+        ),
+        pytest.param("list", "2\n", id="a list for a shell"),
+        pytest.param("silent", "heard\n", id="a discarded stream"),
+    ],
+)
+def test_a_process_has_the_surroundings_of_its_definition(krond: Krond, name: str, output: str) -> None:
+    run = krond.run(f"host/{name}")
+    assert run["status"] == "SUCCESS", run
+    expected = output.format(folder=krond.config.parent)
+    assert krond.output(f"host/{name}", run["idempotency_key"]) == expected
+
+
+def test_of_a_long_output_the_start_and_the_end_are_kept(krond: Krond) -> None:
+    run = krond.run("host/flood")
+    text = krond.output("host/flood", run["idempotency_key"])
+    assert text.startswith("first\ny\n")
+    assert text.endswith("y\nlast\n")
+    assert "bytes left out" in text
+    assert len(text) < 4_200
+    assert krond.call("logs", "host/flood", None)["bytes"] == 3_000_011
+
+
+def test_a_file_of_output_is_rotated(krond: Krond) -> None:
+    for _ in range(4):
+        assert krond.run("host/filed")["status"] == "SUCCESS"
+    folder = krond.config.parent
+    kept = sorted(path.name for path in folder.glob("out.log*"))
+    assert kept == ["out.log", "out.log.1", "out.log.2"]
+    assert {(folder / name).read_text() for name in kept} == {"a line of output\n"}
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        pytest.param("missing", "No such file", id="no such command"),
+        pytest.param("stranger", "there is no user no-such-user", id="no such user"),
+    ],
+)
+def test_a_process_that_cannot_start_is_a_failed_launch(krond: Krond, name: str, error: str) -> None:
+    run = krond.run(f"host/{name}")
+    assert (run["status"], run["result"]) == ("FAILED", "launch_failed")
+    assert error in run["error"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root changes users")
+def test_a_process_of_another_user_has_that_users_groups_alone(krond: Krond) -> None:
+    run = krond.run("host/nobody")
+    assert run["status"] == "SUCCESS", run
+    uid, groups, names, _ = krond.output("host/nobody", run["idempotency_key"]).splitlines()
+    expected = subprocess.run(
+        ["id", "-G", "nobody"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert int(uid) != 0
+    assert sorted(groups.split()) == sorted(expected)
+    assert "0" not in groups.split()
+    assert names.endswith(" nobody")
+
+
+def test_the_state_is_private_and_has_one_krond(krond: Krond) -> None:
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in krond.state.iterdir()}
+    assert stat.S_IMODE(krond.state.stat().st_mode) == 0o700
+    assert {mode & 0o077 for name, mode in modes.items() if name != "processes"} == {0}
+    argv = [sys.executable, "-c", PROGRAM, "--config", str(krond.config), "--state", str(krond.state)]
+    second = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert second.returncode == 1
+    assert f"Another krond (process {krond.pid})" in second.stderr
+    assert krond.call("health")["worker"] == "running"
+
+
+def test_a_pause_is_a_flag_of_its_own_and_a_manual_run_starts_all_the_same(krond: Krond) -> None:
+    krond.call("pause", "host/codes", True, reason="maintenance")
+    run = krond.run("host/codes")
+    assert run["status"] == "SUCCESS"
+    assert krond.call("schedule", "host/codes")["paused"] is True
+    krond.call("pause", "host/codes", False)
+    assert krond.call("schedule", "host/codes")["paused"] is False
+
+
+def test_commands_reach_krond_over_its_socket(krond: Krond) -> None:
+    env = {**os.environ, "KRON_SERVER": f"unix:{krond.state}/krond.sock", "NO_COLOR": "1"}
+
+    def kron(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "kron", *words]
+        return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+
+    krond.run("host/fails")
+    status = kron("status")
+    assert status.returncode == 0, status.stderr
+    assert "worker: running" in status.stdout
+    assert "host/often" in status.stdout
+    logs = kron("logs", "host/fails")
+    assert logs.returncode == 1
+    assert logs.stdout.startswith("no room\n-- ")
+    assert "exit status 3" in logs.stdout
+    why = kron("why", "host/nothing")
+    assert why.returncode == 1
+    assert "host/nothing" in why.stderr
+
+
+def test_the_log_has_the_whole_certificate_of_a_decision(tmp_path: Path) -> None:
+    krond = Krond(tmp_path, "--log-format", "json")
+    krond.write("a.yaml", '{identity: a, schedule: "* * * * * *", deadline: 30s, command: "true"}')
+    krond.start()
+    wait_for(lambda: '"event":"started"' in krond.log_text(), krond.log_text)
+    krond.stop()
+    lines = [line for line in krond.log_text().splitlines() if line.startswith("{")]
+    (tmp_path / "decisions.jsonl").write_text("\n".join(lines) + "\n")
+    verify = [sys.executable, "-m", "kron", "verify", "--skip-others", str(tmp_path / "decisions.jsonl")]
+    verified = subprocess.run(verify, capture_output=True, text=True, check=False)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "seed_hash" in krond.log_text()
+
+
+def test_files_with_problems_are_named_with_their_lines(tmp_path: Path) -> None:
+    krond = Krond(tmp_path)
+    krond.write("good.yaml", '{identity: good, schedule: "0 0 * * *", command: "true"}')
+    krond.write("bad.yaml", 'jobs:\n  - identity: bad\n    schedule: "61 * * * *"\n    command: x\n')
+    krond.write("idle.yaml", '{identity: idle, schedule: "0 0 * * *"}')
+    argv = [sys.executable, "-c", PROGRAM, "--config", str(krond.config), "--check"]
+    check = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert check.returncode == 2
+    assert f"{krond.config}/bad.yaml:3: " in check.stderr
+    assert 'job "idle" has neither a command nor a launcher' in check.stderr
+    assert "1 jobs" in check.stdout

@@ -1,0 +1,223 @@
+"""krond killed and restarted while processes run: every period once, every end known, nothing left."""
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kron.launchers.process.host import processes_of
+from tests.daemon.krond import Krond
+from tests.waiting import wait_for
+
+KILLS = 4
+
+
+@pytest.mark.slow
+def test_a_krond_killed_again_and_again_starts_every_period_once_and_knows_every_end(tmp_path: Path) -> None:
+    ledger, krond = tmp_path / "ledger", Krond(tmp_path)
+    ledger.touch()
+    # Many processes outlive the krond that started them; some fail, all ignore SIGTERM.
+    command = (
+        f'trap "" TERM; echo "$KRON_IDENTITY $KRON_PERIOD_ID" >> {ledger}; sleep 0.$((RANDOM % 9)); exit $0'
+    )
+    often = "schedule: '* * * * * *', concurrency: allow, deadline: 1m"
+    jobs = [f"{{ name: j{code}, {often}, command: [bash, -c, '{command}', '{code}'] }}" for code in range(3)]
+    krond.write("all.yaml", f"[{', '.join(jobs)}]\n")
+    for _ in range(KILLS):
+        krond.start()
+        enough = len(ledger.read_text().splitlines()) + 4
+        wait_for(partial(_has_lines, ledger, enough), krond.log_text)
+        krond.kill()
+    krond.start()
+    names = [f"all/j{code}" for code in range(3)]
+    for name in names:
+        krond.call("pause", name, True)
+    wait_for(lambda: not any(run["status"] == "STARTED" for name in names for run in krond.runs(name)))
+    rows = {f"{name} {run['run_at']}": run for name in names for run in krond.runs(name)}
+    krond.stop()
+    started = Counter(ledger.read_text().splitlines())
+    assert set(started.values()) == {1}
+    assert len(started) > 3 * KILLS
+    never = {period for period, run in rows.items() if "never started" in (run["error"] or "")}
+    executed = {period for period, run in rows.items() if run["attempt"]}
+    assert set(started) == executed - never
+    for period in started:
+        run, code = rows[period], int(period.split()[0][-1])
+        expected = ("FAILED", f"exit status {code}") if code else ("SUCCESS", None)
+        assert (run["status"], run["error"]) == expected, (run, krond.log_text())
+
+
+def _has_lines(file: Path, count: int) -> bool:
+    return len(file.read_text().splitlines()) >= count
+
+
+@pytest.mark.slow
+def test_a_process_that_outlives_its_krond_keeps_its_end_and_its_output(tmp_path: Path) -> None:
+    krond, go = Krond(tmp_path), tmp_path / "go"
+    command = f"echo before; until [ -e {go} ]; do sleep 0.05; done; echo after; exit 7"
+    krond.write("a.yaml", f'{{identity: a, schedule: "0 0 1 1 *", command: "{command}"}}')
+    krond.start()
+    key = krond.call("run", "a")["idempotency_key"]
+    wait_for(lambda: krond.runs("a")[0]["status"] == "STARTED" and krond.output("a") == "before\n")
+    pid = krond.call("logs", "a", None)["pid"]
+    krond.kill()
+    go.touch()
+    wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
+    krond.start()
+    run = krond.ended("a", key)
+    assert (run["status"], run["error"]) == ("FAILED", "exit status 7: before\nafter")
+    assert krond.output("a") == "before\nafter\n"
+    # One more that still runs when the next krond comes, and is killed then.
+    go.unlink()
+    key = krond.call("run", "a")["idempotency_key"]
+    pid = wait_for(lambda: _running_pid(krond, key))
+    assert krond.stop() == 0
+    krond.start()
+    os.kill(pid, signal.SIGKILL)
+    assert krond.ended("a", key)["error"].startswith("killed by SIGKILL")
+    krond.stop()
+
+
+def _has_no_process(key: str) -> bool:
+    return not processes_of(key, 1, -1)
+
+
+def _running_pid(krond: Krond, key: str) -> int | None:
+    if krond.runs("a")[0]["idempotency_key"] != key or krond.runs("a")[0]["status"] != "STARTED":
+        return None
+    found: int | None = krond.call("logs", "a", None, key=key).get("pid")
+    return found
+
+
+@pytest.mark.slow
+def test_replace_and_run_timeout_end_every_process_of_a_run(tmp_path: Path) -> None:
+    krond = Krond(tmp_path)
+    # A child that left the session and ignores SIGTERM, as daemons do.
+    command = "setsid sh -c 'trap \\\"\\\" TERM; sleep 300' & sleep 300"
+    command = f'replace_grace: 100ms, command: "{command}"'
+    often = 'schedule: "*/2 * * * * *", deadline: 1m, concurrency: replace'
+    once = 'schedule: "0 0 1 1 *", run_timeout: 500ms'
+    krond.write("a.yaml", f"[{{identity: a, {often}, {command}}}, {{identity: b, {once}, {command}}}]")
+    krond.start()
+    wait_for(lambda: sum(run["status"] == "CANCELLED" for run in krond.runs("a")) >= 2, krond.log_text)
+    replaced = [run for run in krond.runs("a") if run["status"] == "CANCELLED"]
+    assert {run["result"] for run in replaced} == {"replaced"}
+    timed_out = krond.run("b")
+    assert (timed_out["status"], timed_out["result"]) == ("FAILED", "lost")
+    for run in (*replaced, timed_out):
+        wait_for(partial(_has_no_process, run["idempotency_key"]))
+    krond.call("pause", "a", True)
+    keys = [run["idempotency_key"] for run in krond.runs("a")]
+    krond.write("a.yaml", "[]")
+    krond.stop()
+    for key in keys:
+        for pid in processes_of(key, 1, -1):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_job_files_are_reloaded_as_a_whole_and_a_broken_one_keeps_its_jobs(tmp_path: Path) -> None:
+    krond = Krond(tmp_path)
+    krond.write(
+        "a.yaml",
+        '[{identity: a1, schedule: "0 1 * * *", command: "true"},'
+        '{identity: a2, schedule: "0 2 * * *", command: [sleep, "300"], on_remove: terminate}]',
+    )
+    krond.write("b.yaml", '{identity: b, schedule: "* * * * * *", deadline: 1m, command: "true"}')
+    krond.start()
+    assert krond.names() == ["a1", "a2", "b"]
+    key = krond.call("run", "a2")["idempotency_key"]
+    krond.call("pause", "a1", True)
+    wait_for(lambda: krond.runs("a2")[0]["status"] == "STARTED")
+    wait_for(lambda: len(krond.runs("b")) >= 1)
+    # A broken file, seen by its change alone: its jobs stay, and the other file changes.
+    krond.write("a.yaml", "[{identity: a1,\n schedule: never}]")
+    krond.write("c.yaml", '{identity: c, schedule: "0 3 * * *", command: "true"}')
+    (krond.config / "b.yaml").unlink()
+    wait_for(lambda: krond.names() == ["a1", "a2", "c"], krond.log_text)
+    assert f"{krond.config}/a.yaml:2: " in krond.log_text()
+    assert "- b: would have started" in krond.log_text()
+    # Mended, by SIGHUP: the pause stays, a removed job's process is ended, a moved start is named.
+    krond.write("a.yaml", '[{identity: a1, schedule: "0 4 * * *", command: "true"}]')
+    krond.signal(signal.SIGHUP)
+    wait_for(lambda: krond.names() == ["a1", "c"], krond.log_text)
+    assert krond.ended("a2", key)["status"] == "CANCELLED"
+    assert krond.call("schedule", "a1")["paused"] is True
+    assert "~ a1: next start moves from" in krond.log_text()
+    # A job that returns continues: no period runs twice.
+    krond.write("b.yaml", '{identity: b, schedule: "* * * * * *", deadline: 1m, command: "true"}')
+    krond.signal(signal.SIGHUP)
+    count = len(krond.runs("b"))
+    wait_for(lambda: len(krond.runs("b")) > count, krond.log_text)
+    times = [run["run_at"] for run in krond.runs("b")]
+    assert len(times) == len(set(times))
+    krond.stop()
+
+
+@pytest.mark.slow
+def test_a_suspend_of_the_file_and_a_pause_are_two_flags(tmp_path: Path) -> None:
+    krond = Krond(tmp_path)
+    job = '{{identity: a, schedule: "0 1 * * *", suspend: {}, command: "true"}}'
+    krond.write("a.yaml", job.format("true"))
+    krond.start()
+    krond.call("pause", "a", True, reason="mine")
+    assert "suspend" in krond.call("pause", "a", False)["note"]
+    krond.call("pause", "a", True, reason="mine")
+    krond.write("a.yaml", job.format("false"))
+    krond.signal(signal.SIGHUP)
+    wait_for(lambda: not krond.call("schedule", "a")["suspended"], krond.log_text)
+    assert krond.call("schedule", "a")["paused"] is True
+    krond.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused files of others")
+def test_root_refuses_job_files_that_others_could_write(tmp_path: Path) -> None:
+    krond = Krond(tmp_path)
+    krond.write("a.yaml", '{identity: a, schedule: "0 1 * * *", command: "true"}')
+    krond.write("b.yaml", '{identity: b, schedule: "0 1 * * *", command: "true"}').chmod(0o666)
+    krond.start()
+    assert krond.names() == ["a"]
+    assert "b.yaml: can be written by others" in krond.log_text()
+    krond.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+def test_a_full_disk_costs_no_end_and_starts_nothing_twice(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(state)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this host mounts nothing")
+    try:
+        krond, ledger = Krond(tmp_path), tmp_path / "ledger"
+        ledger.touch()
+        command = f'echo "$KRON_PERIOD_ID" >> {ledger}; sleep 0.3; exit 4'
+        krond.write("a.yaml", f"{{identity: a, schedule: '* * * * * *', deadline: 1h, command: '{command}'}}")
+        krond.start()
+        wait_for(lambda: len(ledger.read_text().splitlines()) >= 2, krond.log_text)
+        filler = state / "filler"
+        with suppress(OSError), filler.open("wb") as file:
+            while file.write(b"x" * 4096):
+                file.flush()
+        time.sleep(3)
+        filler.unlink()
+        count = len(ledger.read_text().splitlines())
+        wait_for(lambda: len(ledger.read_text().splitlines()) > count + 1, krond.log_text)
+        krond.call("pause", "a", True)
+        wait_for(lambda: not any(run["status"] == "STARTED" for run in krond.runs("a")), krond.log_text)
+        runs = {run["run_at"]: run for run in krond.runs("a") if run["attempt"]}
+        started = Counter(ledger.read_text().splitlines())
+        assert set(started.values()) == {1}
+        assert set(started) <= set(runs)
+        assert {runs[period]["error"] for period in started} == {"exit status 4"}
+        krond.stop()
+    finally:
+        subprocess.run(["umount", "-l", str(state)], check=False)
