@@ -56,6 +56,7 @@ COMMANDS = {
     "apply": "kron.cli.commands.apply:apply_command",
     "diff": "kron.cli.commands.apply:diff_command",
     "export": "kron.cli.commands.export:export_command",
+    "import": "kron.cli.commands.import_jobs:import_command",
     "schema": "kron.cli.commands.schema:schema_command",
     "serve": "kron.cli.commands.serve:serve_command",
     "worker": "kron.cli.commands.worker:worker_command",
@@ -78,7 +79,7 @@ COMMANDS = {
 SECTIONS = {
     "Everyday": ("status", "runs", "why", "logs", "run", "pause", "resume", "schedules"),
     "DAGs": ("dag",),
-    "Definitions": ("next", "explain", "lint", "plan", "diff", "apply", "export", "schema"),
+    "Definitions": ("next", "explain", "lint", "plan", "diff", "apply", "export", "import", "schema"),
     "Service": ("serve", "worker", "config", "token", "audit", "report", "migrate", "prune", "reencrypt"),
     "Analysis": ("simulate", "verify", "conform"),
 }

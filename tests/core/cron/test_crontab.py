@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kron.core.cron.crontab import CrontabEntry, parse_crontab
+from kron.core.cron.crontab import CrontabEntry, command_and_input, parse_crontab
 from tests.strategies import law, strict_expressions
 
 NOON = "0 12 * * *"
@@ -161,3 +161,33 @@ def test_any_text_is_read(text: str, has_user: bool) -> None:
     assert [lines[entry.line - 1].removesuffix("\r") for entry in entries] == [entry.raw for entry in entries]
     assert [entry.line for entry in entries] == sorted({entry.line for entry in entries})
     assert all(entry.expression for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "given_input"),
+    [
+        ("run", "run", None),
+        ("run%", "run", None),
+        ("mail joe%Joe,%%bye", "mail joe", "Joe,\n\nbye\n"),
+        ("run%a%", "run", "a\n"),
+        (r"date +\%d", "date +%d", None),
+        (r"echo a\\%b", r"echo a\\", "b\n"),
+        (r"run%a\%b\c\\%d", "run", "a%b\\c\\%d\n"),
+    ],
+)
+def test_percent_signs_end_a_command_and_the_lines_of_its_input(
+    text: str, command: str, given_input: str | None
+) -> None:
+    assert command_and_input(text) == (command, given_input)
+
+
+def test_an_entry_has_the_variables_assigned_before_it() -> None:
+    text = f"A=1\n{NOON} x\n'B C' = \"a b \"\nA = 2 3 \n{NOON} y\n"
+    assert [entry.variables for entry in parse_crontab(text)] == [
+        (("A", "1"),),
+        (("A", "2 3"), ("B C", "a b ")),
+    ]
+
+
+def test_text_after_a_quoted_value_is_no_assignment() -> None:
+    assert only('A="x" y').expression == 'A="x" y'

@@ -1,4 +1,4 @@
-"""Crontab parsing: the entries with their times, zones and commands."""
+"""Crontab parsing: the entries with their times, zones, commands and variables."""
 
 import re
 from collections.abc import Iterator
@@ -14,6 +14,9 @@ REBOOT = "@reboot"
 _BLANKS = re.compile(r"[ \t]+")
 _ASSIGNMENT = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([A-Za-z_][A-Za-z0-9_]*))[ \t]*=[ \t]*(.*)""", re.DOTALL)
 _VALUE = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([^ \t]*))[ \t]*(.*)""", re.DOTALL)
+# In a command a backslash and the character after it are a pair; in its input only before a percent sign.
+_PAIR = re.compile(r"\\.|%", re.DOTALL)
+_PERCENT = re.compile(r"\\?%")
 # Whether a word is a valid field does not depend on the identity of its `H`.
 _ANY_IDENTITY = "any"
 
@@ -24,6 +27,7 @@ class CrontabEntry:
 
     `timezone` comes from the ``CRON_TZ=`` prefix of the line, or else from the assignment in force, on
     `zone_line`. An invalid line has all its text as `expression`, so that parsing it reports the error.
+    `variables` are the assignments in force, in the order of their first lines.
     """
 
     line: int
@@ -32,6 +36,7 @@ class CrontabEntry:
     zone_line: int | None = None
     user: str | None = None
     command: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
     raw: str
 
     @property
@@ -46,7 +51,12 @@ class _Assignment:
 
     name: str
     value: str
-    rest: str
+    rest: str = ""
+
+    @property
+    def zone(self) -> str | None:
+        """Return the variable of a time zone that this is, or None; its name may be in any case."""
+        return self.name.upper() if self.name.upper() in (CRON_TZ, TZ) else None
 
 
 def parse_crontab(text: str, *, has_user: bool = False) -> list[CrontabEntry]:
@@ -56,6 +66,7 @@ def parse_crontab(text: str, *, has_user: bool = False) -> list[CrontabEntry]:
 
 def _entries(text: str, *, has_user: bool) -> Iterator[CrontabEntry]:
     zones: dict[str, tuple[str, int]] = {}
+    variables: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), 1):
         raw = line.removesuffix("\r")
         body = raw.strip(" \t")
@@ -65,12 +76,14 @@ def _entries(text: str, *, has_user: bool) -> Iterator[CrontabEntry]:
         if assignment is None:
             timezone, zone_line = _zone_in_force(zones)
             entry = _entry(number, raw, body, has_user=has_user)
-            yield replace(entry, timezone=timezone, zone_line=zone_line)
+            yield replace(entry, timezone=timezone, zone_line=zone_line, variables=tuple(variables.items()))
         elif not assignment.rest:
-            zones[assignment.name] = (assignment.value, number)
+            variables[assignment.name] = assignment.value
+            if assignment.zone:
+                zones[assignment.zone] = (assignment.value, number)
         elif _is_whole(assignment.rest):
             entry = _entry(number, raw, assignment.rest, has_user=has_user)
-            yield replace(entry, timezone=assignment.value)
+            yield replace(entry, timezone=assignment.value, variables=tuple(variables.items()))
         else:
             yield CrontabEntry(line=number, expression=body, timezone=assignment.value, raw=raw)
 
@@ -79,14 +92,17 @@ def _assignment_of(body: str) -> _Assignment | None:
     match = _ASSIGNMENT.fullmatch(body)
     if match is None:
         return None
-    name = (match[1] or match[2] or match[3] or "").upper()
+    name = match[1] or match[2] or match[3] or ""
     value = _VALUE.fullmatch(match[4])
     assert value is not None, "every text is a value and a rest"
-    rest = value[4] if name in (CRON_TZ, TZ) else ""
-    # Cron has no comments after an assignment: they are part of the value, which is then invalid.
-    if rest.startswith("#"):
-        return _Assignment(name=name, value=match[4], rest="")
-    return _Assignment(name=name, value=value[1] or value[2] or value[3] or "", rest=rest)
+    first, rest = value[1] or value[2] or value[3] or "", value[4]
+    assignment = _Assignment(name=name, value=first, rest=rest)
+    # Cron has no comments after an assignment: they are part of the value, which is then invalid as a zone.
+    if assignment.zone and not rest.startswith("#"):
+        return assignment
+    if rest and value[3] is None:
+        return None  # text after a quoted value: cron refuses the line
+    return _Assignment(name=name, value=match[4].rstrip(" \t") if rest else first)
 
 
 def _zone_in_force(zones: dict[str, tuple[str, int]]) -> tuple[str | None, int | None]:
@@ -96,6 +112,20 @@ def _zone_in_force(zones: dict[str, tuple[str, int]]) -> tuple[str | None, int |
         if value:
             return value, line
     return None, None
+
+
+def command_and_input(text: str) -> tuple[str, str | None]:
+    r"""Return a command without its percent signs, and its standard input, None without one.
+
+    The first `%` ends the command. In the input after it each `%` is a line break, and its last line gets
+    one if it has none. `\%` is a percent sign; every other backslash stays.
+    """
+    cut = next((match.start() for match in _PAIR.finditer(text) if match[0] == "%"), len(text))
+    command = _PAIR.sub(lambda match: "%" if match[0] == "\\%" else match[0], text[:cut])
+    given = _PERCENT.sub(lambda match: "%" if match[0] == "\\%" else "\n", text[cut + 1 :])
+    if not given:
+        return command, None
+    return command, given if given.endswith("\n") else f"{given}\n"
 
 
 def _is_whole(text: str) -> bool:

@@ -1,0 +1,252 @@
+"""`kron import`: the jobs of another scheduler as job files, with every start that would differ.
+
+Each format has one reader: a function from a source to its imported lines. The first format is crontab.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+import yaml
+
+from kron.cli.main import GOOD, NO, print_error
+from kron.cli.support.option import AsJson, From, System, Zone, parse_instant
+from kron.cli.support.read import MAX_CRONTAB, STDIN, check_once, read_text
+from kron.cli.support.table import both_times, counted
+from kron.cli.support.terminal import say, show_json
+from kron.clocks.host_zone import host_timezone
+from kron.clocks.system import SystemClock
+from kron.core.errors import InputError, InvalidOptionError, UnreadableFileError
+from kron.core.job.from_crontab import (
+    CrontabSource,
+    ImportedLine,
+    StartComparison,
+    compare_starts,
+    jobs_from_crontab,
+)
+from kron.core.time.instant import EpochSeconds, rfc3339, seconds_of
+from kron.core.time.zone import zone_of
+
+Files = Annotated[
+    list[str], typer.Argument(metavar="CRONTAB...", help="Crontabs to import; - is standard input.")
+]
+Output = Annotated[
+    str | None,
+    typer.Option("-o", "--output", metavar="DIR", help="Write one job file per crontab into this folder."),
+]
+Literal = Annotated[
+    bool,
+    typer.Option(
+        "--literal", help="Keep Kron's rule for clock changes: each existing local time starts once."
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace job files that exist.")]
+# How far ahead starts are compared.
+HORIZON = timedelta(days=366)
+# Folders and files whose crontabs have a user column.
+SYSTEM_FOLDER, SYSTEM_FILE = "cron.d", "/etc/crontab"
+# Differing instants of one line that people see; JSON has all.
+MAX_SHOWN = 5
+
+
+class ComparedLine(NamedTuple):
+    """A line of a source, and how its starts differ."""
+
+    line: ImportedLine
+    comparison: StartComparison | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedFile:
+    """One source: its name, the stem of the job file it becomes, and its lines."""
+
+    name: str
+    stem: str
+    lines: list[ComparedLine]
+
+    @property
+    def jobs(self) -> list[Mapping[str, object]]:
+        """Return the definitions of the lines that have one."""
+        return [each.line.definition for each in self.lines if each.line.definition is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSettings:
+    """What every reader gets: the options of the command."""
+
+    timezone: str
+    system: bool
+    literal: bool
+
+
+def read_crontab(file: str, settings: ImportSettings) -> list[ImportedLine]:
+    """Return the lines of a crontab as job definitions."""
+    has_user = settings.system or Path(file).parent.name == SYSTEM_FOLDER or file == SYSTEM_FILE
+    source = CrontabSource(
+        stem=_stem_of(file), has_user=has_user, timezone=settings.timezone, literal=settings.literal
+    )
+    return jobs_from_crontab(read_text(file, MAX_CRONTAB), source)
+
+
+Reader = Callable[[str, ImportSettings], list[ImportedLine]]
+
+
+def reader_of(file: str) -> Reader:
+    """Return the reader of a file's format; a new format is a reader and a line here."""
+    return read_crontab
+
+
+def import_command(
+    files: Files,
+    output: Output = None,
+    tz: Zone = None,
+    start: From = None,
+    system: System = False,
+    literal: Literal = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> int:
+    """Turn crontabs into job files, and show line by line which starts would differ.
+
+    Starts are compared with those of Debian's cron for a year from --from on, in the host's zone or in that
+    of --tz. /etc/crontab and files below a folder cron.d have a user column. Without -o the job file is
+    printed and the report goes to standard error. The exit code is 1 if a line cannot be imported.
+
+    \b
+    Examples:
+      kron import /etc/crontab -o /etc/krond.d
+      crontab -l | kron import -
+      kron import /etc/cron.d/* --json
+    """  # noqa: D301
+    check_once(files)
+    zone = zone_of(tz).key if tz is not None else host_timezone()
+    since = seconds_of(SystemClock().now()) if start is None else parse_instant("--from", start, zone)
+    settings = ImportSettings(timezone=zone, system=system, literal=literal)
+    imported = [_compared(file, reader_of(file), settings, since) for file in files]
+    if output is not None:
+        _write(imported, Path(output), force=force)
+    if as_json:
+        show_json([_document(each) for each in imported])
+    elif output is None:
+        say(*_yaml([job for each in imported for job in each.jobs]).splitlines())
+        for line in _report(imported, since):
+            print_error(line)
+    else:
+        say(*_report(imported, since))
+    return NO if any(each.line.problem for file in imported for each in file.lines) else GOOD
+
+
+def _stem_of(file: str) -> str:
+    return "crontab" if file == STDIN else Path(file).stem
+
+
+def _compared(file: str, reader: Reader, settings: ImportSettings, since: EpochSeconds) -> ImportedFile:
+    lines = reader(file, settings)
+    if not lines:
+        raise UnreadableFileError(file=file, reason="it has no entries")
+    until = since + int(HORIZON.total_seconds())
+    compared = [ComparedLine(line, compare_starts(line, since, until)) for line in lines]
+    return ImportedFile(name=file, stem=_stem_of(file), lines=compared)
+
+
+# --- job files -----------------------------------------------------------------------------------
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks."""
+
+
+def _block_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _block_text)
+
+
+def _yaml(jobs: list[Mapping[str, object]]) -> str:
+    content = {"jobs": [dict(job) for job in jobs]}
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+
+
+def _write(imported: Iterable[ImportedFile], folder: Path, *, force: bool) -> None:
+    """Write a job file for each source that has jobs; none is written if one exists."""
+    texts: dict[Path, str] = {}
+    for each in imported:
+        path = folder / f"{each.stem}.yaml"
+        if path in texts:
+            raise InputError(f"Two crontabs would become {path}: rename one, or import them one by one")
+        if path.exists() and not force:
+            raise InvalidOptionError(option="-o", value=str(path), reason="it exists; use --force to replace")
+        if each.jobs:
+            texts[path] = f"# Imported from {each.name}\n{_yaml(each.jobs)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+    except OSError as cause:
+        raise UnreadableFileError(file=str(folder), reason=cause.strerror or str(cause)) from cause
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def _report(imported: Iterable[ImportedFile], since: EpochSeconds) -> Iterator[str]:
+    """Yield the lines of the report: each entry with its differences, each note once."""
+    seen: set[str] = set()
+    yield f"starts in the year from {rfc3339(since)}, beside those of Debian's cron:"
+    for file in imported:
+        for each in file.lines:
+            yield f"{file.name}:{each.line.line}: {_summary(each)}"
+            yield from (f"    {text}" for text in _instants(each))
+            yield from (f"    note: {note}" for note in each.line.notes if note not in seen)
+            seen.update(each.line.notes)
+
+
+def _summary(each: ComparedLine) -> str:
+    line, comparison = each
+    if line.definition is None:
+        return f"not imported: {line.problem}"
+    identity = line.definition["identity"]
+    if comparison is None:
+        at_boot = line.definition["schedule"] == "@reboot"
+        return f"{identity}: {'starts at every boot' if at_boot else 'has no starts in cron'}"
+    count = len(comparison.differences)
+    starts = f"{identity}: {comparison.starts} starts"
+    return f"{starts}, the same" if not count else f"{starts}; cron differs at {counted(count, 'instant')}"
+
+
+def _instants(each: ComparedLine) -> Iterator[str]:
+    if each.comparison is None or each.line.definition is None:
+        return
+    zone = zone_of(str(each.line.definition["timezone"]))
+    for at, cron, kron in each.comparison.differences[:MAX_SHOWN]:
+        yield f"{both_times(at, zone, seconds=False)}  cron starts {cron}, Kron {kron}"
+    more = len(each.comparison.differences) - MAX_SHOWN
+    if more > 0:
+        yield f"... and {more} more (--json has all)"
+
+
+def _document(file: ImportedFile) -> dict[str, object]:
+    return {
+        "file": file.name,
+        "job_file": f"{file.stem}.yaml",
+        "lines": list(map(_line_document, file.lines)),
+    }
+
+
+def _line_document(each: ComparedLine) -> dict[str, object]:
+    line, comparison = each
+    differences = [] if comparison is None else comparison.differences
+    return {
+        "line": line.line,
+        "text": line.raw,
+        "job": line.definition,
+        "starts": None if comparison is None else comparison.starts,
+        "differences": [{"at": rfc3339(at), "cron": cron, "kron": kron} for at, cron, kron in differences],
+        "notes": list(line.notes),
+        "problem": line.problem,
+    }
