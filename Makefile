@@ -94,6 +94,10 @@ docs: $(VENV)/.dev ## build the documentation into site/
 bench: $(VENV)/.bench .cache/apscheduler4/.made .cache/tmp ## measure Kron beside its peers (ARGS=... for the benchmark)
 	@$(BIN)/python -m bench $(ARGS)
 
+.PHONY: crons
+crons: $(VENV)/.bench .cache/tmp ## observe what other crons do at clock changes, with overlaps and after outages (needs Debian's cron, faketime and root)
+	@$(BIN)/python -m bench.crons $(ARGS)
+
 .PHONY: soak
 soak: $(VENV)/.dev .cache/tmp ## simulate 10,000 years, explore every order of a few events, draw fresh examples of every property (ARGS=... for the simulator)
 	@$(SAY) "simulating, several minutes (a violation prints its seed and the smallest scenario) ..."
@@ -122,7 +126,10 @@ mutation: $(VENV)/.dev .cache/tmp ## change one detail of app, stores, launchers
 	@$(BIN)/python tools/mutation.py $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev .cache/tmp ## send generated requests to every route of the service, from a fresh seed (ARGS=... for schemathesis)
+fuzz: $(VENV)/.dev .cache/tmp ## send generated texts to the readers of crontabs and krontabs, and requests to every route of the service, from a fresh seed (ARGS=... for schemathesis)
+	@$(SAY) "fuzzing the readers of crontabs and krontabs, a minute ..."
+	@$(BIN)/python -m pytest -q -n 2 --hypothesis-profile=soak -k "any_text or percent" \
+		tests/core/cron/test_vixie.py tests/core/cron/test_crontab.py tests/core/job/test_from_crontab.py tests/core/job/test_krontab.py
 	@$(SAY) "fuzzing the API, some minutes (a failure is printed with its seed and a request that shows it) ..."
 	@$(BIN)/python -m tests.service.fuzz $(ARGS)
 	@$(SAY) "no failures"

@@ -133,13 +133,12 @@ class Rig:
         self._process: subprocess.Popen[bytes] | None = None
         self._zero = (0.0, 0.0)
 
-    def start(self, local: str) -> None:
-        """Start the program at a local time; a later start continues the same clock."""
-        instant = datetime.fromisoformat(local).replace(tzinfo=ZoneInfo(ZONE)).timestamp()
-        if self._zero == (0.0, 0.0):
+    def start(self, local: str | None = None) -> None:
+        """Start the program at a local time, or again on the clock it had."""
+        if local is not None:
+            instant = datetime.fromisoformat(local).replace(tzinfo=ZoneInfo(ZONE)).timestamp()
             self._zero = (instant, time.time())
-        else:
-            instant = self.now()
+        instant = self.now()
         shown = datetime.fromtimestamp(instant, ZoneInfo(ZONE)).strftime("%Y-%m-%d %H:%M:%S")
         environment = {
             **os.environ, "TZ": ZONE, "LD_PRELOAD": LIBRARY, "FAKETIME": f"@{shown} x{SPEED}",
@@ -232,7 +231,7 @@ def missed(make: Rigs) -> Results:
     rig.run_for(1.5)
     rig.send(signal.SIGTERM)
     rig.run_for(4)
-    rig.start("")
+    rig.start()
     rig.run_for(4)
     rig.stop()
     found["start at 12:00, program down 11:59-12:03"] = starts(rig.events(), "noon")
@@ -256,7 +255,7 @@ def crash(make: Rigs) -> Results:
     rig.run_for(3.5)
     rig.send(signal.SIGKILL)
     rig.run_for(1)
-    rig.start("")
+    rig.start()
     rig.run_for(5)
     rig.stop()
     kinds = [event.kind for event in rig.events()]

@@ -102,6 +102,42 @@ def test_a_field_has_the_type_its_table_says(field: str, path: str, read: object
     assert only(f"@daily name=a {field}")[path] == read
 
 
+PROCESS = (
+    '0 2 * * * name=a command="backup --all" shell=/bin/bash user=1000 group=www cwd=/srv env.LANG=C'
+    ' umask=022 nice=5 stdin="a\\nb\\n" stdout=discard stderr={"file":"/var/log/a"} success_exit_codes=[0,3]'
+    " on_remove=terminate env_file=/etc/a.env replace_grace=30s"
+)
+
+
+def test_the_fields_of_a_process_are_those_of_a_job_file() -> None:
+    expected = Job.from_dict(
+        {
+            "identity": "prod/a",
+            "schedule": "0 2 * * *",
+            "command": "backup --all",
+            "shell": "/bin/bash",
+            "user": 1000,
+            "group": "www",
+            "cwd": "/srv",
+            "env": {"LANG": "C"},
+            "env_file": "/etc/a.env",
+            "umask": "022",
+            "nice": 5,
+            "stdin": "a\nb\n",
+            "stdout": "discard",
+            "stderr": {"file": "/var/log/a"},
+            "success_exit_codes": [0, 3],
+            "on_remove": "terminate",
+            "replace_grace": "30s",
+        }
+    )
+    assert Job.from_dict(only(PROCESS)) == expected
+    line = krontab_line(expected, stem="prod")
+    assert 'command="backup --all"' in line
+    assert "launcher" not in line
+    assert Job.from_dict(only(line)) == expected
+
+
 def test_blank_lines_and_comments_are_no_jobs_and_lines_are_counted_from_one() -> None:
     text = "\ufeff# all\n\n@daily name=a\n  # more\n@hourly name=b # end\n"
     krontab = parse_krontab(text, stem="x")

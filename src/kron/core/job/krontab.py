@@ -15,6 +15,7 @@ from typing import NamedTuple
 from kron.core.errors import InputError, InvalidJobError, InvalidJobFileError, quoted
 from kron.core.fields import FieldSpec, FieldTable, Schema
 from kron.core.job.constraint import RULE
+from kron.core.job.host import HOST_WORDS
 from kron.core.job.job import JOB, PLACES, TABLES, Job
 from kron.core.job.policy import POLICY
 
@@ -441,7 +442,7 @@ def krontab_line(job: Job, *, stem: str | None = None) -> str:
     named = prefix is not None and job.identity.startswith(prefix)
     name = f"name={_text(job.identity[len(prefix or '') :])}" if named else f"identity={_text(job.identity)}"
     fields = [name]
-    for word, value in written.items():
+    for word, value in _flattened(written).items():
         if word in ("identity", "schedule") or (word in defaults and defaults[word] == value):
             continue
         if word in _WRITERS:
@@ -452,6 +453,19 @@ def krontab_line(job: Job, *, stem: str | None = None) -> str:
     if not _is_same(line, stem or "", job):
         raise InputError(f'Job "{job.identity}" cannot be written as a krontab line: use a job file')
     return line
+
+
+def _flattened(written: Mapping[str, object]) -> dict[str, object]:
+    """Return a definition with the fields of its process beside the others, where all have a word there."""
+    launcher = written.get("launcher")
+    if not isinstance(launcher, Mapping) or launcher.get("kind") != "process":
+        return dict(written)
+    words = {field: word for word, field in HOST_WORDS.items()}
+    fields = {name: value for name, value in launcher.items() if name != "kind"}
+    if not fields.keys() <= words.keys():
+        return dict(written)
+    flat = {words[name]: value for name, value in fields.items()}
+    return {word: value for word, value in written.items() if word != "launcher"} | flat
 
 
 def _is_same(line: str, stem: str, job: Job) -> bool:
