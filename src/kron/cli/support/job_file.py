@@ -13,7 +13,7 @@ from kron.cli.support.read import MAX_CALENDAR, MAX_JOBS, STDIN, read_text
 from kron.cli.support.source import KRONTAB, Source
 from kron.core.errors import InputError, InvalidJobFileError, Problem, UnreadableFileError
 from kron.core.job.calendar import parse_dates
-from kron.core.job.file import definitions_in, jobs_from, with_identities
+from kron.core.job.file import definitions_in, is_named, jobs_from, with_identities
 from kron.core.job.job import Job
 from kron.core.job.krontab import parse_krontab
 
@@ -71,11 +71,16 @@ class JobFile:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.lines.get(path, 1)
 
+    def name_jobs(self) -> None:
+        """Give each job that has a name alone its identity, made of the file's name."""
+        named = (path for path, job in definitions_in(self.content) if is_named(job))
+        self.named = frozenset([*self.named, *named])
+        self.content = with_identities(self.content, Path(self.file).stem)
+
     def jobs(self, *, may_be_empty: bool = False) -> list[Job]:
         """Return the jobs, or raise InvalidJobFileError with every problem, its line and its path."""
         folder = Path() if self.file == STDIN else Path(self.file).parent
         content, problems = _with_calendar_files(self.content, folder)
-        content = with_identities(content, Path(self.file).stem)
         jobs: list[Job] = []
         try:
             jobs = jobs_from(content)
@@ -130,6 +135,7 @@ def parse_jobs(source: Source) -> JobFile:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise UnreadableFileError(file=source.name, reason=reason) from None
     _check_values(parsed)
+    parsed.name_jobs()
     return parsed
 
 

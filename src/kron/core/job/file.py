@@ -10,6 +10,11 @@ from kron.core.job.job import Job
 IDENTITIES = frozenset({"identity", "schedule_id"})
 
 
+def is_named(definition: Mapping[str, object]) -> bool:
+    """Return whether a job takes its identity from its name and that of its file."""
+    return "name" in definition and IDENTITIES.isdisjoint(definition)
+
+
 def with_identities(content: object, stem: str) -> object:
     """Return a file's content with an identity for each job that has a name alone: `<file stem>/<name>`."""
     if isinstance(content, list):
@@ -21,7 +26,7 @@ def with_identities(content: object, stem: str) -> object:
     if "name" not in content:
         return content
     named = {word: value for word, value in content.items() if word != "name"}
-    if not IDENTITIES.isdisjoint(named):
+    if not is_named(content):
         return named
     return {"identity": f"{stem}/{content['name']}", **named}
 
