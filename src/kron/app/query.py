@@ -83,13 +83,13 @@ class Query:
 
     async def jobs(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[FoundJob]:
         """Return jobs in the order of their names, those later than `after`."""
-        if _has_nul(wanted.search, wanted.workflow_id, wanted.user_id, wanted.tag):
+        if _is_impossible(wanted):
             return []
         return await self._store.find_jobs(self._namespace, wanted, after=after, limit=limit)
 
     async def count(self, wanted: JobFilter) -> int:
         """Return how many jobs match."""
-        if _has_nul(wanted.search, wanted.workflow_id, wanted.user_id, wanted.tag):
+        if _is_impossible(wanted):
             return 0
         return await self._store.count_jobs(self._namespace, wanted)
 
@@ -347,6 +347,12 @@ def check_identity(namespace: str, identity: str) -> None:
     """Raise UnknownJobError for a name that no job can have, before a database rejects it in its own way."""
     if not identity or text_fault(identity) is not None:
         raise UnknownJobError(namespace=namespace, identity=identity)
+
+
+def _is_impossible(wanted: JobFilter) -> bool:
+    """Say whether no job can match, because a text of the filter cannot be stored."""
+    texts = (wanted.search, wanted.workflow_id, wanted.user_id, wanted.tag)
+    return _has_nul(*texts, wanted.timezone, wanted.launcher_kind)
 
 
 def _has_nul(*texts: str | None) -> bool:

@@ -135,6 +135,26 @@ class Answer(NamedTuple):
 SCRIPTS = {
     "/static/live.js": assets()["live.js"].body,
     "/static/off.js": b"document.querySelector('.live').click()",
+    "/static/keys.js": assets()["keys.js"].body,
+    "/static/press.js": b"""
+const event = (key) => new KeyboardEvent("keydown", { key, bubbles: true });
+const press = (key) => document.activeElement.dispatchEvent(event(key));
+const focused = () => document.activeElement.id;
+const seen = [];
+press("j"); seen.push(focused()); press("j"); seen.push(focused());
+press("j"); press("k"); seen.push(focused());
+press("/"); seen.push(focused()); press("j"); seen.push(focused()); document.activeElement.blur();
+press("?"); seen.push(document.querySelector("dialog").open ? "help" : "no help");
+document.querySelector("dialog button").click();
+const zone = document.querySelector("select.zone");
+for (const value of ["utc", "viewer", "schedule"]) {
+  zone.value = value;
+  zone.dispatchEvent(new Event("change"));
+  seen.push(document.querySelector("time").textContent);
+}
+document.dispatchEvent(new Event("kron-refreshed"));
+document.title = seen.join("|");
+""",
 }
 
 
@@ -201,3 +221,23 @@ def test_live_updates_that_are_off_do_not_read_like_a_paused_schedule(tmp_path: 
     assert ">Live off</button>" in dom
     assert "old words" in dom
     assert "Paused" not in dom
+
+
+KEYS = b"""<!doctype html><html lang="en"><title>keys</title><body data-refresh="0">
+<header class="top"></header><main><input id="search" data-key="/">
+<p><time datetime="2026-06-01T10:00:00Z" title="Mon 1 Jun 10:00 UTC">noon</time></p>
+<table class="list"><tbody><tr><th><a id="one" href="#1">1</a></th></tr>
+<tr><th><a id="two" href="#2">2</a></th></tr></tbody></table></main>
+<script src="/static/keys.js"></script><script src="/static/press.js"></script></body></html>"""
+
+
+@pytest.mark.slow
+def test_rows_search_help_and_zone_are_reached_by_keys(tmp_path: Path) -> None:
+    with answering(Answer(KEYS), Answer(KEYS)) as url:
+        seen = look(url, tmp_path)
+    title = re.search("<title>(.*)</title>", seen.dom)
+    assert title is not None
+    *focus, utc, viewer, written = title[1].split("|")
+    assert focus == ["one", "two", "one", "search", "search", "help"]
+    assert (utc, written) == ("Mon 1 Jun 10:00 UTC", "noon")
+    assert re.match(r"Mon,? 1 Jun", viewer)

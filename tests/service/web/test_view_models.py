@@ -6,13 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.cron.schedule import seconds_between
+from kron.core.job.outcome import Reason
 from kron.core.plan.compiled import compiled_job
-from kron.core.plan.record import JobRecord
+from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.registration import create, is_period
 from kron.core.plan.step import JobState
 from kron.core.time.instant import DAY
+from kron.core.time.zone import zone_of
 from kron.fronts.service.schedule_spec import Rules, parse_schedule_spec
-from kron.fronts.service.web.view_models import PART_S, PARTS, day_of
+from kron.fronts.service.web.time_text import moment_of
+from kron.fronts.service.web.view_models import HIGH, LOW, PART_S, PARTS, day_of, mark_of, spark_of
 
 NOW = int(datetime(2026, 3, 28, 12, 0, 0, tzinfo=UTC).timestamp())
 WORK = {"workflow_id": "w", "version": 1, "user_id": "u"}
@@ -21,6 +24,23 @@ WORK = {"workflow_id": "w", "version": 1, "user_id": "u"}
 def a_job(cron_expr: str, **fields: object) -> JobRecord:
     document = {**WORK, "schedule_id": "job", "cron_expr": cron_expr, "timezone": "Europe/Berlin", **fields}
     return create(parse_schedule_spec(document, Rules(), schedule_id="job").job, now=1000 * NOW)
+
+
+def test_a_sparkline_is_as_high_as_the_runs_took() -> None:
+    runs = [
+        RunRecord(str(took), "job", NOW, 1000 * NOW, RunStatus.SUCCESS, Reason.DUE, 1000 * NOW, 1,
+                  started_at=0, ended_at=took)
+        for took in (2000, 1000)
+    ]  # fmt: skip
+    runs.append(runs[0]._replace(status=RunStatus.SKIPPED, started_at=None, ended_at=None))
+    marks = [mark_of(run, moment_of(1000 * NOW, zone_of("UTC"), 1000 * NOW)) for run in reversed(runs)]
+    bars = spark_of(runs, marks)
+    assert [(bar.x, bar.height, bar.look) for bar in bars] == [
+        (0, LOW, "skip"),
+        (1, 13, "ok"),
+        (2, HIGH, "ok"),
+    ]
+    assert bars[1].title.endswith(", 1 s")
 
 
 @given(

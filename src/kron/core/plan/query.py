@@ -27,6 +27,8 @@ class JobFilter(NamedTuple):
     users: Sequence[str] | None = None
     tag: str | None = None
     applied_set: str | None = None
+    timezone: str | None = None
+    launcher_kind: str | None = None
     deleted: bool = False
 
 

@@ -9,6 +9,7 @@ from kron.core.plan.record import AuditRecord, RunKind, RunRecord, RunStatus, re
 from kron.ports import Store
 from kron.testing.contract.sample import (
     CLEAN,
+    DEFINITION,
     ELSEWHERE,
     NOON,
     NOW,
@@ -195,8 +196,15 @@ class ListingContract:
         await stored(
             store,
             a_job("prod/Backup", launcher=launchers[0]),
-            a_job("prod/report_1", launcher=launchers[1], paused=1),
-            a_job("test/report%1", failures=2, suspended=1, profile='{"tags":["a b","x"]}', applied_set="s"),
+            a_job("prod/report_1", launcher=launchers[1], launcher_kind="mail", paused=1),
+            a_job(
+                "test/report%1",
+                definition=DEFINITION.replace("UTC", "Europe/Berlin"),
+                failures=2,
+                suspended=1,
+                profile='{"tags":["a b","x"]}',
+                applied_set="s",
+            ),
         )
         for wanted, expected in (
             (JobFilter(search="BACK"), ["prod/Backup"]),
@@ -220,6 +228,10 @@ class ListingContract:
             (JobFilter(tag="a"), []),
             (JobFilter(applied_set="s"), ["test/report%1"]),
             (JobFilter(applied_set="t"), []),
+            (JobFilter(timezone="UTC"), ["prod/Backup", "prod/report_1"]),
+            (JobFilter(timezone="Europe/Berlin"), ["test/report%1"]),
+            (JobFilter(launcher_kind="mail"), ["prod/report_1"]),
+            (JobFilter(launcher_kind="no such"), []),
         ):
             assert await names(store, wanted) == expected, wanted
             assert await store.count_jobs(SPACE, wanted) == len(expected), wanted

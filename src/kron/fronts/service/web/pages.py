@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
-from fastapi import APIRouter, FastAPI, Query
+from fastapi import APIRouter, Depends, FastAPI, Query
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -78,7 +78,7 @@ from kron.fronts.service.web.view_models import (
 )
 
 # How many of each a page shows.
-SCHEDULES, RUNS, STRIP = 50, 50, 16
+SCHEDULES, RUNS, STRIP = 50, 50, 30
 # How many of the newest runs the charts of a schedule show.
 MAX_CHARTED = 1_000
 # How many audit records are searched for the caller who paused a schedule.
@@ -127,9 +127,9 @@ class Pages:
         """Return the problem of a worker's clock, now or within the last hour."""
         return await self._query.clock_problem()
 
-    async def overview(self, *, search: str = "", state: str = "", after: str = "") -> Overview:
-        """Return a page of schedules, each with its last outcomes, in three queries."""
-        wanted = STATES[state]._replace(search=search or None)
+    async def overview(self, wanted: JobFilter, *, after: str = "") -> Overview:
+        """Return a page of schedules, each with its last outcomes, in four queries."""
+        total = await self._query.count(wanted)
         jobs = await self._query.jobs(wanted, after=after, limit=SCHEDULES + 1)
         more, jobs = len(jobs) > SCHEDULES, jobs[:SCHEDULES]
         names = [one.job.identity for one in jobs]
@@ -149,7 +149,7 @@ class Pages:
         def rows() -> list[Row]:
             return [row(one) for one in jobs]
 
-        return Overview(await asyncio.to_thread(rows), names[-1] if more else None)
+        return Overview(await asyncio.to_thread(rows), names[-1] if more else None, total)
 
     async def schedule(self, name: str, place: tuple[int, int] | None = None) -> Detail:
         """Return a schedule with its history, deleted or not."""
@@ -315,29 +315,58 @@ def _add_now(router: APIRouter, pages: Pages, present: NowPages) -> None:
         return await rendered("now.html", pages.now(), it=shown, zooms=list(Zoom), at=at, tag=tag)
 
 
+State = Literal["", "active", "paused", "suspended", "failing"]
+
+
+class ListFilters(NamedTuple):
+    """The filters of the list of schedules; an empty one matches every schedule."""
+
+    search: str
+    state: State
+    tag: str
+    owner: str
+    zone: str
+    launcher: str
+
+    @property
+    def wanted(self) -> JobFilter:
+        """Return the filter of jobs."""
+        return STATES[self.state]._replace(
+            search=self.search or None,
+            tag=self.tag or None,
+            user_id=self.owner or None,
+            timezone=self.zone or None,
+            launcher_kind=self.launcher or None,
+        )
+
+
+def _filters_of(
+    search: str = "", state: State = "", tag: str = "", owner: str = "", zone: str = "", launcher: str = ""
+) -> ListFilters:
+    return ListFilters(search, state, tag, owner, zone, launcher)
+
+
 def _add_schedules(router: APIRouter, pages: Pages) -> None:
     @router.api_route("/", methods=READ)
     async def overview(
-        request: Request,
-        search: str = "",
-        state: Literal["", "active", "paused", "suspended", "failing"] = "",
-        cursor: str | None = None,
+        request: Request, filters: Annotated[ListFilters, Depends(_filters_of)], cursor: str | None = None
     ) -> Response:
         after = "" if cursor is None else str(place_of(cursor, str)[0])
-        listed = await pages.overview(search=search, state=state, after=after)
+        listed = await pages.overview(filters.wanted, after=after)
         following = cursor_of(None if listed.after is None else [listed.after])
-        owner = default_owner()
+        own = default_owner()
         return await rendered(
             "overview.html",
             pages.now(),
             rows=listed.rows,
-            search=search,
-            state=state,
+            total=listed.total,
+            filters=filters._asdict(),
+            is_narrowed=any(filters),
             is_first=cursor is None,
             problem=await pages.clock_problem(),
             following=following,
             base=str(request.base_url).rstrip("/"),
-            schedule_prefix="" if owner is None else schedule_prefix(owner),
+            schedule_prefix="" if own is None else schedule_prefix(own),
         )
 
     @router.api_route("/ui/schedule", methods=READ)

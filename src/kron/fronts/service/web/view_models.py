@@ -29,7 +29,7 @@ from kron.fronts.service.documents import (
     sentence_of,
 )
 from kron.fronts.service.responses import AttemptView, AuditView, RunView
-from kron.fronts.service.web.time_text import UTC_ZONE, PageTime, moment_of
+from kron.fronts.service.web.time_text import UTC_ZONE, PageTime, moment_of, span
 
 # How many fire times and clock changes are shown.
 COMING, NOTES = 20, 6
@@ -58,6 +58,8 @@ PARTS = 96
 PART_S = DAY // PARTS
 # Starts of a day that are listed one by one; a denser schedule without windows is probed column by column.
 MAX_LISTED, MAX_IN_WINDOWS = 2_000, 10_000
+# Outcomes with links on the page of a schedule; the least and the greatest height in a sparkline.
+MARKS, LOW, HIGH = 16, 5, 20
 # Each status as a class of the style sheet, and as a word.
 LOOKS = {
     RunStatus.PENDING: ("wait", "pending"),
@@ -98,6 +100,15 @@ class OutcomeMark(NamedTuple):
     period_id: str | None
 
 
+class SparkBar(NamedTuple):
+    """A run in a sparkline: its place from 0 to 29, its height by its duration, and its outcome."""
+
+    x: int
+    height: int
+    look: str
+    title: str
+
+
 class Badge(NamedTuple):
     """A state of a schedule."""
 
@@ -131,15 +142,17 @@ class Row(NamedTuple):
     passed_over: int
     badges: list[Badge]
     strip: list[OutcomeMark]
+    spark: list[SparkBar]
     day: Day
     stopped: str
 
 
 class Overview(NamedTuple):
-    """A page of schedules; `after` is the last name on it if more follow."""
+    """A page of schedules; `after` is the last name on it if more follow; `total` is the number of all."""
 
     rows: list[Row]
     after: str | None
+    total: int
 
 
 class Coming(NamedTuple):
@@ -231,6 +244,7 @@ def row_of(listed: FoundJob, state: JobState, following: NextStart, newest: list
     job = listed.job
     schedule, zone = compiled_job(job.definition, job.identity).job.schedule, zone_of_job(job)
     start_at = following.start_at
+    marks = [mark_of(run, moment_of(1000 * run.nominal_time, zone, now)) for run in reversed(newest)]
     return Row(
         job.identity,
         schedule.expression.describe(),
@@ -239,10 +253,29 @@ def row_of(listed: FoundJob, state: JobState, following: NextStart, newest: list
         None if start_at is None else moment_of(start_at, zone, now),
         following.passed_over,
         badges_of(job, list(state.runs), following),
-        [mark_of(run, moment_of(1000 * run.nominal_time, zone, now)) for run in reversed(newest)],
+        marks[-MARKS:],
+        spark_of(newest, marks),
         day_of(state, now),
         _stopped_by(job),
     )
+
+
+def spark_of(newest: list[RunRecord], marks: list[OutcomeMark]) -> list[SparkBar]:
+    """Return the last outcomes, oldest first, each as high as its share of the longest duration."""
+    took = [
+        None if run.started_at is None or run.ended_at is None else max(0, run.ended_at - run.started_at)
+        for run in reversed(newest)
+    ]
+    longest = max((each for each in took if each is not None), default=0) or 1
+    return [
+        SparkBar(
+            index,
+            LOW if each is None else LOW + round((HIGH - LOW) * each / longest),
+            mark.look,
+            mark.title if each is None else f"{mark.title}, {span(each)}",
+        )
+        for index, (mark, each) in enumerate(zip(marks, took, strict=True))
+    ]
 
 
 def _stopped_by(job: JobRecord) -> str:
@@ -254,7 +287,9 @@ def _stopped_by(job: JobRecord) -> str:
 def damaged_row(job: JobRecord, fault: str) -> Row:
     """Return a schedule whose record cannot be read, so that it does not hide the others."""
     badge = Badge("bad", "damaged", fault)
-    return Row(job.identity, "Unreadable record", "", "", None, 0, [badge], [], Day([], 0), _stopped_by(job))
+    return Row(
+        job.identity, "Unreadable record", "", "", None, 0, [badge], [], [], Day([], 0), _stopped_by(job)
+    )
 
 
 def definition_of(fields: Document) -> Document:

@@ -241,6 +241,12 @@ AND profile::jsonb -> 'tags' ? %(tag)s::text
 -- name: jobs_by_applied_set
 AND applied_set = %(applied_set)s
 
+-- name: jobs_by_timezone
+AND timezone = %(timezone)s
+
+-- name: jobs_by_launcher_kind
+AND launcher_kind = %(launcher_kind)s
+
 -- name: jobs_by_not_deleted
 AND deleted_at IS NULL
 

@@ -95,6 +95,12 @@ AND EXISTS (SELECT 1 FROM json_each(iif(json_valid(profile), profile, 'null'), '
 -- name: jobs_by_applied_set
 AND applied_set = :applied_set
 
+-- name: jobs_by_timezone
+AND CASE WHEN json_valid(definition) THEN coalesce(json_extract(definition, '$.timezone'), 'UTC') END = :timezone
+
+-- name: jobs_by_launcher_kind
+AND launcher_kind = :launcher_kind
+
 -- name: jobs_by_not_deleted
 AND deleted_at IS NULL
 

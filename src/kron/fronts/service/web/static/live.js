@@ -26,6 +26,7 @@
       [...other.querySelectorAll("details")].forEach((details, index) => { details.open = Boolean(opened[index]); });
       part.replaceWith(document.adoptNode(other));
     }
+    document.dispatchEvent(new Event("kron-refreshed"));
     times += 1;
     document.body.dataset.refreshed = String(times);
     return "";

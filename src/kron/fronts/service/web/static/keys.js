@@ -1,0 +1,90 @@
+// Keyboard shortcuts, and the switch of the zone in which times are shown. Pages work without it.
+"use strict";
+
+(() => {
+  // --- zones: as the server wrote them (each schedule's zone), in UTC, or in the viewer's zone --------------
+  const ZONES = [["schedule", "Schedule's zone"], ["utc", "UTC"], ["viewer", "Your zone"]];
+  const remembered = () => {
+    try { return localStorage.getItem("kron-zone") || "schedule"; } catch { return "schedule"; }
+  };
+  let zone = remembered();
+  const format = new Intl.DateTimeFormat("en-GB", {
+    weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    hour12: false, timeZoneName: "short",
+  });
+  const write = (root) => {
+    for (const time of root.querySelectorAll("time[title]")) {
+      time.dataset.written ??= time.textContent;
+      const at = new Date(time.dateTime);
+      const shown = { schedule: time.dataset.written, utc: time.title, viewer: isNaN(at) ? time.title : format.format(at) };
+      time.textContent = shown[zone];
+    }
+  };
+  const select = document.createElement("select");
+  select.className = "zone";
+  select.setAttribute("aria-label", "Zone of times");
+  for (const [value, word] of ZONES) select.add(new Option(word, value, false, value === zone));
+  select.addEventListener("change", () => {
+    zone = select.value;
+    try { localStorage.setItem("kron-zone", zone); } catch { /* private mode: for this page only */ }
+    write(document);
+  });
+  document.querySelector(".top")?.append(select);
+  write(document);
+  document.addEventListener("kron-refreshed", () => write(document));
+
+  // --- keys --------------------------------------------------------------------------------------------------
+  const PLACES = { n: ["/ui/now", "Now"], s: ["/", "Schedules"], r: ["/ui/runs", "Runs"], a: ["/ui/audit", "Audit"] };
+  const HELP = [
+    ["/", "Search schedules"],
+    ["j, k", "Next, previous row"],
+    ["Enter", "Open the row"],
+    ...Object.entries(PLACES).map(([key, [, word]]) => [`g ${key}`, word]),
+    ["?", "This help"],
+  ];
+  const help = document.createElement("dialog");
+  help.className = "help";
+  const title = document.createElement("h2");
+  title.textContent = "Keyboard";
+  const list = document.createElement("dl");
+  for (const [keys, word] of HELP) {
+    const term = document.createElement("dt");
+    term.textContent = keys;
+    const meaning = document.createElement("dd");
+    meaning.textContent = word;
+    list.append(term, meaning);
+  }
+  const close = document.createElement("button");
+  close.textContent = "Close";
+  close.addEventListener("click", () => help.close());
+  help.append(title, list, close);
+  document.body.append(help);
+
+  const ROWS = "main .list tbody :is(th, td):first-child a, main .lane a.name, main .problems a.name";
+  const move = (step) => {
+    const rows = [...document.querySelectorAll(ROWS)];
+    if (!rows.length) return;
+    const at = rows.indexOf(document.activeElement);
+    const next = at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + step, 0), rows.length - 1);
+    rows[next].focus();
+  };
+  const search = () => {
+    const field = document.querySelector('[data-key="/"]');
+    if (field) field.select();
+    else location.href = "/#search";
+  };
+  if (location.hash === "#search") search();
+
+  let isGoing = false;
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+    if (isGoing) {
+      isGoing = false;
+      const place = PLACES[event.key];
+      if (place) { event.preventDefault(); location.href = place[0]; }
+      return;
+    }
+    const does = { "/": search, "?": () => help.showModal(), j: () => move(1), k: () => move(-1), g: () => { isGoing = true; } }[event.key];
+    if (does && !help.open) { event.preventDefault(); does(); }
+  });
+})();
