@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kron.cli.main import BAD, GOOD, INSTALL, NO
-from kron.core.errors import ConflictError, KronError
+from kron.core.errors import ConflictError, InputError, KronError
 from kron.fronts.daemon.place import Place, default_config, default_place
 
 USAGE = """\
@@ -35,6 +35,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["install"]:
+        return _install(arguments[1:])
     options = _parser().parse_args(arguments)
     place = default_place(os.environ) if options.state is None else Place(Path(options.state).absolute())
     paths = options.config or [default_config(os.environ)]
@@ -50,9 +52,12 @@ def _serve(place: Place, paths: Sequence[str]) -> int:
     from kron.cli.support.control import handler_of
     from kron.cli.support.job_folder import load, stamp
     from kron.fronts.daemon.daemon import Daemon, DaemonOptions, only_instance
+    from kron.fronts.daemon.systemd import Notifier
+
+    notifier = Notifier.of(os.environ)
 
     async def serve() -> None:
-        options = DaemonOptions(place=place, stamp=partial(stamp, paths))
+        options = DaemonOptions(place=place, stamp=partial(stamp, paths), notifier=notifier)
         await Daemon(options, partial(load, paths), handler_of).run()
 
     with only_instance(place):
@@ -75,6 +80,33 @@ def _check(paths: Sequence[str]) -> int:
     return BAD if problems else GOOD
 
 
+def _install(arguments: Sequence[str]) -> int:
+    """Write the systemd unit of the host or of this user, and say how to start it."""
+    from kron.fronts.daemon.systemd import UNIT, unit_folder, unit_text, write_unit
+
+    parser = argparse.ArgumentParser(prog="krond install", description="Write a systemd unit for krond.")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--system", action="store_true", help="for the host, as root: jobs of /etc/krond.d")
+    kind.add_argument("--user", action="store_true", help="for this user: jobs of ~/.config/krond")
+    parser.add_argument("--directory", metavar="DIR", help="where to write it, if not for systemd")
+    options = parser.parse_args(arguments)
+    folder = unit_folder(os.environ, system=options.system)
+    program = [sys.executable, "-m", "kron.cli.krond"]
+    try:
+        place = write_unit(Path(options.directory or folder), unit_text(program, system=options.system))
+        if options.directory is None:
+            Path(default_config(os.environ)).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"The unit cannot be written: {error}") from error
+    systemctl = "systemctl" if options.system else "systemctl --user"
+    print(
+        f"wrote {place}", f"start it: {systemctl} daemon-reload && {systemctl} enable --now {UNIT}", sep="\n"
+    )
+    if options.user:
+        print("keep it running without a login: loginctl enable-linger")
+    return GOOD
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="krond", description=USAGE, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -94,3 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-format", choices=("console", "json"), default="console")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run())

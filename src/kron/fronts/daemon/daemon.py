@@ -22,6 +22,7 @@ from kron.fronts.daemon.control import ControlServer, Handler
 from kron.fronts.daemon.job_set import Load, Reloaded, log_reload, reload_jobs
 from kron.fronts.daemon.output import RunOutputs
 from kron.fronts.daemon.place import Place
+from kron.fronts.daemon.systemd import Notifier
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig, LauncherContext
 from kron.ports import Clock, Launcher, Store
@@ -53,12 +54,16 @@ class AlreadyRunningError(ConflictError):
         )
 
 
+NO_NOTIFIER = Notifier(None, None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonOptions:
     """What a krond needs beside its jobs: its place, and a stamp of its files that changes with them."""
 
     place: Place
     stamp: Callable[[], object]
+    notifier: Notifier = NO_NOTIFIER
     max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
@@ -77,6 +82,7 @@ class Daemon:
         self._handler_of = handler_of
         self._reloading = asyncio.Lock()
         self._loaded: object = None
+        self._jobs = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.launchers = self._build_launchers()
         journal = DaemonJournal(self._prune_outputs)
@@ -112,12 +118,18 @@ class Daemon:
             on_stop(self.worker.leave)
             on_reload(self._reload_soon)
             await control.start()
-            watching = asyncio.create_task(self._watch_files(), name="krond files")
+            beside = [
+                asyncio.create_task(self._watch_files(), name="krond files"),
+                asyncio.create_task(self._feed_watchdog(), name="krond watchdog"),
+            ]
             _log.info("krond is running; state in %s", self.options.place.folder)
+            self.options.notifier.send("READY=1", self._status())
             try:
                 await self.worker.run()
             finally:
-                watching.cancel()
+                self.options.notifier.send("STOPPING=1")
+                for task in beside:
+                    task.cancel()
                 await control.close()
         finally:
             await self.store.close()
@@ -132,6 +144,8 @@ class Daemon:
             self._loaded = await asyncio.to_thread(self.options.stamp)
             reloaded = await reload_jobs(self.catalog, self._load)
         log_reload(reloaded)
+        self._jobs = sum(change.after is not None for change in reloaded.changes)
+        self.options.notifier.send(self._status())
         if ends := reloaded.ends():
             await self._end_runs(ends)
         return reloaded
@@ -142,6 +156,16 @@ class Daemon:
                 if run.in_flight:
                     _log.info("ending the process of the removed job %s", run.identity)
                     self.launchers[PROCESS].end(run)
+
+    def _status(self) -> str:
+        return f"STATUS={self._jobs} jobs, worker {self.worker.state}"
+
+    async def _feed_watchdog(self) -> None:
+        """Show the service manager that the event loop works; one that hangs is restarted."""
+        interval = self.options.notifier.watchdog_s
+        while interval is not None:
+            self.options.notifier.send("WATCHDOG=1", self._status())
+            await asyncio.sleep(interval)
 
     def _reload_soon(self) -> None:
         self._spawn(self._reload_safely())
