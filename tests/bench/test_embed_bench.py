@@ -46,7 +46,7 @@ INSTALLED = {
 }
 
 # The first test waits for all the processes.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(480)
 
 
 @pytest.fixture(scope="module")

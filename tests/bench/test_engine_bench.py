@@ -58,7 +58,7 @@ def is_missing(row: Row) -> bool:
 
 
 # The first test waits for all the processes.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(480)
 
 
 @pytest.fixture(scope="module")
