@@ -222,6 +222,9 @@ class ReadStore(JobStore, Protocol):
     ) -> list[IncidentRecord]:
         """Return the newest incidents of a job and its namespace that overlap an interval, oldest first."""
 
+    async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
+        """Return the outage of a shard that no worker owns now; None while a worker owns it."""
+
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""
 

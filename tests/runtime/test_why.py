@@ -276,6 +276,13 @@ async def test_a_period_nobody_has_looked_at_is_overdue(stage: Stage) -> None:
     await stage.add(job_of())
     await stage.advance(2 * MINUTE)
     assert (await ask(stage, "job", at("12:01"))).code == "overdue"
+    await stage.run()
+    await stage.engine.stop()
+    stopped_at = stage.clock.now()
+    await stage.advance(2 * MINUTE)
+    outage = f"worker me was stopped at {stopped_at:%Y-%m-%dT%H:%M:%SZ}, and no worker has run since"
+    answer = await ask(stage, "job", at("12:04"))
+    assert answer.headline == f"due, and not processed by a worker yet: {outage}"
 
 
 @pytest.mark.parametrize(

@@ -253,3 +253,40 @@ async def test_another_policy_is_answered_on_page_cli_and_api_alike(
     output = capfd.readouterr().out
     assert f"If catchup=all: executed\n  {headline[:1].upper()}{headline[1:]}.\n" in output
     assert "Assumed: " in output
+
+
+async def test_a_due_period_names_the_outage_while_it_lasts(
+    scene: Scene, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Page, command line and API say which worker ended and how, before another one takes over."""
+    stage = scene.stage
+    await stage.add(job_of("minutely"), job_of("hanging", "1 12 28 3 *"))
+    stage.launcher.then("hanging", Step.HANG)
+    await stage.until(START + MINUTE + SECOND)
+    due = "due, and not processed by a worker yet"
+    await told_alike(scene, capfd, "minutely", "2026-03-28T12:01:00Z", f"{due}: no worker has run yet")
+    await stage.run()
+    await stage.until(START + 90 * SECOND)
+    stage.engine.kill()
+    scene.store.drop_locks()
+    await stage.until(START + 3 * MINUTE + SECOND)
+    ended = (
+        "worker first ended without a stop, after its last write at 2026-03-28T12:01:01Z, "
+        "and no worker has run since"
+    )
+    await told_alike(scene, capfd, "minutely", "2026-03-28T12:02:00Z", f"{due}: {ended}")
+    running = "running since 2026-03-28T12:01:01Z, started 1s late: no worker ran before worker first started"
+    await told_alike(
+        scene, capfd, "hanging", "2026-03-28T12:01:00Z", f"{running} at 2026-03-28T12:01:01Z; {ended}"
+    )
+
+
+async def told_alike(
+    scene: Scene, capfd: pytest.CaptureFixture[str], identity: str, period: str, headline: str
+) -> None:
+    answer = (await scene.web.get(f"/schedules/{identity}/periods/{period}/why")).json()
+    assert answer["headline"] == headline
+    page = unescape((await scene.web.get("/ui/period", params={"id": identity, "at": period})).text)
+    shown, _ = await cli(scene, capfd, identity, period)
+    assert f"{headline[:1].upper()}{headline[1:]}" in page
+    assert f"{headline[:1].upper()}{headline[1:]}" in shown

@@ -32,6 +32,7 @@ from kron.core.plan.report import DataInterval, Traits, data_interval
 from kron.core.plan.step import JobState
 from kron.core.plan.wall_time import resolve_wall_time
 from kron.core.plan.why import Explanation, PeriodHistory, definition_at, schedule_of
+from kron.core.shard import shard_of
 from kron.core.time.instant import EpochSeconds, seconds_of
 from kron.ports import ReadStore
 
@@ -299,7 +300,9 @@ class Query:
             incidents=await self._incidents(history, nominal_time, now),
             notices=await self._notices(history, nominal_time),
         )
-        history = history._replace(blockers=await self._blockers(history))
+        history = history._replace(
+            blockers=await self._blockers(history), absence=await self._absence(history)
+        )
         return chain.why(history, nominal_time, now=now)
 
     async def _incidents(
@@ -314,6 +317,13 @@ class Query:
             more = await self._store.incidents(self._namespace, identity, since=asked, until=asked)
             incidents += [incident for incident in more if incident not in incidents]
         return incidents
+
+    async def _absence(self, history: PeriodHistory) -> IncidentRecord | None:
+        """Read the outage that lasts, if the period is still to be decided or is running."""
+        is_over = history.dropped is not None or (history.run is not None and not history.run.is_open)
+        if is_over or history.job.deleted_at is not None:
+            return None
+        return await self._store.absence(self._namespace, shard_of(history.job.identity))
 
     async def _notices(self, history: PeriodHistory, nominal_time: EpochSeconds) -> list[NoticeRecord]:
         """Read the notifications about a period, or about all periods that were dropped with it."""

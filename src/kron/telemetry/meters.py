@@ -17,7 +17,7 @@ VERBS = (
     "due_besides",
     "acquire", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs",
     "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs",
-    "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "reopened",
+    "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "absence", "reopened",
     "note_incidents", "incidents", "namespaces",
     "pending_notices", "note_notices", "notices",
 )  # fmt: skip
@@ -68,6 +68,7 @@ class StoreMeter:
         self.recorded = self._timed("recorded", store.recorded)
         self.note_clock = self._timed("note_clock", store.note_clock)
         self.clock_records = self._timed("clock_records", store.clock_records)
+        self.absence = self._timed("absence", store.absence)
         self.reopened = self._timed("reopened", store.reopened)
         self.note_incidents = self._timed("note_incidents", store.note_incidents)
         self.incidents = self._timed("incidents", store.incidents)

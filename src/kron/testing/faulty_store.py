@@ -258,6 +258,10 @@ class FaultyStore:
         """Return the excursions of the clock."""
         return await self._call("clock_records", self.inner.clock_records, namespace, limit=limit)
 
+    async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
+        """Return the present outage."""
+        return await self._call("absence", self.inner.absence, namespace, shard, now=now)
+
     async def note_incidents(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
         """Write incidents of the namespace."""
         await self._call("note_incidents", self.inner.note_incidents, ownership, incidents)

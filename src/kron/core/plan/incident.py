@@ -44,6 +44,14 @@ SENTENCES = {
         "no worker ran until {new} took over at {end}"
     ),
     "first": "no worker ran before {new} started at {end}",
+    "stopped_now": "worker {old} was stopped at {start}, and no worker has run since",
+    "killed_now": (
+        "worker {old} ended without a stop, after its last write at {start}, and no worker has run since"
+    ),
+    "expired_now": (
+        "the lease of worker {old} expired, last renewed at {start}, and no worker has run since"
+    ),
+    "first_now": "no worker has run yet",
     "clock_jump": (
         "the host's clock moved forward by {by_time}, from {start} to {end} "
         "(it was set, or the machine slept)"
@@ -143,6 +151,12 @@ def took_over(
     )
 
 
+def absence_after(owner: str | None = None, ended_at: int = 0, ending: str = FIRST) -> IncidentRecord:
+    """Return the outage since the last owner of a shard ended; no worker has taken over yet."""
+    detail = _json({"ending": ending})
+    return IncidentRecord(IncidentKind.TAKE_OVER, None, ended_at, actor=owner, detail=detail)
+
+
 def clock_jump(owner: str, expected: int, at: int) -> IncidentRecord:
     """Return the incident of a clock that was set forward, or stood still while its machine slept."""
     return IncidentRecord(IncidentKind.CLOCK_JUMP, None, expected, at, actor=owner)
@@ -213,7 +227,7 @@ def sentence_of(incident: IncidentRecord, blocker: RunRecord | None = None, *, w
             code = "waits" if waits else code
             values |= further
         case IncidentKind.TAKE_OVER:
-            code = detail_of(incident)["ending"]
+            code = detail_of(incident)["ending"] + ("_now" if incident.until_at is None else "")
             values |= {"old": incident.actor or "unknown", "new": f"worker {incident.ended_by}"}
         case IncidentKind.CLOCK_JUMP:
             code = "clock_jump"

@@ -34,6 +34,7 @@ from kron.core.shard import shard_of
 from kron.core.time.duration import format_duration
 from kron.core.time.instant import EpochSeconds, rfc3339
 
+OVERDUE = "due, and not processed by a worker yet"
 FORGOTTEN = "no record is left: history was pruned, or the job was deleted or finished at that time"
 # Reasons that a run gets after its start; before that its reason says why it started.
 AFTER_START = frozenset({Reason.RETRY_PREEMPTED, Reason.REPLACED, Reason.BY_HAND})
@@ -105,6 +106,8 @@ class PeriodHistory(NamedTuple):
     requested: Sequence[RunRecord] = ()
     # The notifications about it.
     notices: Sequence[NoticeRecord] = ()
+    # The present outage: no worker owns the job.
+    absence: IncidentRecord | None = None
 
 
 class Explanation(NamedTuple):
@@ -202,6 +205,10 @@ def _told(
         facts = [*causes, *_recorded(history, run)]
         if run.outcome is None and history.job.is_stopped:
             facts.append(_stopped(history))
+        elif history.absence is not None and run.in_flight:
+            facts.insert(-1, Fact("outage", sentence_of(history.absence), history.absence.from_at or None))
+        elif history.absence is not None and run.due_at is not None and run.due_at <= now:
+            facts.append(_absent(history.absence))
         return run.outcome, facts
     if history.dropped is not None:
         outcome, further = _shared(history.dropped, compiled, history.job.identity, nominal_time)
@@ -384,7 +391,8 @@ def _executed(run: RunRecord, facts: Sequence[Fact], causes: Sequence[Fact]) -> 
     if run.in_flight:
         assert run.started_at is not None
         word = "sent" if run.status is RunStatus.ENQUEUED else "running"
-        return f"{word} since {moment(run.started_at)}{delay}", None
+        outage = next((f"; {fact.sentence}" for fact in facts if fact.code == "outage"), "")
+        return f"{word} since {moment(run.started_at)}{delay}{outage}", None
     if run.status is RunStatus.CANCELLED and run.reason is Reason.REPLACED:
         return f"ended before it was done: {(causes or facts)[-1].sentence}", None
     again = f" after {run.attempt} attempts" if run.attempt > 1 else ""
@@ -575,7 +583,12 @@ def _unrecorded(history: PeriodHistory, compiled: CompiledJob, nominal_time: Epo
         return Fact("finished", Reason.FINISHED.sentence)
     if fire_time is not None and fire_time > now:
         return Fact("to_come", Reason.PLANNED.sentence, fire_time)
-    return Fact("overdue", "due, and not processed by a worker yet", fire_time)
+    return Fact("overdue", OVERDUE, fire_time) if history.absence is None else _absent(history.absence)
+
+
+def _absent(absence: IncidentRecord) -> Fact:
+    """Return the outage that a due period waits to end."""
+    return Fact("overdue", f"{OVERDUE}: {sentence_of(absence)}", absence.from_at or None)
 
 
 def _stopped(history: PeriodHistory) -> Fact:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kron.core.errors import OwnedError
-from kron.core.plan.incident import EXPIRED, STOPPED
+from kron.core.plan.incident import EXPIRED, STOPPED, absence_after
+from kron.core.plan.record import IncidentRecord
 from kron.core.plan.step import Change, Ownership, Predecessor
 from kron.core.shard import SHARDS, shard_of
 from kron.stores.postgres.connection import count_of, rows_of
@@ -69,6 +70,17 @@ class PostgresLease:
         if owner is not None:
             return Predecessor(owner, (ended_at or 0) - self.ttl_ms, EXPIRED)
         return None if last_owner is None else Predecessor(last_owner, ended_at or 0, STOPPED)
+
+    async def absence(
+        self, connection: Connection, namespace: str, shard: int, now: int | None
+    ) -> IncidentRecord | None:
+        """Return the outage of a shard that is free; None while its lease lasts."""
+        rows = await rows_of(
+            connection, SQL["last_owner"], {"namespace": namespace, "shard": shard, "now": now}
+        )
+        if rows and not rows[0][0]:
+            return None
+        return absence_after(*(self._predecessor(*rows[0][1:]) or ()) if rows else ())
 
     async def has_free(self, connection: Connection, ownership: Ownership, now: int | None) -> bool:
         """Return whether any shard is free; a standby worker polls this."""

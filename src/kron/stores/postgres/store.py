@@ -419,6 +419,11 @@ class PostgresStore:
             values = {"namespace": namespace, "limit": limit}
             return readable(await rows_of(connection, SQL["clock_records"], values), clock_of)
 
+    async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
+        """Return the outage of a shard that no worker owns now; None while a worker owns it."""
+        async with self._reading() as connection:
+            return await self._lease.absence(connection, namespace, shard, now)
+
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""
         async with self._reading() as connection:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kron.core.errors import OwnedError, StoreUnavailableError
-from kron.core.plan.incident import KILLED, STOPPED, incidents_of_new
+from kron.core.plan.incident import KILLED, STOPPED, absence_after, incidents_of_new
 from kron.core.plan.query import (
     FROM_START,
     AuditCursor,
@@ -521,6 +521,17 @@ class SqliteStore:
         values: dict[str, object] = {"limit": limit}
         rows = await self._do(self._of_namespace, SQL["clock_records"], namespace, values)
         return readable(rows, clock_of)
+
+    async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
+        """Return the outage of a namespace that no worker owns now; None while a worker owns it."""
+        return await self._do(self._absence, namespace)
+
+    def _absence(self, namespace: str) -> IncidentRecord | None:
+        if self._lock.is_held(namespace):
+            return None
+        values: dict[str, object] = {"namespace": self._number_of(namespace)}
+        lease, ((high,),) = self._all(SQL["lease"], values), self._all(SQL["high"], values)
+        return absence_after(*(_predecessor(lease[0] if lease else None, high) or ()))
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""

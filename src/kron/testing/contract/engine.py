@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from kron.core.errors import OwnedError, StoreError
 from kron.core.job.outcome import Reason
-from kron.core.plan.incident import STOPPED, clock_jump, ended, paused, suspended
+from kron.core.plan.incident import STOPPED, clock_jump, detail_of, ended, paused, suspended
 from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import (
     ClockEnding,
@@ -124,6 +124,20 @@ class ClockContract:
 
 class IncidentContract:
     """Incidents are written with the change that causes them, and read by the interval they overlap."""
+
+    async def test_an_outage_lasts_from_the_end_of_the_last_owner_to_the_next(self, store: Store) -> None:
+        async def absence(namespace: str = SPACE) -> tuple[str, str | None, int] | None:
+            outage = await store.absence(namespace, 5, now=NOW + 2)
+            return None if outage is None else (detail_of(outage)["ending"], outage.actor, outage.from_at)
+
+        assert await absence() == ("first", None, 0)
+        ownership = await store.acquire(SPACE, "a", now=NOW)
+        assert await absence() is None
+        assert await absence(ELSEWHERE) == ("first", None, 0)
+        await store.release(ownership, now=NOW + 1)
+        assert await absence() == ("stopped", "a", NOW + 1)
+        await store.acquire(SPACE, "b", now=NOW + 2)
+        assert await absence() is None
 
     async def test_an_incident_is_written_with_its_change_and_closed_with_another(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")

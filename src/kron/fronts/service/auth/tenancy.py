@@ -126,6 +126,10 @@ class TenantStore:
         """Return the excursions of the workers' clocks, newest first."""
         return await self._store.clock_records(namespace, limit=limit)
 
+    async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
+        """Return the outage of a shard that no worker owns now."""
+        return await self._store.absence(namespace, shard, now=now)
+
     async def note(self, namespace: str, entry: AuditRecord) -> None:
         """Write an audit record without a change of a schedule."""
         await self._store.put(namespace, created=[], changed=[], audit=[entry], now=entry.at)

@@ -18,6 +18,12 @@ SELECT count(*) < %(all)s OR bool_or(owner IS NULL OR expires_at + %(margin)s
     <= coalesce(%(now)s::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))
 FROM leases WHERE namespace = %(namespace)s
 
+-- name: last_owner
+SELECT owner IS NULL OR expires_at
+    <= coalesce(%(now)s::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+    owner, last_owner, CASE WHEN owner IS NULL THEN released_at ELSE expires_at END
+FROM leases WHERE namespace = %(namespace)s AND shard = %(shard)s
+
 -- name: take_leases
 WITH free AS (
     SELECT shard FROM leases
