@@ -62,6 +62,8 @@ class SmtpSink:
         self.refusal: bytes | None = None
         self.logins: list[bytes] = []
         self.port = 0
+        self.tls: ssl.SSLContext | None = None
+        self.is_secret = False
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take the messages of one session."""
@@ -81,7 +83,14 @@ class SmtpSink:
                 return self.refusal + b"\r\n"
             self.recipients.append(line[8:].strip(b"<> ").decode())
         elif verb.startswith(b"EHLO"):
-            return b"250-sink\r\n250 AUTH PLAIN\r\n"
+            offers = b"STARTTLS" if self.tls is not None and not self.is_secret else b"AUTH PLAIN"
+            return b"250-sink\r\n250 " + offers + b"\r\n"
+        elif verb == b"STARTTLS" and self.tls is not None:
+            writer.write(b"220 go ahead\r\n")
+            await writer.drain()
+            await writer.start_tls(self.tls)
+            self.is_secret = True
+            return b""
         elif verb.startswith(b"AUTH PLAIN "):
             self.logins.append(b64decode(line.split()[2]))
             return b"235 welcome\r\n"
@@ -111,9 +120,12 @@ async def http_sink() -> AsyncIterator[HttpSink]:
 
 
 @asynccontextmanager
-async def smtp_sink(tls: ssl.SSLContext | None = None) -> AsyncIterator[SmtpSink]:
-    """Run an SMTP server on loopback, over TLS if it has a context."""
+async def smtp_sink(
+    tls: ssl.SSLContext | None = None, *, starttls: ssl.SSLContext | None = None
+) -> AsyncIterator[SmtpSink]:
+    """Run an SMTP server on loopback: over TLS, or in clear text until a client starts TLS."""
     sink = SmtpSink()
+    sink.tls = starttls
     server = await asyncio.start_server(sink.handle, "127.0.0.1", 0, ssl=tls)
     sink.port = server.sockets[0].getsockname()[1]
     try:

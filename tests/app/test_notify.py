@@ -13,7 +13,7 @@ import pytest
 from kron.app.notify.channel import parse_channels
 from kron.app.notify.sender import NotifyOptions, Sender
 from kron.app.query import Query
-from kron.app.worker import Worker
+from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.job.job import Job
 from kron.core.plan.notice import NOTICE_CODES
@@ -23,9 +23,11 @@ from kron.core.plan.registration import create
 from kron.core.plan.step import Change
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.http.egress import EgressPolicy, egress_policy_of
+from kron.ports import Store
 from kron.runtime.journal import LogJournal
+from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
-from tests.app.sinks import HttpSink, http_sink, smtp_sink
+from tests.app.sinks import HttpSink, Request, http_sink, smtp_sink
 from tests.service.auth.authority import Authority
 from tests.waiting import until
 
@@ -38,7 +40,7 @@ AT_ONCE = SendLimits(wait_ms=0, interval_ms=0)
 class Stage:
     """A running worker with a sender, and a store that notices are written to."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.clock = SystemClock()
         self.sender: Sender | None = None
@@ -329,6 +331,30 @@ async def test_an_email_goes_over_tls_with_the_login_of_its_file(stage: Stage, t
     assert "CERTIFICATE_VERIFY_FAILED" in refused
 
 
+async def test_an_email_session_starts_tls_before_its_login(stage: Stage, tmp_path: Path) -> None:
+    """A server with a certificate of its own authority offers STARTTLS, and a login only after it."""
+    authority = Authority(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*authority.certificate("mail"))
+    async with smtp_sink(starttls=tls) as sink:
+        channel = {
+            "kind": "email", "server": f"smtp://127.0.0.1:{sink.port}", "from": "k@e.com", "to": "a@e.com",
+            "user": "kron", "password": "s3cr3t-password", "authorities": str(authority.path),
+        }  # fmt: skip
+        stranger = {name: value for name, value in channel.items() if name != "authorities"}
+        async with stage.sending({"ops": channel, "other": stranger}):
+            await stage.write(a_notice())
+            await until(lambda: sink.messages)
+            assert sink.is_secret
+            sink.is_secret = False
+            await stage.write(a_notice(2, "other"))
+            while not (refused := (await stage.all())[1].error):  # noqa: ASYNC110 - nothing signals it
+                await asyncio.sleep(0.01)
+    assert sink.logins == [b"\0kron\0s3cr3t-password"]
+    assert len(sink.messages) == 1
+    assert "CERTIFICATE_VERIFY_FAILED" in refused
+
+
 async def test_a_command_gets_the_message_on_its_input_and_none_of_the_services_secrets(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,3 +396,52 @@ async def test_a_channel_that_is_gone_from_the_settings_is_a_recorded_failure(st
         NoticeState.FAILED,
         'there is no channel "gone" in the settings',
     )
+
+
+def events_of(request: Request) -> list[object]:
+    events = request.document["events"]
+    assert isinstance(events, list)
+    return events
+
+
+async def test_of_workers_that_share_a_store_one_sends(postgres_url: str) -> None:
+    """Each message is sent once, and by the other worker when the first one has stopped."""
+    stores = [PostgresStore(postgres_url) for _ in range(2)]
+    now = (PERIOD - 60) * 1000
+    await stores[0].put(SPACE, created=[create(YEARLY, now=now)], changed=[], now=now)
+    async with http_sink() as sink:
+        options = NotifyOptions(channels=parse_channels(hook(sink)), limits=AT_ONCE)
+        stage, workers, tasks = Stage(stores[0]), [], []
+        for number, store in enumerate(stores):
+            clock, journal = SystemClock(), LogJournal()
+            worker = Worker(
+                store,
+                clock,
+                {"callback": CallbackLauncher(clock)},
+                namespace=SPACE,
+                journal=journal,
+                sender=Sender(store, clock, namespace=SPACE, options=options, journal=journal),
+                options=WorkerOptions(owner=f"w{number}", balance=True),
+            )
+            workers.append(worker)
+            tasks.append(asyncio.create_task(worker.run()))
+            while worker.state != "running":  # noqa: ASYNC110 - nothing signals it
+                await asyncio.sleep(0.01)
+        for number in range(5):
+            await stage.write(a_notice(number))
+            for worker in workers:
+                worker.call()
+        await stage.ended()
+        sent = [request.document["id"] for request in sink.requests]
+        assert len(set(sent)) == len(sent)
+        assert sum(len(events_of(request)) for request in sink.requests) == 5
+        workers[0].leave()
+        await tasks[0]
+        await stage.write(a_notice(5))
+        workers[1].call()
+        await stage.ended()
+        assert len(events_of(sink.requests[-1])) == 1
+        workers[1].leave()
+        await tasks[1]
+    for store in stores:
+        await store.close()

@@ -1,5 +1,6 @@
 """What people see: tables with local and relative times on a terminal, plain UTC text in a pipe."""
 
+import json
 import re
 from datetime import datetime
 from pathlib import Path
@@ -66,6 +67,34 @@ def test_colours_can_be_turned_off(option: list[str], variables: dict[str, str],
     fill(tmp_path / "kron.db", {"mail": "no"}, hours=1)
     code, output = on_terminal(["runs", *option, *STORE], tmp_path, variables=variables)
     assert (code, "\x1b" in output) == (GOOD, False)
+
+
+def test_the_runs_of_one_schedule_can_be_filtered_by_their_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(tmp_path / "kron.db", {"mail": "no", "report": None}, hours=3)
+    monkeypatch.chdir(tmp_path)
+    for name, status, count in (("mail", "failed", 3), ("mail", "SUCCESS", 0), ("report", "success", 3)):
+        assert run(["runs", name, "--status", status, "--limit", "3", "--json", *STORE]) == GOOD
+        page = json.loads(capsys.readouterr().out)
+        assert [each["schedule_id"] for each in page["runs"]] == [name] * count
+    # A page without such a run is passed over.
+    assert run(["runs", "mail", "--status", "success", "--limit", "1", *STORE]) == GOOD
+    assert capsys.readouterr().out == "none: no run is recorded here yet\n"
+
+
+def test_a_terminal_shows_the_next_run_of_an_upsert_and_a_resume_in_local_and_relative_time(
+    tmp_path: Path,
+) -> None:
+    upsert = ["schedules", "upsert", "--id", "yearly", "--cron", "0 0 1 1 *"]
+    upsert += ["--set", 'launcher={"kind": "log"}', *STORE]
+    shown = r"next run \d{4}-01-01 01:00 \(in \d+d\)"
+    code, output = on_terminal(upsert, tmp_path)
+    assert (code, bool(re.search(shown, output))) == (GOOD, True), output
+    _, output = on_terminal([*upsert, "--utc"], tmp_path)
+    assert re.search(r"next run \d{4}-01-01T00:00:00Z", output)
+    _, output = on_terminal(["resume", "yearly", *STORE], tmp_path)
+    assert re.search(rf"not paused, {shown}", output)
 
 
 @pytest.mark.slow

@@ -30,12 +30,10 @@ class Process:
             "KRON_PROCESS_FOLDER": str(folder / "processes"),
             # Where the executors of the tests are.
             "KRON_ALLOWED_HOSTS": "127.0.0.1",
-            # Schedules of workflows are refused without one; "" stands for none.
-            "KRON_EXECUTOR": '{"kind": "log"}',
-            **variables,
+            # Schedules of workflows are refused without it, or an executor; "" stands for none.
+            **({} if "KRON_EXECUTOR" in variables else {"KRON_DEFAULT_LAUNCHER": '{"kind": "log"}'}),
+            **{name: value for name, value in variables.items() if (name, value) != ("KRON_EXECUTOR", "")},
         }
-        if not environment["KRON_EXECUTOR"]:
-            del environment["KRON_EXECUTOR"]
         self._process: subprocess.Popen[str] | ForkedProcess
         if program is KRON and can_fork(environment):
             self._process = ForkedProcess([*words], folder, environment)

@@ -136,8 +136,10 @@ async def test_only_schedules_of_the_workflow_are_retired(stores: tuple[Store, W
         await registrar.deploy_workflow("wf", 1, dag(a="0 * * * *"), user_id="ann")
         await registrar.deploy_workflow("wf2", 1, dag(a="0 * * * *"), user_id="ann")
         # One by hand for the same workflow, and one of another whose name begins alike.
-        await registrar.upsert_schedule({**HOURLY, "schedule_id": "by-hand"})
-        await registrar.upsert_schedule({**HOURLY, "schedule_id": "wf/other", "workflow_id": "elsewhere"})
+        await registrar.upsert_schedule({**HOURLY, "schedule_id": "by-hand", "version": 1})
+        await registrar.deploy_workflow("other", 1, dag(), user_id="ann")
+        other = {"schedule_id": "wf/other", "workflow_id": "other", "version": 1}
+        await registrar.upsert_schedule({**HOURLY, **other})
         answer = await registrar.deploy_workflow("wf", 2, dag(), user_id="ann")
         assert answer["retired"] == ["wf/a"]
         assert sorted(await schedules(registrar)) == ["by-hand", "wf/other", "wf2/a"]
@@ -151,7 +153,7 @@ async def test_a_workflow_with_more_triggers_than_a_page_is_retired_whole(
         await registrar.deploy_workflow("wf", 1, dag(**many), user_id="ann")
         # Names that begin like this belong to the deployment.
         for number in range(5):
-            await registrar.upsert_schedule({**HOURLY, "schedule_id": f"wf/x{number}"})
+            await registrar.upsert_schedule({**HOURLY, "schedule_id": f"wf/x{number}", "version": 1})
         answer = await registrar.deploy_workflow("wf", 2, dag(a="0 0 1 1 *"), user_id="ann")
         assert len(listed(answer["retired"])) == 104
         assert list(await schedules(registrar)) == ["wf/a"]

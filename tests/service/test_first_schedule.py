@@ -165,6 +165,15 @@ def test_a_bulk_line_and_an_applied_job_that_nothing_here_could_launch_are_refus
 def test_a_launcher_that_the_settings_make_possible_is_accepted(tmp_path: Path) -> None:
     settings = {"KRON_CELERY_BROKER": "memory://", "KRON_ALLOWED_TASKS": "a.b"}
     with serving(tmp_path, **FRESH | {"KRON_EXECUTOR": '{"kind": "log"}'}, **settings) as (client, _):
+        problem = refused(upsert(client, **WORKFLOW))
+        assert (problem["path"], problem["value"]) == ("version", WORKFLOW["version"])
+        name, version = WORKFLOW["workflow_id"], WORKFLOW["version"]
+        remedy = f"deploy it first (PUT /workflows/{name}/versions/{version}), or name a version that is"
+        assert problem["reason"] == f'of the workflow "{name}" is not deployed here: {remedy}'
+        job = {"identity": "a", "schedule": DAILY["cron_expr"], "launcher": {"kind": "workflow", **WORKFLOW}}
+        assert refused(client.post("/definitions", json={"jobs": [job]}))["path"] == "version"
+        place = f"/workflows/{name}/versions/{version}?user_id={WORKFLOW['user_id']}"
+        assert client.put(place, json={"nodes": []}).status_code == 201
         assert upsert(client, **WORKFLOW).status_code == 200
         assert upsert(client, **CELERY).status_code == 200
         assert refused(upsert(client, **CALLBACK))["reason"] == NO_FUNCTION

@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from shutil import which
 
@@ -12,9 +14,11 @@ import pytest
 
 from kron.app.settings import InvalidSettingsError
 from kron.fronts.service.settings import read_settings
+from kron.launchers.secret import SecretUnavailableError, Vault
 from tests.app.sinks import HttpSink, http_sink
 from tests.service.executor import executing
 from tests.service.server import serving
+from tests.service.test_secrets import in_store, reencrypt
 from tests.waiting import until, wait_for
 
 SECRET = "very-secret-path"
@@ -138,3 +142,55 @@ def test_wrong_channels_are_refused_at_the_start_without_their_secrets(tmp_path:
             read_settings({"KRON_CHANNELS": json.dumps(channels)}, {})
         assert reason in str(refused.value)
         assert SECRET not in str(refused.value)
+
+
+def stored_notify(folder: Path) -> str:
+    with closing(sqlite3.connect(folder / "kron.db")) as store:
+        ((text,),) = store.execute("SELECT notify FROM jobs WHERE schedule_id = 'fails'").fetchall()
+    return str(text)
+
+
+async def test_urls_are_encrypted_in_the_store_and_used_in_full(tmp_path: Path) -> None:
+    """With a key the store has neither the URL of a webhook nor that of a heartbeat in clear text."""
+    key = {"KRON_SECRET_KEYS": "a-key-of-thirty-two-characters-01"}
+    async with http_sink() as sink:
+        urls = {"to": f"{sink.url}/{SECRET}", "heartbeat": f"{sink.url}/heart-{SECRET}"}
+        default = {"KRON_NOTIFY": json.dumps({"to": f"{sink.url}/default-{SECRET}"})}
+        with serving(tmp_path, **notifying(sink) | default, **key) as (client, _):
+            assert upsert(client, notify=urls).is_success
+            assert upsert(client, schedule_id="other").is_success
+            run_now(client, "a")
+            assert client.post("/schedules/other/run").is_success
+            await until(lambda: len(sink.requests) >= 4)
+            shown = client.get("/schedules/fails").json()["notify"]
+            (exported, _) = (each["definition"] for each in client.get("/definitions").json()["jobs"])
+            client.post("/definitions", json={"jobs": [exported]})
+            (again,) = client.post("/definitions", json={"jobs": [exported]}).json()["changes"]
+            stored = in_store(tmp_path)
+            given = upsert(client, notify=json.loads(stored_notify(tmp_path)))
+    lines = {request.line for request in sink.requests}
+    pings = {f"GET /heart-{SECRET}/start", f"GET /heart-{SECRET}/fail"}
+    assert lines == pings | {f"POST /{SECRET}", f"POST /default-{SECRET}"}
+    assert SECRET.encode() not in stored
+    assert shown == {"to": [f"{sink.url}/***"], "heartbeat": f"{sink.url}/***"}
+    assert again["change"] == "unchanged"
+    assert "is redacted" in given.text
+
+
+def test_urls_that_were_stored_in_clear_text_are_encrypted_by_reencrypt(tmp_path: Path) -> None:
+    allowed = {"KRON_ALLOWED_HOSTS": "hooks.example", "KRON_ALLOWED_COMMANDS": str(which("false"))}
+    with serving(tmp_path, **allowed) as (client, _):
+        assert upsert(client, notify={"to": f"slack+https://hooks.example/{SECRET}"}).is_success
+    assert SECRET in stored_notify(tmp_path)
+    first, second = "a-key-of-thirty-two-characters-01", "a-key-of-thirty-two-characters-02"
+    for keys in (first, f"{second},{first}"):
+        before = stored_notify(tmp_path)
+        ended = reencrypt(tmp_path, KRON_SECRET_KEYS=keys)
+        assert (ended.returncode, ended.stdout) == (0, "encrypted the secrets of 1 schedules\n")
+        assert before != stored_notify(tmp_path)
+    vault = Vault([second])
+    (target,) = json.loads(stored_notify(tmp_path))["to"]
+    assert target.startswith("slack+https://hooks.example/***#v1.")
+    assert vault.open_target(target) == f"slack+https://hooks.example/{SECRET}"
+    with pytest.raises(SecretUnavailableError, match="secrets of the notification cannot be decrypted"):
+        Vault([first]).open_target(target)

@@ -53,6 +53,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[s
     """Return the OpenAPI document of a service, and its answers to requests to every route."""
     with executing() as executor:
         variables = {"KRON_EXECUTOR": json.dumps({"kind": "http", "url": executor.url})}
+        variables["KRON_DEFAULT_LAUNCHER"] = '{"kind": "log"}'
         with serving(tmp_path_factory.mktemp("serve"), **variables) as (client, _):
             caller = Caller(client)
             _use_schedules(caller, executor.url)

@@ -290,18 +290,11 @@ def test_an_executor_says_how_a_run_of_a_workflow_ended(client: httpx.Client) ->
     assert [run["status"] for run in runs_of(client, "told/t")] == ["SUCCESS"]
 
 
-def test_a_run_of_a_version_that_is_missing_fails_once_and_says_why(
-    client: httpx.Client, executor: Flaky
-) -> None:
+def test_a_schedule_of_a_version_that_is_missing_is_refused(client: httpx.Client) -> None:
     schedule = {**START, "schedule_id": "lost", "cron_expr": "0 0 1 1 *", "timezone": "UTC", "version": 42}
     del schedule["scheduled_for"]
-    assert client.post("/schedules/upsert", json=schedule).status_code == 200
-    key = client.post("/schedules/lost/run").json()["idempotency_key"]
-    wait_for(lambda: [run for run in runs_of(client, "lost") if run["status"] == "FAILED"])
-    (run,) = runs_of(client, "lost")
-    assert (run["outcome"], run["result"], run["attempt"]) == ("executed", "launch_failed", 1)
-    assert run["error"] == 'There is no version 42 of "wf"'
-    assert sent_for(executor, key) == []
+    problem = problem_of(client.post("/schedules/upsert", json=schedule), 400, "invalid_schedule")
+    assert 'of the workflow "wf" is not deployed here' in str(problem["detail"])
 
 
 def test_a_schedule_that_says_nothing_of_what_to_run_is_refused(client: httpx.Client) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kron.core.errors import InputError, Problem
+from kron.core.job.notify import Notify, sealed_part, sealed_target
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent
 from kron.launchers.launch import report_of
@@ -30,6 +31,8 @@ ENCRYPTION, NONCES, NAME = b"kron launcher secrets 1\n", b"kron launcher nonces 
 REFERENCE = re.compile(r"\$\{secret:([^}\s]+)\}")
 MARK = "${secret:"
 FIELDS = ("headers", "env")
+# What the URLs of notifications are encrypted for, in place of a job.
+NOTIFY = b"\0notify"
 MAX_FILE = 65_536
 
 
@@ -90,6 +93,24 @@ class Vault:
         sealed = self._first.seal(json.dumps(secret).encode(), identity.encode())
         return json.dumps({**shown, SEALED: sealed}, ensure_ascii=False, separators=(",", ":"))
 
+    def seal_notify(self, notify: Notify) -> Notify:
+        """Return notifications with their URLs encrypted, if there is a key.
+
+        Equal URLs of several jobs are encrypted alike, so that their messages are grouped.
+        """
+        return notify if self._first is None else notify.with_urls(self._sealed_target)
+
+    def _sealed_target(self, target: str) -> str:
+        assert self._first is not None
+        if sealed_part(target) is not None:
+            target = self.open_target(target)
+        return sealed_target(target, self._first.seal(json.dumps({"url": target}).encode(), NOTIFY))
+
+    def open_target(self, target: str) -> str:
+        """Return the target of a notification as it is used, or raise SecretUnavailableError."""
+        sealed = sealed_part(target)
+        return target if sealed is None else str(self._opened(sealed, NOTIFY.decode(), "notification")["url"])
+
     def unseal(self, text: str, identity: str) -> str:
         """Return a stored launcher object with its secrets, or raise SecretUnavailableError."""
         document = _document(text)
@@ -136,22 +157,20 @@ class Vault:
                 continue
         return found
 
-    def _opened(self, sealed: str, identity: str) -> Mapping[str, object]:
+    def _opened(self, sealed: str, identity: str, of: str = "launcher") -> Mapping[str, object]:
         version, _, rest = sealed.partition(".")
         name, _, text = rest.partition(".")
         cipher = self._ciphers.get(name)
         if version != VERSION or cipher is None:
             reason = f"no key of the setting secret_keys has the name {name}" if self._ciphers else NO_KEYS
-            raise SecretUnavailableError(f"The secrets of the launcher cannot be decrypted: {reason}")
+            raise SecretUnavailableError(f"The secrets of the {of} cannot be decrypted: {reason}")
         try:
             secret: Mapping[str, object] = json.loads(cipher.open(urlsafe_b64decode(text), identity.encode()))
         except ImportError:
             raise
         except Exception as cause:
             reason = "the stored text was changed, or belongs to another schedule"
-            raise SecretUnavailableError(
-                f"The secrets of the launcher cannot be decrypted: {reason}"
-            ) from cause
+            raise SecretUnavailableError(f"The secrets of the {of} cannot be decrypted: {reason}") from cause
         return secret
 
     def _may(self, name: str, user: object) -> bool:

@@ -109,9 +109,19 @@ def test_a_wrong_part_is_refused_when_it_is_made(make: Callable[[], object], mes
     assert message in str(refused.value)
 
 
+def test_a_job_takes_an_expression_for_its_schedule() -> None:
+    text: Any = "H/5 * * * *"
+    job = kron.Job(identity="a", schedule=text)
+    assert job.schedule == kron.Schedule(text, identity="a")
+    assert job == kron.Job.from_dict({"identity": "a", "schedule": text})
+    wrong: Any = "61 * * * *"
+    with pytest.raises(kron.InvalidJobError, match=r'schedule "61 \* \* \* \*": .*minute field'):
+        kron.Job(identity="a", schedule=wrong)
+
+
 def test_a_job_with_parts_of_the_wrong_type_is_refused_with_all_of_them() -> None:
     wrong: Any = {
-        "schedule": "0 * * * *",
+        "schedule": 5,
         "window": "10m",
         "distribution": "uniform",
         "seed_strategy": "daily",
@@ -121,7 +131,7 @@ def test_a_job_with_parts_of_the_wrong_type_is_refused_with_all_of_them() -> Non
     with pytest.raises(kron.InvalidJobError) as refused:
         kron.Job(identity="a", **wrong)
     assert [str(problem) for problem in refused.value.problems] == [
-        'schedule "0 * * * *": must be a kron.Schedule, got str',
+        'schedule "5": must be a kron.Schedule, got int',
         'window "10m": must be a kron.Window, got str',
         'seed_strategy "daily": must be a kron.SeedStrategy, got str',
         'constraints "{}": must be a kron.Constraints, got dict',

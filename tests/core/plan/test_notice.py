@@ -80,6 +80,23 @@ def test_the_pause_after_failures_is_notified_with_its_reason() -> None:
     assert headlines(world)[-1] == '"world/job" was paused: 2 failures in a row'
 
 
+def test_a_success_after_the_resume_of_a_paused_job_is_a_recovery_and_pings() -> None:
+    world = world_of(notifying(notify=Notify(to=("ops",), heartbeat=PING), pause_after_failures=2))
+    run_one(world, RunEvent.FAILED)
+    run_one(world, RunEvent.FAILED)
+    world.advance(5 * MINUTE)
+    known = len(notices(world))
+    world.resume()
+    run_one(world, RunEvent.SUCCESS)
+    run_one(world, RunEvent.SUCCESS)
+    later = notices(world)[known:]
+    assert [
+        headline(each) for each in later if each.target == "ops" and each.event != NoticeEvent.MISSED
+    ] == ['"world/job" succeeded again after a resume']
+    pings = [each.event for each in later if each.target == PING]
+    assert pings == [NoticeEvent.PING_START, NoticeEvent.PING_SUCCESS] * 2
+
+
 def test_a_failure_while_a_person_paused_the_job_keeps_their_reason_and_is_no_pause() -> None:
     world = world_of(notifying(pause_after_failures=1))
     world.advance(MINUTE)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Protocol
@@ -37,6 +37,7 @@ from kron.core.time.instant import rfc3339
 from kron.launchers.backoff import Backoff
 from kron.launchers.delivery import DeliveryResult
 from kron.launchers.http.egress import EgressPolicy
+from kron.launchers.secret import SecretUnavailableError
 from kron.ports import Clock, Journal, ReadStore
 from kron.runtime.engine import Engine
 from kron.runtime.wakeup import first_of
@@ -78,6 +79,8 @@ class NotifyOptions:
     limits: SendLimits = DEFAULT_SEND_LIMITS
     egress: EgressPolicy | None = None
     secret: bytes | None = None
+    # Returns the target of a notice as it is used: a store may have its URL encrypted.
+    open_target: Callable[[str], str] = str
 
     def egress_policy(self) -> EgressPolicy | None:
         """Return the egress policy, which always allows the URLs of the operator's channels."""
@@ -211,9 +214,13 @@ class Sender:
     async def _send(self, message: Message, now: int) -> None:
         """Send one message and keep its result for the next write."""
         target, is_ping = message.queue
-        channel = None if is_ping else channel_of(target, self.options.channels)
+        channel: Channel | None = None
         try:
-            result = await self._deliver(message, channel)
+            target = self.options.open_target(target)
+            channel = None if is_ping else channel_of(target, self.options.channels)
+            result = await self._deliver(message, channel, target)
+        except SecretUnavailableError as error:
+            result = DeliveryResult(str(error))
         except Exception as error:  # noqa: BLE001 - one message must not end the sender
             _log.exception("a notification failed unexpectedly")
             result = DeliveryResult(f"it failed unexpectedly: {type(error).__name__}")
@@ -256,9 +263,9 @@ class Sender:
 
     # --- one message -----------------------------------------------------------------------------
 
-    async def _deliver(self, message: Message, channel: Channel | None) -> DeliveryResult:
+    async def _deliver(self, message: Message, channel: Channel | None, target: str) -> DeliveryResult:
         if message.queue.is_ping:
-            return await self._webhooks.ping(message.notices[0])
+            return await self._webhooks.ping(message.notices[0]._replace(target=target))
         if channel is None:
             return DeliveryResult(f'there is no channel "{message.queue.target}" in the settings')
         composed = await self._composed(message)

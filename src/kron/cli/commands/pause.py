@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from kron.cli.main import GOOD, NO, print_error
-from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request, text
+from kron.cli.support.client import Name, Server, StoreUrl, Target, objects_in, request
 from kron.cli.support.option import AsJson
 from kron.cli.support.table import counted
-from kron.cli.support.terminal import say, show_json
+from kron.cli.support.terminal import Display, Utc, say, show_json
 from kron.core.errors import one_line
 from kron.fronts.service.client import ServiceClient
 from kron.fronts.service.registrar import SUSPENDED
@@ -58,7 +58,12 @@ def pause_command(
 
 
 def resume_command(
-    name: Name, yes: Yes = False, server: Server = None, store: StoreUrl = None, as_json: AsJson = False
+    name: Name,
+    yes: Yes = False,
+    utc: Utc = False,
+    server: Server = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> int:
     """Resume a paused schedule, after a preview of what starts.
 
@@ -70,17 +75,17 @@ def resume_command(
       kron resume daily-report
       kron resume daily-report --yes
     """  # noqa: D301
-    target = Target(server, store)
+    target, display = Target(server, store), Display(utc=utc)
 
     async def fetched(client: ServiceClient) -> tuple[View, View]:
         return await client.schedule(name), await client.preview_resume(name)
 
     schedule, preview = request(target, fetched)
     if not as_json and not schedule["paused"]:
-        say(f"{name}: not paused, {_after(schedule)}")
+        say(f"{name}: not paused, {_after(schedule, display)}")
         return GOOD
     if not as_json:
-        _show(name, preview)
+        _show(name, preview, display)
     if not (yes or preview["would_start"] == 0 or _confirmed(name)):
         if as_json:
             show_json({**preview, "paused": True})
@@ -90,23 +95,25 @@ def resume_command(
     if as_json:
         show_json(answer)
     else:
-        say(f"{name}: resumed, {_after(answer)}")
+        say(f"{name}: resumed, {_after(answer, display)}")
     return GOOD
 
 
-def _after(schedule: View) -> str:
+def _after(schedule: View, display: Display) -> str:
     """Return what follows a resume: the next run, or that the definition suspends the schedule."""
-    return f"but {SUSPENDED}" if schedule["suspended"] else f"next run {text(schedule['next_run_at'])}"
+    return (
+        f"but {SUSPENDED}" if schedule["suspended"] else f"next run {display.when(schedule['next_run_at'])}"
+    )
 
 
 def _confirmed(name: str) -> bool:
     return sys.stdin.isatty() and typer.confirm(f"Resume {one_line(name)}?", err=True)
 
 
-def _show(name: str, preview: View) -> None:
+def _show(name: str, preview: View, display: Display) -> None:
     starts = preview["would_start"]
     assert isinstance(starts, int), "the service answers with a number"
-    times = [str(time) for time in objects_in(preview, "starts")]
+    times = [display.time(time) for time in objects_in(preview, "starts")]
     named = ", ".join(times[:MAX_NAMED]) + (", ..." if len(times) > MAX_NAMED else "")
     say(f"{name}: {counted(starts, 'run')} would start{': ' if named else ''}{named}")
     if preview["would_wait"]:

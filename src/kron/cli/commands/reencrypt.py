@@ -22,7 +22,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what would be enc
 def reencrypt_command(
     store: StoreUrl = None, config: Config = None, dry_run: DryRun = False, as_json: AsJson = False
 ) -> int:
-    """Encrypt the secrets of launchers with the first of the keys, whatever key they have now, or none.
+    """Encrypt the secrets of launchers and notifications with the first of the keys.
+
+    They may have another key now, or none.
 
     Services and workers may run at the same time, with the same keys.
 

@@ -22,7 +22,6 @@ from kron.cli.support.client import (
 from kron.cli.support.option import AsJson, offer, one_of, whole_number
 from kron.cli.support.table import counted
 from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, say, show_json
-from kron.core.errors import InvalidOptionError
 from kron.core.plan.record import RunStatus
 from kron.fronts.service.client import PageRequest, ServiceClient
 from kron.fronts.service.documents import Document
@@ -45,7 +44,7 @@ OneStatus = Annotated[
     typer.Option(
         "--status",
         metavar="STATUS",
-        help="Only runs with this status, of all schedules, e.g. failed.",
+        help="Only runs with this status, e.g. failed.",
         parser=one_of("--status", RunStatus),
         autocompletion=offer(lambda: list(RunStatus)),
     ),
@@ -71,6 +70,8 @@ Attempt = Annotated[
         parser=whole_number("--attempt", 1, 10**9 - 1),
     ),
 ]
+# Pages that are searched for runs with a status; a cursor continues after them.
+MAX_PAGES = 100
 HEADER = ("PERIOD", "SCHEDULE", "STATUS", "STARTED", "DURATION", "ERROR OR REASON")
 COLORS = {
     RunStatus.SUCCESS: Color.GREEN,
@@ -106,20 +107,21 @@ def runs_command(
       kron runs
       kron runs daily-report --limit 10
       kron runs --status failed --json
+      kron runs daily-report --status failed
       kron runs daily-report 2026-06-01T06:30:00Z
       kron runs daily-report latest
     """  # noqa: D301
     target, display = Target(server, store, namespace), Display(utc=utc, no_color=no_color)
     if name is not None and period is not None:
         return _show_period(target, name, period, as_json=as_json)
-    if name is not None and status is not None:
-        raise InvalidOptionError(
-            option="--status", value=status, reason="it is for the runs of all schedules; omit SCHEDULE"
-        )
     wanted = PageRequest(limit, cursor)
 
     async def listed(client: ServiceClient) -> View:
-        return await (client.latest(status, wanted) if name is None else client.runs(name, wanted))
+        if name is None:
+            return await client.latest(status, wanted)
+        return await (
+            client.runs(name, wanted) if status is None else _of_status(client, name, status, wanted)
+        )
 
     page = request(target, listed)
     if as_json:
@@ -134,6 +136,18 @@ def runs_command(
         say(f"dropped: {_periods(each)}, {times}: {each['sentence']}")
     show_more(page)
     return GOOD
+
+
+async def _of_status(client: ServiceClient, name: str, status: str, wanted: PageRequest) -> View:
+    """Return the runs of a schedule with a status: those of the first page that has any, or of the last."""
+    for _ in range(MAX_PAGES):
+        page = await client.runs(name, wanted)
+        runs = [run for run in objects_in(page, "runs") if run["status"] == status]
+        dropped = [each for each in objects_in(page, "dropped") if str(each["outcome"]) == status.lower()]
+        if runs or dropped or page["next_cursor"] is None:
+            break
+        wanted = wanted._replace(cursor=str(page["next_cursor"]))
+    return {**page, "runs": runs, "dropped": dropped}
 
 
 def _periods(dropped: Document) -> str:

@@ -12,7 +12,7 @@ from kron.cli.support.job_file import parse_jobs
 from kron.cli.support.option import AsJson, Count, Zone, whole_number
 from kron.cli.support.read import MAX_CALENDAR, read_text
 from kron.cli.support.source import Source
-from kron.cli.support.terminal import say, show_json
+from kron.cli.support.terminal import Display, Utc, say, show_json
 from kron.core.errors import InputError, InvalidOptionError
 from kron.fronts.service.documents import Document
 
@@ -69,6 +69,7 @@ def upsert_command(
     url: Url = None,
     fields: Set = None,
     create_only: CreateOnly = False,
+    utc: Utc = False,
     server: Server = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -99,7 +100,7 @@ def upsert_command(
     if as_json:
         show_json(receipt)
     else:
-        say(f"{receipt['schedule_id']}: next run {text(receipt['next_run_at'])}")
+        say(f"{receipt['schedule_id']}: next run {Display(utc=utc).when(receipt['next_run_at'])}")
     return GOOD
 
 

@@ -308,8 +308,12 @@ class Job:
     notify: Notify | None = None
 
     def __post_init__(self) -> None:
-        """Check the fields that no part checks, and those that depend on each other."""
+        """Check the fields that no part checks, and those that depend on each other.
+
+        A schedule may be given as its expression, in UTC.
+        """
         problems: list[Problem] = []
+        self._parse_schedule()
         for path, value, check in (
             ("identity", self.identity, check_identity),
             ("seed.salt", self.salt, parse_text),
@@ -331,6 +335,16 @@ class Job:
             problems.append(Problem("window.duration", format_duration(self.window.duration), fault))
         if problems or wrong:
             raise InvalidJobError(identity=self.identity, problems=problems + wrong)
+
+    def _parse_schedule(self) -> None:
+        text: object = self.schedule
+        if not isinstance(text, str):
+            return
+        try:
+            object.__setattr__(self, "schedule", Schedule(text, identity=self.identity or None))
+        except InputError as error:
+            problem = Problem("schedule", text, str(error))
+            raise InvalidJobError(identity=self.identity, problems=[problem]) from error
 
     @classmethod
     def from_dict(cls, definition: object, *, calendars: Calendars | None = None) -> "Job":

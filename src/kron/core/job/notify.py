@@ -25,6 +25,8 @@ from kron.core.value_types import DURATION, nullable
 Value = TypeVar("Value")
 # Targets of one job, and the longest name or URL of one.
 MAX_TARGETS, MAX_TARGET = 20, 2_000
+# An encrypted URL, as a store keeps it: its redacted form, and the encrypted one as its fragment.
+_SEALED = re.compile(r"([^#]+)#(v[0-9]+\.[0-9a-f]+\.[A-Za-z0-9_=-]+)")
 # The template of a webhook stands before its URL; without one the body is plain JSON.
 SLACK = "slack+"
 _URL = re.compile(
@@ -60,8 +62,21 @@ def shown_target(target: str) -> str:
     return f"{target.partition('://')[0]}://{host}/{HIDDEN}"
 
 
+def sealed_target(target: str, sealed: str) -> str:
+    """Return a target as a store keeps it if its URL is encrypted."""
+    return f"{shown_target(target)}#{sealed}"
+
+
+def sealed_part(target: str) -> str | None:
+    """Return the encrypted URL of a target; None if its URL is not encrypted."""
+    match = _SEALED.fullmatch(target)
+    return None if match is None else match[2]
+
+
 def _parse_url(value: object) -> str:
     text = parse_text(value)
+    if (match := _SEALED.fullmatch(text)) and HIDDEN in match[1]:
+        return text
     if not text.isascii() or not text.isprintable() or " " in text or len(text) > MAX_TARGET:
         raise invalid_value("...", f"must be printable ASCII without spaces, up to {MAX_TARGET} characters")
     if "#" in text or _URL.fullmatch(text) is None:
@@ -181,7 +196,16 @@ class Notify:
 
     def hidden(self) -> list[str]:
         """Return the fields with a URL that was redacted, so that it cannot be requested."""
-        return [name for name, url in self.urls() if HIDDEN in url]
+        return [name for name, url in self.urls() if HIDDEN in url and sealed_part(url) is None]
+
+    def encrypted(self) -> list[str]:
+        """Return the fields with an encrypted URL, which only a store may have."""
+        return [name for name, url in self.urls() if sealed_part(url) is not None]
+
+    def with_urls(self, change: Callable[[str], str]) -> "Notify":
+        """Return the same notifications with each URL changed."""
+        to = None if self.to is None else tuple(change(each) if is_url(each) else each for each in self.to)
+        return replace(self, to=to, heartbeat=None if self.heartbeat is None else change(self.heartbeat))
 
     def revealed(self, stored: "Notify") -> "Notify":
         """Return the same notifications, with each redacted URL as the stored ones have it."""

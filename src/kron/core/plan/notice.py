@@ -71,10 +71,17 @@ def rules_of(notify: str | None, default: Notify | None) -> NotifyRules | None:
 
 def needs_full_step(job: JobRecord, rules: NotifyRules, now: int) -> bool:
     """Say whether an ordinary start or success may have a notice, which the fast path never writes."""
-    if rules.heartbeat is not None or job.failures:
+    if rules.heartbeat is not None or _is_failing(job):
         return True
     late = NotifyEvent.LATE in rules.on and job.next_time is not None
     return late and now - 1000 * (job.next_time or 0) > rules.late_ms
+
+
+def _is_failing(job: JobRecord) -> bool:
+    """Say whether the last end of a job's runs was a failure; a resume resets only how many they were."""
+    if job.failures or job.last_failure_at is None:
+        return job.failures > 0
+    return job.last_success_at is None or job.last_success_at < job.last_failure_at
 
 
 def notices_of(change: Change, before: JobRecord, rules: NotifyRules, now: int) -> list[NoticeRecord]:
@@ -91,17 +98,17 @@ def notices_of(change: Change, before: JobRecord, rules: NotifyRules, now: int) 
 def _events(change: Change, before: JobRecord, rules: NotifyRules) -> Iterator[_Event]:
     yield from _missed(change)
     yield from _late(change, rules)
-    failures = before.failures
+    failures, is_failing = before.failures, _is_failing(before)
     last: RunRecord | None = None
     for run in change.ended:
         if run.status is RunStatus.FAILED:
-            failures, last = failures + 1, run
+            failures, is_failing, last = failures + 1, True, run
             yield _Event(NoticeEvent.FAILED, run.key, run.nominal_time, detail=_failure_of(run))
         elif run.status is RunStatus.SUCCESS:
-            if failures:
-                detail = f"after {counted(failures, 'failure')} in a row"
+            if is_failing:
+                detail = f"after {counted(failures, 'failure')} in a row" if failures else "after a resume"
                 yield _Event(NoticeEvent.RECOVERED, run.key, run.nominal_time, detail=detail)
-            failures = 0
+            failures, is_failing = 0, False
     if change.job.paused and not before.paused and change.fault is None and last is not None:
         because = change.job.paused_because
         yield _Event(NoticeEvent.PAUSED_AFTER_FAILURES, last.key, last.nominal_time, detail=because)

@@ -388,7 +388,7 @@ class Runner:
 
     def _check_channels(self, notify: Notify | None, option: str) -> None:
         """Refuse the name of a channel that the runner does not have."""
-        for name in () if notify is None else notify.hidden():
+        for name in () if notify is None else notify.hidden() + notify.encrypted():
             raise InvalidOptionError(option=f"{option}.{name}", value=None, reason=IS_REDACTED)
         for name in () if notify is None else notify.channels():
             if name not in self._channels:

@@ -23,7 +23,7 @@ from kron.core.redaction import HIDDEN
 from kron.fronts.service.auth.principal import current_caller
 from kron.fronts.service.documents import Document, notify_view
 from kron.fronts.service.errors import InvalidScheduleError
-from kron.fronts.service.registrar import Registrar, check_etag, etag_of, stored_launcher
+from kron.fronts.service.registrar import Registrar, check_etag, etag_of, stored_job, stored_launcher
 from kron.fronts.service.responses import AppliedView, ApplyReceipt, DefinitionView
 from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, parse_definition
 from kron.launchers.spec import launcher_kind_of
@@ -128,22 +128,24 @@ def _definition_for(spec: ScheduleSpec, rules: Rules, record: JobRecord | None) 
     shown = spec.settings.to_dict()
     if record is not None and shown == redact_launcher(record.launcher):
         settings = settings_of(record.launcher)
-        return JobDefinition(spec.job, record.launcher, launcher_kind_of(settings))
+        return JobDefinition(stored_job(spec, rules), record.launcher, launcher_kind_of(settings))
     if hidden := next(_hidden(shown, "launcher"), None):
         reason = f'is hidden ("{HIDDEN}"): write the secret, because the launcher is new or has changed'
         problem = Problem(hidden, None, reason)
         raise InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem])
-    return JobDefinition(spec.job, stored_launcher(spec, rules), launcher_kind_of(spec.settings))
+    kind = launcher_kind_of(spec.settings)
+    return JobDefinition(stored_job(spec, rules), stored_launcher(spec, rules), kind)
 
 
 def _with_stored_urls(spec: ScheduleSpec, record: JobRecord | None) -> ScheduleSpec:
     """Return a schedule whose redacted URLs of notifications are the stored ones, or refuse unknown ones."""
     notify = spec.job.notify
-    if notify is None or not notify.hidden():
+    if notify is None or not (notify.hidden() or notify.encrypted()):
         return spec
+    given = notify.encrypted()
     if record is not None and record.notify is not None:
         notify = notify.revealed(parse_notify(json.loads(record.notify)))
-    if hidden := notify.hidden():
+    if hidden := given or notify.hidden():
         problems = [Problem(f"notify.{name}", None, IS_REDACTED) for name in hidden]
         raise InvalidScheduleError(schedule_id=spec.job.identity, problems=problems)
     return spec._replace(job=replace(spec.job, notify=notify))

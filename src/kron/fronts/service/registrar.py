@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -11,7 +12,9 @@ from uuid import uuid4
 from kron.app.catalog import Catalog, JobDefinition, NoWrite, Write
 from kron.app.launchers import settings_of, traits_by_kind
 from kron.app.preview import preview_resume
-from kron.core.errors import ConflictError, InvalidOptionError, UnknownJobError
+from kron.core.errors import ConflictError, InvalidOptionError, Problem, UnknownJobError
+from kron.core.job.job import Job
+from kron.core.job.notify import parse_notify
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.next_start import next_start
 from kron.core.plan.pause import BY_HAND
@@ -26,7 +29,7 @@ from kron.fronts.service.auth.audit import deployment_entry
 from kron.fronts.service.auth.principal import current_actor
 from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows, unique_name, with_owner
 from kron.fronts.service.documents import Document, preview_of, schedule_view
-from kron.fronts.service.errors import ChangedError, UnknownScheduleError
+from kron.fronts.service.errors import ChangedError, InvalidScheduleError, UnknownScheduleError
 from kron.fronts.service.responses import (
     DeploymentReceipt,
     PauseReceipt,
@@ -36,8 +39,9 @@ from kron.fronts.service.responses import (
 )
 from kron.fronts.service.schedule_spec import Rules, ScheduleSpec, check_pause, parse_schedule_spec
 from kron.fronts.service.workflow_deployment import check_stored, obsolete, prefix_of, read_deployment
+from kron.launchers.secret import Vault
 from kron.launchers.spec import launcher_kind_of, launcher_text_of
-from kron.launchers.workflow import WorkflowSettings
+from kron.launchers.workflow import UnknownWorkflowError, WorkflowSettings, find_workflow
 from kron.ports import Clock, Store, WorkflowStore
 
 NAMESPACE = "service"
@@ -128,7 +132,7 @@ class Registrar:
         return await self.catalog.upsert(definitions, deleted=retired, expect=expect)
 
     async def reencrypt(self, names: Sequence[str], *, dry_run: bool) -> int:
-        """Seal the secrets of launchers with the first key; return how many schedules that changes."""
+        """Seal all secrets with the first key; return how many schedules that changes."""
         vault = self.rules.vault
         if vault is None or not vault.keys:
             raise InvalidOptionError(option="secret_keys", value="", reason="is not set: there is no key")
@@ -138,8 +142,9 @@ class Registrar:
             for job in (state.job for state in states):
                 settings = settings_of(vault.unseal(job.launcher, job.identity))
                 sealed = vault.seal(settings, job.identity)
-                if sealed != job.launcher:
-                    new = job._replace(launcher=sealed, revision=job.revision + 1)
+                notify = None if job.notify is None else _sealed_notify(job.notify, vault)
+                if (sealed, notify) != (job.launcher, job.notify):
+                    new = job._replace(launcher=sealed, notify=notify, revision=job.revision + 1)
                     changed.append(Change(new, job.revision))
             count = len(changed)
             return NoWrite(count) if dry_run or not changed else Write(result=count, changed=changed)
@@ -232,10 +237,17 @@ class Registrar:
         return await self.workflows.versions(workflow_id, limit=limit)
 
     async def check_use(self, specs: Sequence[ScheduleSpec]) -> None:
-        """Raise for a schedule of a workflow that its owner does not own."""
+        """Raise for a schedule of a workflow that its owner does not own, or that is not deployed."""
         for spec in specs:
-            if self._workflows is not None and isinstance(spec.settings, WorkflowSettings):
-                await self._workflows.check_use(spec.job.identity, spec.settings)
+            settings = spec.settings
+            if self._workflows is None or not isinstance(settings, WorkflowSettings):
+                continue
+            await self._workflows.check_use(spec.job.identity, settings)
+            try:
+                await find_workflow(self._workflows, settings.workflow_id, settings.version)
+            except UnknownWorkflowError as cause:
+                problem = Problem("version", settings.version, _not_deployed(settings))
+                raise InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem]) from cause
 
     async def _newest(self, workflow_id: str, version: int) -> int:
         return max([version, *(each.version for each in await self.workflows.versions(workflow_id, limit=1))])
@@ -384,6 +396,15 @@ def _effect_view(preview: ResumePreview) -> ResumeEffect:
     }
 
 
+def _not_deployed(settings: WorkflowSettings) -> str:
+    """Return why a version of a workflow cannot be launched, and the remedy."""
+    name, version = settings.workflow_id, settings.version
+    return (
+        f'of the workflow "{name}" is not deployed here: deploy it first '
+        f"(PUT /workflows/{name}/versions/{version}), or name a version that is"
+    )
+
+
 def stored_launcher(spec: ScheduleSpec, rules: Rules) -> str:
     """Return the launcher of a schedule as it is stored: with its secrets sealed, if there is a key."""
     if rules.vault is None:
@@ -391,8 +412,21 @@ def stored_launcher(spec: ScheduleSpec, rules: Rules) -> str:
     return rules.vault.seal(spec.settings, spec.job.identity)
 
 
+def _sealed_notify(text: str, vault: Vault) -> str:
+    return json.dumps(vault.seal_notify(parse_notify(json.loads(text))).to_dict(), sort_keys=True)
+
+
+def stored_job(spec: ScheduleSpec, rules: Rules) -> Job:
+    """Return the job of a schedule as it is stored: with its URLs sealed, if there is a key."""
+    job = spec.job
+    if rules.vault is None or job.notify is None:
+        return job
+    return replace(job, notify=rules.vault.seal_notify(job.notify))
+
+
 def _definition_of(spec: ScheduleSpec, rules: Rules) -> JobDefinition:
-    return JobDefinition(spec.job, stored_launcher(spec, rules), launcher_kind_of(spec.settings), spec.paused)
+    kind = launcher_kind_of(spec.settings)
+    return JobDefinition(stored_job(spec, rules), stored_launcher(spec, rules), kind, spec.paused)
 
 
 def _created(spec: ScheduleSpec, rules: Rules, now: int) -> JobRecord:

@@ -207,7 +207,7 @@ def parse_schedule_spec(document: object, rules: Rules, *, schedule_id: str) -> 
     job = _read_job(given, rules, problems)
     if job is not None:
         _check_rules(job, settings, "launcher" in given, rules, problems)
-        hidden = [] if job.notify is None else job.notify.hidden()
+        hidden = [] if job.notify is None else job.notify.hidden() + job.notify.encrypted()
         problems += [Problem(f"notify.{name}", None, IS_REDACTED) for name in hidden]
     if problems or job is None or settings is None:
         raise InvalidScheduleError(schedule_id=_name_of(given), problems=problems)

@@ -223,8 +223,8 @@ class Settings:
     )
     secret_keys: tuple[str, ...] = setting(
         _keys,
-        "Keys that encrypt secrets of launchers in the store, each at least 32 bytes; the first encrypts, "
-        "all decrypt; none: stored as they are",
+        "Keys that encrypt secrets of launchers and notifications in the store, each at least 32 bytes; "
+        "the first encrypts, all decrypt; none: stored as they are",
         default=(),
         sensitive=SECRETS,
     )
@@ -424,8 +424,13 @@ class Settings:
                 name: None if channel.users is None else frozenset(channel.users)
                 for name, channel in self.channels.items()
             },
-            notify=self.default_notify,
+            notify=self._sealed(self.default_notify),
         )
+
+    def _sealed(self, notify: Notify | None) -> Notify | None:
+        """Return notifications as a store keeps them: with their URLs encrypted, if there is a key."""
+        vault = self.vault()
+        return notify if notify is None or vault is None else vault.seal_notify(notify)
 
     @property
     def default_notify(self) -> Notify | None:
@@ -443,9 +448,11 @@ class Settings:
         """Return how a worker notifies."""
         default = self.default_notify
         own = [] if default is None else [url for _, url in default.urls()]
+        vault = self.vault()
         return NotifyOptions(
             channels=self.channels,
-            default=default,
+            default=self._sealed(default),
+            open_target=str if vault is None else vault.open_target,
             limits=SendLimits(self.notify_wait_ms, self.notify_interval_ms),
             egress=egress_policy_of(self.allowed_hosts, urls=own),
             secret=self.secret(),
