@@ -166,7 +166,7 @@ def test_a_launcher_that_the_settings_make_possible_is_accepted(tmp_path: Path) 
     settings = {"KRON_CELERY_BROKER": "memory://", "KRON_ALLOWED_TASKS": "a.b"}
     with serving(tmp_path, **FRESH | {"KRON_EXECUTOR": '{"kind": "log"}'}, **settings) as (client, _):
         problem = refused(upsert(client, **WORKFLOW))
-        assert (problem["path"], problem["value"]) == ("version", WORKFLOW["version"])
+        assert (problem["path"], problem["value"]) == ("version", str(WORKFLOW["version"]))
         name, version = WORKFLOW["workflow_id"], WORKFLOW["version"]
         remedy = f"deploy it first (PUT /workflows/{name}/versions/{version}), or name a version that is"
         assert problem["reason"] == f'of the workflow "{name}" is not deployed here: {remedy}'
