@@ -47,11 +47,13 @@ class Stage:
 
     async def write(self, *notices: NoticeRecord) -> None:
         """Write notices as a commit of the engine does."""
-        (state,) = await self.store.cases(SPACE)
-        job = state.job
-        change = Change(job._replace(revision=job.revision + 1), job.revision, notices=notices)
-        settled = await self.store.put(SPACE, created=[], changed=[change], now=PERIOD)
-        assert not settled.stale_jobs
+        is_stale = True
+        while is_stale:  # the worker writes the job at its first wake
+            (state,) = await self.store.cases(SPACE)
+            job = state.job
+            change = Change(job._replace(revision=job.revision + 1), job.revision, notices=notices)
+            settled = await self.store.put(SPACE, created=[], changed=[change], now=PERIOD)
+            is_stale = bool(settled.stale_jobs)
         if self.sender is not None:
             self.sender.call()
 
