@@ -2,7 +2,7 @@
 
 from kron.app.dag.orchestrator import RunOrchestrator
 from kron.app.dag.task_call import TaskContext
-from kron.app.dag.worker import DagWorker, WorkerOptions
+from kron.app.dag.worker import DagWorker, DagWorkerOptions
 from kron.core.dag.contract import DagError, StartRunResult
 from kron.fronts.dag.python_dag import PythonDag, dag, process, task
 from kron.fronts.dag.runtime import DagRuntime
@@ -21,6 +21,7 @@ __all__ = [
     "DagError",
     "DagRuntime",
     "DagWorker",
+    "DagWorkerOptions",
     "PythonDag",
     "RunOrchestrator",
     "ScheduledBatchTriggerRequest",
@@ -29,7 +30,6 @@ __all__ = [
     "SchedulerTriggerService",
     "StartRunResult",
     "TaskContext",
-    "WorkerOptions",
     "dag",
     "process",
     "task",

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeAlias
 
+from kron.core.dag.contract import StartRunResult
 from kron.core.dag.record import (
     DagAttempt,
     DagChange,
@@ -346,6 +347,34 @@ class DagLease(NamedTuple):
     run_id: str
     task_id: str
     attempt: int
+
+
+class DagRuns(Protocol):
+    """The runtime of DAGs as a launcher sees it: starts runs, and knows how they end."""
+
+    async def start_run(
+        self,
+        *,
+        dag_id: str,
+        version: int | None,
+        trigger: str,
+        logical_date: str,
+        input: Mapping[str, object],  # noqa: A002 (the name of the field)
+        rerun_key: str | None,
+    ) -> StartRunResult:
+        """Start the run of a logical date, or return the one that has its key."""
+
+    async def find(self, run_id: str) -> DagRun | None:
+        """Return a run, or None."""
+
+    async def error_of(self, run_id: str) -> str | None:
+        """Return why a run failed: its first failed task and its error."""
+
+    async def cancel(self, run_id: str) -> DagRun:
+        """Cancel a run."""
+
+    async def retry(self, run_id: str) -> DagRun:
+        """Run the failed and cancelled tasks of a run again."""
 
 
 class DagStore(Protocol):

@@ -11,6 +11,7 @@ from kron.core.fields import NO_PARSERS, Parsers, Schema, suggestion
 from kron.core.plan.report import Traits
 from kron.launchers.callback import CALLBACK
 from kron.launchers.celery.launcher import CELERY
+from kron.launchers.dag import DAG
 from kron.launchers.http.launcher import HTTP
 from kron.launchers.log import LOG
 from kron.launchers.plugin import plugin_kind, plugin_kinds
@@ -31,7 +32,7 @@ from kron.launchers.workflow import WORKFLOW
 from kron.ports import Launcher
 
 KINDS: dict[str, LauncherKind] = {
-    kind.name: kind for kind in (CALLBACK, PROCESS, HTTP, CELERY, LOG, WORKFLOW)
+    kind.name: kind for kind in (CALLBACK, PROCESS, HTTP, CELERY, LOG, WORKFLOW, DAG)
 }
 
 

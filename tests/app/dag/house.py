@@ -7,7 +7,7 @@ from typing import Any
 
 from kron.app.dag.orchestrator import RunOrchestrator
 from kron.app.dag.task_call import TaskFunction
-from kron.app.dag.worker import DagWorker, WorkerOptions
+from kron.app.dag.worker import DagWorker, DagWorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.dag.record import RUN_ENDS, DagState
 from kron.launchers.process.spec import ProcessOptions
@@ -41,7 +41,7 @@ class House:
     def worker(self, functions: Mapping[str, TaskFunction] | None = None, **options: Any) -> DagWorker:
         config = LauncherConfig((ProcessOptions(folder=str(self.folder / "processes")),))
         made: dict[str, Any] = {"name": "w", "tick": timedelta(milliseconds=50), "config": config} | options
-        worker = DagWorker(self.store, WorkerOptions(functions=functions or {}, **made), self.clock)
+        worker = DagWorker(self.store, DagWorkerOptions(functions=functions or {}, **made), self.clock)
         self.orchestrator.on_change = worker.wake
         return worker
 

@@ -18,7 +18,7 @@ from kron.core.dag.definition import (
     read_definition,
 )
 from kron.core.dag.plan import cancelled, cleared, new_tasks, retried, run_id_of, run_key_of
-from kron.core.dag.record import DagChange, DagRun, DagRunStatus, DagState
+from kron.core.dag.record import DagChange, DagRun, DagRunStatus, DagState, DagTaskStatus
 from kron.core.errors import Problem, quoted
 from kron.core.fields import text_fault
 from kron.core.time.instant import EPOCH, instant_text
@@ -183,6 +183,16 @@ class RunOrchestrator:
             context={"run_id": run_id},
         )
 
+    async def find(self, run_id: str) -> DagRun | None:
+        """Return a run, or None."""
+        return await self.store.run(run_id)
+
+    async def error_of(self, run_id: str) -> str | None:
+        """Return why a run failed: its first failed task and its error."""
+        state = await self.state(run_id)
+        failed = [task for task in state.tasks.values() if task.status is DagTaskStatus.FAILED]
+        return f"the task {failed[0].task_id} failed: {failed[0].error}" if failed else None
+
     async def state(self, run_id: str) -> DagState:
         """Return a run with its tasks, or raise DagError."""
         state = await self.store.state(run_id)
@@ -205,7 +215,8 @@ def checked_definition(dag_id: str, text: str) -> DagDefinition:
     definition = definition_of(dag_id, text)
     problems = list(_executor_problems(definition))
     if problems:
-        _refuse("INVALID_DEFINITION", f'The DAG "{dag_id}" is invalid: {"; ".join(map(str, problems))}')
+        text = "; ".join(map(str, problems))
+        _refuse("INVALID_DEFINITION", f'The DAG "{dag_id}" is invalid: {text}', problems=tuple(problems))
     return definition
 
 

@@ -43,6 +43,8 @@ MILLISECOND = timedelta(milliseconds=1)
 LEASE = timedelta(seconds=30)
 # How long the tasks of other workers, and starts by other processes, may stay unseen.
 TICK = timedelta(seconds=1)
+# The longest time between two renewals.
+MAX_RENEW = timedelta(seconds=2)
 SLOTS = 32
 MAX_TRIES = 1_000
 STORE_BACKOFF = Backoff(max_delay=timedelta(seconds=10))
@@ -82,7 +84,7 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
+class DagWorkerOptions:
     """How a worker works: its name, how many tasks it executes at once, and how long its leases last.
 
     `functions` are those that tasks of the type `python` name. `config` and `secret` are for its launchers.
@@ -100,13 +102,15 @@ class WorkerOptions:
 class DagWorker:
     """Executes the tasks of all DAGs in a store until it is stopped."""
 
-    def __init__(self, store: DagStore, options: WorkerOptions, clock: Clock | None = None) -> None:
+    def __init__(self, store: DagStore, options: DagWorkerOptions, clock: Clock | None = None) -> None:
         self._store = store
         self._options = options
         # The functions by name; more may be registered while it runs.
         self.functions = dict(options.functions)
         self._clock = clock or SystemClock()
         self._lease_ms = options.lease // MILLISECOND
+        # A cancellation is noticed when leases are renewed.
+        self._renew_ms = min(self._lease_ms // 3, MAX_RENEW // MILLISECOND)
         self._launchers: dict[str, Launcher] = {}
         self._executions: dict[DagLease, Execution] = {}
         self._by_key: dict[str, Execution] = {}
@@ -203,7 +207,7 @@ class DagWorker:
         began = self._clock.monotonic()
         leases = sorted(self._executions)
         kept = await self._store.renew(self._options.name, leases, now + self._lease_ms)
-        self._renew_at = now + self._lease_ms // 3
+        self._renew_at = now + self._renew_ms
         self._leased_until = began + self._lease_ms / 1000
         for lease in leases:
             execution = self._executions.get(lease)
@@ -253,7 +257,7 @@ class DagWorker:
         request = DagClaimRequest(self._options.name, now, now + self._lease_ms, limit)
         claims = await self._store.claim(request)
         if claims and not self._executions:
-            self._renew_at = now + self._lease_ms // 3
+            self._renew_at = now + self._renew_ms
             self._leased_until = began + self._lease_ms / 1000
         for claim in claims:
             try:

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from kron.app.dag.view import attempt_view, run_view, state_view, summary_view
-from kron.app.dag.worker import WorkerOptions
+from kron.app.dag.worker import DagWorkerOptions
 from kron.app.settings import PREFIX
 from kron.app.signals import on_stop
 from kron.cli.main import GOOD, NO
@@ -527,7 +527,7 @@ def worker_command(
     """  # noqa: D301
     dags = [dag for file in files or () for dag in dags_in(file)]
     functions = {word: function for dag in dags for word, function in dag.functions.items()}
-    options = WorkerOptions(
+    options = DagWorkerOptions(
         name=name or f"{socket.gethostname()}:{os.getpid()}",
         slots=slots,
         lease=parse_duration(lease),
@@ -563,7 +563,7 @@ def run_command(
     """  # noqa: D301
     chosen = _chosen(dags_in(file), dag)
     folder = str(Path(".kron/processes"))
-    options = WorkerOptions(
+    options = DagWorkerOptions(
         name=f"terminal:{os.getpid()}", config=LauncherConfig((ProcessOptions(folder=folder),))
     )
     display = Display(no_color=no_color)

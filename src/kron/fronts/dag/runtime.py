@@ -8,7 +8,7 @@ from typing import Self
 
 from kron.app.dag.orchestrator import RunOrchestrator
 from kron.app.dag.task_call import TaskFunction
-from kron.app.dag.worker import DagWorker, WorkerOptions
+from kron.app.dag.worker import DagWorker, DagWorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.dag.record import RUN_ENDS
 from kron.core.workflow import WorkflowRecord, same_dag
@@ -31,7 +31,7 @@ async def put_next(
     return await orchestrator.put_version(dag_id, versions[0].version + 1, document)
 
 
-DEFAULT_OPTIONS = WorkerOptions(name="main")
+DEFAULT_OPTIONS = DagWorkerOptions(name="main")
 
 
 class DagRuntime:
@@ -45,7 +45,7 @@ class DagRuntime:
         state: str = "memory://",
         functions: Mapping[str, TaskFunction] | None = None,
         *,
-        options: WorkerOptions = DEFAULT_OPTIONS,
+        options: DagWorkerOptions = DEFAULT_OPTIONS,
         clock: Clock | None = None,
     ) -> None:
         clock = clock or SystemClock()

@@ -7,11 +7,12 @@ from kron.fronts.service.security import requires_authentication
 from kron.fronts.service.settings import IN_STORE, Settings
 from kron.launchers.callback import CallbackLauncher, CallbackOptions, CallbackSettings
 from kron.launchers.celery.spec import CeleryOptions, CelerySettings
+from kron.launchers.dag import NOT_HERE, DagOptions, DagSettings
 from kron.launchers.http.spec import HttpOptions
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig, LauncherContext
 from kron.launchers.workflow import Function, WorkflowLauncher, WorkflowSettings, picker_of
-from kron.ports import Clock, Launcher, WorkflowStore
+from kron.ports import Clock, DagRuns, Launcher, WorkflowStore
 from kron.stores.folder import FolderWorkflows
 from kron.stores.url import WorkflowDatabase
 
@@ -48,6 +49,7 @@ def unavailable_kinds(settings: Settings) -> dict[str, str]:
         kinds[WorkflowSettings.kind] = NO_EXECUTOR
     elif executor in kinds:
         kinds[WorkflowSettings.kind] = f"the executor is of the kind {executor}, and {kinds[executor]}"
+    kinds[DagSettings.kind] = NOT_HERE
     return kinds
 
 
@@ -58,18 +60,23 @@ def launchers_of(
     calls: CallbackLauncher,
     workflows: WorkflowStore | None,
     functions: Mapping[str, Function],
+    dags: DagRuns | None = None,
 ) -> dict[str, Launcher]:
     """Return the launchers of a worker by kind; `calls` is the one for functions by schedule."""
     config = settings.launcher_config(broker=settings.broker)
     config = LauncherConfig((*config.options, CallbackOptions(launcher=calls)), config.default)
     launchers = build_launchers(LauncherContext(clock, config, settings.secret()))
     if workflows is not None:
-        launchers["workflow"] = workflow_launcher(clock, settings, workflows, functions)
+        launchers["workflow"] = workflow_launcher(clock, settings, workflows, functions, dags)
     return launchers
 
 
 def workflow_launcher(
-    clock: Clock, settings: Settings, workflows: WorkflowStore, functions: Mapping[str, Function]
+    clock: Clock,
+    settings: Settings,
+    workflows: WorkflowStore,
+    functions: Mapping[str, Function],
+    dags: DagRuns | None = None,
 ) -> WorkflowLauncher:
     """Return the launcher of workflows; its executor is the operator's choice, so no limits apply to it."""
     executor = None if settings.executor is None else read_launcher(settings.executor)
@@ -84,7 +91,13 @@ def workflow_launcher(
             HttpOptions(max_per_tenant=settings.max_running),
             CeleryOptions(broker=settings.broker),
             CallbackOptions(pick=picker_of(functions, secret=secret)),
+            DagOptions(runs=dags),
         )
     )
     inner = build_launcher(executor or CallbackSettings(), LauncherContext(clock, config, secret))
     return WorkflowLauncher(clock, workflows, executor, inner, own_only=requires_authentication(settings))
+
+
+def runs_dags(settings: Settings) -> bool:
+    """Return whether workflows are executed by Kron's DAG runtime."""
+    return settings.executor is not None and read_launcher(settings.executor).kind == DagSettings.kind

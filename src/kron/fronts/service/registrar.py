@@ -200,7 +200,8 @@ class Registrar:
         now = self.now()
         deployment = read_deployment(workflow_id, version, dag, user_id=user_id, rules=self.rules, now=now)
         known = await self.workflows.get(workflow_id, version)
-        check_stored(deployment, known)
+        if known is None or not known.is_draft:
+            check_stored(deployment, known)
         if not dry_run:
             check_stored(deployment, await self.workflows.put(deployment.record))
         if known is None and not dry_run:
@@ -215,7 +216,7 @@ class Registrar:
             "upserted": [],
             "retired": [],
         }
-        if newest > version:
+        if newest > version or deployment.record.is_draft:
             return receipt
         owner = deployment.record.user_id
         retired = obsolete(await self._jobs_below(prefix_of(workflow_id, owner)), deployment)
@@ -250,7 +251,12 @@ class Registrar:
                 raise InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem]) from cause
 
     async def _newest(self, workflow_id: str, version: int) -> int:
-        return max([version, *(each.version for each in await self.workflows.versions(workflow_id, limit=1))])
+        """Return the newest version that is no draft, or this one."""
+        for each in await self.workflows.versions(workflow_id):
+            record = await self.workflows.get(workflow_id, each.version) if each.version > version else None
+            if record is not None and not record.is_draft:
+                return each.version
+        return version
 
     async def _follow(self, workflow_id: str, version: int) -> None:
         """Deploy a newer version that another caller has stored since: the newest one wins."""

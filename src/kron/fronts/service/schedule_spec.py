@@ -153,7 +153,8 @@ class Rules:
     """The operator's defaults for schedules, and what schedules may not have.
 
     A list that is None allows everything. `launchers` limits the launchers of schedules, and the URLs they
-    notify. `executor` is the launcher that workflows are handed to. `channels` are those a schedule may name,
+    notify. `executor` is the launcher that workflows are handed to; with `runs_dags` that is the DAG runtime,
+    so that tasks are checked. `channels` are those a schedule may name,
     each with the users who may, None for all; `notify` is the default of schedules that define none.
     `vault` seals the secrets of launchers before they are stored. `unavailable` are the kinds of launchers
     that this service cannot run, each with the reason and the remedy; `functions` are the schedules for
@@ -170,6 +171,7 @@ class Rules:
     timezones: frozenset[str] | None = None
     launchers: LauncherConfig = NO_LIMITS
     executor: Mapping[str, object] | None = None
+    runs_dags: bool = False
     vault: Vault | None = None
     channels: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
     notify: Notify | None = None

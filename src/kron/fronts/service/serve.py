@@ -3,19 +3,24 @@
 import asyncio
 import errno
 import logging
+import os
 import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
 
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from kron.app.dag.orchestrator import RunOrchestrator
+from kron.app.dag.worker import DagWorker, DagWorkerOptions
 from kron.app.notify.sender import Sender
 from kron.app.signals import on_reload, on_stop
 from kron.app.worker import Worker, WorkerFailedError, WorkerOptions
@@ -31,6 +36,7 @@ from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.launchers import (
     launchers_of,
+    runs_dags,
     unavailable_kinds,
     workflow_launcher,
     workflows_of,
@@ -51,9 +57,9 @@ from kron.launchers.callback import Callback, CallbackLauncher
 from kron.launchers.launch import user_of
 from kron.launchers.secret import SecretLauncher
 from kron.launchers.workflow import Function
-from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
+from kron.ports import Clock, DagStore, Journal, Launcher, Store, WorkflowStore
 from kron.runtime.journal import LogJournal
-from kron.stores.url import WorkflowDatabase, open_store, open_workflows, store_kind_of
+from kron.stores.url import WorkflowDatabase, open_dags, open_store, open_workflows, store_kind_of
 from kron.telemetry.log_format import set_log_level, start_logging
 from kron.telemetry.metrics import Metrics
 
@@ -92,13 +98,20 @@ class ServiceWorker(Worker):
         settings: Settings,
         *,
         workflows: WorkflowStore | None = None,
+        dags: DagStore | None = None,
         journal: Journal | None = None,
         wrap: Wrap = lambda _, launcher: launcher,
     ) -> None:
         calls = CallbackLauncher(clock)
         self.callbacks = calls.callbacks
         self.functions: dict[str, Function] = {}
-        launchers = launchers_of(clock, settings, calls=calls, workflows=workflows, functions=self.functions)
+        self._dag_worker = None if dags is None else _dag_worker(dags, clock, settings)
+        runs = None if dags is None or workflows is None else RunOrchestrator(dags, workflows, clock)
+        if runs is not None and self._dag_worker is not None:
+            runs.on_change = self._dag_worker.wake
+        launchers = launchers_of(
+            clock, settings, calls=calls, workflows=workflows, functions=self.functions, dags=runs
+        )
         vault = settings.vault()
         if vault is not None:
             launchers = {kind: SecretLauncher(each, vault, clock) for kind, each in launchers.items()}
@@ -117,6 +130,33 @@ class ServiceWorker(Worker):
         super().__init__(
             store, clock, wrapped, namespace=NAMESPACE, options=options, journal=journal, sender=sender
         )
+
+    async def run(self) -> None:
+        """Run schedules and, where there is a runtime of DAGs, the tasks of their runs."""
+        if self._dag_worker is None:
+            await super().run()
+            return
+        executing = asyncio.create_task(self._dag_worker.run(), name="kron dag worker")
+        try:
+            await super().run()
+        finally:
+            self._dag_worker.stop()
+            drain_ms = self.options.drain_ms
+            await asyncio.wait({executing}, timeout=None if drain_ms is None else drain_ms / 1000)
+            # What still executes is left to the next worker.
+            executing.cancel()
+            with suppress(asyncio.CancelledError):
+                await executing
+
+
+def _dag_worker(dags: DagStore, clock: Clock, settings: Settings) -> DagWorker:
+    options = DagWorkerOptions(
+        name=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
+        lease=timedelta(milliseconds=settings.lease_ms),
+        config=settings.launcher_config(broker=settings.broker),
+        secret=settings.secret(),
+    )
+    return DagWorker(dags, options, clock)
 
 
 class LocalWorker:
@@ -144,6 +184,7 @@ class Parts:
     metrics: Metrics
     database: WorkflowDatabase
     workflows: WorkflowStore
+    dags: DagStore | None
 
     def worker(self, settings: Settings) -> ServiceWorker:
         """Return a worker over these parts, which they measure."""
@@ -153,6 +194,7 @@ class Parts:
             self.clock,
             settings,
             workflows=self.workflows,
+            dags=self.dags,
             journal=metrics,
             wrap=metrics.measured,
         )
@@ -171,9 +213,19 @@ async def assembled(settings: Settings) -> AsyncIterator[Parts]:
     metrics = Metrics(store, clock, namespace=NAMESPACE, kind=kind, current_request=current_request_id)
     database = open_workflows(url)
     workflows = workflows_of(settings, database)
+    dags = open_dags(url) if runs_dags(settings) else None
     try:
-        yield Parts(clock=clock, store=metrics.store, metrics=metrics, database=database, workflows=workflows)
+        yield Parts(
+            clock=clock,
+            store=metrics.store,
+            metrics=metrics,
+            database=database,
+            workflows=workflows,
+            dags=dags,
+        )
     finally:
+        if dags is not None:
+            await dags.close()
         await database.close()
         await store.close()
 
@@ -349,7 +401,8 @@ async def _serve(
     functions = frozenset() if service.hooks is None else frozenset(service.hooks.callbacks(clock))
     rules = replace(settings.rules, unavailable=unavailable_kinds(settings), functions=functions)
     registrar = Registrar(parts.store, clock, rules=rules, wake=worker.call, workflows=workflows)
-    delivery = workflow_launcher(clock, settings, workflows, {})
+    runs = None if parts.dags is None else RunOrchestrator(parts.dags, workflows, clock)
+    delivery = workflow_launcher(clock, settings, workflows, {}, runs)
     launcher = RunLauncher(clock, delivery, parts.database, on_end=reporter_of(registrar))
 
     def set_level(level: str) -> None:

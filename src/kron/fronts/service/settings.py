@@ -30,6 +30,7 @@ from kron.fronts.service.auth.principal import Caller, parse_subjects
 from kron.fronts.service.schedule_spec import Rules
 from kron.launchers.celery.broker import QUEUE, Broker, parse_broker, parse_options
 from kron.launchers.celery.spec import CeleryOptions, parse_name
+from kron.launchers.dag import DagSettings
 from kron.launchers.delivery import MAX_REQUESTS
 from kron.launchers.http.egress import check_host, egress_policy_of
 from kron.launchers.http.spec import HttpOptions
@@ -419,6 +420,7 @@ class Settings:
             timezones=self.allowed_timezones,
             launchers=self.launcher_config(),
             executor=self.executor,
+            runs_dags=self.executor is not None and self.executor.get("kind") == DagSettings.kind,
             vault=self.vault(),
             channels={
                 name: None if channel.users is None else frozenset(channel.users)

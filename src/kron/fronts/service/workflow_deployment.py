@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from kron.app.dag.orchestrator import checked_document
 from kron.app.launchers import settings_of
+from kron.core.dag.contract import DagError
 from kron.core.errors import InputError, Problem
 from kron.core.plan.record import JobRecord
 from kron.core.value_types import NAME_TEXT, VERSION
@@ -41,6 +43,8 @@ def read_deployment(
 ) -> Deployment:
     """Return the deployment of a DAG, or raise with every problem and its path."""
     workflow = read_workflow(workflow_id, dag)
+    if rules.runs_dags:
+        _check_tasks(workflow_id, dag)
     problems = list(_faults_of(version, user_id))
     owner = user_id if isinstance(user_id, str) else ""
     fields: Document = {"workflow_id": workflow_id, "version": version, "user_id": owner}
@@ -90,6 +94,16 @@ def prefix_of(workflow_id: str, user_id: str) -> str:
     """
     owned = workflow_id.startswith(caller.workflow_prefix(user_id))
     return f"{caller.schedule_prefix(user_id) if owned else ''}{workflow_id}/"
+
+
+def _check_tasks(workflow_id: str, dag: object) -> None:
+    """Refuse a DAG that Kron's runtime cannot execute."""
+    try:
+        checked_document(workflow_id, dag)
+    except DagError as error:
+        problems = error.context.get("problems") or (Problem("dag", None, str(error)),)
+        assert isinstance(problems, tuple), "the error of a definition lists its problems"
+        raise InvalidWorkflowError(workflow_id=workflow_id, problems=problems) from error
 
 
 def check_stored(deployment: Deployment, stored: WorkflowRecord | None) -> None:
