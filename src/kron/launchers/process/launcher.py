@@ -22,7 +22,7 @@ from kron.core.plan.compiled import compiled_job
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, Traits
 from kron.core.redaction import hide_run_token
-from kron.core.time.instant import rfc3339
+from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.fair_queue import FairQueue, Share
 from kron.launchers.launch import LAPSED_S, lease_is_lost, plain_request_of, report_of, tenant_of
@@ -640,7 +640,7 @@ def env_of(
     run, facts = launch.run, {} if launch.payload is None else launch.payload.facts
     interval = launch.data_interval
     token = None if secret is None else run_token_of(secret, run.key)
-    chosen = compiled_job(launch.job.definition, run.identity).chosen_time(run.identity, run.nominal_time)
+    chosen = _chosen_time(launch)
     optional = {
         b"KRON_RUN_TOKEN": token,
         b"KRON_REQUEST_ID": plain_request_of(launch),
@@ -660,6 +660,14 @@ def env_of(
         b"KRON_DATA_INTERVAL_END": rfc3339(interval.end).encode(),
         **{name: text.encode() for name, text in optional.items() if text is not None},
     }
+
+
+def _chosen_time(launch: Launch) -> EpochSeconds | None:
+    """Return the time that was chosen in the window; None if the job has no schedule, as a task of a DAG."""
+    if launch.interval is not None:
+        return None
+    run = launch.run
+    return compiled_job(launch.job.definition, run.identity).chosen_time(run.identity, run.nominal_time)
 
 
 def number_of(run: RunRecord, pid: int | None) -> tuple[int, int]:
