@@ -687,8 +687,6 @@ def _build(_: str, context: LauncherContext) -> ProcessLauncher:
     )
     if options.max_per_tenant is not None:
         launcher.limit_tenants(options.max_per_tenant)
-
-    launcher = ProcessLauncher(context.clock, options.folder, secret=context.secret)
     if options.supervised:
         launcher.supervise()
     launcher.env = inherited_env(options)
