@@ -65,6 +65,10 @@ def address(client: httpx.Client, path: str) -> str:
             marks=pytest.mark.slow,
         ),
         pytest.param("/ui/now", "demo/heartbeat", id="now", marks=pytest.mark.slow),
+        pytest.param(
+            "/ui/playground?cron=0+9+*+*+*&window=1h", "Next window", id="playground", marks=pytest.mark.slow
+        ),
+        pytest.param("/ui/audit", "demo/heartbeat", id="audit", marks=pytest.mark.slow),
         pytest.param("/ui/runs", "demo/heartbeat", id="runs", marks=pytest.mark.slow),
         pytest.param("/docs", "/schedules/upsert", id="the API", marks=pytest.mark.slow),
         pytest.param("/nowhere", "Not Found", id="no page", marks=pytest.mark.slow),
@@ -108,7 +112,9 @@ def test_a_page_has_a_light_and_a_dark_face(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ["/", "/ui/now", "/ui/runs", "/ui/schedule?id=" + "x" * 490])
+@pytest.mark.parametrize(
+    "path", ["/", "/ui/now", "/ui/playground?cron=*+*+*+*+*", "/ui/runs", "/ui/schedule?id=" + "x" * 490]
+)
 def test_no_page_is_wider_than_its_window(demo: httpx.Client, tmp_path: Path, path: str) -> None:
     text = demo.get(path, headers={"accept": "text/html"}).text
     style = re.search(r'rel="stylesheet" href="([^"]+)"', text)
@@ -136,6 +142,12 @@ SCRIPTS = {
     "/static/live.js": assets()["live.js"].body,
     "/static/off.js": b"document.querySelector('.live').click()",
     "/static/keys.js": assets()["keys.js"].body,
+    "/static/play.js": assets()["play.js"].body,
+    "/static/type.js": b"""
+const field = document.querySelector("input");
+field.value = "0 9 * * *";
+field.dispatchEvent(new Event("input", { bubbles: true }));
+""",
     "/static/press.js": b"""
 const event = (key) => new KeyboardEvent("keydown", { key, bubbles: true });
 const press = (key) => document.activeElement.dispatchEvent(event(key));
@@ -241,3 +253,16 @@ def test_rows_search_help_and_zone_are_reached_by_keys(tmp_path: Path) -> None:
     assert focus == ["one", "two", "one", "search", "search", "help"]
     assert (utc, written) == ("Mon 1 Jun 10:00 UTC", "noon")
     assert re.match(r"Mon,? 1 Jun", viewer)
+
+
+TYPED = b"""<!doctype html><html lang="en"><body data-refresh="0"><header class="top"></header><main>
+<form id="typed" action="/ui/playground"><input name="cron"><input name="zone"></form>
+<div id="answer">nothing yet</div></main><script src="/static/play.js"></script>
+<script src="/static/type.js"></script></body></html>"""
+
+
+@pytest.mark.slow
+def test_the_playground_answers_while_it_is_typed_into(tmp_path: Path) -> None:
+    answered = TYPED.replace(b"nothing yet", b"At 09:00 every day")
+    with answering(Answer(TYPED), Answer(answered)) as url:
+        assert "At 09:00 every day" in look(url, tmp_path).dom

@@ -213,6 +213,15 @@ def test_the_timeline_is_zoomed_and_moved_by_links(demo: httpx.Client) -> None:
         assert "Timeline" in str(page_of(demo, "/ui/now", zoom=zoom).all("section"))
 
 
+def test_the_address_of_the_playground_holds_what_is_typed(client: httpx.Client) -> None:
+    assert "Type an expression" in page_of(client, "/ui/playground").text
+    typed = {"cron": "0 9 * * *", "zone": "Asia/Tokyo", "window": "1h", "constraints": "<b>"}
+    page = page_of(client, "/ui/playground", **typed)
+    assert {field.get("value") for field in page.all("input")} >= set(typed.values())
+    assert "constraints must be JSON" in page.text
+    assert "At 09:00 every day" in page_of(client, "/ui/playground", cron="0 9 * * *").text
+
+
 # --- errors ----------------------------------------------------------------------------------------
 
 
@@ -325,6 +334,7 @@ def test_every_link_leads_somewhere(demo: httpx.Client) -> None:
         "/docs",
         "/ui/audit",
         "/ui/now",
+        "/ui/playground",
         "/ui/schedule/backfill",
         "/ui/schedule/pause",
         "/ui/schedule/resume",

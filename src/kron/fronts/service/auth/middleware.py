@@ -89,6 +89,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/ui/schedule/backfill"): PAGE,
     ("POST", "/ui/schedule/backfill"): RUN_FORM,
     ("GET", "/ui/audit"): PAGE,
+    ("GET", "/ui/playground"): PAGE,
     ("GET", "/ui/period"): PAGE,
     ("GET", "/ui/run"): PAGE,
     ("GET", "/ui/runs"): PAGE,

@@ -52,6 +52,7 @@ from kron.fronts.service.web.charts import (
     year_of,
 )
 from kron.fronts.service.web.now import NowPages
+from kron.fronts.service.web.playground import DISTRIBUTIONS, EXAMPLE, MODES, Typed, playground_of
 from kron.fronts.service.web.render import asset, rendered, signed_in
 from kron.fronts.service.web.time_text import UTC_ZONE
 from kron.fronts.service.web.timeline import Zoom
@@ -93,6 +94,7 @@ STATES = {
 }
 Name = Annotated[str, Query(alias="id", description="the schedule")]
 Changes = Annotated[str, Query(alias="if", max_length=1_000, description="changed fields of its definition")]
+Text = Annotated[str, Query(max_length=1_000)]
 READ = ["GET", "HEAD"]
 
 
@@ -303,6 +305,7 @@ def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIR
     add_actions(router, registrar, client)
     _add_runs(router, pages)
     _add_audit(router, pages, client)
+    _add_playground(router, pages, client)
     _add_reference(router, pages, app)
     return router
 
@@ -442,6 +445,35 @@ def _add_audit(router: APIRouter, pages: Pages, client: LocalClient) -> None:
             who=who,
             is_first=cursor is None,
             following=listed["next_cursor"],
+        )
+
+
+def _typed_of(
+    cron: Text = "",
+    zone: Text = "",
+    window: Text = "",
+    mode: Text = "",
+    distribution: Text = "",
+    parameters: Text = "",
+    constraints: Text = "",
+) -> Typed:
+    fields = (cron, zone, window, mode, distribution, parameters, constraints)
+    return Typed(*(field.strip() for field in fields))
+
+
+def _add_playground(router: APIRouter, pages: Pages, client: LocalClient) -> None:
+    @router.api_route("/ui/playground", methods=READ)
+    async def playground(typed: Annotated[Typed, Depends(_typed_of)]) -> Response:
+        now = pages.now()
+        shown = await client.aside.run(playground_of, typed, now) if typed.cron else None
+        return await rendered(
+            "playground.html",
+            now,
+            typed=typed,
+            it=shown,
+            modes=MODES,
+            distributions=DISTRIBUTIONS,
+            example=EXAMPLE,
         )
 
 
