@@ -29,8 +29,12 @@ COMMANDS: Mapping[str, list[str]] = {
 }
 SIZES = {QUIET: 6, NOISY: 65_536}
 KRON, LARGE, SURVIVOR, DISK = "kron", "kron, 1 GiB parent", "kron, survivors", "kron, outputs on disk"
+KROND = "krond, a supervisor each"
 POPEN, ASYNCIO = "subprocess.Popen", "asyncio with pipes"
-NOTES = {SURVIVOR: "a shell writes each exit status down, for an owner that is not the parent"}
+NOTES = {
+    SURVIVOR: "a shell writes each exit status down, for an owner that is not the parent",
+    KROND: "a supervisor outlives krond, records exit, CPU time and memory, and compresses the output",
+}
 
 REPETITIONS = 5
 AT_ONCE = 32
@@ -67,6 +71,7 @@ def _measures(title: str, count: int, ballast: int) -> dict[str, Callable[[], Sa
         KRON: partial(_kron, command, count, size),
         LARGE: partial(_kron, command, count, size, ballast=ballast),
         SURVIVOR: partial(_kron, command, count, size, survive=True),
+        KROND: partial(_kron, command, count, size, supervised=True),
         DISK: partial(_kron, command, count, size, folder=None),
         POPEN: partial(_popen, command, count, size),
         ASYNCIO: partial(_asyncio, command, count, size),
@@ -80,6 +85,7 @@ def _kron(
     *,
     ballast: int = 0,
     survive: bool = False,
+    supervised: bool = False,
     folder: str | None = MEMORY,
 ) -> Sample:
     settings = read_launcher({"kind": "process", "command": list(command), "survive": survive})
@@ -88,12 +94,16 @@ def _kron(
     # A page is resident only after a write.
     held[::4096] = b"x" * len(held[::4096])
     with TemporaryDirectory(dir=folder) as state:
-        seconds = seconds_of(lambda: asyncio.run(_start_all(launches, Path(state), size)))
+        seconds = seconds_of(
+            lambda: asyncio.run(_start_all(launches, Path(state), size, supervised=supervised))
+        )
     del held
     return {ALL: seconds / count}
 
 
-async def _start_all(launches: Sequence[Launch], folder: Path, size: int) -> None:
+async def _start_all(
+    launches: Sequence[Launch], folder: Path, size: int, *, supervised: bool = False
+) -> None:
     sizes: list[int] = []
     reports: list[RunReport] = []
 
@@ -107,6 +117,8 @@ async def _start_all(launches: Sequence[Launch], folder: Path, size: int) -> Non
         backoff=Backoff(max_attempts=1, first_delay=timedelta(0)),
         on_output=lambda _run, output: sizes.append(len(output)),
     )
+    if supervised:
+        launcher.supervise()
     for launch in launches:
         launcher.start(launch, hear)
     await launcher.close()

@@ -141,15 +141,15 @@ def test_job_files_are_reloaded_as_a_whole_and_a_broken_one_keeps_its_jobs(tmp_p
     krond.write("c.yaml", '{identity: c, schedule: "0 3 * * *", command: "true"}')
     (krond.config / "b.yaml").unlink()
     wait_for(lambda: krond.names() == ["a1", "a2", "c"], krond.log_text)
+    wait_for(lambda: "- b: would have started" in krond.log_text(), krond.log_text)
     assert f"{krond.config}/a.yaml:2: " in krond.log_text()
-    assert "- b: would have started" in krond.log_text()
     # Mended, by SIGHUP: the pause stays, a removed job's process is ended, a moved start is named.
     krond.write("a.yaml", '[{identity: a1, schedule: "0 4 * * *", command: "true"}]')
     krond.signal(signal.SIGHUP)
     wait_for(lambda: krond.names() == ["a1", "c"], krond.log_text)
     assert krond.ended("a2", key)["status"] == "CANCELLED"
     assert krond.call("schedule", "a1")["paused"] is True
-    assert "~ a1: next start moves from" in krond.log_text()
+    wait_for(lambda: "~ a1: next start moves from" in krond.log_text(), krond.log_text)
     # A job that returns continues: no period runs twice.
     krond.write("b.yaml", '{identity: b, schedule: "* * * * * *", deadline: 1m, command: "true"}')
     krond.signal(signal.SIGHUP)
@@ -184,7 +184,7 @@ def test_root_refuses_job_files_that_others_could_write(tmp_path: Path) -> None:
     krond.write("b.yaml", '{identity: b, schedule: "0 1 * * *", command: "true"}').chmod(0o666)
     krond.start()
     assert krond.names() == ["a"]
-    assert "b.yaml: can be written by others" in krond.log_text()
+    wait_for(lambda: "b.yaml: can be written by others" in krond.log_text(), krond.log_text)
     krond.stop()
 
 

@@ -2,14 +2,17 @@
 
 import argparse
 import asyncio
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from kron.cli.main import BAD, GOOD, INSTALL, NO
 from kron.core.errors import ConflictError, InputError, KronError
+from kron.fronts.daemon.control import Handler
+from kron.fronts.daemon.daemon import NAMESPACE, Daemon, DaemonOptions, only_instance
 from kron.fronts.daemon.place import Place, default_config, default_place
 
 USAGE = """\
@@ -42,6 +45,8 @@ def _run(arguments: Sequence[str]) -> int:
     paths = options.config or [default_config(os.environ)]
     if options.check:
         return _check(paths)
+    if options.load:
+        return _load(place, paths)
     from kron.telemetry.log_format import start_logging
 
     start_logging(level=options.log_level, log_format=options.log_format)
@@ -49,19 +54,56 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _serve(place: Place, paths: Sequence[str]) -> int:
-    from kron.cli.support.control import handler_of
-    from kron.cli.support.job_folder import load, stamp
-    from kron.fronts.daemon.daemon import Daemon, DaemonOptions, only_instance
+    from kron.cli.support.job_folder import stamp
     from kron.fronts.daemon.systemd import Notifier
 
     notifier = Notifier.of(os.environ)
+    files = [word for path in paths for word in ("--config", path)]
+    loader = [sys.executable, "-m", "kron.cli.krond", "--load", "--state", str(place.folder), *files]
 
     async def serve() -> None:
-        options = DaemonOptions(place=place, stamp=partial(stamp, paths), notifier=notifier)
-        await Daemon(options, partial(load, paths), handler_of).run()
+        options = DaemonOptions(place=place, loader=loader, stamp=partial(stamp, paths), notifier=notifier)
+        await Daemon(options, _handler_of).run()
 
     with only_instance(place):
         asyncio.run(serve())
+    return GOOD
+
+
+def _handler_of(daemon: Daemon) -> Handler:
+    """Return what answers control requests; it is imported with the first one."""
+    answer: Handler | None = None
+
+    async def handle(caller: str, request: Mapping[str, object]) -> object:
+        nonlocal answer
+        if answer is None:
+            from kron.cli.support.control import handler_of
+
+            answer = handler_of(daemon)
+        return await answer(caller, request)
+
+    return handle
+
+
+def _load(place: Place, paths: Sequence[str]) -> int:
+    """Apply the files to the database of a krond, and print the result as JSON, for the daemon."""
+    from kron.app.catalog import Catalog
+    from kron.app.launchers import traits_by_kind
+    from kron.cli.support.job_folder import load
+    from kron.clocks.system import SystemClock
+    from kron.core.time.instant import milliseconds_of
+    from kron.fronts.daemon.job_set import Reloaded, reload_jobs
+    from kron.stores.sqlite.store import SqliteStore
+
+    async def apply() -> Reloaded:
+        clock, store = SystemClock(), SqliteStore(str(place.database))
+        catalog = Catalog(store, NAMESPACE, now=lambda: milliseconds_of(clock.now()), traits=traits_by_kind())
+        try:
+            return await reload_jobs(catalog, partial(load, paths))
+        finally:
+            await store.close()
+
+    print(json.dumps(asyncio.run(apply())._asdict()))
     return GOOD
 
 
@@ -123,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check", action="store_true", help="only read the job files and show their problems"
     )
+    parser.add_argument("--load", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--log-format", choices=("console", "json"), default="console")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return parser

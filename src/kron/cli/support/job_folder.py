@@ -1,20 +1,16 @@
 """The job files of krond: files and folders, read together; a broken file stops no other."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from kron.cli.support.job_file import load_jobs
 from kron.core.errors import InputError, KronError
 from kron.core.job.job import Job
 from kron.fronts.daemon.job_set import LoadedJobs
 from kron.launchers.process.host import untrusted
 
-# Returns the jobs of a file, by the suffix of its name. Files with other suffixes in a folder are ignored.
-READERS: Mapping[str, Callable[[str], Sequence[Job]]] = {
-    suffix: lambda file: load_jobs(file, may_be_empty=True)
-    for suffix in (".yaml", ".yml", ".json", ".krontab")
-}
+# The suffixes of job files. Files with other suffixes in a folder are ignored.
+SUFFIXES = (".yaml", ".yml", ".json", ".krontab")
 MOVED = "has jobs whose identity is made of the file's name: to rename it would change their decisions"
 
 
@@ -33,13 +29,16 @@ def files_in(paths: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
             problems[path] = [f"{path}: {error.strerror or error}"]
             continue
         for name in names:
-            if Path(name).suffix in READERS and not name.startswith("."):
+            if Path(name).suffix in SUFFIXES and not name.startswith("."):
                 files[os.path.join(path, name)] = None
     return list(files), problems
 
 
 def load(paths: Sequence[str]) -> LoadedJobs:
     """Return the jobs of all files, and the problems of those that cannot be used, each with its line."""
+    # The daemon itself only compares files, and does without a parser.
+    from kron.cli.support.job_file import load_jobs
+
     files, problems = files_in(paths)
     jobs: dict[str, Sequence[Job]] = {}
     owners: dict[str, str] = {}
@@ -47,7 +46,7 @@ def load(paths: Sequence[str]) -> LoadedJobs:
         try:
             if fault := untrusted(os.path.dirname(file)) or untrusted(file):
                 raise InputError(f"{file}: {fault}")
-            read = READERS.get(Path(file).suffix, READERS[".yaml"])(file)
+            read = load_jobs(file, may_be_empty=True)
             for job in read:
                 if other := owners.get(job.identity):
                     raise InputError(f'{file}: job "{job.identity}" is in {other} already')

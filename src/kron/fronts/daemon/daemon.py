@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import fcntl
+import json
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from kron.core.errors import ConflictError, InputError, KronError, StoreError
 from kron.core.plan.step import MILLISECOND
 from kron.core.time.instant import EPOCH
 from kron.fronts.daemon.control import ControlServer, Handler
-from kron.fronts.daemon.job_set import Load, Reloaded, log_reload, reload_jobs
+from kron.fronts.daemon.job_set import Reloaded, log_reload
 from kron.fronts.daemon.output import RunOutputs
 from kron.fronts.daemon.place import Place
 from kron.fronts.daemon.systemd import Notifier
@@ -54,14 +55,29 @@ class AlreadyRunningError(ConflictError):
         )
 
 
+class NotLoadedError(KronError):
+    """The job files could not be applied."""
+
+    code = "not_loaded"
+
+    def __init__(self, *, code: int | None) -> None:
+        super().__init__(
+            f"The job files were not applied (exit code {code}): the earlier jobs stay", code=code
+        )
+
+
 NO_NOTIFIER = Notifier(None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonOptions:
-    """What a krond needs beside its jobs: its place, and a stamp of its files that changes with them."""
+    """What a krond needs beside its jobs: its place, and a stamp of its files that changes with them.
+
+    `loader` is the command that applies the files to the database, and prints a `Reloaded` as JSON.
+    """
 
     place: Place
+    loader: Sequence[str]
     stamp: Callable[[], object]
     notifier: Notifier = NO_NOTIFIER
     max_output_bytes: int = MAX_OUTPUT_BYTES
@@ -73,12 +89,11 @@ class Daemon:
     `handler_of` returns what answers control requests, for this daemon.
     """
 
-    def __init__(self, options: DaemonOptions, load: Load, handler_of: Callable[["Daemon"], Handler]) -> None:
+    def __init__(self, options: DaemonOptions, handler_of: Callable[["Daemon"], Handler]) -> None:
         self.options = options
         self.clock: Clock = SystemClock()
         self.store: Store = SqliteStore(str(options.place.database))
         self.outputs = RunOutputs(options.place.processes, max_bytes=options.max_output_bytes)
-        self._load = load
         self._handler_of = handler_of
         self._reloading = asyncio.Lock()
         self._loaded: object = None
@@ -114,7 +129,7 @@ class Daemon:
         """Run until SIGTERM or SIGINT; SIGHUP and changed files reload the jobs."""
         control = ControlServer(self.options.place.socket, self._handler_of(self))
         try:
-            await self.reload()
+            await self._reload_safely()
             on_stop(self.worker.leave)
             on_reload(self._reload_soon)
             await control.start()
@@ -134,21 +149,28 @@ class Daemon:
         finally:
             await self.store.close()
 
-    async def plan(self) -> Reloaded:
-        """Return what a reload would change."""
-        return await reload_jobs(self.catalog, self._load, dry_run=True)
-
-    async def reload(self) -> Reloaded:
+    async def reload(self) -> None:
         """Load the job files and apply them; running processes of removed jobs end if their job says so."""
         async with self._reloading:
             self._loaded = await asyncio.to_thread(self.options.stamp)
-            reloaded = await reload_jobs(self.catalog, self._load)
+            reloaded = await self._load()
         log_reload(reloaded)
-        self._jobs = sum(change.after is not None for change in reloaded.changes)
+        self.worker.call()
+        self._jobs = reloaded.jobs
         self.options.notifier.send(self._status())
-        if ends := reloaded.ends():
-            await self._end_runs(ends)
-        return reloaded
+        if reloaded.ends:
+            await self._end_runs(reloaded.ends)
+
+    async def _load(self) -> Reloaded:
+        """Read and apply the files in another process: parsing takes time and memory, which end with it."""
+        loader = await asyncio.create_subprocess_exec(
+            *self.options.loader, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        )
+        text, _ = await loader.communicate()
+        try:
+            return Reloaded(**json.loads(text))
+        except (ValueError, TypeError) as cause:
+            raise NotLoadedError(code=loader.returncode) from cause
 
     async def _end_runs(self, identities: Sequence[str]) -> None:
         for state in await self.catalog.states(identities):
@@ -174,7 +196,7 @@ class Daemon:
         try:
             await self.reload()
         except KronError as error:
-            _log.error("not reloaded, the earlier jobs stay: %s", error)
+            _log.error("%s", error)
 
     async def _watch_files(self) -> None:
         """Reload when the files have changed and have been still for one look."""

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from kron.app.apply import AppliedChange, AppliedKind, replace_definitions
 from kron.app.catalog import Catalog, JobDefinition
@@ -23,6 +24,8 @@ _log = logging.getLogger("kron.krond")
 NO_COMMAND = "has neither a command nor a launcher"
 # The longest identity, in bytes: it is part of the record of each process.
 MAX_IDENTITY = 255
+# Jobs that a plan lists at most.
+MAX_LISTED = 100
 # Jobs of files have the path of their file as the name of their set; other sets stay as they are.
 IN_FILE = "/"
 
@@ -80,36 +83,39 @@ def _definition_of(job: Job, file: str) -> JobDefinition:
     return JobDefinition(job, launcher_text_of(settings), launcher_kind_of(settings), None, file)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reloaded:
-    """A plan of the jobs, applied unless it was a dry run."""
+class Reloaded(NamedTuple):
+    """What a reload did, as it passes from the process that loads to the daemon.
 
-    changes: Sequence[AppliedChange]
-    problems: Mapping[str, Sequence[str]]
+    `ends` are removed jobs whose running processes are ended with them.
+    """
+
+    plan: Sequence[str]
+    errors: Sequence[str]
     notes: Sequence[str]
+    ends: Sequence[str]
+    jobs: int
 
-    def lines(self) -> list[str]:
-        """Return the plan for people: totals, then each job that is not the same as before."""
-        kinds = [change.kind for change in self.changes]
-        names = {
-            AppliedKind.CREATED: "new",
-            AppliedKind.DELETED: "removed",
-            AppliedKind.UNCHANGED: "preserved",
-        }
-        totals = [
-            f"{kinds.count(kind)} {names.get(kind, kind.value)}" for kind in AppliedKind if kind in kinds
-        ]
-        lines = [f"jobs: {', '.join(totals) or 'none'}"]
-        lines += [_line_of(change) for change in self.changes if change.kind is not AppliedKind.UNCHANGED]
-        return lines
 
-    def ends(self) -> list[str]:
-        """Return the removed jobs whose running processes are ended with them."""
-        return [
-            change.identity
-            for change in self.changes
-            if change.kind is AppliedKind.DELETED and change.before is not None and _terminates(change.before)
-        ]
+def reloaded_of(
+    changes: Sequence[AppliedChange], problems: Mapping[str, Sequence[str]], notes: Sequence[str]
+) -> Reloaded:
+    """Return a reload for people: totals, then each job that is not the same as before, and the problems."""
+    kinds = [change.kind for change in changes]
+    names = {AppliedKind.CREATED: "new", AppliedKind.DELETED: "removed", AppliedKind.UNCHANGED: "preserved"}
+    totals = [f"{kinds.count(kind)} {names.get(kind, kind.value)}" for kind in AppliedKind if kind in kinds]
+    differing = [_line_of(change) for change in changes if change.kind is not AppliedKind.UNCHANGED]
+    more = [f"and {len(differing) - MAX_LISTED} more"] if len(differing) > MAX_LISTED else []
+    errors: list[str] = []
+    for file, lines in problems.items():
+        errors += [*lines, f"{file}: its earlier jobs stay as they were"]
+    removed = [change.before for change in changes if change.kind is AppliedKind.DELETED]
+    return Reloaded(
+        plan=[f"jobs: {', '.join(totals) or 'none'}", *differing[:MAX_LISTED], *more],
+        errors=errors,
+        notes=notes,
+        ends=[record.identity for record in removed if record is not None and _terminates(record)],
+        jobs=sum(change.after is not None for change in changes),
+    )
 
 
 def _line_of(change: AppliedChange) -> str:
@@ -154,16 +160,12 @@ async def reload_jobs(catalog: Catalog, load: Load, *, dry_run: bool = False) ->
     changes = await replace_definitions(
         catalog, definitions, is_gone=is_gone, compute=partial(asyncio.to_thread), dry_run=dry_run
     )
-    return Reloaded(changes=changes, problems=problems, notes=loaded.notes)
+    return reloaded_of(changes, problems, loaded.notes)
 
 
 def log_reload(reloaded: Reloaded) -> None:
     """Log a plan that was applied, and the problems of files whose earlier jobs stay."""
-    for file, lines in reloaded.problems.items():
-        for line in lines:
-            _log.error("%s", line)
-        _log.error("%s: its earlier jobs stay as they were", file)
-    for note in reloaded.notes:
-        _log.info("%s", note)
-    for line in reloaded.lines():
+    for line in reloaded.errors:
+        _log.error("%s", line)
+    for line in (*reloaded.notes, *reloaded.plan):
         _log.info("%s", line)
