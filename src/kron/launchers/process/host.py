@@ -484,6 +484,8 @@ def remove_files(files: Files, *, survive: bool) -> None:
 
 # How long a start waits until the supervisors of an earlier owner have their records, in seconds.
 LOCK_S, LOCK_PAUSE_S = 10.0, 0.005
+# How many bytes of replies are read at once.
+REPLIES_SIZE = 65_536
 
 
 class Supervisors:
@@ -495,6 +497,9 @@ class Supervisors:
     def __init__(self, folder: str) -> None:
         self._lock = f"{folder}/supervisor.lock"
         self._channel: socket.socket | None = None
+        self._replies = bytearray()
+        self._awaited: dict[int, Callable[[Record | None], None]] = {}
+        self._number = 0
         self._program: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:
@@ -514,6 +519,7 @@ class Supervisors:
                     argv, stdin=subprocess.DEVNULL, pass_fds=numbers, start_new_session=True
                 )
             self._channel = ours
+            asyncio.get_running_loop().add_reader(ours.fileno(), self._on_readable)
         finally:
             os.close(lock)
 
@@ -529,26 +535,54 @@ class Supervisors:
             errno.EAGAIN, "the supervisors of an earlier krond are still starting", self._lock
         )
 
-    def start(self, request: Record) -> Record:
-        """Start a supervised process, and return the supervisor's reply; raise OSError without one."""
+    def start(self, request: Record, on_reply: Callable[[Record | None], None]) -> None:
+        """Start a supervised process; the supervisor's reply comes later, None if there will be none.
+
+        Starts do not wait for each other, so a burst takes the time of its work, not of its round trips.
+        """
         self.open()
         assert self._channel is not None
+        self._number += 1
+        self._awaited[self._number] = on_reply
         try:
-            supervisor.send(self._channel, request)
-            reply = supervisor.receive(self._channel)
+            supervisor.send(self._channel, {**request, "id": self._number})
         except OSError:
-            self.close()
+            del self._awaited[self._number]
+            self._give_up()
             raise
-        if reply is None:
-            self.close()
-            raise ConnectionResetError(errno.ECONNRESET, "the program that starts supervisors has ended")
-        return reply
+
+    def _on_readable(self) -> None:
+        assert self._channel is not None
+        try:
+            part = self._channel.recv(REPLIES_SIZE, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            part = b""
+        if not part:
+            self._give_up()
+            return
+        self._replies += part
+        while (reply := supervisor.take_message(self._replies)) is not None:
+            number = reply.pop("id", None)
+            on_reply = self._awaited.pop(number, None) if isinstance(number, int) else None
+            if on_reply is not None:
+                on_reply(reply)
+
+    def _give_up(self) -> None:
+        """Report to every start in progress that its reply will not come."""
+        awaited, self._awaited = list(self._awaited.values()), {}
+        self.close()
+        for on_reply in awaited:
+            on_reply(None)
 
     def close(self) -> None:
         """End the program; running processes keep their supervisors."""
         if self._channel is not None:
+            asyncio.get_running_loop().remove_reader(self._channel.fileno())
             self._channel.close()
             self._channel = None
+            self._replies.clear()
         if self._program is not None:
             self._program.wait()
             self._program = None

@@ -1,6 +1,7 @@
 """The process launcher: runs are processes on this host, which outlive their owner and can be adopted."""
 
 import asyncio
+import errno
 import gzip
 import logging
 import os
@@ -133,6 +134,9 @@ class ProcessLauncher:
         self._slots: dict[Attempt, Share] = {}
         self._may_take = False
         self._retries: dict[Attempt, tuple[asyncio.Task[None], Waiting]] = {}
+        # Launches whose supervisor has not replied yet, and those of them that are to end.
+        self._starting: dict[Attempt, Waiting] = {}
+        self._unwanted: set[Attempt] = set()
         self._running: dict[Attempt, Process] = {}
         self._work: AbstractContextManager[None] | None = None
         self._trimmer: asyncio.TimerHandle | None = None
@@ -146,7 +150,7 @@ class ProcessLauncher:
     @property
     def busy(self) -> bool:
         """Return whether processes run or wait to start."""
-        return bool(self._waiting or self._retries or self._running)
+        return bool(self._waiting or self._retries or self._starting or self._running)
 
     def limit_tenants(self, most: int) -> None:
         """Run at most this many processes of one tenant, and ten times as many in all, in turn.
@@ -204,7 +208,7 @@ class ProcessLauncher:
         self._slots[attempt] = share
         if self._may_start(attempt, waiting):
             self._start(attempt, waiting)
-        if attempt not in self._running:
+        if attempt not in self._running and attempt not in self._starting:
             self._free_slot(attempt)
 
     def _free_slot(self, attempt: Attempt) -> None:
@@ -252,38 +256,58 @@ class ProcessLauncher:
         self, supervisors: Supervisors, attempt: Attempt, waiting: Waiting, settings: ProcessSettings
     ) -> None:
         """Start a process under a supervisor, unless its run has started before."""
-        launch, sink, _ = waiting
+        launch = waiting.launch
         files = self._files_of(attempt)
         from_file = {} if settings.env_file is None else read_variables(settings.env_file)
         env = env_of({**self.env, **_encoded(from_file)}, launch, settings, secret=self._secret)
-        reply = supervisors.start(
-            {
-                "record": files.status,
-                "output": files.output,
-                "boot": self._boot,
-                "identity": launch.run.identity,
-                "nominal_time": launch.run.nominal_time,
-                "argv": argv_of(settings),
-                "env": {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()},
-                "given": {**from_file, **dict(settings.env)},
-                "stdin": input_of(settings),
-                "max_output": settings.max_output,
-                **{name: getattr(settings, name) for name in ("user", "group", "cwd", "umask", "nice")},
-                "stdout": _stream(settings.stdout),
-                "stderr": _stream(settings.stderr),
-            }
-        )
-        if reply.get("exists"):
-            if not self._adopt_supervised(attempt, launch, sink):
-                sink(report_of(self._clock, launch.run, RunEvent.ORPHANED))
+        request: Record = {
+            "record": files.status,
+            "output": files.output,
+            "boot": self._boot,
+            "identity": launch.run.identity,
+            "nominal_time": launch.run.nominal_time,
+            "argv": argv_of(settings),
+            "env": {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()},
+            "given": {**from_file, **dict(settings.env)},
+            "stdin": input_of(settings),
+            "max_output": settings.max_output,
+            **{name: getattr(settings, name) for name in ("user", "group", "cwd", "umask", "nice")},
+            "stdout": _stream(settings.stdout),
+            "stderr": _stream(settings.stderr),
+        }
+        self._starting[attempt] = waiting
+        try:
+            supervisors.start(request, partial(self._on_reply, attempt, settings))
+        except OSError:
+            self._starting.pop(attempt, None)
+            raise
+
+    def _on_reply(self, attempt: Attempt, settings: ProcessSettings, reply: Record | None) -> None:
+        """Watch a process that a supervisor has started, or handle why it has not."""
+        waiting = self._starting.pop(attempt, None)
+        if waiting is None:
+            # It was abandoned: its next owner adopts it.
             return
-        if "errno" in reply:
-            raise OSError(reply["errno"], reply["error"])
-        if "error" in reply:
-            raise ValueError(str(reply["error"]))
-        process = supervised_process(launch, sink, settings, files, reply)
-        sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
-        self._watch_again(attempt, process)
+        launch, sink, failures = waiting
+        if reply is None or "errno" in reply:
+            lost = {"errno": errno.ECONNRESET, "error": "the program that starts supervisors has ended"}
+            number, text = (str((reply or lost)[name]) for name in ("errno", "error"))
+            self._retry(attempt, Waiting(launch, sink, failures + 1), OSError(int(number), text))
+        elif "error" in reply:
+            self._refuse(launch, sink, str(reply["error"]))
+        elif not reply.get("exists"):
+            process = supervised_process(launch, sink, settings, self._files_of(attempt), reply)
+            sink(report_of(self._clock, launch.run, RunEvent.ACCEPTED, run_id=process.run_id))
+            self._watch_again(attempt, process)
+        elif not self._adopt_supervised(attempt, launch, sink):
+            sink(report_of(self._clock, launch.run, RunEvent.ORPHANED))
+        if attempt not in self._running:
+            self._free_slot(attempt)
+        if attempt in self._unwanted:
+            self._unwanted.discard(attempt)
+            self.end(launch.run)
+        self._schedule()
+        self._note_idle()
 
     def _retry(self, attempt: Attempt, waiting: Waiting, error: OSError) -> None:
         delay_s = self._backoff.delay_after(waiting.launch.run.key, waiting.failures)
@@ -415,6 +439,8 @@ class ProcessLauncher:
             error = "ended on request before it started"
             waiting.sink(report_of(self._clock, run, RunEvent.CANCELLED, error))
             self._note_idle()
+        if attempt in self._starting:
+            self._unwanted.add(attempt)
         process = self._running.get(attempt)
         # A process that has exited already is reported as such, not as ended on request.
         if process is not None and process.ending is None and not process.ended:
@@ -486,7 +512,7 @@ class ProcessLauncher:
         processes = list(self._running.values())
         for attempt in list(self._slots):
             self._free_slot(attempt)
-        for held in (self._waiting, self._retries, self._running):
+        for held in (self._waiting, self._retries, self._starting, self._running):
             held.clear()
         self._queue.clear()
         for launch, sink, _ in left:
@@ -530,6 +556,9 @@ class ProcessLauncher:
         waiting = self._take_back(attempt)
         if waiting is not None and not lease_is_lost(waiting.launch):
             self._enqueue(attempt, waiting._replace(sink=sink))
+            return True
+        if attempt in self._starting:
+            self._starting[attempt] = self._starting[attempt]._replace(sink=sink)
             return True
         if attempt in self._running:
             self._running[attempt].sink = sink

@@ -96,6 +96,16 @@ def receive(channel: socket.socket) -> Record | None:
     return None if text is None else dict(json.loads(text))
 
 
+def take_message(received: bytearray) -> Record | None:
+    """Remove and return the first whole message of some bytes, or None."""
+    size = HEADER + int.from_bytes(received[:HEADER], "big")
+    if len(received) < HEADER or len(received) < size:
+        return None
+    text = bytes(received[HEADER:size])
+    del received[:size]
+    return dict(json.loads(text))
+
+
 def _exactly(channel: socket.socket, size: int) -> bytes | None:
     parts = bytearray()
     while len(parts) < size:
@@ -146,7 +156,7 @@ def _supervise(request: Request, channel: socket.socket, lock: int) -> None:
         record = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         write_record(record, {"state": "starting", **me})
     except OSError as error:
-        send(channel, {"exists": True} if error.errno == errno.EEXIST else _fault(error))
+        _reply(channel, request, {"exists": True} if error.errno == errno.EEXIST else _fault(error))
         return
     finally:
         os.close(lock)
@@ -156,16 +166,20 @@ def _supervise(request: Request, channel: socket.socket, lock: int) -> None:
         for path in (place, str(request["output"])):
             with contextlib.suppress(OSError):
                 os.unlink(path)
-        send(channel, _fault(error))
+        _reply(channel, request, _fault(error))
         return
     running: Record = {"state": "running", "pid": pid, "started": started_of(pid), **me}
     with contextlib.suppress(OSError):
         write_record(record, running)
-    # krond may have died since it sent the request.
-    with contextlib.suppress(OSError):
-        send(channel, running)
+    _reply(channel, request, running)
     channel.close()
     _record_end(record, running, request, _wait(request, pid))
+
+
+def _reply(channel: socket.socket, request: Request, answer: Record) -> None:
+    """Answer a request; krond may have died since it sent it."""
+    with contextlib.suppress(OSError):
+        send(channel, {"id": request["id"], **answer})
 
 
 def _fault(error: Exception) -> Record:
