@@ -148,7 +148,7 @@ CEL: dict[str, Callable[[Any, Any], bool]] = {
     ): (
         lambda new, old: new.get("identity") == old.get("identity")
     ),
-    "!has(self.startAt) || !has(self.endAt) || timestamp(self.startAt) <= timestamp(self.endAt)": (
+    "!has(self.startAt) || !has(self.endAt) || self.startAt <= self.endAt": (
         lambda new, _: "startAt" not in new or "endAt" not in new or new["startAt"] <= new["endAt"]
     ),
 }  # fmt: skip

@@ -60,6 +60,7 @@ COMMANDS = {
     "schema": "kron.cli.commands.schema:schema_command",
     "serve": "kron.cli.commands.serve:serve_command",
     "worker": "kron.cli.commands.worker:worker_command",
+    "operator": "kron.cli.commands.operator:operator_command",
     "config": "kron.cli.commands.config:config_command",
     "token keys": "kron.cli.commands.token:keys_command",
     "token make": "kron.cli.commands.token:make_command",
@@ -81,6 +82,7 @@ SECTIONS = {
     "DAGs": ("dag",),
     "Definitions": ("next", "explain", "lint", "plan", "diff", "apply", "export", "import", "schema"),
     "Service": ("serve", "worker", "config", "token", "audit", "report", "migrate", "prune", "reencrypt"),
+    "Kubernetes": ("operator",),
     "Analysis": ("simulate", "verify", "conform"),
 }
 OTHER = "Other"

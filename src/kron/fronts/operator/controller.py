@@ -35,6 +35,7 @@ from kron.launchers.kubernetes.api import (
 )
 from kron.launchers.kubernetes.reflector import Reflector
 from kron.ports import Clock
+from kron.telemetry.counters import CALL_BOUNDS, Histogram
 
 _log = logging.getLogger("kron.operator")
 # KronJobs that are reconciled at the same time.
@@ -67,8 +68,7 @@ class Controller:
         self._changes: dict[Place, KronJob | None] = {}
         self._has_changes = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.reconciled = 0
-        self.seconds = 0.0
+        self.durations = Histogram(CALL_BOUNDS)
         self._kronjobs = Reflector(
             api, clock, KRONJOBS, namespace=namespace, listed=self._listed, changed=self._changed
         )
@@ -214,8 +214,7 @@ class Controller:
         started = self._clock.monotonic()
         with self._clock.working():
             await self._reconcile_now(kronjob)
-        self.reconciled += 1
-        self.seconds += self._clock.monotonic() - started
+        self.durations.add(self._clock.monotonic() - started)
 
     async def _reconcile_now(self, kronjob: KronJob) -> None:
         identity = kronjob.identity

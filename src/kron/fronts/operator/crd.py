@@ -33,7 +33,8 @@ SAME_IDENTITY = (
     "has(self.identity) == has(oldSelf.identity)"
     " && (!has(self.identity) || self.identity == oldSelf.identity)"
 )
-IN_ORDER = "!has(self.startAt) || !has(self.endAt) || timestamp(self.startAt) <= timestamp(self.endAt)"
+# Both are timestamps in CEL, by their format.
+IN_ORDER = "!has(self.startAt) || !has(self.endAt) || self.startAt <= self.endAt"
 _TABLES: Mapping[str, FieldTable] = {"window": WINDOW, "seed": SEED, "policy": POLICY}
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from kron.app.catalog import Catalog
 from kron.app.worker import Worker, WorkerOptions
+from kron.core.plan.record import RunKind, RunRecord
 from kron.core.plan.step import DEFAULT_LIMITS, Limits
 from kron.fronts.operator.controller import Controller
 from kron.fronts.operator.journal import OperatorJournal
@@ -18,6 +19,7 @@ from kron.fronts.operator.store import NAMESPACE, KubernetesStore
 from kron.launchers.kubernetes.api import ApiClient
 from kron.launchers.kubernetes.launcher import TRAITS, KubernetesLauncher
 from kron.ports import Clock, Journal
+from kron.telemetry.counters import DRIFT_BOUNDS, Histogram
 from kron.telemetry.decision_log import DecisionLog
 
 LEASE_NAME = "kron-operator"
@@ -51,7 +53,7 @@ class Operator:
         journal: Journal | None = None,
     ) -> None:
         self.api = api
-        self._clock = clock
+        self.skew = Histogram(DRIFT_BOUNDS)
         self.launcher = KubernetesLauncher(clock, api, namespace=options.namespace)
         traits = {LAUNCHER_KIND: TRAITS}
         lease = LeaderLease(
@@ -83,6 +85,7 @@ class Operator:
         self.controller = Controller(
             api, clock, self.store, self.catalog, now=self.now, namespace=options.namespace
         )
+        self.launcher.on_created = self._created
         self.store.on_take_over = self.controller.take_over
         self._pruning: set[asyncio.Task[None]] = set()
 
@@ -124,7 +127,12 @@ class Operator:
             task.cancel()
         self.store.abandon()
 
-    # --- Jobs that ended -----------------------------------------------------------------------------
+    # --- Jobs --------------------------------------------------------------------------------------
+
+    def _created(self, run: RunRecord, at: int) -> None:
+        """Count how long after its chosen time a Job was created; retries and manual runs have none."""
+        if run.kind is RunKind.PERIOD and run.attempt == 1:
+            self.skew.add(max(0, at - run.fire_time) / 1000)
 
     def _ended(self, identity: str) -> None:
         """Delete the oldest Jobs that ended, as far as their number exceeds the limits of their KronJob."""

@@ -1,4 +1,4 @@
-"""The store of the operator: the API server keeps every record, a database in memory only finds what is due.
+"""The store of the operator: the API server keeps every record, a database in memory only finds due jobs.
 
 Each KronJob's status holds its whole record. A write is a patch that names the version of the object it was
 decided by; only when the API server has accepted it, the copy in memory follows and Jobs are created.

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kron.core.errors import InputError, StoreUnavailableError
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent, Traits
+from kron.core.time.instant import EPOCH
 from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.delivery import DEFAULT_BACKOFF, DeliveryResult, RemoteLauncher
 from kron.launchers.kubernetes.api import (
@@ -31,7 +32,7 @@ from kron.launchers.kubernetes.manifest import (
     ttl_of,
 )
 from kron.launchers.kubernetes.reflector import BACKOFF, Reflector
-from kron.launchers.launch import check_lease, report_of
+from kron.launchers.launch import MILLISECOND, check_lease, report_of
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
@@ -84,6 +85,8 @@ class KubernetesLauncher(RemoteLauncher):
         self._tracked: dict[JobPlace, TrackedJob] = {}
         self._deletions: set[asyncio.Task[None]] = set()
         self.ended: dict[JobPlace, EndedJob] = {}
+        # Called with each run whose Job was created, and the instant in milliseconds.
+        self.on_created: Callable[[RunRecord, int], None] | None = None
         self._reflector = Reflector(
             api, clock, JOBS, namespace=namespace, labels=SELECTOR, listed=self._listed, changed=self._changed
         )
@@ -119,6 +122,8 @@ class KubernetesLauncher(RemoteLauncher):
             return DeliveryResult(f"the Job {place.name} cannot be created: {error}", retry=True)
         if key_in(document) != launch.run.key:
             return DeliveryResult(f"another Job has the name {place.name}")
+        if self.on_created is not None:
+            self.on_created(launch.run, (self._clock.now() - EPOCH) // MILLISECOND)
         tracked = self._tracked.get(place)
         if tracked is not None:
             tracked.exists = True

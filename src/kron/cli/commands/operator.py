@@ -1,0 +1,133 @@
+"""`kron operator`: runs KronJobs on Kubernetes, or shows what it would create."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from kron.cli.main import GOOD
+from kron.cli.support.option import AsJson, Count, From, one_of
+from kron.cli.support.read import MAX_JOBS, read_text
+from kron.cli.support.terminal import say, show_json
+from kron.core.errors import InvalidOptionError, UnreadableFileError
+
+Kubeconfig = Annotated[
+    str | None,
+    typer.Option(
+        "--kubeconfig", metavar="FILE", help="The kubeconfig; by default the pod's service account is used."
+    ),
+]
+Context = Annotated[
+    str | None, typer.Option("--context", metavar="NAME", help="Another context of the kubeconfig.")
+]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", metavar="NAME", help="Run the KronJobs of this namespace only.")
+]
+LeaseNamespace = Annotated[
+    str | None, typer.Option("--lease-namespace", metavar="NAME", help="Where the Lease is; by default here.")
+]
+LeaseName = Annotated[
+    str | None,
+    typer.Option("--lease-name", metavar="NAME", help="The Lease; with --namespace it has its name."),
+]
+LeaseSeconds = Annotated[
+    int, typer.Option("--lease-seconds", metavar="N", min=3, help="How long the Lease lasts unrenewed.")
+]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where probes and metrics listen.")]
+Port = Annotated[int, typer.Option("--port", metavar="N", help="Their port; 0 takes a free one.")]
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        "--log-format", metavar="FORMAT", help="text or json.", parser=one_of("format", ("text", "json"))
+    ),
+]
+LogLevel = Annotated[
+    str,
+    typer.Option(
+        "--log-level",
+        metavar="LEVEL",
+        help="debug, info, warning or error.",
+        parser=one_of("level", ("debug", "info", "warning", "error")),
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show which Jobs the file's KronJobs create, and when.")
+]
+File = Annotated[
+    str | None, typer.Option("-f", "--file", metavar="FILE", help="Manifests; - is standard input.")
+]
+
+
+def operator_command(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    lease_namespace: LeaseNamespace = None,
+    lease_name: LeaseName = None,
+    lease_seconds: LeaseSeconds = 15,
+    host: Host = "127.0.0.1",
+    port: Port = 8081,
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
+    dry_run: DryRun = False,
+    file: File = None,
+    start: From = None,
+    count: Count = 5,
+    as_json: AsJson = False,
+) -> int:
+    """Run the KronJobs of a Kubernetes cluster.
+
+    It runs until SIGTERM or Ctrl-C. Of several operators with the same Lease one works; the others wait.
+    With --dry-run no cluster is used.
+
+    \b
+    Examples:
+      kron operator
+      kron operator --kubeconfig ~/.kube/config --namespace team-a
+      kron operator --dry-run -f kronjobs.yaml
+      kron operator --dry-run -f - --from 2026-06-01 -n 20 --json
+    """  # noqa: D301
+    if dry_run != (file is not None):
+        option, reason = ("--file", "needs --dry-run") if file else ("--dry-run", "needs --file")
+        raise InvalidOptionError(option=option, value=file or "", reason=reason)
+    if file is not None:
+        _show_plan(file, start, count, as_json=as_json)
+        return GOOD
+    from kron.fronts.operator.serve import OperatorSettings, serve_operator
+    from kron.launchers.kubernetes.access import find_access
+    from kron.telemetry.log_format import start_logging
+
+    start_logging(level=log_level, log_format=log_format)
+    access = find_access(kubeconfig, context)
+    settings = OperatorSettings(
+        namespace=namespace,
+        lease_namespace=lease_namespace or access.namespace,
+        lease_name=lease_name or ("kron-operator" if namespace is None else f"kron-operator-{namespace}"),
+        lease_seconds=lease_seconds,
+        host=host,
+        port=port,
+    )
+    asyncio.run(serve_operator(access, settings))
+    return GOOD
+
+
+def _show_plan(file: str, start: str | None, count: int, *, as_json: bool) -> None:
+    import yaml
+
+    from kron.cli.commands.next import since_of
+    from kron.core.time.instant import rfc3339
+    from kron.fronts.operator.dry_run import planned_jobs, read_manifests
+
+    try:
+        documents = list(yaml.safe_load_all(read_text(file, MAX_JOBS)))
+    except (yaml.YAMLError, RecursionError) as cause:
+        raise UnreadableFileError(file=file, reason=f"it is not YAML: {cause}") from cause
+    planned = planned_jobs(read_manifests(documents), since_of(start, "UTC"), count)
+    if as_json:
+        show_json({"jobs": [each.to_dict() for each in planned]})
+        return
+    for each in planned:
+        times = f"{rfc3339(each.chosen_time)}  for {rfc3339(each.nominal_time)}"
+        say(f"{times}  {each.namespace}/{each.kronjob}  job/{each.job}")
+    if not planned:
+        say("no Job: every KronJob is suspended, or has no further period")

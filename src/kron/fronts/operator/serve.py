@@ -1,0 +1,49 @@
+"""Serves an operator until a signal: its loop, its probes and its metrics."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+
+from kron.app.signals import on_stop
+from kron.clocks.system import SystemClock
+from kron.fronts.operator.operator import Operator, OperatorOptions
+from kron.fronts.operator.probes import ProbeServer
+from kron.launchers.kubernetes.access import ClusterAccess
+from kron.launchers.kubernetes.api import ApiClient
+
+_log = logging.getLogger("kron.operator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings:
+    """The settings of a process that runs an operator."""
+
+    namespace: str | None = None
+    lease_namespace: str = "default"
+    lease_name: str = "kron-operator"
+    lease_seconds: int = 15
+    host: str = "127.0.0.1"
+    port: int = 8081
+
+
+async def serve_operator(access: ClusterAccess, settings: OperatorSettings) -> None:
+    """Run an operator until SIGTERM or SIGINT."""
+    api = ApiClient(access)
+    options = OperatorOptions(
+        namespace=settings.namespace,
+        lease_namespace=settings.lease_namespace,
+        lease_name=settings.lease_name,
+        lease_duration=timedelta(seconds=settings.lease_seconds),
+    )
+    operator = Operator(api, SystemClock(), options)
+    probes = ProbeServer(operator)
+    port = await probes.start(settings.host, settings.port)
+    _log.info("probes and metrics on http://%s:%d", settings.host, port)
+    on_stop(operator.leave)
+    try:
+        await operator.run()
+    finally:
+        await probes.stop()
+        api.close()
+        await asyncio.sleep(0)

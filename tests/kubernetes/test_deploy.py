@@ -1,0 +1,143 @@
+"""What is deployed: the chart renders to the manifests, and the operator may do exactly what it does."""
+
+import json
+import re
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from kron.launchers.kubernetes.access import ClusterAccess
+from kron.launchers.kubernetes.api import ApiClient
+from tests.kubernetes.api_server import Fault
+from tests.kubernetes.cluster import Cluster, kronjob, minute, running_cluster
+from tools.crd import CHART, DEPLOY, texts
+
+HELM = DEPLOY / "helm" / "kron-operator"
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+def rendered(values: dict[str, Any], *, release: str, namespace: str) -> Objects:
+    """Render the chart, as far as it uses templates: values, toJson, and `if`."""
+    known = {"Values": values, "Release": {"Name": release, "Namespace": namespace}}
+
+    def value(path: str) -> Any:
+        found: Any = known
+        for word in path.strip(". ").split("."):
+            found = found[word]
+        return found
+
+    def written(match: re.Match[str]) -> str:
+        path, _, function = match[1].partition("|")
+        assert function.strip() in ("", "toJson"), match[0]
+        return json.dumps(value(path)) if function else str(value(path))
+
+    text = (HELM / "templates" / "operator.yaml").read_text()
+    chosen = re.compile(r"\{\{ if (.*?) \}\}(.*?)\{\{ end \}\}", re.DOTALL)
+    text = chosen.sub(lambda match: match[2] if value(match[1]) else "", text)
+    return objects_in(re.sub(r"\{\{ (.*?) \}\}", written, text))
+
+
+def objects_in(text: str) -> Objects:
+    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
+
+
+def values() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((HELM / "values.yaml").read_text())
+    return loaded
+
+
+def manifests() -> Objects:
+    return objects_in((DEPLOY / "operator" / "operator.yaml").read_text())
+
+
+def test_the_chart_with_its_defaults_is_the_kustomization() -> None:
+    assert rendered(values(), release="kron", namespace="kron-system") == manifests()
+    assert {path.name: path.read_text() for path in CHART.iterdir()} == texts()
+    for folder in ("crd", "operator"):
+        kustomization = yaml.safe_load((DEPLOY / folder / "kustomization.yaml").read_text())
+        assert all((DEPLOY / folder / name).exists() for name in kustomization["resources"])
+
+
+def test_the_values_have_a_schema_and_reach_the_operator() -> None:
+    schema = json.loads((HELM / "values.schema.json").read_text())
+    jsonschema.validate(values(), schema)
+    changed = {**values(), "watchNamespace": "team", "replicas": 3, "leaseSeconds": 30}
+    jsonschema.validate(changed, schema)
+    deployment = rendered(changed, release="x", namespace="y")["Deployment", "x-operator"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"--namespace=team", "--lease-seconds=30"} <= set(container["args"])
+    assert deployment["spec"]["replicas"] == 3
+
+
+def test_the_pod_is_restricted() -> None:
+    pod = manifests()["Deployment", "kron-operator"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert f"USER {pod['securityContext']['runAsUser']}:" in image
+
+
+async def test_every_verb_that_is_granted_is_used_and_no_other() -> None:
+    kinds = ("ClusterRole", "Role")
+    rules = [rule for kind in kinds for rule in manifests()[kind, "kron-operator"]["rules"]]
+    granted = {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    async with running_cluster() as cluster:
+        cluster.server.rules = rules
+        await _use_everything(cluster)
+        used = {(each.group, each.resource, each.verb) for each in cluster.server.requests}
+    assert used == granted
+
+
+async def _use_everything(cluster: Cluster) -> None:
+    """Start, conflict, create again, end, delete and hand over."""
+    cluster.options = replace(cluster.options, lease_duration=timedelta(minutes=3))
+    await cluster.start()
+    await cluster.add(kronjob(successfulJobsHistoryLimit=0))
+    # A lost answer makes the operator read the KronJob; one to a creation, the Job that exists already.
+    cluster.server.faults = [
+        Fault(lambda each: each.verb == "patch", cut="after", times=2),
+        Fault(lambda each: (each.verb, each.resource) == ("create", "jobs"), cut="after", times=2),
+    ]
+    await cluster.advance(minute(1, 40))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    await cluster.complete("12:01")
+    await cluster.eventually(lambda: cluster.jobs() == [])
+    await cluster.eventually(lambda: cluster.server.objects("events"))
+    await cluster.stop()
+
+
+async def test_a_kubeconfig_leads_to_a_cluster(tmp_path: Path) -> None:
+    from kron.launchers.kubernetes.access import from_kubeconfig
+    from kron.launchers.kubernetes.api import KRONJOBS
+
+    async with running_cluster() as cluster:
+        cluster.server.token = "secret"
+        config = {
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+            "clusters": [{"name": "c", "cluster": {"server": cluster.server.url}}],
+            "users": [{"name": "u", "user": {"token": "secret"}}],
+        }
+        file = tmp_path / "config"
+        file.write_text(yaml.safe_dump(config))
+        access = from_kubeconfig(file)
+        assert (access.namespace, isinstance(access, ClusterAccess)) == ("team", True)
+        api = ApiClient(access)
+        assert (await api.list(KRONJOBS)).items == []
+        api.close()
