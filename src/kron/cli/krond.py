@@ -42,27 +42,32 @@ def _run(arguments: Sequence[str]) -> int:
         return _install(arguments[1:])
     options = _parser().parse_args(arguments)
     place = default_place(os.environ) if options.state is None else Place(Path(options.state).absolute())
-    paths = options.config or [default_config(os.environ)]
+    crontabs = options.crontab or []
+    # With crontabs alone, the usual folder is not meant.
+    paths = options.config or ([] if crontabs else [default_config(os.environ)])
     if options.check:
-        return _check(paths)
+        return _check(paths, crontabs)
     if options.load:
-        return _load(place, paths)
+        return _load(place, paths, crontabs)
     from kron.telemetry.log_format import start_logging
 
     start_logging(level=options.log_level, log_format=options.log_format)
-    return _serve(place, paths)
+    return _serve(place, paths, crontabs)
 
 
-def _serve(place: Place, paths: Sequence[str]) -> int:
+def _serve(place: Place, paths: Sequence[str], crontabs: Sequence[str]) -> int:
     from kron.cli.support.job_folder import stamp
     from kron.fronts.daemon.systemd import Notifier
 
     notifier = Notifier.of(os.environ)
     files = [word for path in paths for word in ("--config", path)]
+    files += [word for path in crontabs for word in ("--crontab", path)]
     loader = [sys.executable, "-m", "kron.cli.krond", "--load", "--state", str(place.folder), *files]
 
     async def serve() -> None:
-        options = DaemonOptions(place=place, loader=loader, stamp=partial(stamp, paths), notifier=notifier)
+        options = DaemonOptions(
+            place=place, loader=loader, stamp=partial(stamp, [*paths, *crontabs]), notifier=notifier
+        )
         await Daemon(options, _handler_of).run()
 
     with only_instance(place):
@@ -85,7 +90,7 @@ def _handler_of(daemon: Daemon) -> Handler:
     return handle
 
 
-def _load(place: Place, paths: Sequence[str]) -> int:
+def _load(place: Place, paths: Sequence[str], crontabs: Sequence[str]) -> int:
     """Apply the files to the database of a krond, and print the result as JSON, for the daemon."""
     from kron.app.catalog import Catalog
     from kron.app.launchers import traits_by_kind
@@ -99,7 +104,7 @@ def _load(place: Place, paths: Sequence[str]) -> int:
         clock, store = SystemClock(), SqliteStore(str(place.database))
         catalog = Catalog(store, NAMESPACE, now=lambda: milliseconds_of(clock.now()), traits=traits_by_kind())
         try:
-            return await reload_jobs(catalog, partial(load, paths))
+            return await reload_jobs(catalog, partial(load, paths, crontabs))
         finally:
             await store.close()
 
@@ -107,12 +112,12 @@ def _load(place: Place, paths: Sequence[str]) -> int:
     return GOOD
 
 
-def _check(paths: Sequence[str]) -> int:
+def _check(paths: Sequence[str], crontabs: Sequence[str]) -> int:
     """Read the files, print every problem, and say how many jobs they have."""
     from kron.cli.support.job_folder import load
     from kron.fronts.daemon.job_set import definitions_of
 
-    loaded = load(paths)
+    loaded = load(paths, crontabs)
     definitions, problems = definitions_of(loaded)
     for line in (line for lines in problems.values() for line in lines):
         print(f"krond: {line}", file=sys.stderr)
@@ -156,6 +161,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", action="append", metavar="PATH",
         help="a job file, or a folder of job files; may be repeated (/etc/krond.d, or ~/.config/krond)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--crontab", action="append", metavar="FILE",
+        help="a crontab, run as cron runs it; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--state", metavar="DIR",

@@ -1,7 +1,8 @@
 """The job files of krond: files and folders, read together; a broken file stops no other."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from kron.core.errors import InputError, KronError
@@ -11,6 +12,8 @@ from kron.launchers.process.host import untrusted
 
 # The suffixes of job files. Files with other suffixes in a folder are ignored.
 SUFFIXES = (".yaml", ".yml", ".json", ".krontab")
+# Crontabs whose lines have a user column.
+SYSTEM_FOLDER, SYSTEM_FILE = "cron.d", "/etc/crontab"
 MOVED = "has jobs whose identity is made of the file's name: to rename it would change their decisions"
 
 
@@ -34,7 +37,7 @@ def files_in(paths: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
     return list(files), problems
 
 
-def load(paths: Sequence[str]) -> LoadedJobs:
+def load(paths: Sequence[str], crontabs: Sequence[str] = ()) -> LoadedJobs:
     """Return the jobs of all files, and the problems of those that cannot be used, each with its line."""
     # The daemon itself only compares files, and does without a parser.
     from kron.cli.support.job_file import load_jobs
@@ -42,11 +45,15 @@ def load(paths: Sequence[str]) -> LoadedJobs:
     files, problems = files_in(paths)
     jobs: dict[str, Sequence[Job]] = {}
     owners: dict[str, str] = {}
-    for file in files:
+    readers: dict[str, Callable[[str], list[Job]]] = {
+        **dict.fromkeys(files, partial(load_jobs, may_be_empty=True)),
+        **dict.fromkeys(map(os.path.abspath, crontabs), load_crontab),
+    }
+    for file, reader in readers.items():
         try:
             if fault := untrusted(os.path.dirname(file)) or untrusted(file):
                 raise InputError(f"{file}: {fault}")
-            read = load_jobs(file, may_be_empty=True)
+            read = reader(file)
             for job in read:
                 if other := owners.get(job.identity):
                     raise InputError(f'{file}: job "{job.identity}" is in {other} already')
@@ -60,6 +67,21 @@ def load(paths: Sequence[str]) -> LoadedJobs:
         jobs[file] = read
     notes = [f"{Path(file).name}: {MOVED}" for file, read in jobs.items() if _is_named_by(file, read)]
     return LoadedJobs(jobs=jobs, problems=problems, notes=notes)
+
+
+def load_crontab(file: str) -> list[Job]:
+    """Return the jobs of a crontab as cron runs them; the lines of a system crontab name their users."""
+    from kron.cli.support.read import MAX_CRONTAB, read_text
+    from kron.clocks.host_zone import host_timezone
+    from kron.core.job.from_crontab import CrontabSource, jobs_from_crontab
+
+    place = Path(file)
+    is_system = file == SYSTEM_FILE or place.parent.name == SYSTEM_FOLDER
+    source = CrontabSource(stem=place.stem, has_user=is_system, timezone=host_timezone())
+    lines = jobs_from_crontab(read_text(file, MAX_CRONTAB), source)
+    if wrong := [f"{file}:{line.line}: {line.problem}" for line in lines if line.problem]:
+        raise InputError("\n".join(wrong))
+    return [Job.from_dict(line.definition) for line in lines if line.definition is not None]
 
 
 def _is_named_by(file: str, jobs: Sequence[Job]) -> bool:
