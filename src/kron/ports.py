@@ -136,7 +136,10 @@ class EngineStore(JobStore, Protocol):
     async def due_besides(
         self, ownership: Ownership, tenants: Sequence[str], *, until: int, limit: int
     ) -> list[str]:
-        """Return the names of jobs due up to an instant that are for none of these tenants, oldest first."""
+        """Return the names of jobs due up to an instant that are for none of these tenants, oldest first.
+
+        A job without a user belongs to the tenant "".
+        """
 
     async def settle(self, ownership: Ownership, changes: Sequence[Change], *, now: int) -> WriteResult:
         """Commit changes, or `now` alone, fenced by the lease's tokens and by each job's revision."""

@@ -44,7 +44,7 @@ async def store() -> AsyncIterator[Store]:
 
 
 async def register(store: Store, user: str, jobs: Sequence[Job], now: int) -> None:
-    launcher = json.dumps({"kind": "callback", "user_id": user})
+    launcher = json.dumps({"kind": "callback", **({"user_id": user} if user else {})})
     created = [create(job, now=now, launcher=launcher, kind="callback") for job in jobs]
     await store.put(SPACE, created=created, changed=[], now=now)
 
@@ -67,6 +67,16 @@ async def test_the_jobs_of_a_tenant_start_before_all_due_ones_of_another(store: 
         assert (names.count("bad"), names.count("good")) == (MANY, good)
         last = len(names) - names[::-1].index("good")
         assert last <= FIRST_BATCH + BATCH + 2 * good
+
+
+@pytest.mark.slow
+async def test_jobs_without_a_user_are_those_of_one_tenant(store: Store) -> None:
+    async with stage_on(store) as stage:
+        stage.engine.tenant_of = user_of
+        await register(store, "", [job_of(f"none {n}") for n in range(MANY)], stage.now)
+        await register(store, "good", [job_of("good")], stage.now)
+        names = await order_of_starts(stage)
+        assert names.index("good") <= FIRST_BATCH + BATCH
 
 
 @pytest.mark.slow

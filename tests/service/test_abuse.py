@@ -1,11 +1,12 @@
 """Hostile requests over real HTTP: each costs a bounded time of the processor and a bounded memory."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
 
-from tests.abuse.attacks import REQUESTS, bulk, prepare
+from tests.abuse.attacks import REQUESTS, SCHEDULE, bulk, prepare
 from tests.service.server import Process, serving
 
 pytestmark = pytest.mark.slow
@@ -32,6 +33,28 @@ def test_a_hostile_request_costs_no_more_processor_time_than_its_budget(
     for _ in range(REPEATED):
         request(client, "")
     assert (server.processor_s - before) / REPEATED < BUDGET_S
+
+
+def test_a_list_of_costly_schedules_is_refused_or_shortened_within_its_budget(
+    served: tuple[httpx.Client, Process],
+) -> None:
+    client, server = served
+    # At the end of its pause a thousand of 86,400 periods are spread: that takes a fifth of a second to find.
+    fields = {"cron_expr": "* * * * * *", "catchup_policy": "spread", "paused": True}
+    until = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
+    for number in range(8):
+        name = f"costly {number}"
+        client.post("/schedules/upsert", json={**SCHEDULE, **fields, "schedule_id": name}).raise_for_status()
+        pause = {"schedule_id": name, "paused": True, "until": until}
+        client.post("/schedules/pause", json=pause).raise_for_status()
+    before = server.processor_s
+    listed = client.get("/schedules?search=costly")
+    assert (listed.status_code, listed.json()["code"]) == (422, "too_costly")
+    page = client.get("/?search=costly")
+    assert (page.status_code, "not computed" in page.text) == (200, True)
+    # The budgets of list and page, and one schedule beyond each.
+    assert server.processor_s - before < 4 * BUDGET_S
+    assert client.get("/schedules?search=costly&limit=1").status_code == 200
 
 
 def test_bulk_lines_of_nested_lists_do_not_fill_the_memory(served: tuple[httpx.Client, Process]) -> None:

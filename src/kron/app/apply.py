@@ -6,8 +6,9 @@ The plan and the write are one function, so a dry run shows exactly the changes 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
+from kron.app.budget import Compute
 from kron.app.catalog import Catalog, Decision, JobDefinition, NoWrite, Write, is_changed, upserted
 from kron.core.errors import InvalidOptionError
 from kron.core.plan.query import JobFilter
@@ -52,14 +53,6 @@ class DefinitionSet(NamedTuple):
 
 # Raises if a job is not in the state that its caller has seen; None: it does not exist.
 Expect = Callable[[str, JobRecord | None], None]
-T = TypeVar("T")
-
-
-class Compute(Protocol):
-    """Runs a long decision outside the event loop."""
-
-    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """Return the result of `work`."""
 
 
 async def apply_definitions(

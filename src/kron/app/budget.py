@@ -1,7 +1,7 @@
 """Budgets of processor time: an answer that costs more is refused, so that no caller takes it from others."""
 
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
 
 from kron.clocks.system import processor_time
 from kron.core.errors import InputError
@@ -10,6 +10,18 @@ from kron.core.errors import InputError
 ANSWER_S = 0.25
 
 T = TypeVar("T")
+
+
+class Compute(Protocol):
+    """Runs a long computation outside the event loop."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+        """Return the result of `work`."""
+
+
+async def inline(work: Callable[[], T], /) -> T:
+    """Compute here, at once."""
+    return work()
 
 
 class TooCostlyError(InputError):

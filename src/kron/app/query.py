@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
+from kron.app.budget import Compute, CpuBudget, inline
 from kron.core.cron.schedule import seconds_between
 from kron.core.errors import InvalidInstantError, UnknownJobError
 from kron.core.fields import text_fault
@@ -70,6 +73,9 @@ class Query:
         self._store = store
         self._namespace = namespace
         self._now = now
+        # How long computations run, and the processor time of one; a service shares both among its callers.
+        self.compute: Compute = inline
+        self.answer_s = inf
 
     # --- jobs ------------------------------------------------------------------------------------
 
@@ -113,9 +119,15 @@ class Query:
         """Return when each of some jobs starts next, by name."""
         states = await self.states([job.identity for job in jobs])
         now = self._now()
-        return {
-            job.identity: next_start(states.get(job.identity, JobState(job)), now, traits) for job in jobs
-        }
+
+        def starts() -> dict[str, NextStart]:
+            budget = CpuBudget(self.answer_s)
+            return {
+                job.identity: next_start(states.get(job.identity, JobState(job)), now, traits)
+                for job in budget.each(jobs)
+            }
+
+        return await self.compute(starts)
 
     async def audits(
         self, wanted: AuditFilter, *, before: AuditCursor | None = None, limit: int = 100
@@ -247,7 +259,8 @@ class Query:
             traits or {},
             is_whole=len(runs) < MAX_REPLAYED,
         )
-        return await asyncio.to_thread(counterfactual, records, explanation, time, changed, now=until)
+        work = partial(counterfactual, records, explanation, time, changed, now=until)
+        return await (asyncio.to_thread(work) if self.compute is inline else self.compute(work))
 
     async def period_history(self, identity: str, nominal_time: EpochSeconds) -> PeriodHistory:
         """Return a job with the records of one period: its run with attempts, or the range that covers it."""
@@ -303,7 +316,7 @@ class Query:
         history = history._replace(
             blockers=await self._blockers(history), absence=await self._absence(history)
         )
-        return chain.why(history, nominal_time, now=now)
+        return await self.compute(partial(chain.why, history, nominal_time, now=now))
 
     async def _incidents(
         self, history: PeriodHistory, nominal_time: EpochSeconds, now: int

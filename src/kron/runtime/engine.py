@@ -446,9 +446,9 @@ class Engine:
 
     async def _turns(self, ownership: Ownership, changes: Sequence[Change]) -> Turns | None:
         """Return the turns of a burst; None if there is one tenant, which then costs nothing more."""
-        tenant = self.tenant_of(changes[0].job) if self.tenant_of and changes else None
-        if self.tenant_of is None or not tenant:
+        if self.tenant_of is None or not changes:
             return None
+        tenant = self.tenant_of(changes[0].job)
         others = await self._store.due_besides(ownership, [tenant], until=FOREVER, limit=1)
         return Turns(self.tenant_of) if others else None
 

@@ -42,9 +42,13 @@ class Aside:
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of `work`, or raise OverloadedError if the caller's queue is full."""
-        tenant = current_caller().name
-        if self._waiting[tenant] >= self._max_waiting:
+        if self._waiting[current_caller().name] >= self._max_waiting:
             raise OverloadedError(f"{self._max_waiting} answers of this caller are being computed already")
+        return await self.run_always(work, *args, **kwargs)
+
+    async def run_always(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of `work`, for a request that has written something already."""
+        tenant = current_caller().name
         self._waiting[tenant] += 1
         try:
             async with self._turns.setdefault(tenant, asyncio.Lock()), self._free:

@@ -15,7 +15,6 @@ from kron.core.plan.query import AuditCursor, AuditFilter, JobFilter, RunCursor
 from kron.core.plan.record import AuditRecord, RunStatus
 from kron.core.plan.registration import create
 from kron.core.time.instant import EpochSeconds, rfc3339
-from kron.fronts.service.aside import Aside
 from kron.fronts.service.auth.principal import ANONYMOUS, current_caller
 from kron.fronts.service.bulk import upsert_lines
 from kron.fronts.service.definitions import ApplyRequest, apply_jobs, export_definitions
@@ -189,7 +188,7 @@ class LocalClient:
         self._registrar = registrar
         self._settings = settings
         self._worker_status = worker_status
-        self.aside = Aside()
+        self.aside = registrar.aside
         self.upsert = registrar.upsert_schedule
         self.delete = registrar.delete_schedule
         self.schedule = registrar.get_schedule

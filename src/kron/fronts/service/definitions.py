@@ -9,7 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from kron.app.apply import AppliedChange, AppliedKind, Compute, DefinitionSet, apply_definitions
+from kron.app.apply import AppliedChange, AppliedKind, DefinitionSet, apply_definitions
+from kron.app.budget import Compute
 from kron.app.catalog import JobDefinition
 from kron.app.launchers import redact_launcher, settings_of
 from kron.core.errors import InvalidJobError, Problem

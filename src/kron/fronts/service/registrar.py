@@ -9,6 +9,7 @@ from functools import partial
 from hashlib import sha256
 from uuid import uuid4
 
+from kron.app.budget import ANSWER_S
 from kron.app.catalog import Catalog, JobDefinition, NoWrite, Write
 from kron.app.launchers import settings_of, traits_by_kind
 from kron.app.preview import preview_resume
@@ -25,6 +26,7 @@ from kron.core.plan.resume_preview import ResumePreview
 from kron.core.plan.step import Change, JobState
 from kron.core.time.instant import EPOCH, EpochSeconds, rfc3339
 from kron.core.workflow import NAME, WorkflowVersion
+from kron.fronts.service.aside import Aside
 from kron.fronts.service.auth.audit import deployment_entry
 from kron.fronts.service.auth.principal import current_actor
 from kron.fronts.service.auth.tenancy import TenantStore, TenantWorkflows, unique_name, with_owner
@@ -95,6 +97,9 @@ class Registrar:
             actor=current_actor,
             notify=rules.notify,
         )
+        # Answers that take long to compute have a budget, and the callers have turns.
+        self.aside = Aside()
+        self.catalog.query.compute, self.catalog.query.answer_s = self.aside.run, ANSWER_S
 
     def now(self) -> int:
         """Return the present instant in milliseconds."""
@@ -285,25 +290,31 @@ class Registrar:
             found = await self.catalog.query.find(schedule_id)
             state = await self.catalog.query.state(schedule_id)
         now = self.now()
-        return {
-            **schedule_view(found, next_start(state, now, self.traits)),
-            "preview": preview_of(state, now),
-            "etag": etag_of(found.job),
-        }
+
+        def document() -> Document:
+            view = schedule_view(found, next_start(state, now, self.traits))
+            return {**view, "preview": preview_of(state, now), "etag": etag_of(found.job)}
+
+        return await self.aside.run(document)
 
     async def _next_run_at(self, job: JobRecord) -> str | None:
         """Return the next period of a job that was just written; one that starts in a window may be a row."""
         state = JobState(job)
-        if not compiled_job(job.definition, job.identity).plain:
+        if compiled_job(job.definition, job.identity).plain and not job.paused:
+            following = next_start(state, self.now(), self.traits).nominal_time
+        else:
             state = (await self.catalog.query.states([job.identity])).get(job.identity, state)
-        following = next_start(state, self.now(), self.traits).nominal_time
+            work = partial(next_start, state, self.now(), self.traits)
+            following = (await self.aside.run_always(work)).nominal_time
         return None if following is None else rfc3339(following)
 
     async def list_schedules(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[Document]:
         """Return schedules in the order of their names, those later than `after`."""
         jobs = await self.catalog.query.jobs(wanted, after=after, limit=limit)
         following = await self.catalog.query.next_starts([found.job for found in jobs], self.traits)
-        return [schedule_view(found, following[found.job.identity]) for found in jobs]
+        return await self.aside.run(
+            lambda: [schedule_view(found, following[found.job.identity]) for found in jobs]
+        )
 
     async def preview_resume(self, schedule_id: str) -> ResumeForecast:
         """Return which periods a resume would start now, without resuming."""

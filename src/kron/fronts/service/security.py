@@ -14,8 +14,6 @@ from kron.fronts.service.settings import Settings
 from kron.launchers.http.egress import is_public_host
 from kron.ports import Clock
 
-# How many connections are served at once; one more is answered 503.
-MAX_CONNECTIONS = 1_000
 # Settings that need another one. With client authorities alone, every certificate they signed would be admin.
 REQUIRED = (
     ("tls_key", "tls_certificate"),
@@ -110,7 +108,6 @@ class ServerOptions(TypedDict, total=False):
 
     http: type[TimeoutProtocol]
     ws: Literal["none"]
-    limit_concurrency: int
     h11_max_incomplete_event_size: int
 
     ssl_certfile: str
@@ -127,7 +124,6 @@ def server_options(settings: Settings) -> ServerOptions:
     options: ServerOptions = {
         "http": protocol_with(settings.patience_s),
         "ws": "none",
-        "limit_concurrency": MAX_CONNECTIONS,
         # Between MAX_HEAD and this, the API answers with a problem document; above, uvicorn with a line.
         "h11_max_incomplete_event_size": 2 * MAX_HEAD,
     }

@@ -280,8 +280,9 @@ class SqliteStore:
         return await self._do(self._due_besides, ownership.namespace, tenants, until, limit)
 
     def _due_besides(self, namespace: str, tenants: Sequence[str], until: int, limit: int) -> list[str]:
-        values = {"namespace": self._number_of(namespace), "until": until, "limit": limit}
-        rows = self._open().execute(SQL["due_besides"], {**values, "tenants": json.dumps(list(tenants))})
+        values: dict[str, object] = {"namespace": self._number_of(namespace), "until": until, "limit": limit}
+        values |= {"tenants": json.dumps(list(tenants)), "keeps_none": "" not in tenants}
+        rows = self._open().execute(SQL["due_besides"], values)
         return [name for (name,) in rows]
 
     def _with_runs(self, jobs: list[JobRecord]) -> list[JobState]:

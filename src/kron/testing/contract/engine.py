@@ -549,6 +549,7 @@ class WakeContract:
         assert await store.due_besides(ownership, ["ann", "bob"], until=NOW + 1, limit=10) == ["none", "cem"]
         assert await store.due_besides(ownership, ["bob"], until=NOW, limit=1) == ["ann 1"]
         assert len(await store.due_besides(ownership, [], until=NOW, limit=10)) == 5
+        assert await store.due_besides(ownership, ["", "ann"], until=NOW, limit=10) == ["bob 1", "bob 2"]
 
     async def test_named_jobs_are_loaded_too_once(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")

@@ -9,8 +9,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 # How large the headers of a request may be, in bytes.
 MAX_HEAD = 32_768
-# How many connections are open before idle ones make room.
-MAX_OPEN = 900
+# How many connections are served at once, one more is answered 503, and from when on idle ones make room.
+MAX_CONNECTIONS, MAX_OPEN = 1_000, 900
 # Sent before a slow client is disconnected.
 TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n"
@@ -20,6 +20,16 @@ TOO_SLOW = (
 INVALID = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\n"
     b"Content-Length: %d\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n\r\n%s"
+)
+# The headers and the body of the response to a request over one connection too many.
+FULL = b"too many connections"
+FULL_HEADERS = (
+    (b"content-length", b"%d" % len(FULL)),
+    (b"content-type", b"text/plain; charset=utf-8"),
+    (b"connection", b"close"),
+    (b"retry-after", b"1"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
 )
 # The key of the certificate's subject in the ASGI scope.
 PEER = "kron.peer"
@@ -34,10 +44,11 @@ class TimeoutProtocol(H11Protocol):
     """HTTP/1.1 with timeouts for clients that hold connections open.
 
     They apply to the head of a request, and to a response that is not read. Beyond `max_open` connections the
-    one that has been idle longest makes room for a new one.
+    one that has been idle longest makes room for a new one; beyond `max_connections` the answer is 503.
     """
 
     timeout_s = 30.0
+    max_connections = MAX_CONNECTIONS
     max_open = MAX_OPEN
     # The connections without a request in progress, the longest idle first; one dict for each server.
     idle: ClassVar[dict["TimeoutProtocol", None]] = {}
@@ -51,8 +62,16 @@ class TimeoutProtocol(H11Protocol):
             longest = next(iter(self.idle))
             longest._stop_timer()
             longest.transport.abort()
-        self.app = _with_peer(self.app, subject_of(transport))
+        self.app = self._bounded(_with_peer(self.app, subject_of(transport)))
         self._start_timer()
+
+    def _bounded(self, app: ASGIApp) -> ASGIApp:
+        async def call(scope: Scope, receive: Receive, send: Send) -> None:
+            # This request is one of the tasks.
+            busiest = max(len(self.connections), len(self.tasks))
+            await (app if busiest <= self.max_connections else _refuse)(scope, receive, send)
+
+        return call
 
     def data_received(self, data: bytes) -> None:
         """Read bytes; once a head is complete, the API applies its timeout to the body."""
@@ -117,9 +136,15 @@ class TimeoutProtocol(H11Protocol):
             self.transport.close()
 
 
-def protocol_with(timeout_s: float) -> type[TimeoutProtocol]:
+async def _refuse(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 503, "headers": FULL_HEADERS})
+    await send({"type": "http.response.body", "body": FULL})
+
+
+def protocol_with(timeout_s: float, max_connections: int = MAX_CONNECTIONS) -> type[TimeoutProtocol]:
     """Return the protocol with a timeout in seconds."""
-    return type("TimeoutProtocol", (TimeoutProtocol,), {"timeout_s": timeout_s, "idle": {}})
+    values = {"timeout_s": timeout_s, "max_connections": max_connections, "idle": {}}
+    return type("TimeoutProtocol", (TimeoutProtocol,), values)
 
 
 def subject_of(transport: asyncio.BaseTransport) -> str | None:

@@ -3,7 +3,6 @@
 Every query goes through the registrar's tenant store, so that a page shows the caller's tenants only.
 """
 
-import asyncio
 import json
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
@@ -13,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kron.app.budget import CpuBudget
 from kron.app.query import PageStart
 from kron.core.errors import InputError, InvalidInstantError, StoreError, UnknownRunError
 from kron.core.fields import parse_instant
@@ -74,6 +74,7 @@ from kron.fronts.service.web.view_models import (
     row_of,
     run_entry,
     run_page,
+    uncomputed_row,
     with_counterfactual,
     zone_of_job,
 )
@@ -84,6 +85,8 @@ SCHEDULES, RUNS, STRIP = 50, 50, 30
 MAX_CHARTED = 1_000
 # How many audit records are searched for the caller who paused a schedule.
 MAX_AUDITS = 50
+# The processor time of a page's rows, in seconds; beyond it rows say so.
+PAGE_S, TOO_COSTLY = 0.5, "its next start takes too long to compute for this list: open its page"
 # The states of the overview's filter.
 STATES = {
     "": JobFilter(),
@@ -139,8 +142,10 @@ class Pages:
         newest = await self._query.newest_runs(names, limit=STRIP)
         now = self.now()
 
-        def row(one: FoundJob) -> Row:
+        def row(one: FoundJob, budget: CpuBudget) -> Row:
             name = one.job.identity
+            if budget.is_spent:
+                return uncomputed_row(one.job, TOO_COSTLY)
             try:
                 state = states.get(name, JobState(one.job))
                 following = next_start(state, now, self._registrar.traits)
@@ -149,9 +154,10 @@ class Pages:
                 return damaged_row(one.job, str(fault))
 
         def rows() -> list[Row]:
-            return [row(one) for one in jobs]
+            budget = CpuBudget(PAGE_S)
+            return [row(one, budget) for one in jobs]
 
-        return Overview(await asyncio.to_thread(rows), names[-1] if more else None, total)
+        return Overview(await self._registrar.aside.run(rows), names[-1] if more else None, total)
 
     async def schedule(self, name: str, place: tuple[int, int] | None = None) -> Detail:
         """Return a schedule with its history, deleted or not."""
@@ -187,7 +193,7 @@ class Pages:
             )
 
         try:
-            return await asyncio.to_thread(detail)
+            return await self._registrar.aside.run(detail)
         except UNUSABLE as fault:
             raise StoreError(f'The record of schedule "{name}" cannot be read: {fault}') from fault
 
@@ -209,7 +215,7 @@ class Pages:
             )
 
         try:
-            return await asyncio.to_thread(charts)
+            return await self._registrar.aside.run(charts)
         except UNUSABLE:
             return None
 
@@ -229,7 +235,7 @@ class Pages:
             return PeriodCharts(window_of(job, time), proof_of(job, time), attempts)
 
         try:
-            return await asyncio.to_thread(charts)
+            return await self._registrar.aside.run(charts)
         except (InputError, *UNUSABLE):
             return None
 
@@ -252,7 +258,7 @@ class Pages:
         run = None
         if explanation.nominal_time is not None:
             run = (await self._query.period_history(name, explanation.nominal_time)).run
-        page = await asyncio.to_thread(period_page, listed.job, explanation, run, now)
+        page = await self._registrar.aside.run(period_page, listed.job, explanation, run, now)
         if not changes:
             return page
         other = await self._query.what_if(explanation, what_if(changes), self._registrar.traits)

@@ -292,6 +292,12 @@ def damaged_row(job: JobRecord, fault: str) -> Row:
     )
 
 
+def uncomputed_row(job: JobRecord, reason: str) -> Row:
+    """Return a schedule whose next start is not computed, so that the others are shown in time."""
+    badge = Badge("wait", "not computed", reason)
+    return Row(job.identity, "", "", "", None, 0, [badge], [], [], Day([], 0), _stopped_by(job))
+
+
 def definition_of(fields: Document) -> Document:
     """Return the fields of a schedule that differ from their defaults."""
     return {

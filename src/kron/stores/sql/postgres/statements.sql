@@ -167,7 +167,7 @@ SELECT schedules.schedule_id FROM schedules JOIN (
     SELECT schedule_id, due_at FROM schedule_runs WHERE namespace = %(namespace)s AND due_at <= %(until)s
 ) AS due USING (schedule_id)
 WHERE namespace = %(namespace)s AND shard = ANY (%(shards)s::smallint[])
-    AND (user_id IS NULL OR user_id <> ALL (%(tenants)s::text[]))
+    AND coalesce(user_id, '') <> ALL (%(tenants)s::text[])
 GROUP BY schedules.schedule_id ORDER BY min(at) LIMIT %(limit)s
 
 -- name: runs_with_due_at

@@ -29,7 +29,10 @@ SELECT schedule_id FROM jobs JOIN (
 WHERE number NOT IN (
     SELECT number FROM jobs WHERE namespace = :namespace
         AND CASE WHEN json_valid(launcher) THEN json_extract(launcher, '$.user_id') END IN (SELECT value FROM json_each(:tenants))
-) GROUP BY number ORDER BY min(at) LIMIT :limit
+) AND (:keeps_none OR number IN (
+    SELECT number FROM jobs WHERE namespace = :namespace
+        AND CASE WHEN json_valid(launcher) THEN json_extract(launcher, '$.user_id') END IS NOT NULL
+)) GROUP BY number ORDER BY min(at) LIMIT :limit
 
 -- Texts sort after all numbers, so a damaged due time would never come up.
 -- name: damaged_jobs

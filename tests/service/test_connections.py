@@ -1,0 +1,52 @@
+"""Connections over real sockets: what one too many is answered."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.types import Receive, Scope, Send
+
+from kron.fronts.service.auth.tls import protocol_with
+from kron.fronts.service.serve import listen, server_of
+from tests.waiting import PATIENCE_S
+
+
+@contextmanager
+def connected(port: int, count: int) -> Iterator[list[socket.socket]]:
+    """Connections with a request in progress each."""
+    connections = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for _ in range(count)]
+    try:
+        for connection in connections:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        yield connections
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def test_the_answer_over_one_connection_too_many_has_the_security_headers() -> None:
+    released = threading.Event()
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await asyncio.to_thread(released.wait, PATIENCE_S)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    with listen("127.0.0.1", 0) as listening:
+        server = server_of(app, {"http": protocol_with(PATIENCE_S, max_connections=2), "ws": "none"})
+        thread = threading.Thread(target=asyncio.run, args=(server.serve(sockets=[listening]),))
+        thread.start()
+        try:
+            port = listening.getsockname()[1]
+            with connected(port, 2), connected(port, 1) as (refused,):
+                head, _, body = refused.makefile("rb").read().decode().partition("\r\n\r\n")
+                released.set()
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE_S)
+    assert head.startswith("HTTP/1.1 503 ")
+    names = {line.partition(":")[0].lower(): line.partition(": ")[2] for line in head.split("\r\n")[1:]}
+    assert (names["x-content-type-options"], names["cache-control"]) == ("nosniff", "no-store")
+    assert (names["connection"], names["retry-after"], body) == ("close", "1", "too many connections")
