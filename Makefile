@@ -65,6 +65,11 @@ ifeq ($(T),)
 	@$(PYTEST) -n $(SLOW_WORKERS) $(SLOWEST) -m "slow or hypothesis" --hypothesis-profile=all $(ARGS)
 endif
 
+.PHONY: test-cluster
+test-cluster: $(VENV)/.dev .cache/tmp ## run the operator against a real cluster (KRON_TEST_KUBECONFIG=...); it needs no nodes
+	@test -n "$$KRON_TEST_KUBECONFIG" || { $(SAY) "set KRON_TEST_KUBECONFIG to the kubeconfig of a cluster"; exit 2; }
+	@$(BIN)/python -m pytest -n 0 $(ARGS) tests/kubernetes/test_cluster.py
+
 .PHONY: check
 check: $(VENV)/.dev .cache/tmp ## check formatting, lint, types, import layers, dependencies and documentation (AUDIT=--require: fail if no advisory service answers)
 	@$(SAY) "formatting (ruff format)"

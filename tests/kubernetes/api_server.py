@@ -94,6 +94,7 @@ class ApiServer:
             Kind("batch", "v1", "jobs", "Job", has_status=True),
             Kind("coordination.k8s.io", "v1", "leases", "Lease"),
             Kind("events.k8s.io", "v1", "events", "Event"),
+            Kind("", "v1", "namespaces", "Namespace"),
             Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"),
         ]
         self.kinds = {(kind.group, kind.plural): kind for kind in builtin}
@@ -202,7 +203,7 @@ class ApiServer:
         if metadata.get("resourceVersion"):
             raise Refused(400, "BadRequest", "resourceVersion should not be set on objects to be created")
         metadata |= {"uid": str(uuid4()), "creationTimestamp": _now(), "generation": 1}
-        if kind.group != "apiextensions.k8s.io":
+        if namespace:
             metadata["namespace"] = namespace
         if kind.has_status:
             document.pop("status", None)
@@ -301,6 +302,12 @@ class ApiServer:
         """Remove an object, and with it those that it alone owns."""
         document = kind.objects.pop(key)
         last = self._tick(kind, "DELETED", document)
+        if kind.plural == "namespaces":
+            inside = [
+                (each, place) for each in self.kinds.values() for place in each.objects if place[0] == key[1]
+            ]
+            for other, place in inside:
+                other.objects.pop(place, None)
         uid = document["metadata"]["uid"]
         for other in self.kinds.values():
             for place, each in list(other.objects.items()):
@@ -433,7 +440,9 @@ class ApiServer:
 
     def _route(self, path: str) -> tuple[Kind, str, str, str]:
         words = [unquote(word) for word in path.strip("/").split("/")]
-        if words[0] != "apis" or len(words) < 4:
+        if words[0] == "api":
+            words.insert(1, "")  # the core group has no name
+        if words[0] not in ("api", "apis") or len(words) < 4:
             raise Refused(404, "NotFound", f"no resource at {path}")
         group, version, *rest = words[1:]
         namespace = ""

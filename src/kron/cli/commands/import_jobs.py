@@ -114,14 +114,18 @@ def import_command(
     Starts are compared with those of Debian's cron for a year from --from on, in the host's zone or in that
     of --tz. /etc/crontab and files below a folder cron.d have a user column. Without -o the job file is
     printed and the report goes to standard error. The exit code is 1 if a line cannot be imported.
+    Manifests with CronJobs (.yaml, .yml, .json) are printed as KronJobs, with what differs.
 
     \b
     Examples:
       kron import /etc/crontab -o /etc/krond.d
       crontab -l | kron import -
       kron import /etc/cron.d/* --json
+      kron import cronjob.yaml > kronjob.yaml
     """  # noqa: D301
     check_once(files)
+    if cronjobs := _cronjobs_of(files):
+        return _import_cronjobs(cronjobs, as_json=as_json)
     zone = zone_of(tz).key if tz is not None else host_timezone()
     since = seconds_of(SystemClock().now()) if start is None else parse_instant("--from", start, zone)
     settings = ImportSettings(timezone=zone, system=system, literal=literal)
@@ -137,6 +141,42 @@ def import_command(
     else:
         say(*_report(imported, since))
     return NO if any(each.line.problem for file in imported for each in file.lines) else GOOD
+
+
+# --- CronJobs --------------------------------------------------------------------------------------
+
+
+def _cronjobs_of(files: list[str]) -> list[dict[str, object]]:
+    """Return the CronJobs of manifests; other files have none."""
+    if not all(Path(file).suffix.lower() in (".yaml", ".yml", ".json") for file in files):
+        return []
+    from kron.fronts.operator.from_cronjob import cronjobs_in
+
+    found: list[dict[str, object]] = []
+    for file in files:
+        try:
+            found += cronjobs_in(yaml.safe_load_all(read_text(file, MAX_CRONTAB)))
+        except (yaml.YAMLError, RecursionError) as cause:
+            raise UnreadableFileError(file=file, reason=f"it is not YAML: {cause}") from cause
+    if not found:
+        raise UnreadableFileError(file=files[0], reason="it has no CronJob")
+    return found
+
+
+def _import_cronjobs(cronjobs: list[dict[str, object]], *, as_json: bool) -> int:
+    """Print CronJobs as KronJobs, and what differs to standard error."""
+    from kron.fronts.operator.from_cronjob import kronjob_from
+
+    imported = [kronjob_from(each) for each in cronjobs]
+    if as_json:
+        show_json([each._asdict() for each in imported])
+    else:
+        manifests = [each.manifest for each in imported if each.manifest is not None]
+        say(*yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=100).splitlines())
+        for each in imported:
+            for note in each.notes if each.problem is None else [f"not imported: {each.problem}"]:
+                print_error(f"{each.name}: {note}")
+    return NO if any(each.problem for each in imported) else GOOD
 
 
 def _stem_of(file: str) -> str:
