@@ -90,7 +90,7 @@ def _policy(spec: Mapping[str, Any], notes: list[str]) -> Document:
     if spec.get("suspend"):
         policy["suspend"] = True
     notes.append(
-        "after an outage the newest missed period starts, as with a CronJob, even if more than 100 were missed"
+        "after an outage the newest missed period starts, as with a CronJob, even after more than 100"
     )
     return policy
 
