@@ -103,6 +103,27 @@ async def test_a_period_without_a_worker_names_the_workers_and_how_the_first_end
     )
 
 
+async def test_an_edit_during_an_outage_does_not_count_as_a_write_of_the_worker(stage: Stage) -> None:
+    await stage.add(job_of(catchup="none"), job_of("other"))
+    await stage.run()
+    await stage.until(NOON + 90 * SECOND)
+    stage.engine.kill()
+    await stage.launcher.close(wait=False)
+    stage.store.drop_locks()  # type: ignore[attr-defined]
+    await stage.advance(2 * MINUTE)
+    await catalog_of(stage).pause("other")
+    await stage.advance(3 * MINUTE)
+    killed = "worker me ended without a stop, after its last write at 2026-01-01T12:01:00Z"
+    assert (await ask(stage, 3)).headline == (
+        f"due, and not processed by a worker yet: {killed}, and no worker has run since"
+    )
+    stage.engine = stage.make_engine("second")
+    await stage.run()
+    await stage.advance(SECOND)
+    taken_over = f"{killed}; no worker ran until worker second took over at 2026-01-01T12:06:30Z"
+    assert (await ask(stage, 3)).headline == f"did not run: {taken_over}, and the catch-up policy is none"
+
+
 async def test_before_the_first_worker_no_worker_ran(stage: Stage) -> None:
     await stage.add(job_of(catchup="none"))
     await stage.advance(5 * MINUTE)

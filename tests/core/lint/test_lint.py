@@ -12,8 +12,9 @@ from kron.core.cron.crontab import CrontabEntry, parse_crontab
 from kron.core.cron.dialect import parse
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import CronCalculationError, InputError, InvalidOptionError, NeverMatchesError
+from kron.core.job.policy import Catchup, Policy
 from kron.core.lint.finding import RULES, Code, LintFinding, Severity
-from kron.core.lint.lint import Setting, lint_entries, lint_job, lint_schedule, strict_text
+from kron.core.lint.lint import Setting, lint_entries, lint_job, lint_policy, lint_schedule, strict_text
 from kron.core.time.instant import seconds_of
 from tests.extended_strategies import Meaning, extended_expressions, extended_meanings
 from tests.strategies import law, near_misses, strict_expressions, zones
@@ -431,3 +432,27 @@ def test_fields_are_quoted_as_they_were_written() -> None:
     messages = {finding.code: finding.message for finding in lint("0 0 13 * */100")}
     assert messages[Code.BOTH_DAYS].endswith("both day fields must match: day 13 and weekday */100")
     assert "day 1 of the month and also on weekday mon-fri" in only("0 0 1 * mon-fri").message
+
+
+MISSES = "a start that is one second late is missed"
+POINTLESS = (
+    "catchup all starts nothing after an outage: a period it missed is at least 1m late, "
+    "and the deadline is 30s"
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "named", "messages"),
+    [
+        (Policy(), (), [f"the deadline is 0s, the default of a job that names none: {MISSES}"]),
+        (Policy(deadline=timedelta(0)), ("deadline",), [f"the deadline is 0s: {MISSES}"]),
+        (Policy(deadline=timedelta(seconds=1)), ("deadline",), []),
+        (Policy(deadline=None, catchup=Catchup.ALL), ("deadline", "catchup"), []),
+        (Policy(deadline=timedelta(seconds=30), catchup=Catchup.ALL), ("deadline", "catchup"), [POINTLESS]),
+        (Policy(deadline=timedelta(minutes=10), catchup=Catchup.ALL), ("deadline", "catchup"), []),
+    ],
+)
+def test_a_deadline_that_misses_a_late_start_or_makes_catch_up_pointless_is_pointed_out(
+    policy: Policy, named: tuple[str, ...], messages: list[str]
+) -> None:
+    assert [remark.message for remark in lint_policy(policy, named)] == messages

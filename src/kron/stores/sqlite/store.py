@@ -194,13 +194,13 @@ class SqliteStore:
         try:
             values = {"namespace": self._number_of(namespace), "owner": owner}
             with self._writing() as connection:
-                before = connection.execute(SQL["lease"], values).fetchone()
+                before = _last_owner(connection, values)
                 (token,) = connection.execute(SQL["take_over"], values).fetchone()
                 (high,) = connection.execute(SQL["high"], values).fetchone()
         except BaseException:
             self._lock.release(namespace)
             raise
-        shards, predecessor = range(SHARDS), _predecessor(before, high)
+        shards, predecessor = range(SHARDS), before
         known = dict.fromkeys(shards, predecessor) if predecessor is not None else NO_PREDECESSORS
         return Ownership(namespace, owner, dict.fromkeys(shards, token), high=high, predecessors=known)
 
@@ -531,8 +531,7 @@ class SqliteStore:
         if self._lock.is_held(namespace):
             return None
         values: dict[str, object] = {"namespace": self._number_of(namespace)}
-        lease, ((high,),) = self._all(SQL["lease"], values), self._all(SQL["high"], values)
-        return absence_after(*(_predecessor(lease[0] if lease else None, high) or ()))
+        return absence_after(*(_last_owner(self._open(), values) or ()))
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""
@@ -777,14 +776,20 @@ class SqliteWatch:
         """Stop watching."""
 
 
-def _predecessor(lease: tuple[Any, ...] | None, high: int) -> Predecessor | None:
-    """Return the last owner of a lease: one that is still named in it ended without a stop."""
+def _last_owner(connection: sqlite3.Connection, values: Mapping[str, object]) -> Predecessor | None:
+    """Return the last owner of a lease: one that is still named in it ended without a stop.
+
+    Nothing is written while a worker is idle: the last known of it is its last write. Writes of people are
+    not counted, which may come after its end.
+    """
+    lease = connection.execute(SQL["lease"], values).fetchone()
     if lease is None:
         return None
     owner, last_owner, released_at = lease
     if owner is not None:
-        return Predecessor(owner, high, KILLED)
-    return None if last_owner is None else Predecessor(last_owner, released_at or high, STOPPED)
+        (seen,) = connection.execute(SQL["last_seen"], {**values, "owner": owner}).fetchone()
+        return Predecessor(owner, seen, KILLED)
+    return None if last_owner is None else Predecessor(last_owner, released_at or 0, STOPPED)
 
 
 def _json_list(keys: Sequence[object]) -> str:

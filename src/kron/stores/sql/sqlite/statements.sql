@@ -259,6 +259,16 @@ SELECT max(
     coalesce((SELECT high FROM marks WHERE namespace = :namespace), 0),
     coalesce((SELECT max(changed_at) FROM jobs WHERE namespace = :namespace), 0))
 
+-- name: last_seen
+-- The take-over of an owner, and the latest start or end that any worker recorded.
+SELECT max(
+    coalesce((
+        SELECT max(until_at) FROM incidents
+        WHERE namespace = :namespace AND schedule_id IS NULL AND kind = 'take_over' AND ended_by = :owner), 0),
+    coalesce((SELECT max(last_start_at) FROM jobs WHERE namespace = :namespace), 0),
+    coalesce((SELECT max(last_success_at) FROM jobs WHERE namespace = :namespace), 0),
+    coalesce((SELECT max(last_failure_at) FROM jobs WHERE namespace = :namespace), 0))
+
 -- name: record_high
 INSERT INTO marks (namespace, high) VALUES (?, ?)
 ON CONFLICT (namespace) DO UPDATE SET high = max(high, excluded.high)
