@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from kron.core.errors import InvalidOptionError, OwnedError, StoreError
+from kron.core.plan.incident import sentence_of
 from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import RunStatus
 from kron.core.plan.step import Ownership
@@ -96,6 +97,16 @@ async def test_a_renewed_lease_lasts_from_its_renewal(store: PostgresStore) -> N
 async def test_an_expired_lease_is_kept_if_no_worker_took_over(store: PostgresStore) -> None:
     ownership = await store.acquire(SPACE, "a", now=NOW)
     assert await store.renew(ownership, now=NOW + 100 * TTL) == ownership
+
+
+async def test_an_outage_starts_at_the_last_renewal_of_an_expired_lease(store: PostgresStore) -> None:
+    ownership = await store.acquire(SPACE, "a", now=NOW)
+    await store.renew(ownership, now=NOW + 5)
+    assert await store.absence(SPACE, 0, now=NOW + 4 + TTL) is None
+    outage = await store.absence(SPACE, 0, now=NOW + 5 + TTL)
+    assert outage is not None
+    assert (outage.from_at, outage.actor) == (NOW + 5, "a")
+    assert sentence_of(outage).startswith("the lease of worker a expired, last renewed at ")
 
 
 async def test_a_worker_that_lost_its_lease_waits_for_free_shards(store: PostgresStore) -> None:
