@@ -1,5 +1,7 @@
 """Actions of the pages, done by a signed-in browser: shown before, done once, audited, never by others."""
 
+import html
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from tests.service.webpage import Webpage
 from tests.waiting import PATIENCE_S, wait_for
 
 EVERYTHING = "read write run"
+SECRET = {"kind": "http", "url": "http://127.0.0.1:9/x", "headers": {"Authorization": "hunter2"}}
 DOCUMENT = {"cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": {"kind": "log", "message": "hello"}}
 
 
@@ -128,10 +131,59 @@ def test_a_backfill_is_planned_and_its_progress_shown(service: httpx.Client) -> 
         assert "0 periods would run." in again.text
 
 
+def test_an_edit_shows_what_moves_and_collides_before_it_is_saved(service: httpx.Client) -> None:
+    added(service, "neighbour", cron_expr="0 5 * * *")
+    name = added(service, "edit-me", cron_expr="0 3 * * *", launcher=SECRET)
+    with signed_in(service) as browser:
+        page = page_of(browser, "/ui/schedule/edit", id=name)
+        action, fields = form_of(page)
+        (area,) = re.findall(r"<textarea[^>]*>(.*?)</textarea>", browser.get(action).text, re.DOTALL)
+        document = json.loads(html.unescape(area))
+        assert "hunter2" not in area
+        document["schedule"] = "0 5 * * *"
+        sent = {**fields, "definition": json.dumps(document), "do": "plan"}
+        plan = Webpage(browser.post(action, data=sent).text)
+        assert "schedule 0 3 * * * 0 5 * * *" in plan.text
+        assert re.search(r"In the next 28 d: 2[78] starts move, 0 appear, 0 vanish, 0 stay", plan.text)
+        assert "2 h later" in plan.text
+        assert "ann/neighbour" in plan.text
+        assert "0 3 * * *" in page_of(browser, "/ui/schedule", id=name).text
+        saved = browser.post(action, data={**sent, "do": "save"})
+        assert saved.headers["location"].endswith("done=edited")
+        assert "0 5 * * *" in page_of(browser, saved.headers["location"]).text
+        assert "schedule 0 3 * * * 0 5 * * *" in page_of(browser, "/ui/audit", name=name).text
+        late = browser.post(action, data={**sent, "do": "save"})
+        assert late.status_code == 400
+        assert "changed" in Webpage(late.text).text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"schedule": "61 * * * *"}, "minute field"),
+        ({"identity": "ann/other"}, "must stay"),
+        (None, "must be JSON"),
+    ],
+)
+def test_a_wrong_edit_is_explained_and_kept(
+    service: httpx.Client, changes: dict[str, object] | None, words: str
+) -> None:
+    name = added(service, "wrong-edit")
+    with signed_in(service) as browser:
+        action, fields = form_of(page_of(browser, "/ui/schedule/edit", id=name))
+        (area,) = re.findall(r"<textarea[^>]*>(.*?)</textarea>", browser.get(action).text, re.DOTALL)
+        text = "{" if changes is None else json.dumps({**json.loads(html.unescape(area)), **changes})
+        answer = browser.post(action, data={**fields, "definition": text, "do": "save"})
+        assert answer.status_code == 400
+        assert words in Webpage(answer.text).text
+        assert html.escape(text, quote=False)[:20] in answer.text.replace("&#34;", '"')
+
+
 FORMS = [
     ("/ui/schedule/run", {}),
     ("/ui/schedule/pause", {"reason": "x"}),
     ("/ui/schedule/resume", {}),
+    ("/ui/schedule/edit", {}),
     ("/ui/schedule/backfill", {"from": "2026-01-01T00:00:00Z", "to": "2026-01-08T00:00:00Z"}),
 ]
 

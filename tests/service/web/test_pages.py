@@ -336,6 +336,7 @@ def test_every_link_leads_somewhere(demo: httpx.Client) -> None:
         "/ui/now",
         "/ui/playground",
         "/ui/schedule/backfill",
+        "/ui/schedule/edit",
         "/ui/schedule/pause",
         "/ui/schedule/resume",
         "/ui/schedule/run",

@@ -100,6 +100,17 @@ async def apply_jobs(registrar: Registrar, request: ApplyRequest, *, compute: Co
     return {"dry_run": request.dry_run, "changes": shown}
 
 
+async def edited_definition(registrar: Registrar, record: JobRecord, document: object) -> JobDefinition:
+    """Return the definition of an edited schedule, which keeps its name, its secrets and its pause."""
+    owner = next(iter(current_caller().users or ()), None)
+    spec = parse_definition(document, registrar.rules, owner=owner)
+    if spec.job.identity != record.identity:
+        problem = Problem("identity", spec.job.identity, f'must stay "{record.identity}"')
+        raise InvalidScheduleError(schedule_id=record.identity, problems=[problem])
+    await registrar.check_use([spec])
+    return _definition_for(spec, registrar.rules, record)
+
+
 def _read_all(registrar: Registrar, documents: Sequence[object]) -> list[ScheduleSpec]:
     """Return the jobs of a request, or raise InvalidScheduleError with the problems of all."""
     owner = next(iter(current_caller().users or ()), None)

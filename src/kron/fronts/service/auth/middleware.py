@@ -86,6 +86,8 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/ui/schedule/pause"): WRITE_FORM,
     ("GET", "/ui/schedule/resume"): PAGE,
     ("POST", "/ui/schedule/resume"): WRITE_FORM,
+    ("GET", "/ui/schedule/edit"): PAGE,
+    ("POST", "/ui/schedule/edit"): WRITE_FORM,
     ("GET", "/ui/schedule/backfill"): PAGE,
     ("POST", "/ui/schedule/backfill"): RUN_FORM,
     ("GET", "/ui/audit"): PAGE,

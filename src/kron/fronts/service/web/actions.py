@@ -19,6 +19,7 @@ from kron.core.plan.record import RunKind, RunRecord
 from kron.core.time.instant import DAY, EpochSeconds, rfc3339
 from kron.fronts.service.client import BackfillRange, LocalClient
 from kron.fronts.service.registrar import Registrar, new_name, stopped_words, unknown_as_schedule
+from kron.fronts.service.web.edit import Edits
 from kron.fronts.service.web.render import HEADERS, form_fields, rendered, url_of
 from kron.fronts.service.web.view_models import zone_of_job
 
@@ -50,6 +51,7 @@ def add_actions(router: APIRouter, registrar: Registrar, client: LocalClient) ->
     _add_pause(router, registrar, client)
     _add_resume(router, registrar, client)
     _add_backfill(router, registrar, client)
+    _add_edit(router, registrar, client)
 
 
 def _add_run(router: APIRouter, registrar: Registrar, client: LocalClient) -> None:
@@ -127,6 +129,24 @@ def _add_backfill(router: APIRouter, registrar: Registrar, client: LocalClient) 
         receipt = await client.backfill(name, wanted)
         query = {"from": start, "to": end, "only": only, "request": receipt["request_id"]}
         return to(url_of("/ui/schedule/backfill", id=name, **query))
+
+
+def _add_edit(router: APIRouter, registrar: Registrar, client: LocalClient) -> None:
+    edits = Edits(registrar, client)
+
+    @router.api_route("/ui/schedule/edit", methods=READ)
+    async def edit_form(name: Name) -> Response:
+        return await _shown(registrar, "edit", name, it=await edits.page(name))
+
+    @router.post("/ui/schedule/edit")
+    async def edit(request: Request, name: Name) -> Response:
+        fields = await form_fields(request)
+        text, etag = fields.get("definition", ""), fields.get("etag", "")
+        page, _ = await edits.plan(name, text, etag)
+        if page.problem is None and fields.get("do") == "save":
+            await edits.save(name, text, etag)
+            return to(url_of("/ui/schedule", id=name, done="edited"))
+        return await _shown(registrar, "edit", name, it=page, problem=page.problem)
 
 
 async def _progress(

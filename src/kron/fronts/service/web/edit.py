@@ -1,0 +1,177 @@
+"""Edits of a schedule from its page: the plan of what an edit moves, and then the edit itself."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from kron.core.cron.count import count_between
+from kron.core.errors import ConflictError, InputError, InvalidOptionError
+from kron.core.job.difference import Difference, ShiftKind, difference_of
+from kron.core.job.job import Job
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.query import JobFilter
+from kron.core.plan.record import JobRecord
+from kron.core.time.instant import DAY, EpochSeconds, rfc3339
+from kron.core.time.zone import Zone
+from kron.fronts.service.client import LocalClient
+from kron.fronts.service.definitions import definition_document, edited_definition
+from kron.fronts.service.registrar import Registrar, check_etag, etag_of, unknown_as_schedule
+from kron.fronts.service.web.time_text import PageTime, moment_of, span
+from kron.fronts.service.web.view_models import zone_of_job
+
+# The intervals a plan may have, in seconds; the first in which a schedule has few enough periods is taken.
+INTERVALS, MAX_PERIODS = (28 * DAY, 7 * DAY, DAY, 3600), 500
+# Other schedules and their periods that are searched for collisions, and the changed starts and collisions that are listed.
+MAX_OTHERS, MAX_OTHER_PERIODS, MAX_LISTED = 200, 5_000, 30
+
+
+class ShiftRow(NamedTuple):
+    """A start that changes."""
+
+    kind: str
+    old: PageTime | None
+    new: PageTime | None
+    by: str
+
+
+class EditPlan(NamedTuple):
+    """What an edit does: changed fields, how many starts move, appear and vanish, and full minutes."""
+
+    fields: list[tuple[str, str, str]]
+    counts: dict[str, int]
+    stay: int
+    interval: str | None
+    shifts: list[ShiftRow]
+    collisions: list[tuple[str, int, list[str]]]
+
+
+class EditPage(NamedTuple):
+    """The page of an edit: the text that is edited, the state it started from, and its plan."""
+
+    text: str
+    etag: str
+    plan: EditPlan | None = None
+    problem: str | None = None
+
+
+class Edits:
+    """Plans and makes edits of schedules."""
+
+    def __init__(self, registrar: Registrar, client: LocalClient) -> None:
+        self._registrar = registrar
+        self._compute = client.aside.run
+        self._query = registrar.catalog.query
+
+    async def page(self, name: str) -> EditPage:
+        """Return the page with the stored definition."""
+        record = await self._record(name)
+        text = json.dumps(definition_document(record), indent=2, ensure_ascii=False)
+        return EditPage(text, etag_of(record))
+
+    async def plan(self, name: str, text: str, etag: str) -> tuple[EditPage, JobRecord]:
+        """Return the page with the plan of an edit, or with its problem, and the stored record."""
+        record = await self._record(name)
+        page = EditPage(text, etag)
+        try:
+            definition = await edited_definition(self._registrar, record, _document(text))
+            check_etag(name, etag, record)
+        except (InputError, ConflictError) as error:
+            return page._replace(problem=str(error)), record
+        others = await self._others(record)
+        now = self._registrar.now()
+        old = compiled_job(record.definition, name).for_job(name)
+        plan = await self._compute(plan_of, old, definition.job, others, zone_of_job(record), now)
+        return page._replace(plan=plan), record
+
+    async def save(self, name: str, text: str, etag: str) -> None:
+        """Change a schedule that is still in the state the edit started from."""
+        record = await self._record(name)
+        definition = await edited_definition(self._registrar, record, _document(text))
+        await self._registrar.catalog.upsert([definition], expect=lambda job: check_etag(name, etag, job))
+
+    async def _record(self, name: str) -> JobRecord:
+        with unknown_as_schedule():
+            return (await self._query.find(name)).job
+
+    async def _others(self, record: JobRecord) -> list[Job]:
+        found = await self._query.jobs(JobFilter(), limit=MAX_OTHERS)
+        return [
+            compiled_job(job.definition, job.identity).for_job(job.identity)
+            for job in (each.job for each in found)
+            if job.identity != record.identity and not job.is_stopped
+        ]
+
+
+def _document(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as cause:
+        raise InvalidOptionError(option="definition", value="", reason=f"must be JSON: {cause}") from cause
+
+
+def plan_of(old: Job, new: Job, others: Sequence[Job], zone: Zone, now: int) -> EditPlan:
+    """Return what an edit changes from now on; a schedule that is too dense has no plan of its starts."""
+    start = now // 1000
+    length = next((each for each in INTERVALS if _is_sparse((old, new), start, each)), None)
+    if length is None:
+        difference = difference_of([old], [new], start, start + 1)
+        return _plan(difference, None, zone, now)
+    end = start + length
+    near, periods = list[Job](), 0
+    for job in others:
+        periods += count_between(job.schedule.plan, start, end)
+        if periods > MAX_OTHER_PERIODS:
+            break
+        near.append(job)
+    return _plan(difference_of([old, *near], [new, *near], start, end), length, zone, now)
+
+
+def _is_sparse(jobs: Sequence[Job], start: EpochSeconds, length: int) -> bool:
+    return all(count_between(job.schedule.plan, start, start + length) <= MAX_PERIODS for job in jobs)
+
+
+def _plan(difference: Difference, length: int | None, zone: Zone, now: int) -> EditPlan:
+    change = difference.changes[0] if difference.changes else None
+    shifts = [] if length is None or change is None else list(change.shifts)
+    counts = Counter(shift.kind.value for shift in shifts)
+
+    def moment(at: EpochSeconds | None) -> PageTime | None:
+        return None if at is None else moment_of(1000 * at, zone, now)
+
+    rows = [
+        ShiftRow(
+            shift.kind.value,
+            moment(shift.old_at),
+            moment(shift.new_at),
+            _by(shift.seconds),
+        )
+        for shift in islice(sorted(shifts, key=lambda shift: shift.at), MAX_LISTED)
+    ]
+    return EditPlan(
+        []
+        if change is None
+        else [(field.path, _text(field.old), _text(field.new)) for field in change.fields],
+        {kind.value: counts[kind.value] for kind in ShiftKind},
+        0 if change is None else change.stay,
+        None if length is None else span(1000 * length),
+        rows,
+        [
+            (rfc3339(each.minute_at), each.before, list(each.identities))
+            for each in difference.collisions[:MAX_LISTED]
+        ]
+        if length is not None
+        else [],
+    )
+
+
+def _by(seconds: int | None) -> str:
+    """Return how far a start moves."""
+    if not seconds:
+        return ""
+    return f"{span(1000 * abs(seconds))} {'later' if seconds > 0 else 'earlier'}"
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
