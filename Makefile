@@ -139,6 +139,11 @@ fuzz: $(VENV)/.dev .cache/tmp ## send generated texts to the readers of crontabs
 	@$(BIN)/python -m tests.service.fuzz $(ARGS)
 	@$(SAY) "no failures"
 
+.PHONY: screenshots
+screenshots: $(VENV)/.dev .cache/tmp ## take the pictures of README and documentation from the demo (needs Chromium)
+	@$(SAY) "starting the demo and taking its pictures ..."
+	@$(BIN)/python -m tests.service.screenshots
+
 .PHONY: figures
 figures: $(VENV)/.dev .cache/tmp ## measure the shape of the source beside its goals (ARGS="--list vague")
 	@$(BIN)/python tools/figures.py $(ARGS)

@@ -23,7 +23,7 @@ from kron.fronts.service.web.view_models import zone_of_job
 
 # The intervals a plan may have, in seconds; the first in which a schedule has few enough periods is taken.
 INTERVALS, MAX_PERIODS = (28 * DAY, 7 * DAY, DAY, 3600), 500
-# Other schedules and their periods that are searched for collisions, and the changed starts and collisions that are listed.
+# Other schedules and their periods that are searched for collisions, and the starts and collisions listed.
 MAX_OTHERS, MAX_OTHER_PERIODS, MAX_LISTED = 200, 5_000, 30
 
 
