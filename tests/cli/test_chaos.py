@@ -27,6 +27,7 @@ def jobs(tmp_path: Path) -> str:
     return str(file)
 
 
+@pytest.mark.slow
 def test_jobs_live_through_chaos(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate", jobs, "--chaos", "--seed", "3", "--years", "0.05"]) == GOOD
     captured = capsys.readouterr()

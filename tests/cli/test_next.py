@@ -189,9 +189,9 @@ def in_bash(command: str, unbuffered: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "reader"),
     [
         pytest.param("next '* * * * *' -n 10000", "head -n 1", id="more than a pipe holds"),
-        pytest.param("next '* * * * *'", "true", id="less than a pipe holds"),
-        pytest.param("--help", "true", id="help"),
-        pytest.param("lint '0 0 13 * 5'", "true", id="an answer that is no"),
+        pytest.param("next '* * * * *'", "true", id="less than a pipe holds", marks=pytest.mark.slow),
+        pytest.param("--help", "true", id="help", marks=pytest.mark.slow),
+        pytest.param("lint '0 0 13 * 5'", "true", id="an answer that is no", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("unbuffered", mostly_slow(["", "1"]), ids=["buffered", "unbuffered"])
@@ -207,15 +207,24 @@ def test_a_reader_that_stops_early_is_no_error(arguments: str, reader: str, unbu
     [
         pytest.param("next '* * * * *'", ">&-", "it is closed", id="closed"),
         pytest.param("next '* * * * *'", "> /dev/full", "No space left on device", id="full"),
-        pytest.param("lint '* * * * *' --json", "> /dev/full", "No space left on device", id="lint"),
-        pytest.param("schema", "> /dev/full", "No space left on device", id="schema"),
-        pytest.param("--help", "> /dev/full", "No space left on device", id="help"),
-        pytest.param("--version", "> /dev/full", "No space left on device", id="version"),
+        pytest.param(
+            "lint '* * * * *' --json",
+            "> /dev/full",
+            "No space left on device",
+            id="lint",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("schema", "> /dev/full", "No space left on device", id="schema", marks=pytest.mark.slow),
+        pytest.param("--help", "> /dev/full", "No space left on device", id="help", marks=pytest.mark.slow),
+        pytest.param(
+            "--version", "> /dev/full", "No space left on device", id="version", marks=pytest.mark.slow
+        ),
         pytest.param(
             "next '* * * * *' -n 10000",
             "> /dev/full",
             "No space left on device",
             id="more than a buffer holds",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -228,7 +237,7 @@ def test_an_output_that_cannot_be_written_gets_one_line(
     assert done.stderr == f"kron: Cannot write to standard output: {message}\n"
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("unbuffered", mostly_slow(["", "1"]), ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("redirection", ["2>&-", "2> /dev/full"])
 def test_an_error_that_cannot_be_written_keeps_its_exit_code(redirection: str, unbuffered: str) -> None:
     """With a buffer, Python tries to write it again at exit, and would exit with 120."""

@@ -65,10 +65,10 @@ def kron(*arguments: str, given: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "shown"),
     [
         (["next", "-", "-n", "1"], "-   1 job\n"),
-        (["explain", "-"], "a   0 9 * * *   UTC\n"),
+        pytest.param(["explain", "-"], "a   0 9 * * *   UTC\n", marks=pytest.mark.slow),
         (["lint", "-"], "no findings in 1 schedule\n"),
-        (["simulate", "-"], "-   1 job\n"),
-        (["plan", "-", "{file}"], "- -> {file}\n"),
+        pytest.param(["simulate", "-"], "-   1 job\n", marks=pytest.mark.slow),
+        pytest.param(["plan", "-", "{file}"], "- -> {file}\n", marks=pytest.mark.slow),
         (["plan", "{file}", "-"], "{file} -> -\n"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -87,7 +87,7 @@ def test_standard_input_may_be_a_job_file(
     ("command", "shown"),
     [
         ("next", "-   1 entry\n"),
-        ("explain", "-:3  /opt/a\n0 9 * * *   UTC\n"),
+        pytest.param("explain", "-:3  /opt/a\n0 9 * * *   UTC\n", marks=pytest.mark.slow),
         ("lint", "no findings in 1 schedule\n"),
     ],
 )

@@ -383,11 +383,12 @@ async def test_a_resume_of_a_suspended_schedule_says_that_its_definition_suspend
     ("catchup", "would_start", "would_wait", "would_drop"),
     [
         pytest.param("none", 0, 0, {"catchup_none": 300}, id="none"),
-        pytest.param("once", 1, 0, {"superseded": 299}, id="once", marks=pytest.mark.slow),
-        pytest.param("fire_immediately", 300, 0, {}, id="all, several ticks long", marks=pytest.mark.slow),
-        pytest.param("spread", 0, 300, {}, id="spread", marks=pytest.mark.slow),
+        pytest.param("once", 1, 0, {"superseded": 299}, id="once"),
+        pytest.param("fire_immediately", 300, 0, {}, id="all, several ticks long"),
+        pytest.param("spread", 0, 300, {}, id="spread"),
     ],
 )
+@pytest.mark.slow
 async def test_what_a_resume_would_do_is_what_it_does(
     store: Store, catchup: str, would_start: int, would_wait: int, would_drop: dict[str, int]
 ) -> None:

@@ -162,6 +162,7 @@ def reencrypt(folder: Path, *words: str, **variables: str) -> subprocess.Complet
     )
 
 
+@pytest.mark.slow
 def test_keys_are_rotated_with_a_list_and_a_command(tmp_path: Path) -> None:
     with executing() as executor:
         with serving(tmp_path) as (client, _):

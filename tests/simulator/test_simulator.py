@@ -58,7 +58,7 @@ def test_a_scenario_with_failures_prints_nothing() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("first", mostly_slow(SEEDS[::5]))
+@pytest.mark.parametrize("first", mostly_slow(SEEDS[:60:5]))
 def test_every_story_is_lawful(first: int) -> None:
     for seed in range(first, first + 5):
         verdict = simulate(seed)

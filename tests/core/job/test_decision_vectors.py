@@ -56,12 +56,12 @@ def test_a_shared_vector_is_met_to_the_bit(vector: dict[str, Any]) -> None:
 # --- our own ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("entry", KEPT, ids=[entry["name"] for entry in KEPT])
-def test_a_kept_decision_never_changes(entry: dict[str, Any]) -> None:
-    kept = {name: value for name, value in entry["decision"].items() if name != "tzdata_version"}
-    found = certificate(entry)
-    assert found == kept
-    assert json.dumps(found) == json.dumps(kept)
+def test_a_kept_decision_never_changes() -> None:
+    for entry in KEPT:
+        kept = {name: value for name, value in entry["decision"].items() if name != "tzdata_version"}
+        found = certificate(entry)
+        assert found == kept, entry["name"]
+        assert json.dumps(found) == json.dumps(kept), entry["name"]
 
 
 def test_the_tool_that_writes_the_kept_decisions_finds_none_of_them_changed() -> None:

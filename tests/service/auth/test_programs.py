@@ -131,6 +131,7 @@ def variables_of(server: Process) -> dict[str, str]:
     return dict(os.fsdecode(each).partition("=")[::2] for each in text if each)
 
 
+@pytest.mark.slow
 def test_an_installed_launcher_needs_the_permission_of_the_operator(
     plugin_variables: dict[str, str], tmp_path: Path
 ) -> None:
