@@ -292,10 +292,13 @@ class Catalog:
 
     # --- runs ------------------------------------------------------------------------------------
 
-    async def run_now(self, identity: str, request: str) -> RunRecord:
-        """Add a manual run that starts at once, whatever stops the job; the same request adds one run."""
+    async def run_now(self, identity: str, request: str, *, kind: RunKind = RunKind.MANUAL) -> RunRecord:
+        """Add a run that starts at once; the same request adds one run.
+
+        A manual run starts whatever stops the job, one of the kind `boot` when it is resumed.
+        """
         check_identity(self._namespace, identity)
-        key = request_key_of(identity, RunKind.MANUAL, request)
+        key = request_key_of(identity, kind, request)
 
         async def read() -> RunRecord | JobState:
             runs = await self._store.find_runs(self._namespace, [key])
@@ -305,7 +308,7 @@ class Catalog:
             if isinstance(record, RunRecord):
                 return NoWrite(record)
             check_open_runs(record, adding=1)
-            change = request_run(record.job, request=request, now=now)
+            change = request_run(record.job, request=request, now=now, kind=kind)
             return Write(result=change.inserts[0], changed=[change])
 
         return await self.write(read, decide)

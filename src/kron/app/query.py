@@ -219,6 +219,8 @@ class Query:
         """
         if when == LATEST:
             history = await self._job_history(identity)
+            if compiled_job(history.job.definition, identity).job.schedule.is_boot:
+                return await self._explain_boot(history)
             return await self._explain(history, await self._latest_period(history.job))
         moment = _moment_of(when)
         history = await self._job_history(identity)
@@ -317,6 +319,13 @@ class Query:
             blockers=await self._blockers(history), absence=await self._absence(history)
         )
         return await self.compute(partial(chain.why, history, nominal_time, now=now))
+
+    async def _explain_boot(self, history: PeriodHistory) -> Explanation:
+        runs = await self.runs(history.job.identity, limit=MAX_SEARCHED)
+        run = next((run for run in runs if run.kind is RunKind.BOOT), None)
+        if run is not None:
+            history = history._replace(run=run, attempts=await self._attempts(run))
+        return chain.why_boot(history)
 
     async def _incidents(
         self, history: PeriodHistory, nominal_time: EpochSeconds, now: int

@@ -24,7 +24,7 @@ from kron.cli.support.source import Options, Source, read_source, timed_entries
 from kron.cli.support.terminal import say, show_json
 from kron.clocks.system import SystemClock
 from kron.core.cron.crontab import CrontabEntry
-from kron.core.cron.dialect import DIALECTS
+from kron.core.cron.dialect import DIALECTS, REBOOT
 from kron.core.cron.schedule import UTC
 from kron.core.cron.timeline import GAP_CHOICES, REPEAT_CHOICES
 from kron.core.errors import InputError, InvalidJobFileError, Problem
@@ -165,7 +165,7 @@ def _schedules(
     for path, definition in definitions_in(content):
         job, renamed = canonical(definition, [])
         written, zone = job.get("schedule"), job.get("timezone")
-        if not isinstance(written, str) or not isinstance(zone, str | None):
+        if not isinstance(written, str) or not isinstance(zone, str | None) or written == REBOOT:
             continue
         zone_line = None if zone is None else line_of(f"{path}.timezone".removeprefix("."))
         line = line_of(f"{path}.{renamed.get('schedule', 'schedule')}".removeprefix("."))

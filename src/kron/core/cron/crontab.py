@@ -4,12 +4,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from kron.core.cron.dialect import EXTENDED, FIELD_NAMES, parse_field
+from kron.core.cron.dialect import EXTENDED, FIELD_NAMES, REBOOT, parse_field
 from kron.core.errors import FieldParseError
 
 CRON_TZ, TZ = "CRON_TZ", "TZ"
-# An entry that runs when the machine boots, without a schedule.
-REBOOT = "@reboot"
 
 _BLANKS = re.compile(r"[ \t]+")
 _ASSIGNMENT = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([A-Za-z_][A-Za-z0-9_]*))[ \t]*=[ \t]*(.*)""", re.DOTALL)

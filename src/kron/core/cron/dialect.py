@@ -46,6 +46,8 @@ FIELD_NAMES = {
 ZONE_PREFIXES = ("CRON_TZ=", "TZ=")
 # Far longer than any field list needs; longer texts are refused before they are split.
 MAX_LENGTH = 1_000
+# Stands for the boot of a host, which is not a time.
+REBOOT = "@reboot"
 MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -154,7 +156,7 @@ def _take_zone(words: list[str], text: str) -> str | None:
 
 def _expand_macro(words: list[str], text: str) -> list[str]:
     name = lowered(words[0])
-    if name == "@reboot":
+    if name == REBOOT:
         _reject(text, "has @reboot, which is not a time")
     if name == "@every":
         _reject(text, "has @every; write a step instead, such as */5 * * * *")

@@ -6,8 +6,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NoReturn
 
-from kron.core.cron.dialect import DIALECTS, EXTENDED, needs_identity, parse
+from kron.core.cron.dialect import DIALECTS, EXTENDED, REBOOT, needs_identity, parse
 from kron.core.cron.expression import Expression
+from kron.core.cron.field import DAY as MONTH_DAY
+from kron.core.cron.field import HOUR, MINUTE, MONTH, WEEKDAY, Field
 from kron.core.cron.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP
 from kron.core.cron.walk import Plan
 from kron.core.errors import CronCalculationError, InvalidOptionError, UnknownTimezoneError, check_choice
@@ -19,6 +21,14 @@ UTC = "UTC"
 # An inlined `datetime_of`, called for every result.
 _at, _UTC = datetime.fromtimestamp, EPOCH.tzinfo
 _write = object.__setattr__
+# 30 February: no year has a day that matches.
+_NO_DAY = (
+    Field(MINUTE, 1),
+    Field(HOUR, 1),
+    Field(MONTH_DAY, 1 << 30),
+    Field(MONTH, 1 << 2),
+    Field(WEEKDAY, WEEKDAY.full, star=True),
+)
 
 
 class Schedule:
@@ -62,6 +72,20 @@ class Schedule:
         plan = _plan_of(text, timezone, dialect, seed, dst_gap, dst_repeat)
         _write(self, "plan", plan)
         _write(self, "_given", (text, plan.zone.key, dialect, identity, dst_gap, dst_repeat))
+
+    @classmethod
+    def at_boot(cls, timezone: str | None = None, *, identity: str | None = None) -> "Schedule":
+        """Return the schedule ``@reboot``, which has no times: its job starts when the host boots."""
+        schedule = object.__new__(cls)
+        plan = Plan(Expression(REBOOT, EXTENDED, _NO_DAY), zone_of(timezone or UTC), SKIP, BOTH)
+        _write(schedule, "plan", plan)
+        _write(schedule, "_given", (REBOOT, plan.zone.key, EXTENDED, identity, SKIP, BOTH))
+        return schedule
+
+    @property
+    def is_boot(self) -> bool:
+        """Return whether this is ``@reboot``."""
+        return self._given[0] == REBOOT
 
     @property
     def text(self) -> str:
@@ -145,6 +169,8 @@ class Schedule:
         """Return one English sentence with the times, the zone, and the non-default DST options."""
         from kron.core.cron.explain import describe_expression
 
+        if self.is_boot:
+            return "at every boot of the host"
         sentence = describe_expression(self.expression, self.timezone)
         if self.dst_gap != SKIP:
             sentence += "; times skipped by a clock change run once, right after it"
@@ -186,6 +212,8 @@ def seconds_between(plan: Plan, start: EpochSeconds, end: EpochSeconds | None) -
 def _made(
     text: str, timezone: str, dialect: str, identity: str | None, dst_gap: str, dst_repeat: str
 ) -> Schedule:
+    if text == REBOOT:
+        return Schedule.at_boot(timezone, identity=identity)
     return Schedule(
         text, timezone, dialect=dialect, identity=identity, dst_gap=dst_gap, dst_repeat=dst_repeat
     )

@@ -12,8 +12,8 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from kron.core.cron.count import count_between
-from kron.core.cron.crontab import CRON_TZ, REBOOT, CrontabEntry, command_and_input, parse_crontab
-from kron.core.cron.dialect import EXTENDED, parse
+from kron.core.cron.crontab import CRON_TZ, CrontabEntry, command_and_input, parse_crontab
+from kron.core.cron.dialect import EXTENDED, REBOOT, parse
 from kron.core.cron.schedule import Schedule, seconds_between
 from kron.core.cron.timeline import BOTH, FIRST, NEXT, SKIP
 from kron.core.cron.vixie import CronLine, cron_starts, parse_cron_line

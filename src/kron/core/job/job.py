@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
 
-from kron.core.cron.dialect import DIALECTS, EXTENDED
+from kron.core.cron.dialect import DIALECTS, EXTENDED, REBOOT
 from kron.core.cron.schedule import UTC, Schedule
 from kron.core.cron.timeline import BOTH, GAP_CHOICES, REPEAT_CHOICES, SKIP
 from kron.core.errors import InputError, InvalidJobError, Problem
@@ -386,6 +386,15 @@ class Job:
         }
 
 
+ONLY_KROND = f"{REBOOT} has no times: only krond starts jobs at boot, in its files"
+
+
+def check_has_times(job: Job) -> None:
+    """Raise InvalidJobError for a job that starts at boot; called by every front but krond."""
+    if job.schedule.is_boot:
+        raise InvalidJobError(identity=job.identity, problems=[Problem("schedule", REBOOT, ONLY_KROND)])
+
+
 def _wrong_parts(job: Job) -> Iterator[Problem]:
     """Yield a problem for each part that has the wrong type, as a program without a type checker gives it."""
     for name, kind in PART_TYPES.items():
@@ -477,6 +486,8 @@ def _read_schedule(reader: FieldReader, identity: str) -> Schedule | None:
         return None
     # A wrong identity is a problem already noted; any other will do to read the expression.
     name, make = identity or "unknown", _SCHEDULE
+    if reader.get("schedule") == REBOOT:
+        return Schedule.at_boot(None if timezone is None else str(timezone), identity=name)
     try:
         return make(parse_text(reader.get("schedule")), timezone, identity=name, **options)
     except InputError as error:

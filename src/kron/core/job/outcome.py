@@ -27,6 +27,7 @@ class Reason(Choice):
     RESTARTED = "restarted"
     REPLACED = "replaced"
     ASKED = "asked"
+    BOOT = "boot"
     # The period did not run.
     NO_CANDIDATE = "no_candidate"
     DEADLINE = "deadline"
@@ -59,6 +60,7 @@ SENTENCES = {
     Reason.RESTARTED: "restarted: the worker died during the previous attempt",
     Reason.REPLACED: "replaced by a later period",
     Reason.ASKED: "started manually",
+    Reason.BOOT: "started at the boot of the host",
     Reason.NO_CANDIDATE: "unschedulable: no time in the window satisfies the constraints",
     Reason.DEADLINE: "missed: the deadline had passed",
     Reason.CATCHUP_NONE: "missed: due during an outage or a pause, and the catch-up policy is none",

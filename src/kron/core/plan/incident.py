@@ -13,6 +13,8 @@ from kron.core.time.instant import EpochSeconds, rfc3339
 
 # How many changed fields an edit lists, and how long a value may be.
 MAX_FIELDS, MAX_VALUE = 8, 60
+# Kinds of requested runs that have a sentence.
+REQUESTS = frozenset({RunKind.MANUAL.value, RunKind.BOOT.value})
 SENTENCES = {
     "paused": "the job was paused{by} from {start} to {end}{because}{ended_by}",
     "paused_now": "the job is paused{by} since {start}{because}{until}",
@@ -20,6 +22,7 @@ SENTENCES = {
     "suspended_now": "the definition suspends the job (policy.suspend) since {start}",
     "edited": "the job was edited{by} at {start}: {changes}",
     "manual": "a manual run was requested{by} at {start}",
+    "boot": "the host booted, which krond saw at {start}",
     "backfill": "a backfill was requested{by} at {start}",
     "active": "{blocker}, started at {started}, was still active{over}",
     "started_first": "{blocker} was due as well and started first, at {started}{ran}",
@@ -221,7 +224,7 @@ def sentence_of(incident: IncidentRecord, blocker: RunRecord | None = None, *, w
             changes = [f"{name} from {old} to {new}" for name, old, new in detail_of(incident)["changes"]]
             values["changes"] = ", ".join(changes) or "the launcher"
         case IncidentKind.REQUESTED:
-            code = "manual" if incident.subject == RunKind.MANUAL else "backfill"
+            code = incident.subject if incident.subject in REQUESTS else "backfill"
         case IncidentKind.BLOCKED:
             code, further = _block_values(incident, blocker)
             code = "waits" if waits else code

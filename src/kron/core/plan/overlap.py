@@ -7,7 +7,8 @@ from kron.core.plan.record import RunRecord, RunStatus
 from kron.core.plan.step import MILLISECOND, JobStep
 
 # Runs that the deadline does not apply to: they were delayed by a policy, or requested.
-EXEMPT_REASONS = frozenset({Reason.SPREAD, Reason.REPLACING, Reason.ASKED})
+REQUESTED = frozenset({Reason.ASKED, Reason.BOOT})
+EXEMPT_REASONS = frozenset({Reason.SPREAD, Reason.REPLACING, Reason.ASKED, Reason.BOOT})
 DID_NOT_END = "did not end within the replace grace"
 REPLACED_RUNS_ON = "the run it replaces did not end within the replace grace"
 
@@ -44,7 +45,7 @@ def _line(step: JobStep) -> list[RunRecord]:
     for run in sorted(due, key=lambda run: (run.fire_time, run.nominal_time)):
         if stage_of(run.fire_time, step.now, deadline_s=_deadline_of(step, run)) is Stage.LATE:
             step.settle(run, SETTLED[Stage.LATE])
-        elif run.reason is Reason.ASKED:
+        elif run.reason in REQUESTED:
             step.start(run)
         else:
             line.append(run)

@@ -46,12 +46,13 @@ class Result(Choice):
 
 
 class RunKind(Choice):
-    """The origin of a run: a period, a manual start, a backfill, or an edit that makes it due at once."""
+    """The origin of a run: a period, a manual start, a backfill, an edit that makes it due, or a boot."""
 
     PERIOD = "period"
     MANUAL = "manual"
     BACKFILL = "backfill"
     OVERRIDE = "override"
+    BOOT = "boot"
 
 
 IN_FLIGHT = frozenset({RunStatus.ENQUEUED, RunStatus.STARTED})

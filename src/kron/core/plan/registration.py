@@ -261,7 +261,7 @@ def request_run(
         now // 1000 if nominal_time is None else nominal_time,
         now,
         RunStatus.PENDING,
-        Reason.ASKED,
+        Reason.BOOT if kind is RunKind.BOOT else Reason.ASKED,
         now,
         record.epoch,
         now,

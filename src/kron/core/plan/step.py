@@ -37,7 +37,7 @@ NO_PREDECESSORS: Mapping[int, "Predecessor"] = {}
 CATCH_UP = frozenset({Reason.CAUGHT_UP, Reason.SPREAD})
 DELAYED = frozenset({Reason.QUEUED, Reason.REPLACING})
 # Reasons that stay with a run while it executes, because they explain its start.
-KEPT_REASONS = frozenset({Reason.CAUGHT_UP, Reason.SPREAD, Reason.ASKED})
+KEPT_REASONS = frozenset({Reason.CAUGHT_UP, Reason.SPREAD, Reason.ASKED, Reason.BOOT})
 
 
 class JobState(NamedTuple):

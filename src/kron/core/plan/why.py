@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from kron.core.cron.dialect import REBOOT
 from kron.core.job.decision import decide_at
 from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.compiled import CompiledJob, compiled_job, handled_of
@@ -169,6 +170,18 @@ def why(history: PeriodHistory, nominal_time: EpochSeconds, *, now: int) -> Expl
     headline, remedy = _headline(history, explanation, made_up)
     effects = [*made_up, *map(notice_fact, history.notices)]
     return explanation._replace(facts=[*facts[:-1], *effects, facts[-1]], headline=headline, remedy=remedy)
+
+
+def why_boot(history: PeriodHistory) -> Explanation:
+    """Return the chain of the latest boot of a job that has no times; `history` has its run, if any."""
+    identity, run = history.job.identity, history.run
+    schedule = Fact("schedule", f'the schedule is "{REBOOT}": one run for each boot of the host, no periods')
+    if run is None:
+        none = Fact("no_boot", "krond has not been started at a boot since the job was created")
+        return Explanation(identity, None, None, [schedule, none], f"no run: {none.sentence}")
+    booted = Fact("booted", f"krond started first in this boot at {moment(run.created_at)}", run.created_at)
+    recorded = list(_recorded(history, run))
+    return Explanation(identity, None, run.outcome, [schedule, booted, *recorded], recorded[-1].sentence)
 
 
 def _without_guesses(facts: list[Fact]) -> list[Fact]:

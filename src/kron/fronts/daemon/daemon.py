@@ -19,11 +19,13 @@ from kron.clocks.system import SystemClock
 from kron.core.errors import ConflictError, InputError, KronError, StoreError
 from kron.core.plan.step import MILLISECOND
 from kron.core.time.instant import EPOCH
+from kron.fronts.daemon.boot import start_boot_jobs
 from kron.fronts.daemon.control import ControlServer, Handler
 from kron.fronts.daemon.job_set import Reloaded, log_reload
 from kron.fronts.daemon.output import RunOutputs
 from kron.fronts.daemon.place import Place
 from kron.fronts.daemon.systemd import Notifier
+from kron.launchers.process.host import boot_of
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig, LauncherContext
 from kron.ports import Clock, Launcher, Store
@@ -130,6 +132,7 @@ class Daemon:
         control = ControlServer(self.options.place.socket, self._handler_of(self))
         try:
             await self._reload_safely()
+            await start_boot_jobs(self.catalog, boot_of())
             on_stop(self.worker.leave)
             on_reload(self._reload_soon)
             await control.start()

@@ -18,7 +18,7 @@ from kron.app.worker import NoticeSender
 from kron.core.cron.schedule import Schedule
 from kron.core.errors import ConflictError, InvalidOptionError, OwnedError, UnknownJobError
 from kron.core.fields import suggestion
-from kron.core.job.job import Job
+from kron.core.job.job import Job, check_has_times
 from kron.core.job.notify import IS_REDACTED, Notify, parse_notify
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.next_start import NextStart, next_start
@@ -298,6 +298,7 @@ class Runner:
         """
         if fault := callback_fault(callback, arguments=1, may_block=True):
             raise InvalidOptionError(option="callback", value=callback, reason=fault)
+        check_has_times(job)
         jitter, most = job.policy.jitter_ms, DEFAULT_LIMITS.lookahead_ms
         if jitter > most:
             reason = f"is longer than the runner's lookahead: use at most {most}"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kron.app.catalog import JobDefinition
-from kron.core.job.job import Job
+from kron.core.job.job import Job, check_has_times
 from kron.fronts.operator.crd import HISTORY, NEVER, camel, words_of
 from kron.launchers.kubernetes.api import KRONJOBS, Document
 
@@ -70,6 +70,7 @@ def kronjob_of(document: Document) -> KronJob:
 def definition_of(kronjob: KronJob, calendars: Mapping[str, object]) -> JobDefinition:
     """Return the definition of a KronJob, or raise InvalidJobError; `calendars` are its namespace's."""
     job = Job.from_dict(document_of(kronjob, calendars))
+    check_has_times(job)
     return JobDefinition(job, launcher_of(kronjob), LAUNCHER_KIND)
 
 

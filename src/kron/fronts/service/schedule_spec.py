@@ -20,7 +20,7 @@ from kron.core.fields import (
     text_fault,
 )
 from kron.core.job.host import HOST_WORDS
-from kron.core.job.job import JOB, PLACES, Job, canonical, read_job
+from kron.core.job.job import JOB, ONLY_KROND, PLACES, Job, canonical, check_has_times, read_job
 from kron.core.job.notify import IS_REDACTED, Notify
 from kron.core.job.policy import (
     CATCHUP_NAMES,
@@ -222,6 +222,7 @@ def parse_definition(document: object, rules: Rules, *, owner: str | None = None
     Raises InvalidJobError or InvalidScheduleError with every problem. A launcher without a user is `owner`'s.
     """
     job = Job.from_dict(document)
+    check_has_times(job)
     problems: list[Problem] = []
     if len(job.identity.encode()) > MAX_NAME:
         problems.append(Problem("identity", job.identity, f"is longer than {MAX_NAME} bytes"))
@@ -279,6 +280,8 @@ def _read_job(given: Mapping[str, object], rules: Rules, problems: list[Problem]
     renamed = {**{name: word for name, word in JOB_WORDS.items() if name not in given}, **used}
     reader = FieldReader({**document, "policy": policy}, "", own, known=JOB.words, renamed=renamed)
     job = read_job(reader, {})
+    if job is not None and job.schedule.is_boot:
+        reader.problem("schedule", job.schedule.text, ONLY_KROND)
     problems += own
     return job
 
