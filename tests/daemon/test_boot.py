@@ -85,7 +85,9 @@ def test_lint_accepts_a_job_at_boot_in_a_file(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_krond_starts_it_once_however_often_krond_starts(tmp_path: Path) -> None:
-    krond = Krond(tmp_path)
+    krond = Krond(tmp_path, "--crontab", str(tmp_path / "tab"))
+    # Cron accepts both lines, and the second one never starts.
+    (tmp_path / "tab").write_text("@reboot cat%of a crontab\n58-2 * * * * echo never\n")
     krond.write("host.yaml", 'jobs: [{ name: boot, schedule: "@reboot", command: echo up }]')
     for _ in range(2):
         krond.start()
@@ -95,4 +97,8 @@ def test_krond_starts_it_once_however_often_krond_starts(tmp_path: Path) -> None
         assert krond.output("host/boot") == "up\n"
         answer = krond.call("why", "host/boot", "latest")
         assert "krond started first in this boot" in str(answer)
+        (other,) = [name for name in krond.names() if name.startswith("tab/cat-")]
+        (of_crontab,) = wait_for(lambda: krond.runs(other), krond.log_text)  # noqa: B023
+        assert krond.ended(other, of_crontab["idempotency_key"])["status"] == "SUCCESS"
+        assert krond.output(other) == "of a crontab\n"
         assert krond.stop() == 0

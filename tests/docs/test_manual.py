@@ -46,8 +46,9 @@ def test_krontab_has_every_directive_and_every_field() -> None:
 
 
 def test_krond_has_every_option_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        run(["--help"])
+    for words in (["--help"], ["install", "--help"]):
+        with pytest.raises(SystemExit):
+            run(words)
     options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
     assert set(re.findall(r"--[a-z-]+", text_of("krond.8"))) == options
 

@@ -139,6 +139,7 @@ def test_a_line_that_cannot_be_a_job_is_a_problem_and_stops_no_other(line: str, 
     first, second = imported(f"{line}\n@daily x\n")
     assert first.definition is None
     assert problem in str(first.problem)
+    assert first.harmless == ("never" in problem or "command" in problem)
     assert second.definition is not None
 
 

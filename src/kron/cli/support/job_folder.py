@@ -79,7 +79,9 @@ def load_crontab(file: str) -> list[Job]:
     is_system = file == SYSTEM_FILE or place.parent.name == SYSTEM_FOLDER
     source = CrontabSource(stem=place.stem, has_user=is_system, timezone=host_timezone())
     lines = jobs_from_crontab(read_text(file, MAX_CRONTAB), source)
-    if wrong := [f"{file}:{line.line}: {line.problem}" for line in lines if line.problem]:
+    if wrong := [
+        f"{file}:{line.line}: {line.problem}" for line in lines if line.problem and not line.harmless
+    ]:
         raise InputError("\n".join(wrong))
     return [Job.from_dict(line.definition) for line in lines if line.definition is not None]
 

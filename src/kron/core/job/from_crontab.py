@@ -42,7 +42,8 @@ AROUND_CHANGE = 2 * DAY
 class ImportedLine:
     """One line of a crontab as a job definition, or the problem why it has none.
 
-    `cron` are the times as Debian's cron reads them, None where it refuses them or the line runs at boot.
+    `cron` are the times as Debian's cron reads them, None where it refuses them or the line runs at boot. A
+    `harmless` problem is that of a line which cron accepts and which does nothing there either.
     """
 
     line: int
@@ -51,6 +52,7 @@ class ImportedLine:
     cron: CronLine | None = None
     notes: tuple[str, ...] = ()
     problem: str | None = None
+    harmless: bool = False
 
 
 class StartDifference(NamedTuple):
@@ -156,6 +158,10 @@ def _slug_of(entry: CrontabEntry) -> str:
     return "job"
 
 
+class _IdleLineError(InputError):
+    """Cron accepts the line, and it does nothing."""
+
+
 # --- definitions ---------------------------------------------------------------------------------
 
 
@@ -163,7 +169,8 @@ def _imported(entry: CrontabEntry, name: str, source: CrontabSource) -> Imported
     try:
         return _line_of(entry, f"{source.stem}/{name}", source)
     except InputError as error:
-        return ImportedLine(line=entry.line, raw=entry.raw, problem=str(error))
+        harmless = isinstance(error, _IdleLineError)
+        return ImportedLine(line=entry.line, raw=entry.raw, problem=str(error), harmless=harmless)
 
 
 def _line_of(entry: CrontabEntry, identity: str, source: CrontabSource) -> ImportedLine:
@@ -171,7 +178,7 @@ def _line_of(entry: CrontabEntry, identity: str, source: CrontabSource) -> Impor
     command, given = command_and_input(entry.command)
     if not command.strip():
         what = "user and command" if source.has_user and entry.user is None else "command"
-        raise InputError(f"it has no {what}; cron would start an empty shell")
+        raise _IdleLineError(f"it has no {what}; cron would start an empty shell")
     variables = dict(entry.variables)
     shell = variables.get(SHELL, CRON_SHELL)
     definition: dict[str, object] = {
@@ -223,11 +230,13 @@ def _has_changes(zone: str) -> bool:
 def _same_times(text: str, cron: CronLine, notes: list[str]) -> str:
     """Return an expression that means in Kron what the text means in cron: the text itself if it does."""
     if cron.never:
-        raise InputError(f'"{text}" never starts in Debian\'s cron: a field has no values (a reversed range)')
+        raise _IdleLineError(
+            f'"{text}" never starts in Debian\'s cron: a field has no values (a reversed range)'
+        )
     try:
         written = parse(str(cron), EXTENDED)
     except NeverMatchesError as error:
-        raise InputError(f'"{text}" never starts in cron either: {error.details["reason"]}') from None
+        raise _IdleLineError(f'"{text}" never starts in cron either: {error.details["reason"]}') from None
     try:
         if parse(text, EXTENDED).times == written.times:
             return text
