@@ -6,7 +6,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from bench import cron, decisions, embed, engine, machine, million, process, progress, report, service, theory
+from bench import (
+    cron,
+    dag,
+    decisions,
+    embed,
+    engine,
+    machine,
+    million,
+    process,
+    progress,
+    report,
+    service,
+    theory,
+)
 from bench.row import Findings
 
 # A part is a module with `run(say, *, quick) -> Findings`; a new one is added here only.
@@ -19,6 +32,7 @@ PARTS: dict[str, Callable[..., Findings]] = {
     "embed": embed.run,
     "process": process.run,
     "service": service.run,
+    "dag": dag.run,
     "million": million.run,
 }
 # Parts that run only when named, or with --full.

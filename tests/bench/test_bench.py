@@ -180,6 +180,7 @@ def test_parts_are_chosen_by_name() -> None:
         "embed",
         "process",
         "service",
+        "dag",
     ]
     assert __main__.options(["--full"]).only == list(__main__.PARTS)
     with pytest.raises(SystemExit):

@@ -7,7 +7,7 @@ tasks over: it resumes those that still run, as processes do, and the others end
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -24,8 +24,8 @@ from kron.app.dag.task_call import (
 from kron.app.launchers import build_launcher, settings_of
 from kron.clocks.system import SystemClock
 from kron.core.dag.definition import ResultSource, TaskSpec
-from kron.core.dag.plan import TaskEnd, ended, execution_key
-from kron.core.dag.record import AttemptOutcome, DagClaim
+from kron.core.dag.plan import TaskEnd, ended_together, execution_key
+from kron.core.dag.record import AttemptOutcome, DagClaim, DagTask
 from kron.core.errors import InputError, StoreError
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
@@ -356,23 +356,25 @@ class DagWorker:
         self.wake()
 
     async def _record_ends(self) -> None:
-        """Record the ends of attempts; one whose lease was lost belongs to another worker."""
+        """Record the ends of attempts, those of one run together; stale ones belong to another worker."""
         while self._ends:
-            execution, end = self._ends[0]
-            await self._record(execution, end)
-            self._ends.pop(0)
-            self._forget(execution)
+            run_id = self._ends[0][0].claim.run.run_id
+            ends = [each for each in self._ends if each[0].claim.run.run_id == run_id]
+            await self._record(run_id, [(execution.claim.task, end) for execution, end in ends])
+            self._ends = [each for each in self._ends if each not in ends]
+            for execution, _ in ends:
+                self._forget(execution)
 
-    async def _record(self, execution: Execution, end: TaskEnd) -> None:
+    async def _record(self, run_id: str, ends: Sequence[tuple[DagTask, TaskEnd]]) -> None:
         for _ in range(MAX_TRIES):
-            state = await self._store.state(execution.claim.run.run_id)
-            change = None if state is None else ended(state, execution.claim.task, end, self._now())
+            state = await self._store.state(run_id)
+            change = None if state is None else ended_together(state, ends, self._now())
             if change is None:
-                _log.warning("the end of %s is stale", execution.lease)
+                _log.warning("the ends of %d tasks of %s are stale", len(ends), run_id)
                 return
             if await self._store.commit(change):
                 return
-        raise StoreError(f"The end of {execution.lease} cannot be recorded: its run keeps changing")
+        raise StoreError(f"Ends of {run_id} cannot be recorded: the run keeps changing")
 
     async def _close(self) -> None:
         """End functions, leave processes running, and give up the leases of what is left."""

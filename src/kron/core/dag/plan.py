@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
@@ -188,22 +188,31 @@ def holds(task: DagTask, worker: str, attempt: int) -> bool:
 
 def ended(state: DagState, claim: DagTask, end: TaskEnd, now: int) -> DagChange | None:
     """Return the write of the end of an attempt, or None where another worker has taken the task over."""
-    task = state.tasks[claim.task_id]
-    assert claim.worker is not None, "a claimed task has a worker"
-    if not holds(task, claim.worker, claim.attempt):
-        return None
-    spec = state.run.tasks.tasks[task.task_id]
-    end = _checked(state.run.tasks, spec, end)
-    assert task.started_at is not None, "a running task has started"
-    attempt = DagAttempt(
-        task.run_id, task.task_id, task.attempt, claim.worker, task.started_at, now,
-        end.outcome, end.error, end.output,
-    )  # fmt: skip
-    tasks = dict(state.tasks)
-    tasks[task.task_id] = _after(state.run, task, spec, end, now)
-    if tasks[task.task_id].status in TASK_ENDS:
-        _advance(state.run.tasks, tasks, state.run.tasks.dependants[task.task_id], now)
-    return _change(state, tasks, now, (attempt,))
+    return ended_together(state, [(claim, end)], now)
+
+
+def ended_together(state: DagState, ends: Sequence[tuple[DagTask, TaskEnd]], now: int) -> DagChange | None:
+    """Return one write of the ends of several attempts of a run, without the stale ones; None if all are."""
+    definition, tasks = state.run.tasks, dict(state.tasks)
+    attempts: list[DagAttempt] = []
+    for claim, given in ends:
+        task = tasks[claim.task_id]
+        assert claim.worker is not None, "a claimed task has a worker"
+        if not holds(task, claim.worker, claim.attempt):
+            continue
+        spec = definition.tasks[task.task_id]
+        end = _checked(definition, spec, given)
+        assert task.started_at is not None, "a running task has started"
+        attempts.append(
+            DagAttempt(
+                task.run_id, task.task_id, task.attempt, claim.worker, task.started_at, now,
+                end.outcome, end.error, end.output,
+            )
+        )  # fmt: skip
+        tasks[task.task_id] = _after(state.run, task, spec, end, now)
+        if tasks[task.task_id].status in TASK_ENDS:
+            _advance(definition, tasks, definition.dependants[task.task_id], now)
+    return _change(state, tasks, now, tuple(attempts)) if attempts else None
 
 
 def _checked(definition: DagDefinition, spec: TaskSpec, end: TaskEnd) -> TaskEnd:
