@@ -10,7 +10,7 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.plan.report import Launch, RunEvent
-from kron.launchers.process.host import is_alive, untrusted
+from kron.launchers.process.host import CGROUP_MOUNTS, is_alive, processes_of, untrusted
 from kron.launchers.process.launcher import LOST, NEVER_STARTED, ProcessLauncher
 from kron.launchers.process.supervisor import RECORD_SIZE, read_record
 from tests.launchers.ear import Ear, a_launch
@@ -143,3 +143,27 @@ def test_root_trusts_only_files_that_no_one_else_can_write(tmp_path: Path) -> No
     place.chmod(0o600)
     os.chown(place, 65534, 0)
     assert "belongs to another user" in str(untrusted(str(place)))
+
+
+CGROUPS = next((mount for mount in CGROUP_MOUNTS if Path(f"{mount}/cgroup.procs").exists()), None)
+
+
+@pytest.mark.skipif(CGROUPS is None or os.geteuid() != 0, reason="this host has no control groups to make")
+async def test_no_process_of_a_run_leaves_its_control_group(launcher: ProcessLauncher) -> None:
+    launcher.cgroup = f"{CGROUPS}/kron-test-{os.getpid()}"
+    os.mkdir(launcher.cgroup)
+    # A child without the session and the environment of its run.
+    ear, launch = Ear(), a_process("env -i setsid sh -c 'trap \"\" TERM; sleep 300' & sleep 300")
+    definition = '{"policy":{"replace_grace":"100ms"},"schedule":"0 * * * *"}'
+    launch = launch._replace(job=launch.job._replace(definition=definition))
+    launcher.start(launch, ear)
+    own = f"{launcher.cgroup}/kron-{launch.run.key[:16]}.1"
+    await until(lambda: len(processes_of("none", 0, -1, own)) >= 4)
+    launcher.end(launch.run)
+    assert (await ear.end_of(launch)).happened is RunEvent.CANCELLED
+    left = processes_of("none", 0, -1, own)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+    await until(lambda: not os.path.exists(own))
+    os.rmdir(launcher.cgroup)

@@ -45,6 +45,8 @@ MAX_LINES, MAX_TAIL = 10, 1_000
 _SIGNALS = frozenset(map(int, signal.Signals))
 
 
+# Where control groups of version 2 are, alone or beside those of version 1.
+CGROUP_MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 # The suffix of the records that supervisors write.
 RECORD = ".run"
 
@@ -229,7 +231,8 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to its process group; a supervised one has further processes."""
         if self.is_supervised:
-            signal_all(self.launch.run.key, self.launch.run.attempt, self.pid, number)
+            for pid in self.members():
+                _send(pid, number)
             return
         if self.child is None and not self.exists:
             return
@@ -239,6 +242,20 @@ class Process:
             pass
         except PermissionError as error:
             _log.warning("%s cannot be sent %s: %s", self.run_id, number.name, error)
+
+    def members(self) -> list[int]:
+        """Return the running processes of the run; of a supervised one, also those that left its session."""
+        if not self.is_supervised:
+            return members_of(self.pid)
+        run, record = self.launch.run, read_record(self.files.status) or {}
+        return processes_of(run.key, run.attempt, self.pid, record.get("cgroup"))
+
+    def remove_cgroup(self) -> None:
+        """Remove the control group of an ended run; its supervisor could not while processes were left."""
+        cgroup = (read_record(self.files.status) or {}).get("cgroup") if self.is_supervised else None
+        if cgroup:
+            with suppress(OSError):
+                os.rmdir(str(cgroup))
 
     def release(self) -> None:
         """Release the pidfd and the child."""
@@ -339,26 +356,31 @@ def is_alive(pid: int, started: int, *, or_zombie: bool = False) -> bool:
     return stat is not None and stat.started == started and (or_zombie or not stat.ended)
 
 
-def signal_all(key: str, attempt: int, group: int, number: signal.Signals) -> None:
-    """Send a signal to all processes of a run: its group, and those that left it but have its environment."""
-    for pid in processes_of(key, attempt, group):
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            pass
-        except PermissionError as error:
-            _log.warning("process %d cannot be sent %s: %s", pid, number.name, error)
+def own_cgroup() -> str | None:
+    """Return the folder of this process's control group, if groups of runs can be made in it.
+
+    The root group is not one that was delegated to this process.
+    """
+    with suppress(OSError):
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        path = next((line[3:] for line in lines if line.startswith("0::/")), "/")
+        folders = [f"{mount}{path}" for mount in CGROUP_MOUNTS if path != "/"]
+        return next((each for each in folders if os.access(f"{each}/cgroup.procs", os.W_OK)), None)
+    return None
 
 
-def processes_of(key: str, attempt: int, group: int) -> list[int]:
-    """Return the running processes of a run: those of its group, and those with its environment."""
+def processes_of(key: str, attempt: int, group: int, cgroup: object = None) -> list[int]:
+    """Return the running processes of a run: of its group, with its environment, or in its control group."""
     marks = f"KRON_IDEMPOTENCY_KEY={key}".encode(), b"KRON_ATTEMPT=%d" % attempt
+    members: set[int] = set()
+    with suppress(OSError):
+        members = set(map(int, Path(f"{cgroup}/cgroup.procs").read_text().split())) if cgroup else members
     running = []
     for pid in _all():
         stat = stat_of(pid)
         if stat is None or stat.ended:
             continue
-        if stat.group == group or stat.session == group or _has_variables(pid, marks):
+        if pid in members or group in (stat.group, stat.session) or _has_variables(pid, marks):
             running.append(pid)
     return running
 
@@ -369,6 +391,15 @@ def _has_variables(pid: int, marks: Collection[bytes]) -> bool:
     except OSError:
         return False
     return all(mark in variables for mark in marks)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError as error:
+        _log.warning("process %d cannot be sent %s: %s", pid, number.name, error)
 
 
 def sessions_of(keys: Collection[str]) -> dict[tuple[str, int], int]:

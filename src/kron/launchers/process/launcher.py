@@ -38,8 +38,7 @@ from kron.launchers.process.host import (
     describe_exit,
     input_of,
     is_alive,
-    members_of,
-    processes_of,
+    own_cgroup,
     read_variables,
     remove_files,
     sessions_of,
@@ -68,6 +67,8 @@ SPAWNS_PER_ITERATION = 4
 TOTAL_FACTOR, RESERVED_PART = 10, 4
 # How often outputs are trimmed, and how often an ending process group is polled, in seconds.
 TRIM_S, GROUP_POLL_S = 0.25, 0.05
+# How often the processes of a killed run are looked for before its end is reported.
+KILL_POLLS = 40
 # How often an adopted process is polled on hosts without pidfd, in seconds.
 POLL_S = 0.2
 LOST = "its exit status was lost with its owner"
@@ -118,6 +119,8 @@ class ProcessLauncher:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._logs = str(Path(state).absolute() / LOGS)
         self._supervisors: Supervisors | None = None
+        # The control group in which supervised runs have one each, where this process may make them.
+        self.cgroup: str | None = None
         self._grace_s = grace.total_seconds()
         self._backoff = backoff
         self._on_output = on_output
@@ -146,6 +149,7 @@ class ProcessLauncher:
     def supervise(self) -> None:
         """Start every process under a supervisor from now on."""
         self._supervisors = Supervisors(self._folder)
+        self.cgroup = own_cgroup()
 
     @property
     def busy(self) -> bool:
@@ -274,6 +278,7 @@ class ProcessLauncher:
             **{name: getattr(settings, name) for name in ("user", "group", "cwd", "umask", "nice")},
             "stdout": _stream(settings.stdout),
             "stderr": _stream(settings.stderr),
+            "cgroup": self.cgroup and f"{self.cgroup}/kron-{launch.run.key[:16]}.{launch.run.attempt}",
         }
         self._starting[attempt] = waiting
         try:
@@ -459,7 +464,16 @@ class ProcessLauncher:
         if not await self._exits_in_time(process):
             process.signal(signal.SIGKILL)
             await process.gone.wait()
+            await self._wait_for_members(process)
+        process.remove_cgroup()
         self._finish(attempt, process)
+
+    async def _wait_for_members(self, process: Process) -> None:
+        """Wait a moment until killed processes are gone; a kill is not immediate."""
+        for _ in range(KILL_POLLS):
+            if not process.is_supervised or not process.members():
+                return
+            await sleep_for(self._clock, GROUP_POLL_S)
 
     async def _exits_in_time(self, process: Process) -> bool:
         """Return whether a process and its group exited within the grace period."""
@@ -473,7 +487,7 @@ class ProcessLauncher:
             grace.cancel()
             gone.cancel()
         while process.gone.is_set() and self._clock.monotonic() < until:
-            if not self._members_of(process):
+            if not process.members():
                 return True
             await sleep_for(self._clock, GROUP_POLL_S)
         return False
@@ -484,12 +498,6 @@ class ProcessLauncher:
             return self._grace_s
         job = process.launch.job
         return compiled_job(job.definition, job.identity).policy.replace_grace.total_seconds()
-
-    def _members_of(self, process: Process) -> list[int]:
-        if not process.is_supervised:
-            return members_of(process.pid)
-        run = process.launch.run
-        return processes_of(run.key, run.attempt, process.pid)
 
     async def close(self, *, wait: bool = True) -> None:
         """Wait for the processes, or leave them running for the next owner to adopt."""

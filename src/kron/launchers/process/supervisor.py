@@ -147,7 +147,7 @@ def _supervise(request: Request, channel: socket.socket, lock: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     place = str(request["record"])
     me: Record = {
-        **{name: request[name] for name in ("identity", "nominal_time", "boot")},
+        **{name: request[name] for name in ("identity", "nominal_time", "boot", "cgroup")},
         "supervisor": os.getpid(),
         "supervisor_started": started_of(os.getpid()),
     }
