@@ -33,11 +33,16 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 SLOWEST := --durations=25 --durations-min=1
 SAY := printf '[kron] %s\n'
 LOCKED := --quiet --constraint constraints.txt --build-constraint constraints.txt
-# uv installs in seconds; where it cannot reach a package index that pip is set up for, pip does the work.
+HASHED := --constraint hashes.txt --build-constraint hashes.txt
+# uv installs in seconds, and checks the hash of every file; where it cannot reach a package index that pip is
+# set up for, pip does the work. pip takes no hashes beside an editable package, so it does none after a mismatch.
 define install
 @$(SAY) "installing $(1) ..."
-@$(BIN)/uv pip install $(LOCKED) $(2) || { \
-	$(SAY) "uv could not install; trying pip (slower) ..."; $(BIN)/python -m pip install $(LOCKED) $(2); }
+@$(BIN)/uv pip install $(LOCKED) $(HASHED) $(2) 2> .cache/tmp/uv.log || { \
+	cat .cache/tmp/uv.log >&2; \
+	if grep -q 'Hash mismatch' .cache/tmp/uv.log; then exit 1; fi; \
+	$(SAY) "uv could not install; trying pip (slower, without hashes) ..."; \
+	$(BIN)/python -m pip install $(LOCKED) $(2); }
 @touch $@
 endef
 
@@ -149,14 +154,9 @@ figures: $(VENV)/.dev .cache/tmp ## measure the shape of the source beside its g
 	@$(BIN)/python tools/figures.py $(ARGS)
 
 .PHONY: lock
-lock: $(VENV)/.run ## rewrite constraints.txt (ARGS=--upgrade for the newest versions)
+lock: $(VENV)/.run ## rewrite constraints.txt and hashes.txt (ARGS=--upgrade for the newest versions)
 	@$(SAY) "resolving every extra and group for Python 3.11 ..."
-	@$(BIN)/uv pip compile pyproject.toml --all-extras --group install --group dev --group bench \
-		--python-version 3.11 --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
-		--no-emit-package kron-engine --quiet $(ARGS) --output-file constraints.txt > /dev/null
-	@if grep -nvE '^[a-z0-9-]+==[A-Za-z0-9.]+$$' constraints.txt; then \
-		$(SAY) "constraints.txt may contain name==version lines only" >&2; exit 1; fi
-	@$(SAY) "constraints.txt: $$(wc -l < constraints.txt) packages"
+	@$(BIN)/python tools/pins.py $(ARGS)
 
 .PHONY: clean
 clean: ## remove the environment, the caches and the builds
@@ -165,7 +165,7 @@ clean: ## remove the environment, the caches and the builds
 
 # --- the environment: one stamp for running, one for developing, one for measuring ---
 
-$(VENV)/.run: pyproject.toml constraints.txt | .cache/tmp
+$(VENV)/.run: pyproject.toml constraints.txt hashes.txt | .cache/tmp
 	@python=; for candidate in $(PYTHON) python3.11 python3; do \
 		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' > /dev/null 2>&1; \
 		then python=$$candidate; break; fi; done; \
