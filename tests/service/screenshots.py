@@ -34,7 +34,7 @@ def _retried(client: httpx.Client) -> str:
 SHOTS = (
     Shot("service-now.png", lambda _: "/ui/now", (1280, 960)),
     Shot("service-overview.png", lambda _: "/", (1280, 830)),
-    Shot("service-schedule.png", lambda _: "/ui/schedule?id=demo%2Fpartner-feed", (1280, 900)),
+    Shot("service-schedule.png", lambda _: "/ui/schedule?id=demo%2Fnightly-literal", (1280, 900)),
     Shot("service-why.png", _retried, (1000, 900)),
     Shot("service-playground.png", lambda _: PLAYED, (1280, 900)),
 )

@@ -222,6 +222,17 @@ def test_the_address_of_the_playground_holds_what_is_typed(client: httpx.Client)
     assert "At 09:00 every day" in page_of(client, "/ui/playground", cron="0 9 * * *").text
 
 
+def test_a_suggestion_of_the_fleet_leads_to_the_plan_of_an_edit(client: httpx.Client) -> None:
+    for number in range(4):
+        added(client, f"fleet/{number}", cron_expr="0 4 * * *")
+    page = page_of(client, "/ui/fleet")
+    assert re.search(r"fullest minute of that hour has \d instead of 4 starts", page.text)
+    links = [a["href"] for a in page.all("a") if a["href"].startswith("/ui/schedule/edit?id=fleet")]
+    plan = page_of(client, links[0])
+    assert "window.duration 0s 10m" in plan.text
+    assert re.search(r"\d+ starts move", plan.text)
+
+
 # --- errors ----------------------------------------------------------------------------------------
 
 
@@ -333,6 +344,7 @@ def test_every_link_leads_somewhere(demo: httpx.Client) -> None:
         "/",
         "/docs",
         "/ui/audit",
+        "/ui/fleet",
         "/ui/now",
         "/ui/playground",
         "/ui/schedule/backfill",

@@ -91,6 +91,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/ui/schedule/backfill"): PAGE,
     ("POST", "/ui/schedule/backfill"): RUN_FORM,
     ("GET", "/ui/audit"): PAGE,
+    ("GET", "/ui/fleet"): PAGE,
     ("GET", "/ui/playground"): PAGE,
     ("GET", "/ui/period"): PAGE,
     ("GET", "/ui/run"): PAGE,

@@ -135,8 +135,9 @@ def _add_edit(router: APIRouter, registrar: Registrar, client: LocalClient) -> N
     edits = Edits(registrar, client)
 
     @router.api_route("/ui/schedule/edit", methods=READ)
-    async def edit_form(name: Name) -> Response:
-        return await _shown(registrar, "edit", name, it=await edits.page(name))
+    async def edit_form(name: Name, window: Annotated[str, Query(max_length=100)] = "") -> Response:
+        page = await (edits.suggestion(name, window) if window else edits.page(name))
+        return await _shown(registrar, "edit", name, it=page, problem=page.problem)
 
     @router.post("/ui/schedule/edit")
     async def edit(request: Request, name: Name) -> Response:

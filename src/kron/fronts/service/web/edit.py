@@ -70,6 +70,13 @@ class Edits:
         text = json.dumps(definition_document(record), indent=2, ensure_ascii=False)
         return EditPage(text, etag_of(record))
 
+    async def suggestion(self, name: str, window: str) -> EditPage:
+        """Return the page with a window after the nominal time written into the definition, and its plan."""
+        record = await self._record(name)
+        document = {**definition_document(record), "window": {"mode": "after", "duration": window}}
+        page, _ = await self.plan(name, json.dumps(document, indent=2, ensure_ascii=False), etag_of(record))
+        return page
+
     async def plan(self, name: str, text: str, etag: str) -> tuple[EditPage, JobRecord]:
         """Return the page with the plan of an edit, or with its problem, and the stored record."""
         record = await self._record(name)

@@ -17,6 +17,7 @@ from kron.core.time.instant import rfc3339
 from kron.fronts.service.auth.principal import current_caller
 from kron.fronts.service.client import LocalClient
 from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.web.fleet import FleetPage, fleet_of
 from kron.fronts.service.web.time_text import UTC_ZONE, PageTime, moment_of
 from kron.fronts.service.web.timeline import (
     MAX_LANES,
@@ -126,6 +127,7 @@ class NowPages:
         self._client = client
         self._query = registrar.catalog.query
         self._shared: Shared[NowPage] = Shared(registrar.clock)
+        self._fleets: Shared[FleetPage] = Shared(registrar.clock)
 
     async def page(self, zoom: Zoom, middle: int | None, tag: str | None) -> NowPage:
         """Return the page around an instant, or around now."""
@@ -160,6 +162,20 @@ class NowPages:
             await self._problems(fleet, now),
             await self._health(answered_s),
         )
+
+    async def fleet(self) -> FleetPage:
+        """Return the coming load of the caller's schedules."""
+        return await self._fleets.get(current_caller().users, self._fleet)
+
+    async def _fleet(self) -> FleetPage:
+        jobs = await self._query.jobs(JobFilter(), limit=MAX_FLEET)
+        states = [JobState(found.job) for found in jobs]
+
+        def load() -> FleetPage:
+            budget = CpuBudget(WINDOWS_S)
+            return fleet_of(states, self._registrar.now(), is_spent=lambda: budget.is_spent)
+
+        return await self._client.aside.run(load)
 
     async def _runs(self, view: View) -> tuple[list[RunRecord], bool]:
         """Return the newest runs of a view, and whether these are all."""

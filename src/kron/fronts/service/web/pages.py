@@ -306,7 +306,9 @@ def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIR
     """Return the routes of pages, which are not part of the API."""
     router = APIRouter(include_in_schema=False)
     pages = Pages(registrar)
-    _add_now(router, pages, NowPages(registrar, client))
+    present = NowPages(registrar, client)
+    _add_now(router, pages, present)
+    _add_fleet(router, pages, present)
     _add_schedules(router, pages)
     add_actions(router, registrar, client)
     _add_runs(router, pages)
@@ -452,6 +454,12 @@ def _add_audit(router: APIRouter, pages: Pages, client: LocalClient) -> None:
             is_first=cursor is None,
             following=listed["next_cursor"],
         )
+
+
+def _add_fleet(router: APIRouter, pages: Pages, present: NowPages) -> None:
+    @router.api_route("/ui/fleet", methods=READ)
+    async def fleet() -> Response:
+        return await rendered("fleet.html", pages.now(), it=await present.fleet())
 
 
 def _typed_of(

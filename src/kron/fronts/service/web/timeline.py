@@ -354,7 +354,7 @@ def _touches(dropped: RangeRecord, view: View) -> bool:
 def _lane(members: Sequence[Drawn], view: View, tag: str | None, left: int) -> Lane:
     marks = [mark for one in members for mark in _marks(one, view)]
     counts = Counter(mark.look for mark in marks)
-    coming = _sum(members)
+    coming = total_of([one.coming for one in members])
     ahead = sum(coming.values())
     is_listed = sum(len(one.coming.listed) for one in members) == ahead
     is_crowded = len(marks) + ahead > min(MAX_SINGLE, left) or not is_listed
@@ -376,10 +376,10 @@ def _lane(members: Sequence[Drawn], view: View, tag: str | None, left: int) -> L
     )
 
 
-def _sum(members: Sequence[Drawn]) -> Counter[int]:
+def total_of(all_coming: Sequence[Coming]) -> Counter[int]:
     """Return the coming starts in each column; schedules with one plan share a mapping, added up once."""
-    shared = {id(one.coming.columns): one.coming.columns for one in members}
-    users = Counter(id(one.coming.columns) for one in members)
+    shared = {id(coming.columns): coming.columns for coming in all_coming}
+    users = Counter(id(coming.columns) for coming in all_coming)
     total: Counter[int] = Counter()
     for key, columns in shared.items():
         for column, count in columns.items():
@@ -478,7 +478,7 @@ def _wide(view: View, start: int, end: int) -> float:
 
 def load_of(schedules: Sequence[Drawn], view: View) -> Area:
     """Return the starts in each column: past ones as recorded, coming ones as planned."""
-    counts = _sum(schedules)
+    counts = total_of([one.coming for one in schedules])
     for one in schedules:
         counts.update(
             view.column(run.started_at)

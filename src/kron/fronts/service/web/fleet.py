@@ -1,0 +1,180 @@
+"""The fleet: the coming load by minute and by hour, its worst minutes, and windows that would spread them.
+
+Nothing here reads a clock or a store.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import NamedTuple
+
+from kron.core.cron.count import count_between
+from kron.core.job.decision import is_plain, starts_between
+from kron.core.job.job import Job
+from kron.core.job.window import Window
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.plan import UNUSABLE
+from kron.core.plan.step import JobState
+from kron.core.time.instant import datetime_of, rfc3339
+from kron.fronts.service.web.timeline import DAY, HOUR, MINUTE, Coming, View, coming_of, total_of
+
+# Steps of a heat map's colour, worst minutes that are listed, and schedules that each of them names.
+LEVELS, MAX_WORST, MAX_NAMED = 5, 5, 8
+# The window that is suggested, and how many schedules get it.
+WINDOW, MAX_SPREAD = timedelta(minutes=10), 200
+# A minute with fewer starts needs no suggestion.
+CROWDED = 3
+
+
+class HeatCell(NamedTuple):
+    """A cell of a heat map: its column and row, its step of colour, and its starts."""
+
+    x: int
+    y: int
+    level: int
+    title: str
+
+
+class HeatMap(NamedTuple):
+    """Starts in each cell, with the labels of its rows."""
+
+    cells: list[HeatCell]
+    rows: list[str]
+    columns: int
+    summary: str
+
+
+class Worst(NamedTuple):
+    """A full minute, and the schedules that start in it."""
+
+    at: str
+    starts: int
+    names: list[str]
+    more: int
+
+
+class Suggestion(NamedTuple):
+    """A window for the schedules of the fullest minute, and the peak of that hour before and after."""
+
+    at: str
+    window: str
+    names: list[str]
+    more: int
+    before: int
+    after: int
+
+
+class FleetPage(NamedTuple):
+    """The coming load of a fleet."""
+
+    minutes: HeatMap
+    hours: HeatMap
+    worst: list[Worst]
+    suggestion: Suggestion | None
+    schedules: int
+    nominal: int
+
+
+def fleet_of(
+    states: Sequence[JobState], now: int, *, is_spent: Callable[[], bool] = lambda: False
+) -> FleetPage:
+    """Return the load of the next day by minute, and of the next week by hour."""
+    hour = now // HOUR * HOUR
+    day = View(hour, hour + DAY, now, DAY // MINUTE)
+    week = View(now // DAY * DAY, now // DAY * DAY + 7 * DAY, now, 7 * 24)
+    by_minute = {state.job.identity: _coming(state, day, is_spent) for state in states}
+    by_hour = [_coming(state, week, is_spent) for state in states]
+    minutes, hours = total_of(list(by_minute.values())), total_of(by_hour)
+    names = [f"{datetime_of((hour + row * HOUR) // 1000):%H:00}" for row in range(24)]
+    days = [f"{datetime_of((week.start + row * DAY) // 1000):%a %-d %b}" for row in range(7)]
+    return FleetPage(
+        heat_of(minutes, day, 60, names),
+        heat_of(hours, week, 24, days),
+        [_worst(column, minutes, by_minute, day) for column in _fullest(minutes)],
+        suggestion_of(states, by_minute, minutes, day),
+        len(states),
+        sum(coming.is_nominal for coming in by_minute.values()),
+    )
+
+
+def _coming(state: JobState, view: View, is_spent: Callable[[], bool]) -> Coming:
+    try:
+        return coming_of(state, view, listed=False, is_spent=is_spent)
+    except UNUSABLE:
+        return Coming({})
+
+
+def heat_of(counts: Mapping[int, int], view: View, columns: int, rows: list[str]) -> HeatMap:
+    """Return a heat map with `columns` cells in each row; empty cells are left out."""
+    peak = max(counts.values(), default=0)
+    cells = [
+        HeatCell(
+            column % columns,
+            column // columns,
+            -(-LEVELS * count // peak),
+            f"{rfc3339((view.start + column * view.width) // 1000)}: {count:,} {_starts(count)}",
+        )
+        for column, count in sorted(counts.items())
+        if 0 <= column < view.columns
+    ]
+    return HeatMap(cells, rows, columns, f"{sum(counts.values()):,} starts, at most {peak:,} in one cell")
+
+
+def _starts(count: int) -> str:
+    return "start" if count == 1 else "starts"
+
+
+def _fullest(minutes: Mapping[int, int]) -> list[int]:
+    full = [column for column, count in minutes.items() if count > 1]
+    return sorted(full, key=lambda column: (-minutes[column], column))[:MAX_WORST]
+
+
+def _worst(column: int, minutes: Mapping[int, int], by_name: Mapping[str, Coming], view: View) -> Worst:
+    names = sorted(name for name, coming in by_name.items() if coming.columns.get(column))
+    at = rfc3339((view.start + column * view.width) // 1000)
+    return Worst(at, minutes[column], names[:MAX_NAMED], max(0, len(names) - MAX_NAMED))
+
+
+# --- a suggestion --------------------------------------------------------------------------------
+
+
+def suggestion_of(
+    states: Sequence[JobState], by_name: Mapping[str, Coming], minutes: Mapping[int, int], view: View
+) -> Suggestion | None:
+    """Return windows for the schedules that start exactly in the fullest minute, if they would help."""
+    worst = next(iter(_fullest(minutes)), None)
+    if worst is None or minutes[worst] < CROWDED:
+        return None
+    first, start = worst // 60 * 60, (view.start + worst // 60 * HOUR) // 1000
+    spread = [job for job in _jobs_in(states, by_name, worst) if _can_spread(job, start)][:MAX_SPREAD]
+    if len(spread) < CROWDED:
+        return None
+    load = Counter(
+        {column - first: minutes[column] for column in range(first, first + 60) if column in minutes}
+    )
+    before = max(load.values())
+    for job in spread:
+        load.subtract(_minutes_of(job, start))
+        load.update(_minutes_of(replace(job, window=Window(duration=WINDOW)), start))
+    after = max(load.values())
+    if after >= before:
+        return None
+    names = sorted(job.identity for job in spread)
+    at = rfc3339((view.start + worst * view.width) // 1000)
+    return Suggestion(at, "10m", names[:MAX_NAMED], max(0, len(names) - MAX_NAMED), before, after)
+
+
+def _jobs_in(states: Sequence[JobState], by_name: Mapping[str, Coming], column: int) -> list[Job]:
+    records = (state.job for state in states if by_name[state.job.identity].columns.get(column))
+    return [compiled_job(job.definition, job.identity).for_job(job.identity) for job in records]
+
+
+def _can_spread(job: Job, start: int) -> bool:
+    """Say whether a window would change the start of one period, and overlap no other."""
+    return is_plain(job) and count_between(job.schedule.plan, start, start + 3600) == 1
+
+
+def _minutes_of(job: Job, start: int) -> list[int]:
+    times = (chosen for _, chosen in starts_between(job, start, start + 3600) if chosen is not None)
+    return [(chosen - start) // 60 for chosen in times]

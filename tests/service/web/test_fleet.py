@@ -1,0 +1,53 @@
+"""The fleet as values: its heat maps count every start, and a suggestion is what its windows would do."""
+
+from datetime import UTC, datetime
+
+from kron.core.plan.registration import create
+from kron.core.plan.step import JobState
+from kron.fronts.service.schedule_spec import Rules, parse_schedule_spec
+from kron.fronts.service.web.fleet import fleet_of
+
+NOW = int(datetime(2026, 3, 27, 12, 20, 0, tzinfo=UTC).timestamp()) * 1000
+
+
+def a_state(name: str, cron_expr: str, **fields: object) -> JobState:
+    work = {"workflow_id": "w", "version": 1, "user_id": "u", "timezone": "UTC"}
+    document = {**work, "schedule_id": name, "cron_expr": cron_expr, **fields}
+    return JobState(create(parse_schedule_spec(document, Rules(), schedule_id=name).job, now=NOW))
+
+
+def test_a_heat_map_has_every_start_of_the_next_day_in_its_minute() -> None:
+    page = fleet_of([a_state("a", "30 * * * *"), a_state("b", "30 14 * * *")], NOW)
+    assert page.minutes.summary == "25 starts, at most 2 in one cell"
+    cells = {(cell.y, cell.x): cell for cell in page.minutes.cells}
+    assert page.minutes.rows[:3] == ["12:00", "13:00", "14:00"]
+    assert cells[2, 30].title == "2026-03-27T14:30:00Z: 2 starts"
+    assert (cells[2, 30].level, cells[1, 30].level) == (5, 3)
+    # Of today, the hours before now are over.
+    assert page.hours.summary == "163 starts, at most 2 in one cell"
+    assert [(worst.at, worst.names) for worst in page.worst] == [("2026-03-27T14:30:00Z", ["a", "b"])]
+
+
+def test_a_suggestion_spreads_the_fullest_minute_and_says_what_it_does() -> None:
+    states = [a_state(f"{number:02}", "0 3 * * *") for number in range(40)]
+    page = fleet_of([*states, a_state("dense", "* * * * *")], NOW)
+    assert page.worst[0].starts == 41
+    assert page.suggestion is not None
+    assert (page.suggestion.at, page.suggestion.before) == ("2026-03-28T03:00:00Z", 41)
+    assert len(page.suggestion.names) + page.suggestion.more == 40
+    spread = [
+        a_state(f"{number:02}", "0 3 * * *", window={"mode": "after", "duration": "10m"})
+        for number in range(40)
+    ]
+    after = fleet_of([*spread, a_state("dense", "* * * * *")], NOW)
+    assert after.worst[0].starts == page.suggestion.after < 12
+
+
+def test_a_calm_fleet_has_no_suggestion() -> None:
+    assert fleet_of([a_state("a", "0 * * * *"), a_state("b", "0 * * * *")], NOW).suggestion is None
+    empty = fleet_of([], NOW)
+    assert (empty.worst, empty.suggestion, empty.minutes.summary) == (
+        [],
+        None,
+        "0 starts, at most 0 in one cell",
+    )
