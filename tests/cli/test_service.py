@@ -105,7 +105,7 @@ REFUSED: list[tuple[list[str], int, str]] = [
     (["report", "f" * 64, "SUCCESS"], NO, "There is no run"),
     (["report", "x", "LATE"], BAD, 'Invalid STATUS "LATE"'),
     (["runs", "--status", "LATE"], BAD, 'Invalid --status "LATE"'),
-    (["runs", "x", "--status", "FAILED"], BAD, "Invalid --status"),
+    (["runs", "nobody", "--status", "FAILED"], NO, 'There is no schedule "nobody"'),
     (["runs", "--limit", "51"], BAD, 'Invalid limit "51": use 1 to 50'),
     (["schedules", "list", "--cursor", "x"], BAD, "Invalid cursor"),
     (["schedules", "upsert", "--cron", "x", "--url", "http://127.0.0.1:9/"], BAD, "cron_expr"),

@@ -80,7 +80,7 @@ def test_the_runs_of_one_schedule_can_be_filtered_by_their_status(
         assert [each["schedule_id"] for each in page["runs"]] == [name] * count
     # A page without such a run is passed over.
     assert run(["runs", "mail", "--status", "success", "--limit", "1", *STORE]) == GOOD
-    assert capsys.readouterr().out == "none: no run is recorded here yet\n"
+    assert capsys.readouterr().out == "none: no run has the status SUCCESS\n"
 
 
 def test_a_terminal_shows_the_next_run_of_an_upsert_and_a_resume_in_local_and_relative_time(

@@ -196,7 +196,8 @@ async def test_a_schedule_of_another_tenants_workflow_is_rejected_whether_it_exi
         for stranger in ("bob.report", "bob.nothing", "team.report", "what is this?"):
             with pytest.raises(InvalidScheduleError, match=r'workflow_id ".*": must start with "ann\."'):
                 await registrar.upsert_schedule(a_use(stranger))
-        await registrar.upsert_schedule(a_use("ann.later"))
+        with pytest.raises(InvalidScheduleError, match=r'the workflow "ann.later" is not deployed here'):
+            await registrar.upsert_schedule(a_use("ann.later"))
         await registrar.upsert_schedule(a_use("old"))
         await registrar.upsert_schedule(a_use("team.report", "team"))
     await registrar.upsert_schedule(a_use("bob.report"))

@@ -130,7 +130,8 @@ def runs_command(
     rows = [_row(run, display) for run in objects_in(page, "runs")]
     dropped = objects_in(page, "dropped")
     if rows or not dropped:
-        display.table(HEADER, rows, empty="no run is recorded here yet")
+        empty = "no run is recorded here yet" if status is None else f"no run has the status {status}"
+        display.table(HEADER, rows, empty=empty)
     for each in dropped:
         times = f"{display.time(each['first_run_at'])} to {display.time(each['last_run_at'])}"
         say(f"dropped: {_periods(each)}, {times}: {each['sentence']}")

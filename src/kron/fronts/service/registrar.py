@@ -244,13 +244,18 @@ class Registrar:
 
     async def check_use(self, specs: Sequence[ScheduleSpec]) -> None:
         """Raise for a schedule of a workflow that its owner does not own, or that is not deployed."""
+        deployed: set[tuple[str, int]] = set()
         for spec in specs:
             settings = spec.settings
             if self._workflows is None or not isinstance(settings, WorkflowSettings):
                 continue
             await self._workflows.check_use(spec.job.identity, settings)
+            version = (settings.workflow_id, settings.version)
+            if version in deployed:
+                continue
             try:
-                await find_workflow(self._workflows, settings.workflow_id, settings.version)
+                await find_workflow(self._workflows, *version)
+                deployed.add(version)
             except UnknownWorkflowError as cause:
                 problem = Problem("version", settings.version, _not_deployed(settings))
                 raise InvalidScheduleError(schedule_id=spec.job.identity, problems=[problem]) from cause
