@@ -179,7 +179,7 @@ def test_a_resume_that_would_start_runs_needs_confirmation(kron: Kron) -> None:
 def test_a_suspended_schedule_says_so_when_it_is_resumed_and_in_lists(kron: Kron) -> None:
     suspended = ["--set", 'policy={"suspend": true}']
     in_json(kron, "schedules", "upsert", "--id", "still", "--cron", "0 0 1 1 *", *WORK, *suspended)
-    reason = ["--because", "the target is down", "--until", "2098-06-01T12:00Z"]
+    reason = ["--reason", "the target is down", "--until", "2098-06-01T12:00Z"]
     assert kron("pause", "still", *reason)[1].startswith("still: paused; its definition suspends it too")
     words = "paused (the target is down) until 2098-06-01T12:00:00Z, suspended by its definition"
     assert words in kron("status")[1]

@@ -20,7 +20,9 @@ MAX_NAMED = 5
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Resume without confirmation.")]
 
 
-Because = Annotated[str | None, typer.Option("--because", metavar="TEXT", help="Reason of the pause.")]
+Because = Annotated[
+    str | None, typer.Option("--reason", "--because", metavar="TEXT", help="Reason of the pause.")
+]
 Until = Annotated[
     str | None,
     typer.Option(
@@ -44,7 +46,7 @@ def pause_command(
     \b
     Examples:
       kron pause daily-report
-      kron pause daily-report --because "the target is down" --until 2026-06-01T12:00Z
+      kron pause daily-report --reason "the target is down" --until 2026-06-01T12:00Z
       kron pause daily-report --server http://127.0.0.1:8080
     """  # noqa: D301
     answer = request(
