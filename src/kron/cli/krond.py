@@ -13,7 +13,7 @@ from kron.cli.main import BAD, GOOD, INSTALL, NO
 from kron.core.errors import ConflictError, InputError, KronError
 from kron.fronts.daemon.control import Handler
 from kron.fronts.daemon.daemon import NAMESPACE, Daemon, DaemonOptions, only_instance
-from kron.fronts.daemon.place import Place, default_config, default_place
+from kron.fronts.daemon.place import StateFolder, default_config, default_place
 
 USAGE = """\
 krond runs the jobs of job files on this host: at their times, once, with their output kept.
@@ -41,7 +41,9 @@ def _run(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["install"]:
         return _install(arguments[1:])
     options = _parser().parse_args(arguments)
-    place = default_place(os.environ) if options.state is None else Place(Path(options.state).absolute())
+    place = (
+        default_place(os.environ) if options.state is None else StateFolder(Path(options.state).absolute())
+    )
     crontabs = options.crontab or []
     # With crontabs alone, the usual folder is not meant.
     paths = options.config or ([] if crontabs else [default_config(os.environ)])
@@ -55,7 +57,7 @@ def _run(arguments: Sequence[str]) -> int:
     return _serve(place, paths, crontabs)
 
 
-def _serve(place: Place, paths: Sequence[str], crontabs: Sequence[str]) -> int:
+def _serve(place: StateFolder, paths: Sequence[str], crontabs: Sequence[str]) -> int:
     from kron.cli.support.job_folder import stamp
     from kron.fronts.daemon.systemd import Notifier
 
@@ -90,7 +92,7 @@ def _handler_of(daemon: Daemon) -> Handler:
     return handle
 
 
-def _load(place: Place, paths: Sequence[str], crontabs: Sequence[str]) -> int:
+def _load(place: StateFolder, paths: Sequence[str], crontabs: Sequence[str]) -> int:
     """Apply the files to the database of a krond, and print the result as JSON, for the daemon."""
     from kron.app.catalog import Catalog
     from kron.app.launchers import traits_by_kind

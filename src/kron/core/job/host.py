@@ -23,7 +23,7 @@ from kron.core.value_types import choice, names_of, nullable, whole_number
 
 # Where a stream of a process goes, beside a file.
 CAPTURE, INHERIT, DISCARD, JOURNAL = STREAMS = ("capture", "inherit", "discard", "journal")
-# A file of output is rotated before a start that finds it larger than this, and so many old ones are kept.
+# A file of output is rotated before a start that finds it larger than this, and this many old ones are kept.
 DEFAULT_FILE_SIZE, DEFAULT_FILES_KEPT = 10 * 1024 * 1024, 5
 MAX_FILE_SIZE, MAX_FILES_KEPT = 1 << 40, 100
 MAX_EXIT_CODE = 255
@@ -35,25 +35,6 @@ class OnRemove(StrEnum):
 
     KEEP = "keep"
     TERMINATE = "terminate"
-
-
-def parse_command(value: object) -> str | tuple[str, ...]:
-    """Return a command: one text for a shell, or a tuple of words."""
-    if not isinstance(value, str | list | tuple) or value in ([], ()):
-        raise invalid_value(value, "must be a list of words, or one string for /bin/sh")
-    command = parse_text(value) if isinstance(value, str) else tuple(map(parse_text, value))
-    if not program_of(command).strip():
-        raise invalid_value(value, "must not be empty")
-    return command
-
-
-def program_of(command: str | tuple[str, ...]) -> str:
-    """Return the program of a command, or the whole text for a shell."""
-    return command if isinstance(command, str) else command[0]
-
-
-def _write_command(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _parse_shell(value: object) -> str | None:
@@ -109,10 +90,10 @@ def _write_stream(value: object) -> object:
 
 
 _WORDS: Schema = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-COMMAND = ValueType(
-    schema={"oneOf": [{"type": "string", "minLength": 1}, _WORDS]}, parse=parse_command, write=_write_command
-)
-FOLDER = ValueType(schema={"type": ["string", "null"]}, parse=optional(parse_text))
+# Every launcher object has these, and its kind parses them.
+COMMAND_SCHEMA: Schema = {"oneOf": [{"type": "string", "minLength": 1}, _WORDS]}
+_COMMAND = ValueType(schema=COMMAND_SCHEMA, parse=unchanged)
+_FOLDER = ValueType(schema={"type": ["string", "null"]}, parse=unchanged)
 _VARIABLES = ValueType(schema={"type": "object", "additionalProperties": {"type": "string"}}, parse=unchanged)
 _SHELL = ValueType(
     schema={"oneOf": [{"type": "boolean"}, {"type": "string", "pattern": "^/"}]}, parse=_parse_shell
@@ -150,7 +131,7 @@ def _row(name: str, type_: ValueType, doc: str, default: object = None) -> Field
 
 HOST = FieldTable(
     (
-        _row("command", COMMAND, "a list of words, or one string for a shell"),
+        _row("command", _COMMAND, "a list of words, or one string for a shell"),
         _row(
             "shell",
             nullable(_SHELL),
@@ -159,7 +140,7 @@ HOST = FieldTable(
         ),
         _row("user", nullable(_ACCOUNT), "the user it runs as, with that user's groups; by default krond's"),
         _row("group", nullable(_ACCOUNT), "its main group; by default the user's"),
-        _row("cwd", FOLDER, "the folder it runs in"),
+        _row("cwd", _FOLDER, "the folder it runs in"),
         _row("env", _VARIABLES, "further variables; their values are never shown", ()),
         _row("env_file", _TEXT, "a file of `NAME=value` lines, read at each start; `env` wins"),
         _row("umask", nullable(_UMASK), 'its file mode mask, in quotes: `"022"`'),

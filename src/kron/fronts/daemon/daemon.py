@@ -23,7 +23,7 @@ from kron.fronts.daemon.boot import start_boot_jobs
 from kron.fronts.daemon.control import ControlServer, Handler
 from kron.fronts.daemon.job_set import Reloaded, log_reload
 from kron.fronts.daemon.output import RunOutputs
-from kron.fronts.daemon.place import Place
+from kron.fronts.daemon.place import StateFolder
 from kron.fronts.daemon.systemd import Notifier
 from kron.launchers.process.host import boot_of
 from kron.launchers.process.spec import ProcessOptions
@@ -78,7 +78,7 @@ class DaemonOptions:
     `loader` is the command that applies the files to the database, and prints a `Reloaded` as JSON.
     """
 
-    place: Place
+    place: StateFolder
     loader: Sequence[str]
     stamp: Callable[[], object]
     notifier: Notifier = NO_NOTIFIER
@@ -254,7 +254,7 @@ class DaemonJournal(DecisionLog):
 
 
 @contextmanager
-def only_instance(place: Place) -> Iterator[None]:
+def only_instance(place: StateFolder) -> Iterator[None]:
     """Hold the lock of a state folder, or raise AlreadyRunningError; the folder is private."""
     try:
         place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ DATABASE, SOCKET, LOCK, PROCESSES = "krond.db", "krond.sock", "krond.lock", "pro
 MAX_SOCKET_PATH = 107
 
 
-class Place(NamedTuple):
+class StateFolder(NamedTuple):
     """The state folder of a krond, and the files in it."""
 
     folder: Path
@@ -39,14 +39,14 @@ class Place(NamedTuple):
         return self.folder / PROCESSES
 
 
-def default_place(environment: Mapping[str, str]) -> Place:
+def default_place(environment: Mapping[str, str]) -> StateFolder:
     """Return the state folder that the environment names, or the usual one of the user."""
     named = environment.get(STATE_VARIABLE)
     if named:
-        return Place(Path(named).absolute())
+        return StateFolder(Path(named).absolute())
     if os.geteuid() == 0:
-        return Place(Path(SYSTEM_STATE))
-    return Place(_user_folder(environment, "XDG_STATE_HOME", ".local/state"))
+        return StateFolder(Path(SYSTEM_STATE))
+    return StateFolder(_user_folder(environment, "XDG_STATE_HOME", ".local/state"))
 
 
 def default_config(environment: Mapping[str, str]) -> str:

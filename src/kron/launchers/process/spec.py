@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeAlias
 
 from kron.core.errors import Problem
-from kron.core.fields import ROW, FieldSpec, FieldTable, ValueType, invalid_value, row
-from kron.core.job.host import CAPTURE, COMMAND, FOLDER, HOST, OnRemove, program_of
+from kron.core.fields import ROW, FieldSpec, FieldTable, ValueType, invalid_value, optional, parse_text, row
+from kron.core.job.host import CAPTURE, COMMAND_SCHEMA, HOST, OnRemove
 from kron.core.plan.record import RunRecord
 from kron.core.value_types import FLAG
 from kron.launchers.spec import (
@@ -84,6 +84,23 @@ def parse_allowed_command(text: str) -> str:
     return text
 
 
+def _parse_command(value: object) -> str | tuple[str, ...]:
+    if not isinstance(value, str | list | tuple) or value in ([], ()):
+        raise invalid_value(value, "must be a list of words, or one string for /bin/sh")
+    command = parse_text(value) if isinstance(value, str) else tuple(map(parse_text, value))
+    if not _program_of(command).strip():
+        raise invalid_value(value, "must not be empty")
+    return command
+
+
+def _program_of(command: str | tuple[str, ...]) -> str:
+    return command if isinstance(command, str) else command[0]
+
+
+def _write_command(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _parse_env(value: object) -> Pairs:
     pairs = parse_pairs(value)
     for name, _ in pairs:
@@ -116,6 +133,8 @@ def _parse_max_output(value: object) -> int:
     return value
 
 
+_COMMAND = ValueType(schema=COMMAND_SCHEMA, parse=_parse_command, write=_write_command)
+_FOLDER = ValueType(schema={"type": ["string", "null"]}, parse=optional(parse_text))
 _DOCUMENT = ValueType(schema={}, parse=_parse_document, write=_write_document)
 _SIZE = ValueType(
     schema={"type": "integer", "minimum": MIN_OUTPUT, "maximum": MAX_OUTPUT}, parse=_parse_max_output
@@ -140,12 +159,12 @@ class ProcessSettings(TableSettings):
     unquoted: ClassVar[tuple[str, ...]] = ("env",)
 
     command: str | tuple[str, ...] = field(
-        metadata=row(COMMAND, "a list of words, or one string for /bin/sh")
+        metadata=row(_COMMAND, "a list of words, or one string for /bin/sh")
     )
     env: Pairs = field(
         default=(), metadata=row(pairs_type(_parse_env), "further variables; their values are never shown")
     )
-    cwd: str | None = field(default=None, metadata=row(FOLDER, "the folder it runs in"))
+    cwd: str | None = field(default=None, metadata=row(_FOLDER, "the folder it runs in"))
     stdin: str | None = field(default=None, metadata=row(_DOCUMENT, "a JSON document for standard input"))
     max_output: int = field(
         default=DEFAULT_OUTPUT, metadata=row(_SIZE, "how many bytes of its output are kept, the last ones")
@@ -169,7 +188,7 @@ class ProcessSettings(TableSettings):
     @property
     def program(self) -> str:
         """Return what the operator allows: the program, or the whole text for the shell."""
-        return program_of(self.command)
+        return _program_of(self.command)
 
     def redacted(self) -> dict[str, object]:
         """Return the launcher object without the values of its variables."""
@@ -235,7 +254,7 @@ class ProcessOptions:
 
     def fault_of(self, command: str | tuple[str, ...]) -> str | None:
         """Return why a command is not allowed, or None."""
-        program = program_of(command)
+        program = _program_of(command)
         if self.allowed_commands is None or program in self.allowed_commands:
             return None
         paths = [] if isinstance(command, str) else self._paths_of(program)
