@@ -14,6 +14,7 @@ from bench import (
     engine,
     machine,
     million,
+    operator,
     process,
     progress,
     report,
@@ -33,6 +34,7 @@ PARTS: dict[str, Callable[..., Findings]] = {
     "process": process.run,
     "service": service.run,
     "dag": dag.run,
+    "operator": operator.run,
     "million": million.run,
 }
 # Parts that run only when named, or with --full.

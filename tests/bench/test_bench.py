@@ -181,6 +181,7 @@ def test_parts_are_chosen_by_name() -> None:
         "process",
         "service",
         "dag",
+        "operator",
     ]
     assert __main__.options(["--full"]).only == list(__main__.PARTS)
     with pytest.raises(SystemExit):

@@ -128,12 +128,18 @@ def _plain(schema: Any) -> Any:
     return plain
 
 
+# Validators by the identity of their schema, which is kept beside: making one takes longer than using it.
+_VALIDATORS: dict[int, tuple[Doc, Draft202012Validator]] = {}
+
+
 def faults_of(schema: Doc, document: Doc) -> Iterator[str]:
-    properties = {
-        name: each for name, each in schema["properties"].items() if name not in ("metadata", "kind")
-    }
-    plain = _plain({**schema, "properties": properties})
-    for error in Draft202012Validator(plain).iter_errors(document):
+    """Yield why a document does not follow a schema."""
+    if id(schema) not in _VALIDATORS:
+        left_out = ("metadata", "kind")
+        properties = {name: each for name, each in schema["properties"].items() if name not in left_out}
+        plain = _plain({**schema, "properties": properties})
+        _VALIDATORS[id(schema)] = schema, Draft202012Validator(plain)
+    for error in _VALIDATORS[id(schema)][1].iter_errors(document):
         yield f"{'.'.join(map(str, error.absolute_path))}: {error.message}"
 
 
