@@ -41,6 +41,8 @@ _log = logging.getLogger("kron.operator")
 NAMESPACE = "operator"
 # Status patches in flight at once, and tries of one that a change by others keeps in conflict.
 MAX_PATCHES, MAX_TRIES = 32, 8
+# Jobs of one batch: each is a request, and the Lease is renewed between two batches only.
+MAX_BATCH = 100
 
 
 class Written(Enum):
@@ -407,9 +409,12 @@ class KubernetesStore(SqliteStore):
         named: Sequence[str] = (),
         without: Sequence[JobRecord] = (),
     ) -> LoadResult:
-        """Return the jobs due up to an instant."""
+        """Return the jobs due up to an instant, in small batches; while there are more, the next is due."""
         await self._settle_doubts()
-        return await super().load(ownership, until=until, limit=limit, named=named, without=without)
+        most = min(limit, MAX_BATCH)
+        loaded = await super().load(ownership, until=until, limit=most, named=named, without=without)
+        has_more = most < limit and len(loaded.cases) >= most
+        return loaded._replace(next_at=until) if has_more else loaded
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
         """Return jobs with their open runs."""
