@@ -3,6 +3,7 @@
 Nothing here reads a clock or a store.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,8 +20,10 @@ from kron.core.plan.step import JobState
 from kron.core.time.instant import datetime_of, rfc3339
 from kron.fronts.service.web.timeline import DAY, HOUR, MINUTE, Coming, View, coming_of, total_of
 
-# Steps of a heat map's colour, worst minutes that are listed, and schedules that each of them names.
-LEVELS, MAX_WORST, MAX_NAMED = 5, 5, 8
+# A heat map's colour changes at these multiples of the median.
+STEPS = (0.75, 1.25, 2, 4)
+# Worst minutes that are listed, and schedules that each of them names.
+MAX_WORST, MAX_NAMED = 5, 8
 # The window that is suggested, and how many schedules get it.
 WINDOW, MAX_SPREAD = timedelta(minutes=10), 200
 # A minute with fewer starts needs no suggestion.
@@ -87,7 +90,7 @@ def fleet_of(
     by_hour = [_coming(state, week, is_spent) for state in states]
     minutes, hours = total_of(list(by_minute.values())), total_of(by_hour)
     names = [f"{datetime_of((hour + row * HOUR) // 1000):%H:00}" for row in range(24)]
-    days = [f"{datetime_of((week.start + row * DAY) // 1000):%a %-d %b}" for row in range(7)]
+    days = [f"{datetime_of((week.start + row * DAY) // 1000):%a %-d}" for row in range(7)]
     return FleetPage(
         heat_of(minutes, day, 60, names),
         heat_of(hours, week, 24, days),
@@ -108,17 +111,23 @@ def _coming(state: JobState, view: View, is_spent: Callable[[], bool]) -> Coming
 def heat_of(counts: Mapping[int, int], view: View, columns: int, rows: list[str]) -> HeatMap:
     """Return a heat map with `columns` cells in each row; empty cells are left out."""
     peak = max(counts.values(), default=0)
+    usual = sorted(counts.values())[len(counts) // 2] if counts else 1
     cells = [
         HeatCell(
             column % columns,
             column // columns,
-            -(-LEVELS * count // peak),
+            level_of(count, usual),
             f"{rfc3339((view.start + column * view.width) // 1000)}: {count:,} {_starts(count)}",
         )
         for column, count in sorted(counts.items())
         if 0 <= column < view.columns
     ]
     return HeatMap(cells, rows, columns, f"{sum(counts.values()):,} starts, at most {peak:,} in one cell")
+
+
+def level_of(count: int, usual: int) -> int:
+    """Return the step of a cell's colour, by its multiple of the median cell; the highest is from four on."""
+    return 1 + bisect_right(STEPS, count / usual)
 
 
 def _starts(count: int) -> str:

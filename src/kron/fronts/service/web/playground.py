@@ -52,7 +52,7 @@ class Copy(NamedTuple):
 
 
 class Playground(NamedTuple):
-    """The answer to what was typed: problems, or what the schedule does."""
+    """The answer to a typed schedule: its problems, or its effects."""
 
     problems: list[Problem]
     sentence: str = ""
