@@ -2,11 +2,7 @@
 
 from kron.app.dag.orchestrator import RunOrchestrator
 from kron.app.dag.task_call import TaskContext
-from kron.app.dag.worker import DagWorker, DagWorkerOptions
-from kron.core.dag.contract import DagError, StartRunResult
-from kron.fronts.dag.python_dag import PythonDag, dag, process, task
-from kron.fronts.dag.runtime import DagRuntime
-from kron.fronts.dag.trigger import (
+from kron.app.dag.trigger import (
     CatchupTriggerRequest,
     CatchupTriggerResult,
     ScheduledBatchTriggerRequest,
@@ -14,6 +10,10 @@ from kron.fronts.dag.trigger import (
     ScheduledTriggerRequest,
     SchedulerTriggerService,
 )
+from kron.app.dag.worker import DagWorker, DagWorkerOptions
+from kron.core.dag.contract import DagError, StartRunResult
+from kron.fronts.dag.python_dag import PythonDag, dag, process, task
+from kron.fronts.dag.runtime import DagRuntime
 
 __all__ = [
     "CatchupTriggerRequest",

@@ -13,8 +13,16 @@ from typing import Any
 import httpx
 import pytest
 
+from kron.clocks.system import SystemClock
+from kron.core.dag.contract import DagError
 from kron.core.dag.record import DagAttempt, DagRun
+from kron.core.workflow import WorkflowRecord
+from kron.fronts.service.api.dags import TenantDags
+from kron.fronts.service.auth.principal import Caller, TokenScope, acting_as
+from kron.fronts.service.registrar import Registrar
 from kron.stores.sqlite.dag import sqlite_dags
+from kron.stores.sqlite.store import SqliteStore
+from kron.stores.sqlite.workflow import SqliteWorkflows
 from tests.service.server import Process, serving
 from tests.waiting import wait_for
 
@@ -135,3 +143,70 @@ def test_a_dag_that_cannot_run_is_refused_when_it_is_deployed_and_a_draft_has_no
     )
     assert refused.status_code == 400
     assert "setting executor" in refused.text
+
+
+def test_runs_are_started_caught_up_listed_retried_and_cancelled_over_http(
+    service: tuple[httpx.Client, Process],
+) -> None:
+    client, _ = service
+    nodes = [sh("first", "echo first; exit 3"), sh("second", "true", "first")]
+    deploy(client, {"user_id": "ann", "nodes": nodes})
+    started = client.post("/dags/etl/runs", json={"logical_date": "2026-06-01T07:00:00Z"}).json()
+    assert (started["run_key"], started["created"]) == ("etl:2026-06-01T07:00:00Z", True)
+    path = f"/dag-runs/{started['run_id']}"
+    failed = wait_for(lambda: (run := client.get(path).json())["status"] == "failed" and run)
+    assert [task["status"] for task in failed["tasks"]] == ["failed", "upstream_failed"]
+    (attempt,) = client.get(f"{path}/attempts", params={"task_id": "first"}).json()["attempts"]
+    assert (attempt["output"], attempt["outcome"]) == ("first\n", "failed")
+    assert client.post("/dags/etl/pause", json={"paused": True}).json() == {"dag_id": "etl", "paused": True}
+    span = {
+        "range_start_logical_date": "2026-06-01",
+        "range_end_logical_date": "2026-06-01T23:00:00Z",
+        "slot_interval_ms": 3_600_000,
+    }
+    dry = client.post("/dags/etl/catchup", json={**span, "dry_run": True}).json()
+    assert (dry["requested_slot_count"], dry["started_runs"], dry["slots"][7]) == (
+        24, [], "2026-06-01T07:00:00Z",
+    )  # fmt: skip
+    caught = client.post("/dags/etl/catchup", json=span).json()
+    assert [run["created"] for run in caught["started_runs"]].count(True) == 23
+    page = client.get("/dags/etl/runs", params={"limit": 20}).json()
+    rest = client.get("/dags/etl/runs", params={"limit": 20, "cursor": page["cursor"]}).json()
+    assert (len(page["runs"]), len(rest["runs"]), rest["cursor"]) == (20, 4, None)
+    again = client.post(f"{path}/retry", json={}).json()
+    assert (again["status"], again["tasks"][0]["status"]) == ("running", "queued")
+    ended = client.post(f"{path}/cancel").json()
+    assert ended["status"] == "cancelled"
+    for method, route, body, status in (
+        ("POST", "/dags/none/runs", {"logical_date": "2026-06-01"}, 404),
+        ("POST", "/dags/etl/runs", {"logical_date": "soon"}, 400),
+        ("POST", "/dags/etl/catchup", {**span, "max_slots": 23}, 400),
+        ("GET", "/dag-runs/none", None, 404),
+        ("POST", f"{path}/retry", {"tasks": ["z"]}, 400),
+    ):
+        assert client.request(method, route, json=body).status_code == status, route
+
+
+async def test_runs_of_another_tenant_do_not_exist() -> None:
+    workflows, dags = SqliteWorkflows(), sqlite_dags()
+    store = SqliteStore()
+    registrar = Registrar(store, SystemClock(), workflows=workflows)
+    tenants = TenantDags(dags, registrar)
+    callers = Caller("ann", frozenset(TokenScope), ("ann",)), Caller("eve", frozenset(TokenScope), ("eve",))
+    text = json.dumps({"nodes": [sh("a", "true")]})
+    await workflows.put(WorkflowRecord("ann.etl", 1, text, "ann", 0))
+    with acting_as(callers[0]):
+        started = await tenants.orchestrator.start_run(dag_id="ann.etl", logical_date="2026-06-01")
+        assert (await tenants.run(started.run_id)).user_id == "ann"
+    with acting_as(callers[1]):
+        for refused in (
+            tenants.run(started.run_id),
+            tenants.page("ann.etl", None, None, 10),
+            tenants.orchestrator.start_run(dag_id="ann.etl", logical_date="2026-06-01"),
+        ):
+            with pytest.raises(DagError) as caught:
+                await refused
+            assert caught.value.category == "not_found"
+    await workflows.close()
+    await dags.close()
+    await store.close()

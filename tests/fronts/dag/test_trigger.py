@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import kron.fronts.dag.trigger as trigger_module
+import kron.app.dag.trigger as trigger_module
 from kron import dag
 from kron.core.dag.contract import parse_logical_date, slots_of
 from kron.dag import (
@@ -392,9 +392,7 @@ def test_nothing_has_to_be_derived_from_and_the_service_needs_an_orchestrator_on
 
 def test_the_service_knows_neither_cron_nor_http_nor_another_front() -> None:
     """What it imports decides what it can do: values of the core, no launcher, store, clock or API."""
-    source = Path(str(importlib.import_module("kron.fronts.dag.trigger").__file__)).read_text(
-        encoding="utf-8"
-    )
+    source = Path(str(importlib.import_module("kron.app.dag.trigger").__file__)).read_text(encoding="utf-8")
     imported = {
         node.module
         for node in ast.walk(ast.parse(source))

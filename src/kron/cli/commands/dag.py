@@ -11,6 +11,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from kron.app.dag.trigger import CatchupTriggerRequest, checked_slots
 from kron.app.dag.view import attempt_view, run_view, state_view, summary_view
 from kron.app.dag.worker import DagWorkerOptions
 from kron.app.settings import PREFIX
@@ -29,7 +30,6 @@ from kron.core.time.duration import parse_duration
 from kron.core.time.instant import EPOCH, instant_text
 from kron.fronts.dag.python_dag import PythonDag
 from kron.fronts.dag.runtime import DagRuntime, put_next
-from kron.fronts.dag.trigger import CatchupTriggerRequest, checked_slots
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig
 

@@ -8,12 +8,12 @@ from typing import Self
 
 from kron.app.dag.orchestrator import RunOrchestrator
 from kron.app.dag.task_call import TaskFunction
+from kron.app.dag.trigger import SchedulerTriggerService
 from kron.app.dag.worker import DagWorker, DagWorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.dag.record import RUN_ENDS
 from kron.core.workflow import WorkflowRecord, same_dag
 from kron.fronts.dag.python_dag import PythonDag
-from kron.fronts.dag.trigger import SchedulerTriggerService
 from kron.ports import Clock, WorkflowStore
 from kron.stores.url import open_dags, open_workflows
 

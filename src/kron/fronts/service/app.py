@@ -12,6 +12,7 @@ from kron.core.errors import KronError
 from kron.fronts.service.api import problem
 from kron.fronts.service.api.admin import admin_routes, health_routes
 from kron.fronts.service.api.audit import audit_routes
+from kron.fronts.service.api.dags import TenantDags, dag_routes
 from kron.fronts.service.api.definitions import definition_routes
 from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware, refuse_unknown
 from kron.fronts.service.api.runs import run_routes
@@ -80,6 +81,8 @@ def app_of(
     app.include_router(definition_routes(client, settings.max_page))
     app.include_router(run_routes(client, settings.max_page))
     app.include_router(workflow_routes(registrar, settings, launcher))
+    if registrar.dags is not None:
+        app.include_router(dag_routes(TenantDags(registrar.dags, registrar), settings.max_page))
     app.include_router(health_routes(client))
     app.include_router(admin_routes(metrics, set_level))
     app.include_router(audit_routes(client, settings.max_page))

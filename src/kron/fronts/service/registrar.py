@@ -44,7 +44,7 @@ from kron.fronts.service.workflow_deployment import check_stored, obsolete, pref
 from kron.launchers.secret import Vault
 from kron.launchers.spec import launcher_kind_of, launcher_text_of
 from kron.launchers.workflow import UnknownWorkflowError, WorkflowSettings, find_workflow
-from kron.ports import Clock, Store, WorkflowStore
+from kron.ports import Clock, DagStore, Store, WorkflowStore
 
 NAMESPACE = "service"
 MILLISECOND = timedelta(milliseconds=1)
@@ -85,6 +85,8 @@ class Registrar:
         # The store as the caller's tenant sees it, under every route and page.
         self.store = TenantStore(store, max_jobs=rules.max_schedules)
         self._workflows = None if workflows is None else TenantWorkflows(workflows)
+        # The runs of DAGs, where the service executes them.
+        self.dags: DagStore | None = None
         self.rules = rules
         self.clock = clock
         self.traits = traits_by_kind(rules.executor)

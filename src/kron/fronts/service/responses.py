@@ -347,6 +347,99 @@ class StartReceipt(TypedDict):
     repeated: bool
 
 
+# --- DAG runs ------------------------------------------------------------------------------------
+
+
+class DagRunReceipt(TypedDict):
+    """A run that was started, or that its key had started before (`created` is false then)."""
+
+    run_id: str
+    run_key: str
+    dag_id: str
+    version: int
+    logical_date: str
+    status: str
+    created: bool
+
+
+class DagCatchupReceipt(TypedDict):
+    """The slots of a range, and their runs from the earliest to the latest."""
+
+    requested_slot_count: int
+    slots: list[str]
+    started_runs: list[DagRunReceipt]
+    dry_run: bool
+
+
+class DagRunView(TypedDict):
+    """A run of a DAG."""
+
+    run_id: str
+    run_key: str
+    dag_id: str
+    version: int
+    logical_date: str
+    trigger: str
+    rerun_key: str | None
+    status: str
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+
+
+class DagRunPage(TypedDict):
+    """Runs of a DAG, latest first; with a cursor there may be more."""
+
+    runs: list[DagRunView]
+    cursor: str | None
+
+
+class DagTaskView(TypedDict):
+    """A task of a run."""
+
+    task_id: str
+    depends_on: list[str]
+    status: str
+    attempt: int
+    started_at: str | None
+    ended_at: str | None
+    due_at: str | None
+    worker: str | None
+    error: str | None
+
+
+class DagStateView(DagRunView):
+    """A run of a DAG with its tasks, in the order of its definition."""
+
+    tasks: list[DagTaskView]
+
+
+class DagAttemptView(TypedDict):
+    """An attempt of a task, with the last part of its output."""
+
+    task_id: str
+    attempt: int
+    worker: str
+    started_at: str
+    ended_at: str | None
+    outcome: str | None
+    error: str | None
+    output: str | None
+
+
+class DagAttempts(TypedDict):
+    """The attempts of a run, by task and number."""
+
+    attempts: list[DagAttemptView]
+
+
+class DagPauseReceipt(TypedDict):
+    """Whether a DAG is paused."""
+
+    dag_id: str
+    paused: bool
+
+
 # --- operation -----------------------------------------------------------------------------------
 
 

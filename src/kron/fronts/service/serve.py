@@ -401,6 +401,7 @@ async def _serve(
     functions = frozenset() if service.hooks is None else frozenset(service.hooks.callbacks(clock))
     rules = replace(settings.rules, unavailable=unavailable_kinds(settings), functions=functions)
     registrar = Registrar(parts.store, clock, rules=rules, wake=worker.call, workflows=workflows)
+    registrar.dags = parts.dags
     runs = None if parts.dags is None else RunOrchestrator(parts.dags, workflows, clock)
     delivery = workflow_launcher(clock, settings, workflows, {}, runs)
     launcher = RunLauncher(clock, delivery, parts.database, on_end=reporter_of(registrar))

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from kron.app.budget import TooCostlyError
+from kron.core.dag.contract import DagError
 from kron.core.errors import (
     ConflictError,
     InputError,
@@ -49,6 +50,12 @@ STATUSES: tuple[tuple[type[KronError], HTTPStatus], ...] = (
     (ConflictError, HTTPStatus.CONFLICT),
     (StoreUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
+# The statuses of errors of DAG runs, by their category.
+DAG_STATUSES = {
+    "validation": HTTPStatus.BAD_REQUEST,
+    "not_found": HTTPStatus.NOT_FOUND,
+    "state": HTTPStatus.CONFLICT,
+}
 # FastAPI's message for a body it cannot parse, and the one that replaces it.
 UNPARSED = "There was an error parsing the body"
 UNREADABLE = "cannot be parsed: send JSON in UTF-8, uncompressed, without deep nesting or huge numbers"
@@ -71,9 +78,10 @@ EXAMPLE: Document = {
 def of_error(request: Request, error: Exception) -> JSONResponse:
     """Return the response for one of Kron's errors."""
     assert isinstance(error, KronError)
-    status = next(
-        (status for kind, status in STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR
-    )
+    kinds = (status for kind, status in STATUSES if isinstance(error, kind))
+    status = next(kinds, HTTPStatus.INTERNAL_SERVER_ERROR)
+    if isinstance(error, DagError):
+        status = DAG_STATUSES[error.category]
     further: Document = {}
     if isinstance(error, InvalidLinesError):
         further["stored"] = error.stored

@@ -50,6 +50,8 @@ class Section(NamedTuple):
 
 # The values of path parameters in examples: those of the examples of bodies.
 PATH_VALUES = {
+    "dag_id": "report",
+    "run_id": "4f1c0c6c0b7d4f0e9d0b0d7f7a1f6f1e",
     "schedule_id": "daily-report",
     "period_id": "2026-06-01T06:30:00Z",
     "workflow_id": "report",

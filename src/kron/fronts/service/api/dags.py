@@ -1,0 +1,205 @@
+"""Routes of DAG runs: start, catch up, list, inspect, cancel and retry; there where the service runs DAGs."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from kron.app.dag.orchestrator import RunOrchestrator
+from kron.app.dag.trigger import CatchupTriggerRequest, SchedulerTriggerService, checked_slots
+from kron.app.dag.view import attempt_view, run_view, state_view
+from kron.core.dag.contract import DagError, StartRunResult
+from kron.core.dag.record import DagRun, DagRunStatus
+from kron.core.time.instant import instant_text
+from kron.fronts.service.api.models import RequestBody, model_of, up_to
+from kron.fronts.service.auth.principal import current_caller
+from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.responses import (
+    DagAttempts,
+    DagCatchupReceipt,
+    DagPauseReceipt,
+    DagRunPage,
+    DagRunReceipt,
+    DagStateView,
+)
+from kron.ports import DagStore
+
+# The most slots of one request; a longer range is caught up in several, each of which can be repeated.
+MAX_SLOTS = 1_000
+DEFAULT_PAGE = 100
+Status = Annotated[DagRunStatus | None, Query(description="only runs with this status")]
+
+
+class DagRunRequest(RequestBody):
+    """A run to start; without a version it is of the latest published one."""
+
+    logical_date: str = Field(examples=["2026-06-01T00:00:00Z"])
+    version: int | None = None
+    input: dict[str, Any] = Field(default_factory=dict)
+    rerun_key: str | None = Field(default=None, description="starts another run of the same logical date")
+
+
+class DagCatchupRequest(RequestBody):
+    """A range of slots, both ends included; those that have a run keep it."""
+
+    range_start_logical_date: str = Field(examples=["2026-06-01"])
+    range_end_logical_date: str = Field(examples=["2026-06-01T23:00:00Z"])
+    slot_interval_ms: int = Field(examples=[3_600_000])
+    max_slots: int = Field(default=MAX_SLOTS, le=MAX_SLOTS)
+    version: int | None = None
+    input: dict[str, Any] = Field(default_factory=dict)
+    dry_run: bool = Field(default=False, description="list the slots, and start nothing")
+
+
+class DagRetryRequest(RequestBody):
+    """The tasks to run again with all that depend on them; without any, those that failed."""
+
+    tasks: list[str] = Field(default_factory=list)
+
+
+class DagPauseRequest(RequestBody):
+    """Whether no further task of a DAG starts."""
+
+    paused: bool
+
+
+class TenantDags:
+    """Runs of DAGs as the current caller may see them; those of other tenants do not exist."""
+
+    def __init__(self, store: DagStore, registrar: Registrar) -> None:
+        self.store = store
+        self._registrar = registrar
+
+    @property
+    def orchestrator(self) -> RunOrchestrator:
+        """Return an orchestrator with the definitions of the caller's tenants; it caches none for others."""
+        return RunOrchestrator(self.store, self._registrar.workflows, self._registrar.clock)
+
+    async def run(self, run_id: str) -> DagRun:
+        """Return a run, or raise DagError."""
+        run = await self.store.run(run_id)
+        if run is None or not current_caller().sees(run.user_id):
+            raise DagError(
+                "DAG_RUN_NOT_FOUND", "There is no such run", category="not_found", context={"run_id": run_id}
+            )
+        return run
+
+    async def page(self, dag_id: str, status: str | None, cursor: str | None, limit: int) -> list[DagRun]:
+        """Return the runs of a DAG, latest first, after one of them."""
+        await self.orchestrator.definition(dag_id)
+        before = None if cursor is None else await self.run(cursor)
+        return await self.store.runs(dag_id=dag_id, status=status, before=before, limit=limit)
+
+
+def dag_routes(dags: TenantDags, most: int) -> APIRouter:
+    """Return the routes of DAG runs; `most` is the longest page."""
+    router = APIRouter(tags=["dags"])
+    _add_starts(router, dags)
+    _add_reads(router, dags, most)
+    _add_changes(router, dags)
+    return router
+
+
+def _add_starts(router: APIRouter, dags: TenantDags) -> None:
+    @router.post("/dags/{dag_id}/runs", response_model=model_of(DagRunReceipt))
+    async def start(dag_id: str, document: DagRunRequest) -> DagRunReceipt:
+        """Start the run of a logical date; the run that has its key is returned instead."""
+        started = await dags.orchestrator.start_run(
+            dag_id=dag_id,
+            version=document.version,
+            logical_date=document.logical_date,
+            input=document.input,
+            rerun_key=document.rerun_key,
+        )
+        return _receipt(started)
+
+    @router.post("/dags/{dag_id}/catchup", response_model=model_of(DagCatchupReceipt))
+    async def catch_up(dag_id: str, document: DagCatchupRequest) -> DagCatchupReceipt:
+        """Start a run for each slot of a range that has none; it may be repeated after an error."""
+        request = CatchupTriggerRequest(
+            dag_id=dag_id,
+            range_start_logical_date=document.range_start_logical_date,
+            range_end_logical_date=document.range_end_logical_date,
+            slot_interval_ms=document.slot_interval_ms,
+            max_slots=document.max_slots,
+            version=document.version,
+            input=document.input,
+        )
+        orchestrator = dags.orchestrator
+        await orchestrator.definition(dag_id, document.version)
+        slots = list(map(instant_text, checked_slots(request)))
+        started: list[StartRunResult] = []
+        if not document.dry_run:
+            started = list(
+                (await SchedulerTriggerService(orchestrator).trigger_catchup(request)).started_runs
+            )
+        return {
+            "requested_slot_count": len(slots),
+            "slots": slots,
+            "started_runs": [_receipt(each) for each in started],
+            "dry_run": document.dry_run,
+        }
+
+
+def _receipt(started: StartRunResult) -> DagRunReceipt:
+    return {
+        "run_id": started.run_id,
+        "run_key": started.run_key,
+        "dag_id": started.dag_id,
+        "version": started.version,
+        "logical_date": started.logical_date,
+        "status": started.status,
+        "created": started.created,
+    }
+
+
+def _add_reads(router: APIRouter, dags: TenantDags, most: int) -> None:
+    @router.get("/dags/{dag_id}/runs", response_model=model_of(DagRunPage))
+    async def runs(
+        dag_id: str,
+        status: Status = None,
+        limit: Annotated[int, up_to(most), Query(ge=1, le=most)] = min(DEFAULT_PAGE, most),
+        cursor: str | None = None,
+    ) -> Any:
+        """List the runs of a DAG, latest first."""
+        page = await dags.page(dag_id, status, cursor, limit)
+        following = page[-1].run_id if len(page) == limit else None
+        return {"runs": [run_view(run) for run in page], "cursor": following}
+
+    @router.get("/dag-runs/{run_id}", response_model=model_of(DagStateView))
+    async def run(run_id: str) -> Any:
+        """Get a run with its tasks."""
+        await dags.run(run_id)
+        return state_view(await dags.orchestrator.state(run_id))
+
+    @router.get("/dag-runs/{run_id}/attempts", response_model=model_of(DagAttempts))
+    async def attempts(run_id: str, task_id: str | None = None) -> Any:
+        """List the attempts of a run, or of one of its tasks, with their output."""
+        await dags.run(run_id)
+        return {"attempts": [attempt_view(each) for each in await dags.store.attempts(run_id, task_id)]}
+
+
+def _add_changes(router: APIRouter, dags: TenantDags) -> None:
+    @router.post("/dag-runs/{run_id}/cancel", response_model=model_of(DagStateView))
+    async def cancel(run_id: str) -> Any:
+        """Cancel a run: executing tasks are ended by their workers, no other one starts."""
+        await dags.run(run_id)
+        await dags.orchestrator.cancel(run_id)
+        return state_view(await dags.orchestrator.state(run_id))
+
+    @router.post("/dag-runs/{run_id}/retry", response_model=model_of(DagStateView))
+    async def retry(run_id: str, document: DagRetryRequest) -> Any:
+        """Run tasks of a run again with all that depend on them."""
+        await dags.run(run_id)
+        if document.tasks:
+            await dags.orchestrator.clear(run_id, document.tasks)
+        else:
+            await dags.orchestrator.retry(run_id)
+        return state_view(await dags.orchestrator.state(run_id))
+
+    @router.post("/dags/{dag_id}/pause", response_model=model_of(DagPauseReceipt))
+    async def pause(dag_id: str, document: DagPauseRequest) -> DagPauseReceipt:
+        """Pause a DAG, or resume it: no further task of a paused one starts."""
+        await dags.orchestrator.definition(dag_id)
+        await dags.store.set_paused(dag_id, paused=document.paused)
+        return {"dag_id": dag_id, "paused": document.paused}
