@@ -58,3 +58,26 @@ def test_krond_reports_that_it_is_ready_alive_and_stopping(tmp_path: Path) -> No
         assert krond.stop() == 0
         wait_for(lambda: heard("STOPPING=1"), lambda: states)
     os.close(folder)
+
+
+def test_output_can_go_to_the_journal_or_to_krond_itself(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as journal:
+        folder = os.open(tmp_path, os.O_RDONLY)
+        address = f"/proc/{os.getpid()}/fd/{folder}/journal"
+        journal.bind(address)
+        journal.listen()
+        krond = Krond(tmp_path / "krond")
+        krond.write(
+            "a.yaml",
+            '{identity: a, schedule: "0 0 1 1 *", command: "echo noted; echo seen >&2", '
+            "stdout: journal, stderr: inherit}",
+        )
+        krond.start(env={"KROND_JOURNAL": address})
+        assert krond.run("a")["status"] == "SUCCESS"
+        connection, _ = journal.accept()
+        with connection, connection.makefile() as lines:
+            assert lines.read().split("\n") == ["a", "", "6", "1", "0", "0", "0", "noted", ""]
+        assert "\nseen\n" in krond.log_text()
+        assert krond.output("a") == ""
+        assert krond.stop() == 0
+        os.close(folder)

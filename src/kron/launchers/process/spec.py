@@ -31,8 +31,12 @@ RESERVED_PREFIX = "KRON_"
 MIN_LOGGED_SECRET = 8
 NOT_ALLOWED = "is not among the commands the settings allow (allowed_commands)"
 AMBIGUOUS = "is the name of several allowed commands; write the whole path"
-# Fields that only a supervisor applies; in a service they would let a caller act as other users.
-HOST_ONLY = ("shell", "user", "group", "env_file", "umask", "nice", "stdout", "stderr", "on_remove")
+# Fields that only a supervisor applies, with their defaults; in a service they would let a caller act as
+# other users.
+HOST_ONLY = {
+    name: HOST[name].default
+    for name in ("shell", "user", "group", "env_file", "umask", "nice", "stdout", "stderr", "on_remove")
+}
 ONLY_KROND = "is for krond: no other worker runs processes with it"
 # Variables with this prefix are for schedules: Kron neither sets nor reads them.
 FREE_PREFIX = "KRON_VAR_"
@@ -200,7 +204,7 @@ class ProcessSettings(TableSettings):
 
     def host_fields(self) -> list[str]:
         """Return the fields in use that need a supervisor, and with it the rights of the host's operator."""
-        return [name for name in HOST_ONLY if getattr(self, name) != self.table[name].default]
+        return [name for name, default in HOST_ONLY.items() if getattr(self, name) != default]
 
     def problems(self, config: LauncherConfig) -> list[Problem]:
         """Return why the operator does not allow the command or its variables."""
