@@ -44,3 +44,8 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
     assert packed == {name for name in files if "__pycache__" not in name}
     for needed in ("templates/overview.html", "static/style.css", "static/live.js"):
         assert f"kron/fronts/service/web/{needed}" in packed
+
+
+def test_the_wheel_has_the_manual_pages(wheel: Path) -> None:
+    packed = {name.partition(".data/data/")[2] for name in ZipFile(wheel).namelist()}
+    assert packed >= {"share/man/man5/krontab.5", "share/man/man8/krond.8"}
