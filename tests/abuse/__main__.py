@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.abuse.attacks import ATTACKS
-from tests.abuse.experiment import HANGS, MIX, QUIET, Row, experimenting
+from tests.abuse.experiment import HANGS, LONG_QUIET, MIX, QUIET, Row, experimenting
 
 # The lateness that the neighbour's starts keep during the mixed attack, in milliseconds, on a quiet machine.
 P99_MS = 250.0
@@ -33,13 +33,18 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="length of the mixed attack")
     parser.add_argument("--requests", type=int, default=0, help="requests of each attack at least")
     parser.add_argument("--only", help="one attack instead of all")
+    parser.add_argument("--store", default="sqlite:///kron.db", help="URL of the store, e.g. of a PostgreSQL")
     given = parser.parse_args()
-    names = [given.only] if given.only else [QUIET, *ATTACKS, HANGS, MIX]
+    names = [given.only] if given.only else [QUIET, *ATTACKS, HANGS, LONG_QUIET, MIX]
     _print(HEAD)
-    with TemporaryDirectory(prefix="abuse-") as folder, experimenting(Path(folder)) as experiment:
+    with (
+        TemporaryDirectory(prefix="abuse-") as folder,
+        experimenting(Path(folder), given.store) as experiment,
+    ):
         rows = []
         for name in names:
-            seconds = 60 * given.minutes if name == MIX else given.seconds
+            # The control lasts as long as what it is compared with.
+            seconds = 60 * given.minutes if name in (MIX, LONG_QUIET) else given.seconds
             rows.append(experiment.row(name, seconds, given.requests))
             _print(_cells(rows[-1]))
     wrong = [row.name for row in rows if row.lost or row.doubled or row.late_ms(0.99) > 1_000]

@@ -28,6 +28,7 @@ SCHEDULES = 10
 # Schedules of the hostile tenant whose executor never answers.
 HANGING = 150
 QUIET, HANGS, MIX = "nothing: the control", "150 starts that hang", "all of them, mixed"
+LONG_QUIET = "nothing, for as long as that"
 ATTACKERS = 2
 
 
@@ -119,7 +120,7 @@ class Experiment:
     def _attacked(self, name: str, seconds: float, least: int) -> Counter[str]:
         if name == HANGS:
             return self._hang(seconds)
-        if name == QUIET:
+        if name in (QUIET, LONG_QUIET):
             time.sleep(seconds)
             return Counter()
         context = multiprocessing.get_context("spawn")
@@ -166,7 +167,7 @@ def attack(name: str, url: str, token: str, seconds: float, least: int, queue: "
 
 
 @contextmanager
-def experimenting(folder: Path) -> Iterator[Experiment]:
+def experimenting(folder: Path, store: str = "sqlite:///kron.db") -> Iterator[Experiment]:
     """Serve two tenants, and start the neighbour's schedules."""
     starts, released = Starts(), threading.Event()
 
@@ -178,6 +179,7 @@ def experimenting(folder: Path) -> Iterator[Experiment]:
         "KRON_DRAIN_MS": "0",
         "KRON_PATIENCE_S": "5",
         "KRON_TICK_MS": "1000",
+        "KRON_STORE": store,
     }
     with (
         executing(hang) as hanging,
