@@ -16,6 +16,7 @@ COLOUR="dark blue"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "folder",
     [

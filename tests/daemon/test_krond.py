@@ -158,6 +158,7 @@ def test_a_pause_is_a_flag_of_its_own_and_a_manual_run_starts_all_the_same(krond
     assert krond.call("schedule", "host/codes")["paused"] is False
 
 
+@pytest.mark.slow
 def test_commands_reach_krond_over_its_socket(krond: Krond) -> None:
     env = {**os.environ, "KRON_SERVER": f"unix:{krond.state}/krond.sock", "NO_COLOR": "1"}
 
@@ -179,6 +180,7 @@ def test_commands_reach_krond_over_its_socket(krond: Krond) -> None:
     assert "host/nothing" in why.stderr
 
 
+@pytest.mark.slow
 def test_the_log_has_the_whole_certificate_of_a_decision(tmp_path: Path) -> None:
     krond = Krond(tmp_path, "--log-format", "json")
     krond.write("a.yaml", '{identity: a, schedule: "* * * * * *", deadline: 30s, command: "true"}')

@@ -34,6 +34,7 @@ def test_the_variables_of_the_service_manager_are_not_passed_on() -> None:
     assert variables == {"PATH": "/bin"}
 
 
+@pytest.mark.slow
 def test_krond_reports_that_it_is_ready_alive_and_stopping(tmp_path: Path) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
     address = f"/proc/{os.getpid()}/fd/{folder}/notify"
@@ -60,6 +61,7 @@ def test_krond_reports_that_it_is_ready_alive_and_stopping(tmp_path: Path) -> No
     os.close(folder)
 
 
+@pytest.mark.slow
 def test_output_can_go_to_the_journal_or_to_krond_itself(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as journal:
         folder = os.open(tmp_path, os.O_RDONLY)
