@@ -137,15 +137,15 @@ def test_schedules_are_searched_filtered_and_shown_page_by_page(client: httpx.Cl
 
 
 def test_schedules_are_filtered_by_tag_owner_zone_and_launcher_and_counted(client: httpx.Client) -> None:
-    log = {"kind": "log", "message": "x"}
+    hook = {"kind": "http", "url": "http://127.0.0.1:9/start"}
     added(client, "narrow/a", tags=["red"], timezone="Asia/Tokyo", user_id="zoe")
-    added(client, "narrow/b", tags=["red", "blue"], launcher=log, workflow_id=None, version=None)
+    added(client, "narrow/b", tags=["red", "blue"], launcher=hook, workflow_id=None, version=None)
     for parameters, expected in (
         ({"tag": "red"}, ["a", "b"]),
         ({"tag": "blue"}, ["b"]),
         ({"owner": "zoe"}, ["a"]),
         ({"zone": "Asia/Tokyo"}, ["a"]),
-        ({"launcher": "log"}, ["b"]),
+        ({"launcher": "http"}, ["b"]),
         ({"tag": "red", "launcher": "nothing"}, []),
         ({"zone": "no\0zone"}, []),
     ):
