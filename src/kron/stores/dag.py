@@ -222,7 +222,7 @@ class DagTables:
         claim, attempt = claimed(
             DagClaim(run, task, taken_over), request.worker, request.now, request.lease_until
         )
-        # The run first, as in a commit: whoever has its row decides about its tasks.
+        # The run first, as in a commit: a transaction that has its row decides about its tasks.
         if not await _update_run(transaction, claim.run, run.revision):
             return
         rows = await transaction.rows("task", {"run_id": task.run_id, "task_id": task.task_id})

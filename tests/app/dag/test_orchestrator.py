@@ -25,6 +25,7 @@ async def refusal(work) -> DagError:  # type: ignore[no-untyped-def]
         ([{"id": "a", "type": "procces", "command": "x"}], "unknown kind"),
         ([{"id": "a", "type": "process"}], "nodes.0.command: is missing"),
         ([{"id": "a", "type": "workflow"}], "cannot execute a task"),
+        ([{"id": "a", "type": "http", "url": "http://x.test", "reports": True}], "nodes.0.reports"),
         ([{"id": "a", "type": "python"}], "nodes.0.function: is missing"),
         ([node("a", retries=True)], "nodes.0.retries"),
         ([node("a", trigger_rule="some")], "nodes.0.trigger_rule"),

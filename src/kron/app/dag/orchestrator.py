@@ -32,6 +32,8 @@ MILLISECOND = timedelta(milliseconds=1)
 MAX_TRIES = 100
 # Kinds of launchers that cannot execute a task.
 NOT_TASKS = frozenset({"workflow", "dag"})
+# Ends the name of a kind whose executions are reported over HTTP, which tasks of DAGs cannot be.
+REPORTS = ":reports"
 DEFAULT_USER = "kron"
 TRIGGERS = ("manual", "scheduled")
 
@@ -235,9 +237,12 @@ def _executor_problems(definition: DagDefinition) -> list[Problem]:
             problems.append(Problem(f"{path}.type", kind, "cannot execute a task"))
             continue
         try:
-            read_launcher(task.launcher, path=path)
+            settings = read_launcher(task.launcher, path=path)
         except InvalidLauncherError as error:
             problems += error.problems
+            continue
+        if settings.launcher_kind.endswith(REPORTS):
+            problems.append(Problem(f"{path}.reports", True, "an accepted task has ended; leave it out"))
     return problems
 
 

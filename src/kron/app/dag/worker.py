@@ -377,7 +377,7 @@ class DagWorker:
         raise StoreError(f"Ends of {run_id} cannot be recorded: the run keeps changing")
 
     async def _close(self) -> None:
-        """End functions, leave processes running, and give up the leases of what is left."""
+        """End functions, leave processes running, and give up the leases that are left."""
         for launcher in self._launchers.values():
             await launcher.close(wait=False)
         with suppress(StoreError):

@@ -54,7 +54,7 @@ class TaskRef:
 
 
 class PythonTask:
-    """A function as a task: called inside a `@dag` it adds a node, elsewhere it is the plain function."""
+    """A function as a task: called inside a `@dag` it adds a node, otherwise it is the plain function."""
 
     def __init__(self, function: Callable[..., object], options: Mapping[str, object]) -> None:
         self._function = function
