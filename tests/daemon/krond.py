@@ -1,6 +1,7 @@
 """A krond in a process of its own, for tests: started, killed, and asked over its control socket."""
 
 import asyncio
+import atexit
 import os
 import signal
 import subprocess
@@ -43,6 +44,8 @@ class Krond:
             self._process = subprocess.Popen(
                 [*argv, *self._options], stdout=log, stderr=log, env={**os.environ, **(env or {})}
             )
+        # A test that fails half-way leaves no daemon behind.
+        atexit.register(self._process.kill)
         if wait:
             wait_for(self.answers, self.log_text)
 
