@@ -1,9 +1,11 @@
 """The operator through faults: never two Jobs for one period, never a handled period undone."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
+from kron.fronts.operator.state import text_of
 from tests.kubernetes.api_server import Fault, Logged
 from tests.kubernetes.cluster import TEMPLATE, Cluster, kronjob, minute, running_cluster
 
@@ -91,6 +93,7 @@ async def test_a_fault_of_the_server_delays_a_job_and_doubles_none(cluster: Clus
     await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
     await cluster.complete("12:01")
     assert cluster.ever_created() == ["12:01"]
+    assert cluster.status()["periods"][-1]["result"] == "success"
 
 
 async def test_an_edit_at_the_same_time_is_no_reason_to_miss_a_period(cluster: Cluster) -> None:
@@ -128,6 +131,7 @@ async def test_a_status_that_is_removed_is_written_again(cluster: Cluster) -> No
     await cluster.advance(minute(2, 10))
     await cluster.eventually(lambda: cluster.jobs() == ["12:01", "12:02"])
     await cluster.eventually(lambda: "state" in cluster.status())
+    assert cluster.periods() == {"12:01": "executed: due", "12:02": "executed: due"}
 
 
 async def test_a_record_that_cannot_be_read_starts_nothing_and_says_so(cluster: Cluster) -> None:
@@ -154,6 +158,19 @@ async def test_another_operators_record_is_taken_over_not_overwritten(cluster: C
     assert not first.store.is_owner
     await cluster.eventually(lambda: len(cluster.jobs()) == 5)
     assert cluster.ever_created() == ["12:01", "12:02", "12:03", "12:04", "12:05"]
+
+
+async def test_a_record_that_another_operator_wrote_is_read_and_not_overwritten(cluster: Cluster) -> None:
+    operator = await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    book = operator.store.books["default/a"]
+    paused = book.job._replace(revision=book.job.revision + 1, paused=1, paused_because="other", plan_at=None)
+    state = text_of(replace(book, job=paused, writer="other/9/1"))
+    server = cluster.server
+    server._patch(server.kind("kronjobs"), ("default", "a"), {"status": {"state": state}}, part="status")
+    await cluster.advance(minute(2, 10))
+    assert cluster.jobs() == []
+    assert operator.store.books["default/a"].job.paused_because == "other"
 
 
 async def test_a_job_that_expired_before_it_was_confirmed_is_not_created_again(cluster: Cluster) -> None:

@@ -87,9 +87,7 @@ def operator_command(
       kron operator --dry-run -f kronjobs.yaml
       kron operator --dry-run -f - --from 2026-06-01 -n 20 --json
     """  # noqa: D301
-    if dry_run != (file is not None):
-        option, reason = ("--file", "needs --dry-run") if file else ("--dry-run", "needs --file")
-        raise InvalidOptionError(option=option, value=file or "", reason=reason)
+    _check_dry_run(file, dry_run=dry_run)
     if file is not None:
         _show_plan(file, start, count, as_json=as_json)
         return GOOD
@@ -97,8 +95,8 @@ def operator_command(
     from kron.launchers.kubernetes.access import find_access
     from kron.telemetry.log_format import start_logging
 
-    start_logging(level=log_level, log_format=log_format)
     access = find_access(kubeconfig, context)
+    start_logging(level=log_level, log_format=log_format)
     settings = OperatorSettings(
         namespace=namespace,
         lease_namespace=lease_namespace or access.namespace,
@@ -109,6 +107,12 @@ def operator_command(
     )
     asyncio.run(serve_operator(access, settings))
     return GOOD
+
+
+def _check_dry_run(file: str | None, *, dry_run: bool) -> None:
+    if dry_run != (file is not None):
+        option, reason = ("--file", "needs --dry-run") if file else ("--dry-run", "needs --file")
+        raise InvalidOptionError(option=option, value=file or "", reason=reason)
 
 
 def _show_plan(file: str, start: str | None, count: int, *, as_json: bool) -> None:

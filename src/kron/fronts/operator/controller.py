@@ -15,7 +15,7 @@ from kron.fronts.operator.resource import (
     PAUSED,
     RUN_NOW,
     KronJob,
-    Place,
+    ObjectName,
     calendars_of,
     definition_of,
     kronjob_of,
@@ -62,10 +62,10 @@ class Controller:
         self._store = store
         self._catalog = catalog
         self._now = now
-        self._known: dict[Place, KronJob] = {}
-        self._calendars: dict[Place, Document] = {}
+        self._known: dict[ObjectName, KronJob] = {}
+        self._calendars: dict[ObjectName, Document] = {}
         # What changed, in order: the newest document of a KronJob, or None where it is gone.
-        self._changes: dict[Place, KronJob | None] = {}
+        self._changes: dict[ObjectName, KronJob | None] = {}
         self._has_changes = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.durations = Histogram(CALL_BOUNDS)
@@ -141,7 +141,7 @@ class Controller:
         kronjob = kronjob_of(event.object)
         self._note(kronjob.place, None if event.type == "DELETED" else kronjob)
 
-    def _note(self, place: Place, kronjob: KronJob | None) -> None:
+    def _note(self, place: ObjectName, kronjob: KronJob | None) -> None:
         before = self._known.get(place)
         if kronjob is None:
             self._known.pop(place, None)
@@ -197,7 +197,7 @@ class Controller:
 
     # --- one KronJob -------------------------------------------------------------------------------
 
-    async def _remove(self, place: Place) -> None:
+    async def _remove(self, place: ObjectName) -> None:
         """Forget a KronJob; its Jobs are deleted by the garbage collector. Another may claim its identity."""
         gone = [identity for identity, each in self._store.kronjobs.items() if each.place == place]
         for identity in gone:
@@ -284,6 +284,6 @@ def _is_unobserved(kronjob: KronJob) -> bool:
     return kronjob.status.get("observedGeneration") != kronjob.generation
 
 
-def _place(document: Document) -> Place:
+def _place(document: Document) -> ObjectName:
     metadata = document["metadata"]
-    return Place(metadata.get("namespace", "default"), metadata["name"])
+    return ObjectName(metadata.get("namespace", "default"), metadata["name"])

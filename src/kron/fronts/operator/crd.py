@@ -208,13 +208,8 @@ def _texts(**fields: str) -> Structural:
     return {name: {"type": "string", "description": doc} for name, doc in fields.items()}
 
 
-def _status() -> Structural:
-    condition = {
-        **_texts(type="", status="", reason="", message="", lastTransitionTime=""),
-        "observedGeneration": {"type": "integer"},
-    }
-    times = _texts(nominalTime="the time the schedule names", chosenTime="when it starts")
-    period = {
+def _period() -> Structural:
+    return {
         **_texts(
             periodId="the nominal time in UTC, which identifies the period",
             chosenTime="when it was to start",
@@ -228,6 +223,14 @@ def _status() -> Structural:
         "attempt": {"type": "integer"},
         "periods": {"type": "integer"},
     }
+
+
+def _status() -> Structural:
+    condition = {
+        **_texts(type="", status="", reason="", message="", lastTransitionTime=""),
+        "observedGeneration": {"type": "integer"},
+    }
+    times = _texts(nominalTime="the time the schedule names", chosenTime="when it starts")
     objects: Structural = {
         "next": {"type": "object", "properties": times, "description": "the next start"},
         "conditions": {
@@ -239,7 +242,7 @@ def _status() -> Structural:
         "periods": {
             "type": "array",
             "description": "the last periods, newest first",
-            "items": {"type": "object", "properties": period},
+            "items": {"type": "object", "properties": _period()},
         },
     }
     numbers = {

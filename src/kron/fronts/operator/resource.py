@@ -16,7 +16,7 @@ NESTED = ("window", "seed", "policy")
 RUN_NOW, PAUSED = "kron.io/run-now", "kron.io/paused"
 
 
-class Place(NamedTuple):
+class ObjectName(NamedTuple):
     """The namespace and the name of an object."""
 
     namespace: str
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 class KronJob(NamedTuple):
     """One KronJob as the API server has it."""
 
-    place: Place
+    place: ObjectName
     uid: str
     version: str
     generation: int
@@ -57,7 +57,7 @@ def kronjob_of(document: Document) -> KronJob:
     """Return a KronJob from its document."""
     metadata = document["metadata"]
     return KronJob(
-        Place(metadata.get("namespace", "default"), metadata["name"]),
+        ObjectName(metadata.get("namespace", "default"), metadata["name"]),
         metadata.get("uid", ""),
         str(metadata.get("resourceVersion", "")),
         int(metadata.get("generation", 0)),

@@ -26,7 +26,7 @@ class SpecProblem(NamedTuple):
     message: str
 
 
-class Verdict(NamedTuple):
+class ConditionState(NamedTuple):
     """Whether a condition holds, and why."""
 
     holds: bool
@@ -63,8 +63,8 @@ def status_of(
 
 def problem_status(kronjob: KronJob, problem: SpecProblem, now: int) -> dict[str, Any]:
     """Return the status of a KronJob that has no record: its conditions only."""
-    holds = Verdict(True, problem.reason, problem.message)
-    verdicts = {READY: Verdict(False, problem.reason, problem.message), problem.condition: holds}
+    holds = ConditionState(True, problem.reason, problem.message)
+    verdicts = {READY: ConditionState(False, problem.reason, problem.message), problem.condition: holds}
     return {"observedGeneration": kronjob.generation, "conditions": conditions_of(kronjob, verdicts, now)}
 
 
@@ -124,50 +124,50 @@ def _range(dropped: RangeRecord) -> dict[str, Any]:
 # --- conditions ----------------------------------------------------------------------------------------
 
 
-def _verdicts(book: Book, start: NextStart, problem: SpecProblem | None) -> dict[str, Verdict]:
-    invalid = Verdict(False, "Valid", "the spec is in force")
+def _verdicts(book: Book, start: NextStart, problem: SpecProblem | None) -> dict[str, ConditionState]:
+    invalid = ConditionState(False, "Valid", "the spec is in force")
     if problem is not None:
         message = f"{problem.message}; the previous definition stays in force"
-        invalid = Verdict(True, problem.reason, message)
+        invalid = ConditionState(True, problem.reason, message)
     error = _error(book)
     unschedulable = _unschedulable(book, start)
     bad = next((each for each in (invalid, error) if each.holds), None)
-    ready = Verdict(True, "Scheduled", "the next start is planned")
+    ready = ConditionState(True, "Scheduled", "the next start is planned")
     if bad is not None:
         ready = bad._replace(holds=False)
     elif book.job.suspended:
-        ready = Verdict(True, "Suspended", "spec.policy.suspend is true: nothing starts")
+        ready = ConditionState(True, "Suspended", "spec.policy.suspend is true: nothing starts")
     elif book.job.paused:
-        ready = Verdict(True, "Paused", book.job.paused_because or "paused")
+        ready = ConditionState(True, "Paused", book.job.paused_because or "paused")
     elif start.start_at is None:
-        ready = Verdict(True, "NoStartAhead", "no further start is planned")
+        ready = ConditionState(True, "NoStartAhead", "no further start is planned")
     return {READY: ready, INVALID: invalid, UNSCHEDULABLE: unschedulable, ERROR: error}
 
 
-def _error(book: Book) -> Verdict:
+def _error(book: Book) -> ConditionState:
     because = book.job.paused_because or ""
     if book.job.paused and because.startswith(UNUSABLE_RECORD):
-        return Verdict(True, "UnusableRecord", because)
+        return ConditionState(True, "UnusableRecord", because)
     ended = [run for run in book.closed if run.result is not None]
     if ended and ended[-1].result is Result.LAUNCH_FAILED:
-        return Verdict(True, "JobNotCreated", ended[-1].error or "the Job could not be created")
-    return Verdict(False, "Working", "Jobs are created")
+        return ConditionState(True, "JobNotCreated", ended[-1].error or "the Job could not be created")
+    return ConditionState(False, "Working", "Jobs are created")
 
 
-def _unschedulable(book: Book, start: NextStart) -> Verdict:
+def _unschedulable(book: Book, start: NextStart) -> ConditionState:
     latest = max(
         (run for run in book.closed if run.kind is RunKind.PERIOD),
         key=lambda run: run.nominal_time,
         default=None,
     )
     if latest is not None and latest.status is RunStatus.UNSCHEDULABLE:
-        return Verdict(True, "NoCandidate", latest.reason.sentence)
+        return ConditionState(True, "NoCandidate", latest.reason.sentence)
     if start.nominal_time is not None and start.start_at is None and not book.job.is_stopped:
-        return Verdict(True, "NoCandidate", "no period ahead can be placed within its constraints")
-    return Verdict(False, "Schedulable", "periods ahead have a start")
+        return ConditionState(True, "NoCandidate", "no period ahead can be placed within its constraints")
+    return ConditionState(False, "Schedulable", "periods ahead have a start")
 
 
-def conditions_of(kronjob: KronJob, verdicts: Mapping[str, Verdict], now: int) -> list[dict[str, Any]]:
+def conditions_of(kronjob: KronJob, verdicts: Mapping[str, ConditionState], now: int) -> list[dict[str, Any]]:
     """Return the conditions; one that stays as it was keeps the time of its last transition."""
     before = {each.get("type"): each for each in kronjob.status.get("conditions") or ()}
     conditions = []

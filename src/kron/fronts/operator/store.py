@@ -75,6 +75,8 @@ class KubernetesStore(SqliteStore):
         self._watched = namespace
         self.kronjobs: dict[str, KronJob] = {}
         self.books: dict[str, Book] = {}
+        # The records of the books as the API server has them.
+        self._texts: dict[str, str] = {}
         self.problems: dict[str, SpecProblem] = {}
         self.on_take_over: Callable[[ResourceList], Awaitable[None]] | None = None
         self.high = 0
@@ -149,14 +151,20 @@ class KubernetesStore(SqliteStore):
         known = self.kronjobs.get(kronjob.identity)
         if known is not None and known.place != kronjob.place:
             return False
-        if known is None or known.uid != kronjob.uid or _is_newer(kronjob.version, known.version):
+        if known is None or known.uid != kronjob.uid:
             self.kronjobs[kronjob.identity] = kronjob
+        self.attach_newer(kronjob)
         return True
 
     def attach_newer(self, kronjob: KronJob) -> None:
-        """Note a newer version of a KronJob that is attached, so that the next patch meets no conflict."""
-        known = self.kronjobs.get(kronjob.identity)
-        if known is not None and known.uid == kronjob.uid and _is_newer(kronjob.version, known.version):
+        """Note a newer version of a KronJob that is attached, so that the next patch meets no conflict.
+
+        One with the record of another writer is not taken: the next patch must fail, and read it.
+        """
+        known, text = self.kronjobs.get(kronjob.identity), self._texts.get(kronjob.identity)
+        if known is None or known.uid != kronjob.uid or text not in (None, kronjob.state):
+            return
+        if _is_newer(kronjob.version, known.version):
             self.kronjobs[kronjob.identity] = kronjob
 
     async def detach(self, identity: str) -> None:
@@ -169,6 +177,7 @@ class KubernetesStore(SqliteStore):
         """Remove jobs from memory."""
         for identity in identities:
             self.books.pop(identity, None)
+            self._texts.pop(identity, None)
             self._rows.pop(identity, None)
         await super().forget(namespace, identities)
 
@@ -183,7 +192,7 @@ class KubernetesStore(SqliteStore):
         except UnreadableStateError as error:
             self.problems[identity] = SpecProblem(ERROR, "UnusableRecord", str(error))
             return
-        self.books[identity] = book
+        self.books[identity], self._texts[identity] = book, kronjob.state
         await self._index(book)
 
     async def _index(self, book: Book) -> None:
@@ -326,7 +335,7 @@ class KubernetesStore(SqliteStore):
                     continue
                 if answer is not Written.YES:
                     return answer
-            self.books[identity] = after
+            self.books[identity], self._texts[identity] = after, text
             return Written.YES
         return Written.STALE
 
@@ -344,7 +353,6 @@ class KubernetesStore(SqliteStore):
             error.is_conflict or error.is_temporary or error.status == HTTPStatus.NOT_FOUND
         ):
             _log.error("the status of %s is refused: %s", kronjob.place, error)
-        before = self.books.get(identity)
         try:
             live = await self._live(kronjob)
         except (ApiError, ApiUnavailableError):
@@ -356,7 +364,7 @@ class KubernetesStore(SqliteStore):
         self.kronjobs[identity] = live
         if live.state == text:
             return Written.YES
-        if live.state is None or (before is not None and live.state == text_of(before)):
+        if live.state in (None, self._texts.get(identity)):
             # Only the spec or the metadata changed, or the record was removed: this one stands.
             is_refused = isinstance(error, ApiError) and not (error.is_conflict or error.is_temporary)
             return Written.UNKNOWN if is_refused else None
@@ -394,9 +402,8 @@ class KubernetesStore(SqliteStore):
             if live is None:
                 await self.detach(identity)
             else:
-                book = self.books.get(identity)
                 self.kronjobs[identity] = live
-                if live.state is not None and (book is None or live.state != text_of(book)):
+                if live.state not in (None, self._texts.get(identity)):
                     await self._restore(live)
             self._doubtful.discard(identity)
 
