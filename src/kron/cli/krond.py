@@ -54,10 +54,13 @@ def _run(arguments: Sequence[str]) -> int:
     from kron.telemetry.log_format import start_logging
 
     start_logging(level=options.log_level, log_format=options.log_format)
-    return _serve(place, paths, crontabs)
+    metrics = None if options.metrics_file is None else Path(options.metrics_file).absolute()
+    return _serve(place, paths, crontabs, metrics)
 
 
-def _serve(place: StateFolder, paths: Sequence[str], crontabs: Sequence[str]) -> int:
+def _serve(
+    place: StateFolder, paths: Sequence[str], crontabs: Sequence[str], metrics_file: Path | None
+) -> int:
     from kron.cli.support.job_folder import stamp
     from kron.fronts.daemon.systemd import Notifier
 
@@ -68,7 +71,11 @@ def _serve(place: StateFolder, paths: Sequence[str], crontabs: Sequence[str]) ->
 
     async def serve() -> None:
         options = DaemonOptions(
-            place=place, loader=loader, stamp=partial(stamp, [*paths, *crontabs]), notifier=notifier
+            place=place,
+            loader=loader,
+            stamp=partial(stamp, [*paths, *crontabs]),
+            notifier=notifier,
+            metrics_file=metrics_file,
         )
         await Daemon(options, _handler_of).run()
 
@@ -175,6 +182,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--check", action="store_true", help="only read the job files and show their problems"
+    )
+    parser.add_argument(
+        "--metrics-file", metavar="FILE", help="write metrics for Prometheus to this file every 15 seconds"
     )
     parser.add_argument("--load", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--log-format", choices=("console", "json"), default="console")

@@ -46,7 +46,10 @@ MAX_OPEN = 100_000
 
 
 class Metrics:
-    """Counts and logs what one process does. It is the journal of the worker's engine."""
+    """Counts and logs what one process does. It is the journal of the worker's engine.
+
+    `with_process` adds the memory, the processor time and the open files of the process.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Metrics:
         namespace: str,
         kind: str,
         current_request: CurrentRequest = no_request,
+        with_process: bool = True,
     ) -> None:
         self.counters = Counters()
         self.requests = RequestCounters()
@@ -77,7 +81,8 @@ class Metrics:
         self._open: OpenRuns | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
-        ProcessCollector(registry=self._registry)
+        if with_process:
+            ProcessCollector(registry=self._registry)
 
     def observe(self, worker: Worker) -> None:
         """Export this worker's state."""

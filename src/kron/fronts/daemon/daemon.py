@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kron.app.catalog import Catalog
 from kron.app.launchers import build_launchers, traits_by_kind
@@ -17,7 +19,7 @@ from kron.app.signals import on_reload, on_stop
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
 from kron.core.errors import ConflictError, InputError, KronError, StoreError
-from kron.core.plan.step import MILLISECOND
+from kron.core.plan.step import MILLISECOND, Change, WriteResult
 from kron.core.time.instant import EPOCH
 from kron.fronts.daemon.boot import start_boot_jobs
 from kron.fronts.daemon.control import ControlServer, Handler
@@ -28,9 +30,12 @@ from kron.fronts.daemon.systemd import Notifier
 from kron.launchers.process.host import boot_of
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig, LauncherContext
-from kron.ports import Clock, Launcher, Store
+from kron.ports import Clock, Journal, Launcher, Store
 from kron.stores.sqlite.store import SqliteStore
 from kron.telemetry.decision_log import DecisionLog
+
+if TYPE_CHECKING:
+    from kron.fronts.daemon.metrics_file import MetricsFile
 
 _log = logging.getLogger("kron.krond")
 NAMESPACE = "krond"
@@ -82,6 +87,7 @@ class DaemonOptions:
     loader: Sequence[str]
     stamp: Callable[[], object]
     notifier: Notifier = NO_NOTIFIER
+    metrics_file: Path | None = None
     max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
@@ -95,6 +101,12 @@ class Daemon:
         self.options = options
         self.clock: Clock = SystemClock()
         self.store: Store = SqliteStore(str(options.place.database))
+        self._metrics_file = self._build_metrics()
+        journal = DaemonJournal(DecisionLog(), self._prune_outputs)
+        if self._metrics_file is not None:
+            metrics = self._metrics_file.metrics
+            # Every call of the store is measured; decisions are logged and counted by the same object.
+            self.store, journal = metrics.store, DaemonJournal(metrics, self._prune_outputs)
         self.outputs = RunOutputs(options.place.processes, max_bytes=options.max_output_bytes)
         self._handler_of = handler_of
         self._reloading = asyncio.Lock()
@@ -102,7 +114,6 @@ class Daemon:
         self._jobs = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.launchers = self._build_launchers()
-        journal = DaemonJournal(self._prune_outputs)
         sender = Sender(self.store, self.clock, namespace=NAMESPACE, options=NotifyOptions(), journal=journal)
         self.worker = Worker(
             self.store,
@@ -117,9 +128,29 @@ class Daemon:
             self.store, NAMESPACE, now=self.now, wake=self.worker.call, traits=traits_by_kind()
         )
 
+        if self._metrics_file is not None:
+            self._metrics_file.metrics.observe(self.worker)
+
+    def _build_metrics(self) -> "MetricsFile | None":
+        path = self.options.metrics_file
+        if path is None:
+            return None
+        # Imported only where it is needed: the client of Prometheus takes memory.
+        try:
+            from kron.fronts.daemon.metrics_file import MetricsFile
+        except ModuleNotFoundError as cause:
+            if cause.name != "prometheus_client":
+                raise
+            raise InputError("--metrics-file needs the package prometheus-client") from cause
+        return MetricsFile(path, self.store, self.clock, namespace=NAMESPACE)
+
     def _build_launchers(self) -> dict[str, Launcher]:
         options = ProcessOptions(folder=str(self.options.place.processes), supervised=True)
-        return build_launchers(LauncherContext(self.clock, LauncherConfig((options,))))
+        launchers = build_launchers(LauncherContext(self.clock, LauncherConfig((options,))))
+        if self._metrics_file is None:
+            return launchers
+        measured = self._metrics_file.metrics.measured
+        return {kind: measured(kind, launcher) for kind, launcher in launchers.items()}
 
     def now(self) -> int:
         """Return the present instant in milliseconds."""
@@ -140,6 +171,8 @@ class Daemon:
                 asyncio.create_task(self._watch_files(), name="krond files"),
                 asyncio.create_task(self._feed_watchdog(), name="krond watchdog"),
             ]
+            if self._metrics_file is not None:
+                beside.append(asyncio.create_task(self._metrics_file.run(), name="krond metrics"))
             _log.info("krond is running; state in %s", self.options.place.folder)
             self.options.notifier.send("READY=1", self._status())
             try:
@@ -149,6 +182,8 @@ class Daemon:
                 for task in beside:
                     task.cancel()
                 await control.close()
+                if self._metrics_file is not None:
+                    await self._metrics_file.write()
         finally:
             await self.store.close()
 
@@ -239,16 +274,20 @@ class Daemon:
         task.add_done_callback(self._tasks.discard)
 
 
-class DaemonJournal(DecisionLog):
-    """Logs every decision with its certificate, and calls a function when old records were pruned."""
+class DaemonJournal:
+    """Passes decisions and events on to a journal, and calls a function when old records were pruned."""
 
-    def __init__(self, on_pruned: Callable[[], None]) -> None:
-        super().__init__()
+    def __init__(self, journal: Journal, on_pruned: Callable[[], None]) -> None:
+        self._journal = journal
         self._on_pruned = on_pruned
 
+    def settled(self, changes: Sequence[Change], settled: WriteResult, now: int) -> None:
+        """Record a commit of the engine."""
+        self._journal.settled(changes, settled, now)
+
     def note(self, event: str, fields: Mapping[str, object]) -> None:
-        """Log one event of the engine."""
-        super().note(event, fields)
+        """Record one event of the engine."""
+        self._journal.note(event, fields)
         if event == "pruned":
             self._on_pruned()
 
