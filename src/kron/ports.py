@@ -321,6 +321,11 @@ class WorkflowStore(Protocol):
     async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
         """Return the versions of a workflow, newest first."""
 
+    async def names(
+        self, *, users: Sequence[str] | None = None, after: str = "", limit: int = 100
+    ) -> list[str]:
+        """Return the workflows by name, from a name on; with `users`, those of these owners only."""
+
     async def close(self) -> None:
         """Close files and connections."""
 
@@ -422,6 +427,9 @@ class DagStore(Protocol):
 
     async def set_paused(self, dag_id: str, *, paused: bool) -> None:
         """Pause a DAG or resume it: no task of a paused one is claimed."""
+
+    async def paused(self) -> frozenset[str]:
+        """Return the DAGs that are paused."""
 
     async def set_pool(self, name: str, slots: int) -> None:
         """Set how many tasks of a pool execute at once."""

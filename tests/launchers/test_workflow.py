@@ -43,6 +43,11 @@ class Slow:
     async def versions(self, workflow_id: str, *, limit: int = 100) -> list[WorkflowVersion]:
         return []
 
+    async def names(
+        self, *, users: Sequence[str] | None = None, after: str = "", limit: int = 100
+    ) -> list[str]:
+        return []
+
     async def close(self) -> None:
         pass
 

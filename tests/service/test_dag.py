@@ -15,10 +15,11 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.dag.contract import DagError
+from kron.core.dag.plan import run_id_of
 from kron.core.dag.record import DagAttempt, DagRun
 from kron.core.workflow import WorkflowRecord
-from kron.fronts.service.api.dags import TenantDags
 from kron.fronts.service.auth.principal import Caller, TokenScope, acting_as
+from kron.fronts.service.dags import TenantDags
 from kron.fronts.service.registrar import Registrar
 from kron.stores.sqlite.dag import sqlite_dags
 from kron.stores.sqlite.store import SqliteStore
@@ -177,6 +178,7 @@ def test_runs_are_started_caught_up_listed_retried_and_cancelled_over_http(
     assert (again["status"], again["tasks"][0]["status"]) == ("running", "queued")
     ended = client.post(f"{path}/cancel").json()
     assert ended["status"] == "cancelled"
+    audited(client, started["run_key"])
     for method, route, body, status in (
         ("POST", "/dags/none/runs", {"logical_date": "2026-06-01"}, 404),
         ("POST", "/dags/etl/runs", {"logical_date": "soon"}, 400),
@@ -185,6 +187,27 @@ def test_runs_are_started_caught_up_listed_retried_and_cancelled_over_http(
         ("POST", f"{path}/retry", {"tasks": ["z"]}, 400),
     ):
         assert client.request(method, route, json=body).status_code == status, route
+
+
+def audited(client: httpx.Client, run_key: str) -> None:
+    """Check the audit of the test above; requests that change nothing leave no record."""
+    path = f"/dag-runs/{run_id_of(run_key)}"
+    for route, body in (
+        ("/dags/etl/runs", {"logical_date": "2026-06-01T07:00:00Z"}),
+        ("/dags/etl/pause", {"paused": True}),
+        (f"{path}/cancel", {}),
+    ):
+        assert client.post(route, json=body).status_code == 200
+    entries = client.get("/audit", params={"name": "etl"}).json()["entries"]
+    assert [entry["action"] for entry in reversed(entries)] == [
+        "deploy", "trigger", "pause", "catchup", "retry", "cancel",
+    ]  # fmt: skip
+    cancel, retry, catchup, pause, trigger = (entry["after"] for entry in entries[:5])
+    assert cancel == {"run_key": run_key}
+    assert retry == {"run_key": run_key, "tasks": ["first", "second"]}
+    assert (catchup["runs"], len(catchup["run_keys"])) == (23, 23)
+    assert pause == {"paused": True}
+    assert trigger == {"runs": 1, "run_keys": [run_key]}
 
 
 async def test_runs_of_another_tenant_do_not_exist() -> None:

@@ -88,6 +88,17 @@ async def test_versions_are_listed_by_number_newest_first(workflows: WorkflowSto
     assert newest == (10, "ann", 1_000)
 
 
+async def test_workflows_are_listed_by_name_and_owner(workflows: WorkflowStore) -> None:
+    assert await workflows.names() == []
+    for name, version, user in (("c", 1, "ann"), ("a", 1, "bob"), ("a", 2, "ann"), ("b", 1, "bob")):
+        await workflows.put(FIRST._replace(workflow_id=name, version=version, user_id=user))
+    assert await workflows.names() == ["a", "b", "c"]
+    assert await workflows.names(after="a", limit=1) == ["b"]
+    assert await workflows.names(users=["ann"]) == ["a", "c"]
+    assert await workflows.names(users=["ann", "bob"], after="b") == ["c"]
+    assert await workflows.names(users=[]) == []
+
+
 async def test_one_of_many_concurrent_writes_of_a_version_wins(workflows: WorkflowStore) -> None:
     records = [FIRST._replace(user_id=f"user{number}") for number in range(8)]
     kept = await asyncio.gather(*map(workflows.put, records))

@@ -298,6 +298,11 @@ class DagTables:
         values = {"dag_id": dag_id, "paused": int(paused)}
         await self._database.do(lambda transaction: transaction.count("set_paused", values))
 
+    async def paused(self) -> frozenset[str]:
+        """Return the DAGs that are paused."""
+        rows = await self._database.do(lambda transaction: transaction.rows("paused", {}))
+        return frozenset(str(name) for (name,) in rows)
+
     async def set_pool(self, name: str, slots: int) -> None:
         """Set how many tasks of a pool execute at once."""
         values = {"name": name, "slots": slots}

@@ -4,8 +4,9 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -77,6 +78,23 @@ class FolderWorkflows:
         numbers = sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)
         records = (self._get(workflow_id, number) for number in numbers[:limit])
         return [WorkflowVersion(each.version, each.user_id, each.created_at) for each in records if each]
+
+    async def names(
+        self, *, users: Sequence[str] | None = None, after: str = "", limit: int = 100
+    ) -> list[str]:
+        """Return the workflows by name, from a name on."""
+        return await self._do(lambda: self._names(users, after, limit))
+
+    def _names(self, users: Sequence[str] | None, after: str, limit: int) -> list[str]:
+        if not self._folder.exists():
+            return []
+        names = sorted(path.name for path in self._folder.iterdir() if path.name > after)
+        known = (name for name in names if NAME.fullmatch(name) and self._is_owned(name, users))
+        return list(islice(known, limit))
+
+    def _is_owned(self, workflow_id: str, users: Sequence[str] | None) -> bool:
+        versions = self._versions(workflow_id, MAX_VERSION)
+        return any(users is None or version.user_id in users for version in versions)
 
     async def close(self) -> None:
         """Do nothing: no file is kept open."""

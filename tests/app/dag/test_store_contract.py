@@ -173,7 +173,9 @@ async def test_tasks_of_a_paused_dag_are_not_claimed(house: House) -> None:
     await house.start("other")
     await house.store.set_paused("etl", paused=True)
     assert [each.run.dag_id for each in await claim(house.store)] == ["other"]
+    assert await house.store.paused() == {"etl"}
     await house.store.set_paused("etl", paused=False)
+    assert await house.store.paused() == frozenset()
     assert [each.run.dag_id for each in await claim(house.store)] == ["etl"]
 
 

@@ -12,7 +12,7 @@ from kron.core.errors import KronError
 from kron.fronts.service.api import problem
 from kron.fronts.service.api.admin import admin_routes, health_routes
 from kron.fronts.service.api.audit import audit_routes
-from kron.fronts.service.api.dags import TenantDags, dag_routes
+from kron.fronts.service.api.dags import dag_routes
 from kron.fronts.service.api.definitions import definition_routes
 from kron.fronts.service.api.middleware import HttpMeter, RequestMiddleware, refuse_unknown
 from kron.fronts.service.api.runs import run_routes
@@ -27,6 +27,7 @@ from kron.fronts.service.auth.middleware import (
 )
 from kron.fronts.service.auth.principal import current_request_id
 from kron.fronts.service.client import LocalClient, WorkerStatus, no_worker
+from kron.fronts.service.dags import TenantDags
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import RunLauncher
 from kron.fronts.service.settings import Settings

@@ -1,5 +1,7 @@
 """Workflows and recorded starts in the service's PostgreSQL database, over separate connections."""
 
+from collections.abc import Sequence
+
 from kron.core.errors import StoreUnavailableError
 from kron.core.workflow import RecordedStart, StartRequest, WorkflowRecord, WorkflowVersion
 from kron.stores.postgres.connection import PostgresPool, count_of, rows_of
@@ -44,6 +46,15 @@ class PostgresWorkflows:
             values = {"workflow_id": workflow_id, "limit": limit}
             rows = await rows_of(connection, SQL["workflow_versions"], values)
         return list(map(WorkflowVersion._make, rows))
+
+    async def names(
+        self, *, users: Sequence[str] | None = None, after: str = "", limit: int = 100
+    ) -> list[str]:
+        """Return the workflows by name, from a name on."""
+        values = {"users": None if users is None else list(users), "after": after, "limit": limit}
+        async with self._connection() as connection:
+            rows = await rows_of(connection, SQL["workflow_names"], values)
+        return [name for (name,) in rows]
 
     async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
         """Record a start before it is made, or return the earlier record."""

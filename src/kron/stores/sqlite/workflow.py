@@ -1,8 +1,9 @@
 """Workflows and recorded starts in the service's SQLite file, over a separate connection."""
 
 import asyncio
+import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from kron.core.errors import StoreUnavailableError
@@ -50,6 +51,15 @@ class SqliteWorkflows:
             lambda connection: connection.execute(SQL["workflow_versions"], values).fetchall()
         )
         return list(map(WorkflowVersion._make, rows))
+
+    async def names(
+        self, *, users: Sequence[str] | None = None, after: str = "", limit: int = 100
+    ) -> list[str]:
+        """Return the workflows by name, from a name on."""
+        owners = None if users is None else json.dumps(list(users))
+        values = {"users": owners, "after": after, "limit": limit}
+        rows = await self._do(lambda connection: connection.execute(SQL["workflow_names"], values).fetchall())
+        return [name for (name,) in rows]
 
     async def begin(self, start: StartRequest, *, old: int) -> RecordedStart | None:
         """Record a start before it is made, or return the earlier record."""

@@ -5,15 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from kron.app.dag.orchestrator import RunOrchestrator
-from kron.app.dag.trigger import CatchupTriggerRequest, SchedulerTriggerService, checked_slots
+from kron.app.dag.trigger import CatchupTriggerRequest, checked_slots
 from kron.app.dag.view import attempt_view, run_view, state_view
-from kron.core.dag.contract import DagError, StartRunResult
-from kron.core.dag.record import DagRun, DagRunStatus
+from kron.core.dag.contract import StartRunResult
+from kron.core.dag.record import DagRunStatus
 from kron.core.time.instant import instant_text
 from kron.fronts.service.api.models import RequestBody, model_of, up_to
-from kron.fronts.service.auth.principal import current_caller
-from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.dags import MAX_SLOTS, TenantDags
 from kron.fronts.service.responses import (
     DagAttempts,
     DagCatchupReceipt,
@@ -22,10 +20,7 @@ from kron.fronts.service.responses import (
     DagRunReceipt,
     DagStateView,
 )
-from kron.ports import DagStore
 
-# The most slots of one request; a longer range is caught up in several, each of which can be repeated.
-MAX_SLOTS = 1_000
 DEFAULT_PAGE = 100
 Status = Annotated[DagRunStatus | None, Query(description="only runs with this status")]
 
@@ -63,34 +58,6 @@ class DagPauseRequest(RequestBody):
     paused: bool
 
 
-class TenantDags:
-    """Runs of DAGs as the current caller may see them; those of other tenants do not exist."""
-
-    def __init__(self, store: DagStore, registrar: Registrar) -> None:
-        self.store = store
-        self._registrar = registrar
-
-    @property
-    def orchestrator(self) -> RunOrchestrator:
-        """Return an orchestrator with the definitions of the caller's tenants; it caches none for others."""
-        return RunOrchestrator(self.store, self._registrar.workflows, self._registrar.clock)
-
-    async def run(self, run_id: str) -> DagRun:
-        """Return a run, or raise DagError."""
-        run = await self.store.run(run_id)
-        if run is None or not current_caller().sees(run.user_id):
-            raise DagError(
-                "DAG_RUN_NOT_FOUND", "There is no such run", category="not_found", context={"run_id": run_id}
-            )
-        return run
-
-    async def page(self, dag_id: str, status: str | None, cursor: str | None, limit: int) -> list[DagRun]:
-        """Return the runs of a DAG, latest first, after one of them."""
-        await self.orchestrator.definition(dag_id)
-        before = None if cursor is None else await self.run(cursor)
-        return await self.store.runs(dag_id=dag_id, status=status, before=before, limit=limit)
-
-
 def dag_routes(dags: TenantDags, most: int) -> APIRouter:
     """Return the routes of DAG runs; `most` is the longest page."""
     router = APIRouter(tags=["dags"])
@@ -104,8 +71,8 @@ def _add_starts(router: APIRouter, dags: TenantDags) -> None:
     @router.post("/dags/{dag_id}/runs", response_model=model_of(DagRunReceipt))
     async def start(dag_id: str, document: DagRunRequest) -> DagRunReceipt:
         """Start the run of a logical date; the run that has its key is returned instead."""
-        started = await dags.orchestrator.start_run(
-            dag_id=dag_id,
+        started = await dags.start(
+            dag_id,
             version=document.version,
             logical_date=document.logical_date,
             input=document.input,
@@ -125,14 +92,9 @@ def _add_starts(router: APIRouter, dags: TenantDags) -> None:
             version=document.version,
             input=document.input,
         )
-        orchestrator = dags.orchestrator
-        await orchestrator.definition(dag_id, document.version)
+        await dags.orchestrator.definition(dag_id, document.version)
         slots = list(map(instant_text, checked_slots(request)))
-        started: list[StartRunResult] = []
-        if not document.dry_run:
-            started = list(
-                (await SchedulerTriggerService(orchestrator).trigger_catchup(request)).started_runs
-            )
+        started = [] if document.dry_run else await dags.catch_up(request)
         return {
             "requested_slot_count": len(slots),
             "slots": slots,
@@ -183,23 +145,17 @@ def _add_changes(router: APIRouter, dags: TenantDags) -> None:
     @router.post("/dag-runs/{run_id}/cancel", response_model=model_of(DagStateView))
     async def cancel(run_id: str) -> Any:
         """Cancel a run: executing tasks are ended by their workers, no other one starts."""
-        await dags.run(run_id)
-        await dags.orchestrator.cancel(run_id)
+        await dags.cancel(run_id)
         return state_view(await dags.orchestrator.state(run_id))
 
     @router.post("/dag-runs/{run_id}/retry", response_model=model_of(DagStateView))
     async def retry(run_id: str, document: DagRetryRequest) -> Any:
         """Run tasks of a run again with all that depend on them."""
-        await dags.run(run_id)
-        if document.tasks:
-            await dags.orchestrator.clear(run_id, document.tasks)
-        else:
-            await dags.orchestrator.retry(run_id)
+        await dags.retry(run_id, document.tasks)
         return state_view(await dags.orchestrator.state(run_id))
 
     @router.post("/dags/{dag_id}/pause", response_model=model_of(DagPauseReceipt))
     async def pause(dag_id: str, document: DagPauseRequest) -> DagPauseReceipt:
         """Pause a DAG, or resume it: no further task of a paused one starts."""
-        await dags.orchestrator.definition(dag_id)
-        await dags.store.set_paused(dag_id, paused=document.paused)
+        await dags.pause(dag_id, paused=document.paused)
         return {"dag_id": dag_id, "paused": document.paused}

@@ -103,3 +103,25 @@ def deployment_entry(record: WorkflowRecord) -> AuditRecord:
         before=None,
         after=json.dumps({"workflow_id": record.workflow_id, "version": record.version}),
     )
+
+
+def dag_entry(
+    action: str,
+    dag_id: str,
+    user_id: str,
+    after: Mapping[str, object],
+    *,
+    now: int,
+    before: Mapping[str, object] | None = None,
+) -> AuditRecord:
+    """Return the audit record of a change of a DAG or of its runs."""
+    return AuditRecord(
+        at=now,
+        who=current_caller().name,
+        request_id=current_request_id(),
+        action=action,
+        identity=dag_id,
+        user_id=user_id,
+        before=None if before is None else json.dumps(before),
+        after=json.dumps(after),
+    )

@@ -306,6 +306,14 @@ class TenantWorkflows:
         caller = current_caller()
         return [version for version in versions if caller.sees(version.user_id)]
 
+    async def names(
+        self, *, users: Sequence[str] | None = None, after: str = "", limit: int = 100
+    ) -> list[str]:
+        """Return the workflows of the caller's tenants by name, from a name on."""
+        own = current_caller().users
+        wanted = own if users is None else users if own is None else [user for user in users if user in own]
+        return await self._workflows.names(users=wanted, after=after, limit=limit)
+
 
 def _check_workflow_owner(workflow_id: str, owner: str) -> None:
     """Raise if a workflow would belong to another tenant, or its name lacks the owner's prefix."""

@@ -83,6 +83,9 @@ SELECT cancel FROM dag_runs WHERE run_id = :run_id
 INSERT INTO dag_states (dag_id, paused) VALUES (:dag_id, :paused)
 ON CONFLICT (dag_id) DO UPDATE SET paused = excluded.paused
 
+-- name: paused
+SELECT dag_id FROM dag_states WHERE paused = 1
+
 -- name: set_pool
 INSERT INTO dag_pools (name, slots) VALUES (:name, :slots) ON CONFLICT (name) DO UPDATE SET slots = excluded.slots
 

@@ -15,6 +15,11 @@ WHERE workflow_id = %(workflow_id)s AND version = %(version)s
 SELECT version, user_id, created_at FROM workflows
 WHERE workflow_id = %(workflow_id)s ORDER BY version DESC LIMIT %(limit)s
 
+-- name: workflow_names
+SELECT DISTINCT workflow_id FROM workflows
+WHERE workflow_id > %(after)s AND (CAST(%(users)s AS TEXT[]) IS NULL OR user_id = ANY(CAST(%(users)s AS TEXT[])))
+ORDER BY workflow_id LIMIT %(limit)s
+
 -- name: forget_starts
 DELETE FROM workflow_starts WHERE begun_at < %(old)s
 

@@ -15,6 +15,11 @@ WHERE workflow_id = :workflow_id AND version = :version
 SELECT version, user_id, created_at FROM workflows
 WHERE workflow_id = :workflow_id ORDER BY version DESC LIMIT :limit
 
+-- name: workflow_names
+SELECT DISTINCT workflow_id FROM workflows
+WHERE workflow_id > :after AND (:users IS NULL OR user_id IN (SELECT value FROM json_each(:users)))
+ORDER BY workflow_id LIMIT :limit
+
 -- name: forget_starts
 DELETE FROM workflow_starts WHERE begun_at < :old
 
