@@ -31,6 +31,7 @@ from kron.core.plan.query import (
     PruneCursor,
     PrunedBatch,
     RunCursor,
+    WorkerLease,
 )
 from kron.core.plan.record import (
     AttemptRecord,
@@ -228,6 +229,9 @@ class ReadStore(JobStore, Protocol):
 
     async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
         """Return the outage of a shard that no worker owns now; None while a worker owns it."""
+
+    async def leases(self, namespace: str, *, now: int | None = None) -> list[WorkerLease]:
+        """Return the workers of a namespace with the shards they lease, by owner; expired ones too."""
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""

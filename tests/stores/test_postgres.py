@@ -99,6 +99,17 @@ async def test_an_expired_lease_is_kept_if_no_worker_took_over(store: PostgresSt
     assert await store.renew(ownership, now=NOW + 100 * TTL) == ownership
 
 
+async def test_leases_show_the_last_renewal_and_a_worker_that_waits(store: PostgresStore) -> None:
+    await store.renew(await store.acquire(SPACE, "a", now=NOW), now=NOW + 5)
+    with pytest.raises(OwnedError):
+        await store.acquire(SPACE, "b", now=NOW + 6, balance=True)
+    first, waiting = await store.leases(SPACE, now=NOW + 4 + TTL)
+    assert (first.owner, first.renewed_at, first.expires_at) == ("a", NOW + 5, NOW + 5 + TTL)
+    assert (waiting.owner, waiting.shards, waiting.is_alive) == ("b", (), True)
+    first, _ = await store.leases(SPACE, now=NOW + 5 + TTL)
+    assert (first.is_alive, len(first.shards)) == (False, SHARDS)
+
+
 async def test_an_outage_starts_at_the_last_renewal_of_an_expired_lease(store: PostgresStore) -> None:
     ownership = await store.acquire(SPACE, "a", now=NOW)
     await store.renew(ownership, now=NOW + 5)

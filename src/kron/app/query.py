@@ -17,7 +17,15 @@ from kron.core.plan.compiled import compiled_job, last_of_definition
 from kron.core.plan.counterfactual import Counterfactual, Records, WhatIf, counterfactual
 from kron.core.plan.incident import block_of
 from kron.core.plan.next_start import NextStart, next_start, periods_ahead
-from kron.core.plan.query import AuditCursor, Audited, AuditFilter, FoundJob, JobFilter, RunCursor
+from kron.core.plan.query import (
+    AuditCursor,
+    Audited,
+    AuditFilter,
+    FoundJob,
+    JobFilter,
+    RunCursor,
+    WorkerLease,
+)
 from kron.core.plan.record import (
     AttemptRecord,
     EpochRecord,
@@ -370,6 +378,10 @@ class Query:
         if present is None and records and records[0].ended_at is not None:
             present = records[0] if 0 <= self._now() - records[0].ended_at < SHOWN_MS else None
         return None if present is None else chain.clock_sentence(present)
+
+    async def leases(self) -> list[WorkerLease]:
+        """Return the workers with the shards they lease, by owner; expired ones too."""
+        return await self._store.leases(self._namespace)
 
     async def _attempts(self, run: RunRecord) -> list[AttemptRecord]:
         return await self._store.attempts(self._namespace, run.key) if run.attempt > 1 else []

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from math import inf
 
 from kron.core.plan.incident import FIRST, took_over
@@ -79,6 +81,16 @@ def take_overs(ownership: Ownership, shards: frozenset[int], now: int) -> list[I
             before=None if last is None else last.owner,
             ending=FIRST if last is None else last.ending,
             shards=None if len(theirs) == SHARDS else theirs,
+            version=installed_version(),
         )
         for last, theirs in last_owners.items()
     ]
+
+
+@cache
+def installed_version() -> str:
+    """Return the version of Kron that this process runs."""
+    try:
+        return version("kron-engine")
+    except PackageNotFoundError:
+        return "unknown"

@@ -6,7 +6,6 @@ Every label has few values, none of them a name or a text.
 import asyncio
 import platform
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -28,6 +27,7 @@ from kron.core.shard import SHARDS
 from kron.core.time.instant import milliseconds_of
 from kron.ports import Clock, Launcher, Store
 from kron.runtime.journal import CLOCK_EVENTS
+from kron.runtime.lease import installed_version
 from kron.telemetry.counters import Counters, Histogram, RequestCounters
 from kron.telemetry.decision_log import DecisionLog
 from kron.telemetry.merge import merged
@@ -303,9 +303,5 @@ def _state_family(state: str | None) -> Metric:
 
 def _build_family(store: str) -> Metric:
     """Return versions and the kind of the store."""
-    try:
-        release = version("kron-engine")
-    except PackageNotFoundError:
-        release = "unknown"
-    about = {"version": release, "python": platform.python_version(), "store": store}
+    about = {"version": installed_version(), "python": platform.python_version(), "store": store}
     return InfoMetricFamily("kron_build", "Versions of Kron and Python, and the kind of store.", value=about)

@@ -24,6 +24,7 @@ from kron.core.plan.query import (
     PruneCursor,
     PrunedBatch,
     RunCursor,
+    WorkerLease,
 )
 from kron.core.plan.record import (
     AttemptRecord,
@@ -261,6 +262,10 @@ class FaultyStore:
     async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
         """Return the present outage."""
         return await self._call("absence", self.inner.absence, namespace, shard, now=now)
+
+    async def leases(self, namespace: str, *, now: int | None = None) -> list[WorkerLease]:
+        """Return the workers with the shards they lease."""
+        return await self._call("leases", self.inner.leases, namespace, now=now)
 
     async def note_incidents(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
         """Write incidents of the namespace."""

@@ -234,3 +234,16 @@ def test_the_audit_of_another_tenant_is_not_shown(service: httpx.Client) -> None
         page = page_of(other, "/ui/audit", name="ann/audited")
         assert "No entries" in page.text
         assert "No change matches this filter" in page.text
+
+
+def test_only_an_admin_sees_the_workers_and_every_caller_the_health_of_leases(service: httpx.Client) -> None:
+    with signed_in(service, scope="admin") as admin:
+        page = page_of(admin, "/ui/workers")
+        assert "Leases: 1 worker with all 64 shards" in page.text
+        assert "none: its lock is held" in page.text
+        assert "/ui/workers" in page.links
+    with signed_in(service) as browser:
+        assert browser.get("/ui/workers").status_code == 403
+        now = page_of(browser, "/ui/now")
+        assert "Leases: 1 worker with all 64 shards" in now.text
+        assert "/ui/workers" not in now.links

@@ -69,6 +69,7 @@ def address(client: httpx.Client, path: str) -> str:
             "/ui/playground?cron=0+9+*+*+*&window=1h", "Next window", id="playground", marks=pytest.mark.slow
         ),
         pytest.param("/ui/audit", "demo/heartbeat", id="audit", marks=pytest.mark.slow),
+        pytest.param("/ui/workers", "with all 64 shards", id="workers", marks=pytest.mark.slow),
         pytest.param("/ui/fleet", "Worst minutes", id="fleet", marks=pytest.mark.slow),
         pytest.param("/ui/runs", "demo/heartbeat", id="runs", marks=pytest.mark.slow),
         pytest.param("/docs", "/schedules/upsert", id="the API", marks=pytest.mark.slow),

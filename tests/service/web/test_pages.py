@@ -353,6 +353,7 @@ def test_every_link_leads_somewhere(demo: httpx.Client) -> None:
         "/ui/schedule/resume",
         "/ui/schedule/run",
         "/ui/runs",
+        "/ui/workers",
         "/ui/schedule",
         "/ui/period",
     }

@@ -145,10 +145,17 @@ def blocked(blocker: RunRecord, runs: Sequence[RunRecord], how: str, at: int) ->
 
 
 def took_over(
-    owner: str, at: int, *, since: int, before: str | None, ending: str, shards: Sequence[int] | None
+    owner: str,
+    at: int,
+    *,
+    since: int,
+    before: str | None,
+    ending: str,
+    shards: Sequence[int] | None,
+    version: str | None = None,
 ) -> IncidentRecord:
     """Return the incident of a take-over: no worker owned these shards, or any, from `since` to `at`."""
-    detail = _json({"ending": ending, "shards": shards})
+    detail = _json({"ending": ending, "shards": shards, "version": version})
     return IncidentRecord(
         IncidentKind.TAKE_OVER, None, min(since, at), at, actor=before, ended_by=owner, detail=detail
     )
@@ -174,7 +181,12 @@ def _json(detail: Mapping[str, object]) -> str:
 
 def detail_of(incident: IncidentRecord) -> dict[str, Any]:
     """Return the detail of an incident."""
-    detail: dict[str, Any] = json.loads(incident.detail or "{}")
+    return parsed_detail(incident.detail)
+
+
+def parsed_detail(text: str | None) -> dict[str, Any]:
+    """Return the detail that an incident stores."""
+    detail: dict[str, Any] = json.loads(text or "{}")
     return detail
 
 

@@ -60,6 +60,22 @@ class OpenRuns(NamedTuple):
     retrying: int = 0
 
 
+class WorkerLease(NamedTuple):
+    """A worker and the shards it leases; one without shards waits for them.
+
+    `renewed_at` and `expires_at` are None where a lock shows that the worker lives. `taken_at` is when it
+    last took shards over, and `version` its version of Kron; both are None once that record is pruned.
+    """
+
+    owner: str
+    shards: tuple[int, ...]
+    is_alive: bool
+    renewed_at: int | None = None
+    expires_at: int | None = None
+    taken_at: int | None = None
+    version: str | None = None
+
+
 class AuditFilter(NamedTuple):
     """A filter of audit records; None means any."""
 

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from kron.core.errors import OwnedError
-from kron.core.plan.incident import EXPIRED, STOPPED, absence_after
+from kron.core.plan.incident import EXPIRED, STOPPED, absence_after, parsed_detail
+from kron.core.plan.query import WorkerLease
 from kron.core.plan.record import IncidentRecord
 from kron.core.plan.step import Change, Ownership, Predecessor
 from kron.core.shard import SHARDS, shard_of
 from kron.stores.postgres.connection import count_of, rows_of
 from kron.stores.postgres.schema import Connection
 from kron.stores.postgres.watch import LEASES, notify
-from kron.stores.postgres.write import numbers
+from kron.stores.postgres.write import numbers, texts
 from kron.stores.statement import statements
 
 SQL = statements("postgres")
@@ -81,6 +82,22 @@ class PostgresLease:
         if rows and not rows[0][0]:
             return None
         return absence_after(*(self._predecessor(*rows[0][1:]) or ()) if rows else ())
+
+    async def leases(self, connection: Connection, namespace: str, now: int | None) -> list[WorkerLease]:
+        """Return the workers of a namespace with the shards they lease, by owner."""
+        values: dict[str, Any] = {"namespace": namespace, "now": now}
+        ((present,),) = await rows_of(connection, SQL["database_now"], values)
+        rows = await rows_of(connection, SQL["leases"], values)
+        values["owners"] = texts([owner for owner, *_ in rows])
+        known = {name: last for name, *last in await rows_of(connection, SQL["last_take_overs"], values)}
+        leases = []
+        for owner, shards, ends in rows:
+            taken_at, detail = known.get(owner, (None, None))
+            lease = WorkerLease(
+                owner, tuple(shards or ()), ends > present, ends - self.ttl_ms, ends, taken_at
+            )
+            leases.append(lease._replace(version=parsed_detail(detail).get("version")))
+        return leases
 
     async def has_free(self, connection: Connection, ownership: Ownership, now: int | None) -> bool:
         """Return whether any shard is free; a standby worker polls this."""

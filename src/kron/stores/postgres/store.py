@@ -22,6 +22,7 @@ from kron.core.plan.query import (
     PruneCursor,
     PrunedBatch,
     RunCursor,
+    WorkerLease,
 )
 from kron.core.plan.record import (
     AttemptRecord,
@@ -423,6 +424,11 @@ class PostgresStore:
         """Return the outage of a shard that no worker owns now; None while a worker owns it."""
         async with self._reading() as connection:
             return await self._lease.absence(connection, namespace, shard, now)
+
+    async def leases(self, namespace: str, *, now: int | None = None) -> list[WorkerLease]:
+        """Return the workers of a namespace with the shards they lease, by owner; expired ones too."""
+        async with self._reading() as connection:
+            return await self._lease.leases(connection, namespace, now)
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kron.core.errors import OwnedError, StoreUnavailableError
-from kron.core.plan.incident import KILLED, STOPPED, absence_after, incidents_of_new
+from kron.core.plan.incident import KILLED, STOPPED, absence_after, incidents_of_new, parsed_detail
 from kron.core.plan.query import (
     FROM_START,
     AuditCursor,
@@ -24,6 +24,7 @@ from kron.core.plan.query import (
     PruneCursor,
     PrunedBatch,
     RunCursor,
+    WorkerLease,
 )
 from kron.core.plan.record import (
     AttemptRecord,
@@ -532,6 +533,20 @@ class SqliteStore:
             return None
         values: dict[str, object] = {"namespace": self._number_of(namespace)}
         return absence_after(*(_last_owner(self._open(), values) or ()))
+
+    async def leases(self, namespace: str, *, now: int | None = None) -> list[WorkerLease]:
+        """Return the worker of a namespace, which leases all shards; its lock shows whether it lives."""
+        return await self._do(self._leases, namespace)
+
+    def _leases(self, namespace: str) -> list[WorkerLease]:
+        values: dict[str, object] = {"namespace": self._number_of(namespace)}
+        owner, *_ = next(iter(self._all(SQL["lease"], values)), (None,))
+        if owner is None:
+            return []
+        rows = self._all(SQL["last_take_over"], {**values, "owner": owner})
+        taken_at, detail = next(iter(rows), (None, None))
+        lease = WorkerLease(owner, tuple(range(SHARDS)), self._lock.is_held(namespace), taken_at=taken_at)
+        return [lease._replace(version=parsed_detail(detail).get("version"))]
 
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""

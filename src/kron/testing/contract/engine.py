@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from kron.core.errors import OwnedError, StoreError
 from kron.core.job.outcome import Reason
-from kron.core.plan.incident import STOPPED, clock_jump, detail_of, ended, paused, suspended
+from kron.core.plan.incident import STOPPED, clock_jump, detail_of, ended, paused, suspended, took_over
 from kron.core.plan.query import PruneBounds
 from kron.core.plan.record import (
     ClockEnding,
@@ -138,6 +138,23 @@ class IncidentContract:
         assert await absence() == ("stopped", "a", NOW + 1)
         await store.acquire(SPACE, "b", now=NOW + 2)
         assert await absence() is None
+
+    async def test_leases_name_their_worker_its_take_over_and_its_version(self, store: Store) -> None:
+        assert await store.leases(SPACE, now=NOW) == []
+        first = await store.acquire(SPACE, "a", now=NOW)
+        (lease,) = await store.leases(SPACE, now=NOW)
+        assert (lease.owner, lease.shards, lease.is_alive) == ("a", tuple(sorted(first.shards)), True)
+        assert (lease.taken_at, lease.version) == (None, None)
+        assert lease.renewed_at in (None, NOW)
+        taken = took_over("a", NOW, since=0, before=None, ending="first", shards=None, version="1.2")
+        later = taken._replace(until_at=NOW + 5, detail=taken.detail and taken.detail.replace("1.2", "1.3"))
+        of_other = took_over("b", NOW + 9, since=0, before=None, ending="first", shards=None, version="9")
+        await store.note_incidents(first, [taken, later, of_other])
+        (lease,) = await store.leases(SPACE, now=NOW)
+        assert (lease.taken_at, lease.version) == (NOW + 5, "1.3")
+        assert await store.leases(ELSEWHERE, now=NOW) == []
+        await store.release(first, now=NOW)
+        assert await store.leases(SPACE, now=NOW) == []
 
     async def test_an_incident_is_written_with_its_change_and_closed_with_another(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")

@@ -65,6 +65,7 @@ FORM_TYPES = ("application/x-www-form-urlencoded",)
 READ, WRITE, RUN, ADMIN = (Need(scope) for scope in TokenScope)
 OPEN = Need(None)
 PAGE = Need(TokenScope.READ, page=True)
+ADMIN_PAGE = Need(TokenScope.ADMIN, page=True)
 WRITE_FORM = Need(TokenScope.WRITE, page=True, media_types=FORM_TYPES)
 RUN_FORM = Need(TokenScope.RUN, page=True, media_types=FORM_TYPES)
 NEEDS: dict[tuple[str, str], Need] = {
@@ -92,6 +93,8 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", "/ui/schedule/backfill"): RUN_FORM,
     ("GET", "/ui/audit"): PAGE,
     ("GET", "/ui/fleet"): PAGE,
+    # Owners are named after hosts, which concern all tenants.
+    ("GET", "/ui/workers"): ADMIN_PAGE,
     ("GET", "/ui/playground"): PAGE,
     ("GET", "/ui/period"): PAGE,
     ("GET", "/ui/run"): PAGE,

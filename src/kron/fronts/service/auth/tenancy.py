@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 from kron.core.errors import Problem
-from kron.core.plan.query import AuditCursor, Audited, AuditFilter, FoundJob, JobFilter, RunCursor
+from kron.core.plan.query import (
+    AuditCursor,
+    Audited,
+    AuditFilter,
+    FoundJob,
+    JobFilter,
+    RunCursor,
+    WorkerLease,
+)
 from kron.core.plan.record import (
     AttemptRecord,
     AuditRecord,
@@ -129,6 +137,10 @@ class TenantStore:
     async def absence(self, namespace: str, shard: int, *, now: int | None = None) -> IncidentRecord | None:
         """Return the outage of a shard that no worker owns now."""
         return await self._store.absence(namespace, shard, now=now)
+
+    async def leases(self, namespace: str, *, now: int | None = None) -> list[WorkerLease]:
+        """Return the workers with the shards they lease; they serve every tenant."""
+        return await self._store.leases(namespace, now=now)
 
     async def note(self, namespace: str, entry: AuditRecord) -> None:
         """Write an audit record without a change of a schedule."""

@@ -34,6 +34,7 @@ from kron.fronts.service.web.timeline import (
     view_of,
 )
 from kron.fronts.service.web.view_models import OUTCOMES, zone_of_job
+from kron.fronts.service.web.workers import lease_health
 from kron.ports import Clock
 
 # Schedules that are drawn, and past runs that are read, in pages.
@@ -221,6 +222,7 @@ class NowPages:
         return [
             Health("Store", "ok", f"answered in {max(1, round(1000 * answered_s))} ms"),
             Health("Worker", "ok" if is_ok else "bad", worker or "in another process"),
+            Health("Leases", *lease_health(await self._query.leases())),
             Health("Clock", "ok" if clock is None else "bad", clock or "steady"),
         ]
 

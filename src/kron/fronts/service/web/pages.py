@@ -78,6 +78,7 @@ from kron.fronts.service.web.view_models import (
     with_counterfactual,
     zone_of_job,
 )
+from kron.fronts.service.web.workers import WorkersPage, workers_page
 
 # How many of each a page shows.
 SCHEDULES, RUNS, STRIP = 50, 50, 30
@@ -131,6 +132,10 @@ class Pages:
     async def clock_problem(self) -> str | None:
         """Return the problem of a worker's clock, now or within the last hour."""
         return await self._query.clock_problem()
+
+    async def workers(self) -> WorkersPage:
+        """Return the workers and their leases."""
+        return workers_page(await self._query.leases(), self.now())
 
     async def overview(self, wanted: JobFilter, *, after: str = "") -> Overview:
         """Return a page of schedules, each with its last outcomes, in four queries."""
@@ -309,6 +314,7 @@ def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIR
     present = NowPages(registrar, client)
     _add_now(router, pages, present)
     _add_fleet(router, pages, present)
+    _add_workers(router, pages)
     _add_schedules(router, pages)
     add_actions(router, registrar, client)
     _add_runs(router, pages)
@@ -454,6 +460,12 @@ def _add_audit(router: APIRouter, pages: Pages, client: LocalClient) -> None:
             is_first=cursor is None,
             following=listed["next_cursor"],
         )
+
+
+def _add_workers(router: APIRouter, pages: Pages) -> None:
+    @router.api_route("/ui/workers", methods=READ)
+    async def workers() -> Response:
+        return await rendered("workers.html", pages.now(), it=await pages.workers())
 
 
 def _add_fleet(router: APIRouter, pages: Pages, present: NowPages) -> None:

@@ -114,6 +114,7 @@ async def rendered(template: str, now: int, code: int = 200, **values: object) -
         "user": signed_in(),
         "may_run": caller.may(TokenScope.RUN),
         "may_write": caller.may(TokenScope.WRITE),
+        "may_admin": caller.may(TokenScope.ADMIN),
     }
     return page(await asyncio.to_thread(render, template, **known, **values), code)
 

@@ -24,6 +24,20 @@ SELECT owner IS NULL OR expires_at
     owner, last_owner, CASE WHEN owner IS NULL THEN released_at ELSE expires_at END
 FROM leases WHERE namespace = %(namespace)s AND shard = %(shard)s
 
+-- name: leases
+SELECT owner, array_agg(shard ORDER BY shard) FILTER (WHERE shard IS NOT NULL), max(expires_at)
+FROM (
+    SELECT owner COLLATE "C" AS owner, shard, expires_at FROM leases
+    WHERE namespace = %(namespace)s AND owner IS NOT NULL
+    UNION ALL
+    SELECT owner, NULL, expires_at FROM workers WHERE namespace = %(namespace)s
+) AS leased GROUP BY owner ORDER BY owner
+
+-- name: last_take_overs
+SELECT DISTINCT ON (ended_by) ended_by, until_at, detail FROM incidents
+WHERE namespace = %(namespace)s AND schedule_id IS NULL AND kind = 'take_over' AND ended_by = ANY (%(owners)s::text[])
+ORDER BY ended_by, until_at DESC
+
 -- name: take_leases
 WITH free AS (
     SELECT shard FROM leases

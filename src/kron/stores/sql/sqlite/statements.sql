@@ -321,6 +321,11 @@ SELECT {clock.columns} FROM clock_excursions WHERE namespace = :namespace ORDER 
 -- name: lease
 SELECT owner, last_owner, released_at FROM leases WHERE namespace = :namespace AND shard = 0
 
+-- name: last_take_over
+SELECT until_at, detail FROM incidents
+WHERE namespace = :namespace AND schedule_id IS NULL AND kind = 'take_over' AND ended_by = :owner
+ORDER BY until_at DESC LIMIT 1
+
 -- name: take_over
 INSERT INTO leases (namespace, shard, owner, token) VALUES (:namespace, 0, :owner, 1)
 ON CONFLICT (namespace, shard) DO UPDATE SET owner = :owner, token = token + 1

@@ -34,7 +34,7 @@
   document.addEventListener("kron-refreshed", () => write(document));
 
   // --- keys --------------------------------------------------------------------------------------------------
-  const PLACES = { n: ["/ui/now", "Now"], s: ["/", "Schedules"], r: ["/ui/runs", "Runs"], a: ["/ui/audit", "Audit"], f: ["/ui/fleet", "Fleet"], p: ["/ui/playground", "Playground"] };
+  const PLACES = { n: ["/ui/now", "Now"], s: ["/", "Schedules"], r: ["/ui/runs", "Runs"], a: ["/ui/audit", "Audit"], f: ["/ui/fleet", "Fleet"], p: ["/ui/playground", "Playground"], w: ["/ui/workers", "Workers"] };
   const HELP = [
     ["/", "Search schedules"],
     ["j, k", "Next, previous row"],
