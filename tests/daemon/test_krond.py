@@ -39,6 +39,7 @@ jobs:
     schedule: "0 0 1 1 *"
     command: echo a line of output
     stdout: {{ file: {folder}/out.log, max_size: 5, keep: 2 }}
+  - {{ name: gated, schedule: "0 0 1 1 *", command: "until [ -e {folder}/go ]; do sleep 0.05; done" }}
   - {{ name: missing, schedule: "0 0 1 1 *", command: [no-such-command-here] }}
   - {{ name: stranger, schedule: "0 0 1 1 *", command: [id], user: no-such-user }}
   - {{ name: nobody, schedule: "0 0 1 1 *", command: "id -u; id -G; echo $HOME $USER; umask", user: nobody }}
@@ -90,6 +91,19 @@ def test_a_process_has_the_surroundings_of_its_definition(krond: Krond, name: st
     assert run["status"] == "SUCCESS", run
     expected = output.format(folder=krond.config.parent)
     assert krond.output(f"host/{name}", run["idempotency_key"]) == expected
+
+
+def test_a_run_and_its_job_have_the_phase_of_their_period(krond: Krond) -> None:
+    def phases() -> tuple[str, str]:
+        return krond.call("schedule", "host/gated")["phase"], krond.runs("host/gated")[0]["phase"]
+
+    assert krond.call("schedule", "host/gated")["phase"] == "Planned"
+    key = krond.call("run", "host/gated")["idempotency_key"]
+    wait_for(lambda: phases() == ("Running", "Running"), krond.log_text)
+    (krond.config.parent / "go").touch()
+    assert krond.ended("host/gated", key)["phase"] == "Completed"
+    # The manual run has ended, and the next period of the schedule lies ahead.
+    assert phases() == ("Planned", "Completed")
 
 
 def test_of_a_long_output_the_start_and_the_end_are_kept(krond: Krond) -> None:
@@ -171,6 +185,7 @@ def test_commands_reach_krond_over_its_socket(krond: Krond) -> None:
     assert status.returncode == 0, status.stderr
     assert "worker: running" in status.stdout
     assert "host/often" in status.stdout
+    assert "Planned" in next(line for line in status.stdout.splitlines() if "host/list" in line)
     logs = kron("logs", "host/fails")
     assert logs.returncode == 1
     assert logs.stdout.startswith("no room\n-- ")

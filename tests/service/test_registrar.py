@@ -557,7 +557,7 @@ def test_whatever_is_given_is_read_or_refused_and_what_is_read_can_be_shown(odd:
     except InvalidScheduleError:
         return
     job = create(wish.job, now=1000 * NOON_S, launcher=launcher_text_of(wish.settings))
-    shown = schedule_view(FoundJob(job, 1000 * NOON_S), next_start(JobState(job), 1000 * NOON_S))
+    shown = schedule_view(FoundJob(job, 1000 * NOON_S), next_start(JobState(job), 1000 * NOON_S), None)
     assert shown["schedule_id"] == wish.job.identity
     assert len(preview_of(JobState(job), 1000 * NOON_S)) <= 5
 

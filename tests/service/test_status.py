@@ -113,4 +113,7 @@ def test_what_an_executor_would_tell_beyond_that_is_refused(tmp_path: Path) -> N
             answer = client.post(f"/runs/{key}/status", json={"status": "SUCCESS", field: "x"})
             assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
         description = client.get("/openapi.json").json()["components"]["schemas"]["RunView"]["properties"]
-        assert set(description) - {"outcome", "sentence", "retry_at"} == FACTS - {"namespace", "updated_at"}
+        assert set(description) - {"phase", "outcome", "sentence", "retry_at"} == FACTS - {
+            "namespace",
+            "updated_at",
+        }

@@ -122,16 +122,19 @@ class Query:
         return {state.job.identity: state for state in states}
 
     async def next_starts(
-        self, jobs: Sequence[JobRecord], traits: Mapping[str, Traits] | None = None
+        self,
+        jobs: Sequence[JobRecord],
+        traits: Mapping[str, Traits] | None = None,
+        states: Mapping[str, JobState] | None = None,
     ) -> dict[str, NextStart]:
-        """Return when each of some jobs starts next, by name."""
-        states = await self.states([job.identity for job in jobs])
+        """Return when each of some jobs starts next, by name; `states` are those that were read already."""
+        known = await self.states([job.identity for job in jobs]) if states is None else states
         now = self._now()
 
         def starts() -> dict[str, NextStart]:
             budget = CpuBudget(self.answer_s)
             return {
-                job.identity: next_start(states.get(job.identity, JobState(job)), now, traits)
+                job.identity: next_start(known.get(job.identity, JobState(job)), now, traits)
                 for job in budget.each(jobs)
             }
 

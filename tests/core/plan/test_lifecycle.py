@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kron.core.job.outcome import Reason
-from kron.core.plan.lifecycle import TRANSITIONS, moved, reported, settle, start
+from kron.core.plan.lifecycle import TRANSITIONS, Phase, moved, phase_of, reported, settle, start
 from kron.core.plan.record import IN_FLIGHT, Result, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from tests.engine_world import reachable
@@ -166,3 +166,44 @@ def test_no_order_of_reports_leads_back(reports: list[tuple[RunEvent, int]], tra
 def test_every_reason_says_something() -> None:
     sentences = [reason.sentence for reason in Reason]
     assert len(set(sentences)) == len(sentences)
+
+
+@pytest.mark.parametrize(
+    ("run", "phase"),
+    [
+        pytest.param(PENDING, Phase.ELIGIBLE, id="at its time"),
+        pytest.param(PENDING._replace(fire_time=1000 * NOON + 1), Phase.PLANNED, id="a millisecond before"),
+        pytest.param(RUNNING, Phase.RUNNING, id="started"),
+        pytest.param(
+            RUNNING._replace(status=RunStatus.FAILED), Phase.RUNNING, id="failed, and another attempt follows"
+        ),
+        pytest.param(RUNNING._replace(status=RunStatus.FAILED, is_open=0), Phase.COMPLETED, id="failed"),
+        pytest.param(RUNNING._replace(status=RunStatus.SUCCESS, is_open=0), Phase.COMPLETED, id="succeeded"),
+        pytest.param(
+            RUNNING._replace(status=RunStatus.CANCELLED, is_open=0), Phase.COMPLETED, id="ended by a request"
+        ),
+        *(
+            pytest.param(
+                settle(PENDING, status, Reason.ACTIVE), Phase.TERMINAL, id=f"{status} without a start"
+            )
+            for status in (
+                RunStatus.SKIPPED,
+                RunStatus.MISSED,
+                RunStatus.UNSCHEDULABLE,
+                RunStatus.CANCELLED,
+            )
+        ),
+    ],
+)
+def test_a_run_has_the_phase_of_its_period(run: RunRecord, phase: Phase) -> None:
+    assert phase_of(run, 1000 * NOON) is phase
+
+
+def test_a_phase_only_moves_forward() -> None:
+    for before, afters in TRANSITIONS.items():
+        # A failed run that is tried again is open, and its period Running all along.
+        run = PENDING._replace(status=before, started_at=5, is_open=1)
+        for after in afters:
+            following = moved(run, after, is_open=int(after in IN_FLIGHT))
+            first, second = phase_of(run, 1000 * NOON), phase_of(following, 1000 * NOON)
+            assert list(Phase).index(second) >= list(Phase).index(first), (before, after)

@@ -11,7 +11,8 @@ from kron.core.job.constraint import Constraints
 from kron.core.job.job import Job
 from kron.core.job.policy import Catchup
 from kron.core.plan.compiled import compiled_job
-from kron.core.plan.next_start import NextStart, next_start, starts_ahead
+from kron.core.plan.lifecycle import Phase
+from kron.core.plan.next_start import NextStart, next_start, phase_of_job, starts_ahead
 from kron.core.plan.pause import pause
 from kron.core.plan.record import JobRecord
 from kron.core.plan.registration import create
@@ -200,3 +201,18 @@ def test_periods_before_now_that_cannot_start_do_not_end_the_search() -> None:
     ]
     assert [start.fire_time for start in starts] == sorted(at for at in chosen if at is not None)
     assert starts
+
+
+def test_a_job_has_the_phase_of_its_foremost_open_period() -> None:
+    def phase(record: JobRecord, now: int) -> Phase | None:
+        state = JobState(record)
+        return phase_of_job(state, now, next_start(state, now))
+
+    record = create(a_job(), now=1000 * NOON)
+    assert record.next_time is not None
+    due = 1000 * record.next_time
+    assert phase(record, due - 1) is Phase.PLANNED
+    assert phase(record, due) is Phase.ELIGIBLE
+    stopped = record._replace(paused=1)
+    assert phase(stopped, due) is None
+    assert phase(stopped._replace(last_start_at=due), due) is Phase.COMPLETED

@@ -18,6 +18,7 @@ from kron.cli.support.client import (
     objects_in,
     request,
     show_more,
+    text,
 )
 from kron.cli.support.option import AsJson
 from kron.cli.support.table import counted
@@ -29,7 +30,7 @@ from kron.fronts.service.documents import Document
 from kron.fronts.service.registrar import NAMESPACE as SERVICE
 from kron.fronts.service.responses import View
 
-HEADER = ("SCHEDULE", "NEXT", "LAST START", "STATE")
+HEADER = ("SCHEDULE", "NEXT", "LAST START", "PERIOD", "STATE")
 All = Annotated[
     bool,
     typer.Option("--all", help="Show all namespaces of the store, those of programs that embed Kron too."),
@@ -144,5 +145,6 @@ def _row(schedule: Document, display: Display) -> tuple[str | Cell, ...]:
         str(schedule["schedule_id"]),
         next_start_text(schedule, display) or "-",
         display.distance(schedule["last_start_at"]),
+        text(schedule.get("phase")),
         Cell("; ".join(words) or "ok", color),
     )

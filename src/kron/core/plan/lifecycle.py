@@ -4,7 +4,8 @@ The table is the whole state machine; the documentation is generated from it. On
 leads back from FAILED, so (attempt, status) never goes backwards and an outcome never changes.
 """
 
-from kron.core.job.outcome import Reason
+from kron.core.choice import Choice
+from kron.core.job.outcome import Outcome, Reason
 from kron.core.plan.record import IN_FLIGHT, Result, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent, RunReport, Traits
 
@@ -37,6 +38,29 @@ _END_OF = {
     RunEvent.CANCELLED: (RunStatus.CANCELLED, Result.CANCELLED),
     RunEvent.ORPHANED: (RunStatus.FAILED, Result.ORPHANED),
 }
+
+
+class Phase(Choice):
+    """Where a period is in its life (SPEC 4: State Machine); it only moves forward.
+
+    An executed period is Running until no further attempt follows, then Completed. One that was skipped,
+    missed or unschedulable is Terminal.
+    """
+
+    PLANNED = "Planned"
+    ELIGIBLE = "Eligible"
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    TERMINAL = "Terminal"
+
+
+def phase_of(run: RunRecord, now: int) -> Phase:
+    """Return the phase of a run at an instant in milliseconds."""
+    if run.status is RunStatus.PENDING:
+        return Phase.PLANNED if now < run.fire_time else Phase.ELIGIBLE
+    if run.outcome is not Outcome.EXECUTED:
+        return Phase.TERMINAL
+    return Phase.RUNNING if run.is_open else Phase.COMPLETED
 
 
 def moved(run: RunRecord, status: RunStatus, **fields: object) -> RunRecord:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kron.core.cron.count import count_between
 from kron.core.job.outcome import Reason
 from kron.core.plan.compiled import Segment, compiled_job, definitions_of, segments_of
+from kron.core.plan.lifecycle import Phase, phase_of
 from kron.core.plan.record import JobRecord, RunKind, RunRecord, RunStatus
 from kron.core.plan.report import Traits
 from kron.core.plan.resume_preview import preview_resume
@@ -77,6 +78,29 @@ def next_start(state: JobState, now: int, traits: Mapping[str, Traits] | None = 
             plan = segments_of(state.job)[-1].compiled.plan
             passed_over = count_between(plan, nominal_time, first.nominal_time)
     return NextStart(nominal_time, first.fire_time, first.nominal_time, passed_over)
+
+
+def phase_of_job(state: JobState, now: int, following: NextStart) -> Phase | None:
+    """Return the phase of a job's foremost open period, or else of its last; None if it has had none.
+
+    `following` is the job's next start.
+    """
+    phases = {phase_of(run, now) for run in state.runs}
+    if Phase.RUNNING in phases:
+        return Phase.RUNNING
+    if Phase.ELIGIBLE in phases or _is_due(state.job, now):
+        return Phase.ELIGIBLE
+    if Phase.PLANNED in phases or following.start_at is not None:
+        return Phase.PLANNED
+    return None if state.job.last_start_at is None else Phase.COMPLETED
+
+
+def _is_due(job: JobRecord, now: int) -> bool:
+    """Return whether the next period has no record yet although its fire time has come."""
+    if job.is_stopped or job.deleted_at is not None or job.next_time is None:
+        return False
+    fire_time = _fire_time(job.definition, job.identity, job.next_time)
+    return fire_time is not None and fire_time <= now
 
 
 def starts_ahead(

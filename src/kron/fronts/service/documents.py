@@ -9,6 +9,7 @@ from kron.core.job.job import Job
 from kron.core.job.notify import parse_notify
 from kron.core.job.profile import profile_fields_of
 from kron.core.plan.compiled import CompiledJob, compiled_job
+from kron.core.plan.lifecycle import Phase, phase_of
 from kron.core.plan.next_start import NextStart, starts_ahead
 from kron.core.plan.query import FoundJob
 from kron.core.plan.record import AttemptRecord, AuditRecord, JobRecord, RangeRecord, RunRecord
@@ -30,18 +31,20 @@ def time_text(milliseconds: int | None) -> str | None:
     return None if milliseconds is None else instant_text(milliseconds)
 
 
-def schedule_view(found: FoundJob, following: NextStart) -> Document:
+def schedule_view(found: FoundJob, following: NextStart, phase: Phase | None) -> Document:
     """Return a schedule: its state with its next start, and the fields of its definition."""
     job = found.job
     compiled = compiled_job(job.definition, job.identity)
     return {
-        **_state_of(found, compiled, following),
+        **_state_of(found, compiled, following, phase),
         **_definition_of(compiled.for_job(job.identity)),
         **profile_fields_of(job.profile),
     }
 
 
-def _state_of(found: FoundJob, compiled: CompiledJob, following: NextStart) -> ScheduleState:
+def _state_of(
+    found: FoundJob, compiled: CompiledJob, following: NextStart, phase: Phase | None
+) -> ScheduleState:
     job = found.job
     launcher = json.loads(job.launcher)
     nominal_at = None if following.nominal_time is None else rfc3339(following.nominal_time)
@@ -54,6 +57,7 @@ def _state_of(found: FoundJob, compiled: CompiledJob, following: NextStart) -> S
         "next_nominal_at": nominal_at,
         "next_start_at": time_text(following.start_at),
         "passed_over": following.passed_over,
+        "phase": None if phase is None else phase.value,
         "suspended": bool(job.suspended),
         "paused": bool(job.paused),
         "paused_because": job.paused_because,
@@ -102,14 +106,15 @@ def preview_of(state: JobState, now: int) -> list[str]:
 # --- runs ----------------------------------------------------------------------------------------
 
 
-def run_view(run: RunRecord) -> RunView:
-    """Return a run with its status and the reason for it."""
+def run_view(run: RunRecord, now: int) -> RunView:
+    """Return a run with its status and the reason for it; `now` is in milliseconds."""
     return {
         "idempotency_key": run.key,
         "schedule_id": run.identity,
         "run_at": rfc3339(run.nominal_time),
         "fire_at": instant_text(run.fire_time),
         "status": run.status.value,
+        "phase": phase_of(run, now).value,
         "outcome": None if run.outcome is None else run.outcome.value,
         "reason": run.reason.value,
         "sentence": sentence_of(run),

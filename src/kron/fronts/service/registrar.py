@@ -17,9 +17,9 @@ from kron.core.errors import ConflictError, InvalidOptionError, Problem, Unknown
 from kron.core.job.job import Job
 from kron.core.job.notify import parse_notify
 from kron.core.plan.compiled import compiled_job
-from kron.core.plan.next_start import next_start
+from kron.core.plan.next_start import next_start, phase_of_job
 from kron.core.plan.pause import BY_HAND
-from kron.core.plan.query import JobFilter
+from kron.core.plan.query import FoundJob, JobFilter
 from kron.core.plan.record import JobRecord
 from kron.core.plan.registration import create
 from kron.core.plan.resume_preview import ResumePreview
@@ -299,7 +299,8 @@ class Registrar:
         now = self.now()
 
         def document() -> Document:
-            view = schedule_view(found, next_start(state, now, self.traits))
+            following = next_start(state, now, self.traits)
+            view = schedule_view(found, following, phase_of_job(state, now, following))
             return {**view, "preview": preview_of(state, now), "etag": etag_of(found.job)}
 
         return await self.aside.run(document)
@@ -318,10 +319,16 @@ class Registrar:
     async def list_schedules(self, wanted: JobFilter, *, after: str = "", limit: int = 100) -> list[Document]:
         """Return schedules in the order of their names, those later than `after`."""
         jobs = await self.catalog.query.jobs(wanted, after=after, limit=limit)
-        following = await self.catalog.query.next_starts([found.job for found in jobs], self.traits)
-        return await self.aside.run(
-            lambda: [schedule_view(found, following[found.job.identity]) for found in jobs]
-        )
+        states = await self.catalog.query.states([found.job.identity for found in jobs])
+        following = await self.catalog.query.next_starts([found.job for found in jobs], self.traits, states)
+        now = self.now()
+
+        def document(found: FoundJob) -> Document:
+            start = following[found.job.identity]
+            state = states.get(found.job.identity, JobState(found.job))
+            return schedule_view(found, start, phase_of_job(state, now, start))
+
+        return await self.aside.run(lambda: list(map(document, jobs)))
 
     async def preview_resume(self, schedule_id: str) -> ResumeForecast:
         """Return which periods a resume would start now, without resuming."""

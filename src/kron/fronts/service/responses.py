@@ -16,7 +16,8 @@ class ScheduleState(TypedDict):
     """The part of a schedule that is not its definition: its owner, its launcher and its progress.
 
     `next_nominal_at` is the next period, and `next_run_at` the same; `next_start_at` is when a run starts
-    next. `passed_over` periods before that start cannot start.
+    next. `passed_over` periods before that start cannot start. `phase` is SPEC 4's word for the foremost open
+    period.
     """
 
     schedule_id: str
@@ -27,6 +28,7 @@ class ScheduleState(TypedDict):
     next_nominal_at: str | None
     next_start_at: str | None
     passed_over: int
+    phase: str | None
     suspended: bool
     paused: bool
     paused_because: str | None
@@ -155,13 +157,17 @@ class SchedulePreview(TypedDict):
 
 
 class RunView(TypedDict):
-    """A run with its status and the reason for it; `retry_at` is when a failed one is tried again."""
+    """A run with its status and the reason for it; `retry_at` is when a failed one is tried again.
+
+    `phase` is SPEC 4's word for the status: Planned, Eligible, Running, Completed or Terminal.
+    """
 
     idempotency_key: str
     schedule_id: str
     run_at: str
     fire_at: str
     status: str
+    phase: str
     outcome: str | None
     reason: str
     sentence: str

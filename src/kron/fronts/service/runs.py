@@ -73,7 +73,7 @@ async def run_now(registrar: Registrar, schedule_id: str, request_id: str | None
         job = (await registrar.catalog.query.find(schedule_id, deleted=True)).job
     words = stopped_words(job)
     note = f"the schedule is {words}; a manual run starts all the same" if words else None
-    return {**run_view(run), "request_id": request, "note": note}
+    return {**run_view(run, registrar.now()), "request_id": request, "note": note}
 
 
 async def backfill_schedule(
@@ -112,7 +112,7 @@ async def take_feedback(registrar: Registrar, key: str, feedback: Feedback) -> R
         error=None if feedback.error is None else hide_run_tokens(feedback.error),
         run_id=feedback.run_id,
     )
-    return run_view(run)
+    return run_view(run, registrar.now())
 
 
 async def runs_page(
@@ -122,15 +122,18 @@ async def runs_page(
     start = None if place is None else PageStart(*place)
     with unknown_as_schedule():
         page = await registrar.catalog.query.run_page(schedule_id, limit=limit, start=start)
-    return Page(list(map(run_view, page.runs)), list(map(range_view, page.dropped)), page.following)
+    now = registrar.now()
+    views = [run_view(run, now) for run in page.runs]
+    return Page(views, list(map(range_view, page.dropped)), page.following)
 
 
 async def period_runs(registrar: Registrar, schedule_id: str, time: EpochSeconds) -> PeriodRuns:
     """Return the runs of one period with their earlier attempts; the schedule may be deleted."""
     with unknown_as_schedule():
         runs = await registrar.catalog.query.period(schedule_id, time)
+    now = registrar.now()
     views: list[RunWithAttempts] = [
-        {**run_view(run), "attempts": list(map(attempt_view, attempts))} for run, attempts in runs
+        {**run_view(run, now), "attempts": list(map(attempt_view, attempts))} for run, attempts in runs
     ]
     return {"schedule_id": schedule_id, "period_id": rfc3339(time), "runs": views}
 
@@ -140,7 +143,8 @@ async def latest_page(
 ) -> tuple[list[RunView], RunCursor | None]:
     """Return the runs of all schedules, latest record first, and the cursor of the next page."""
     runs, following = await registrar.catalog.query.latest(limit=limit, status=status, before=before)
-    return list(map(run_view, runs)), following
+    now = registrar.now()
+    return [run_view(run, now) for run in runs], following
 
 
 async def why(registrar: Registrar, schedule_id: str, period_id: str, changes: Sequence[str] = ()) -> WhyView:

@@ -54,6 +54,7 @@ RUN_EXAMPLE: dict[str, JsonValue] = {
     "run_at": "2026-06-01T06:30:00Z",
     "fire_at": "2026-06-01T06:30:00Z",
     "status": "SUCCESS",
+    "phase": "Completed",
     "outcome": "executed",
     "reason": "due",
     "sentence": "started on schedule",

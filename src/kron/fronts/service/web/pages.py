@@ -19,7 +19,7 @@ from kron.core.fields import parse_instant
 from kron.core.job.policy import POLICY
 from kron.core.plan.compiled import compiled_job
 from kron.core.plan.counterfactual import what_if
-from kron.core.plan.next_start import next_start
+from kron.core.plan.next_start import next_start, phase_of_job
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.query import AuditFilter, FoundJob, JobFilter, RunCursor
@@ -178,7 +178,7 @@ class Pages:
         def detail() -> Detail:
             zone = zone_of_job(listed.job)
             following = next_start(state, now, self._registrar.traits)
-            fields = schedule_view(listed, following)
+            fields = schedule_view(listed, following, phase_of_job(state, now, following))
             row = row_of(listed, state, following, newest.get(name, []), now)
             entries = [run_entry(run, zone, now) for run in runs.runs]
             entries += [dropped_entry(one, zone, now) for one in runs.dropped]
