@@ -5,6 +5,7 @@ instant a period is due and the commit of its success. Module and class bodies r
 """
 
 import asyncio
+import dis
 import json
 import sqlite3
 import sys
@@ -32,6 +33,7 @@ SCHEDULE = {
     "launcher": {"kind": "process", "command": ["true"]},
 }
 LOOK_S, MAX_LOOKS = 0.05, 1_000
+RESUME = dis.opmap["RESUME"]
 SUCCESSES = "SELECT count(*) FROM schedule_runs WHERE status = 'SUCCESS'"
 
 
@@ -62,8 +64,15 @@ class Recorder:
             and event == "call"
             and code.co_filename.startswith(SOURCE)
             and code.co_name != "<module>"
+            and not _is_resumed(frame)
         ):
             self.files.add(code.co_filename[len(SOURCE) + 1 :])
+
+
+def _is_resumed(frame: FrameType) -> bool:
+    """Say whether a coroutine continues, as all that await another do when that one continues."""
+    operation, argument = frame.f_code.co_code[frame.f_lasti : frame.f_lasti + 2]
+    return operation == RESUME and argument & 3 != 0
 
 
 async def trace_upsert(recorder: Recorder, registrar: Registrar, settings: Settings) -> list[set[str]]:

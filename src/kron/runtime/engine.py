@@ -568,7 +568,7 @@ class Engine:
         """Return the changes to write and dispatch, and when these jobs are due again."""
         since = min(self._lease.since.values(), default=now)
         snapshot = Snapshot(
-            self._lease.fenced(states, ownership.shards),
+            states if self._lease.is_even else self._lease.fenced(states, ownership.shards),
             since,
             ownership.token,
             self._traits,

@@ -19,14 +19,15 @@ LEASE_MARGIN_S, LEASE_MARGIN_PART = 1.0, 0.25
 class LeaseState:
     """The shards a store granted, and those of them that are recovered and therefore `owned`.
 
-    `since` holds when each shard was taken over, in milliseconds; `ends`, by the monotonic clock, is when the
-    lease stops counting.
+    `since` holds when each shard was taken over, in milliseconds; `is_even` says that it and the token are
+    the same for all shards; `ends`, by the monotonic clock, is when the lease stops counting.
     """
 
     granted: Ownership
     owned: Ownership
     since: dict[int, int] = field(default_factory=dict)
     ends: float = inf
+    is_even: bool = False
 
     def renewed(self, granted: Ownership, requested_at: float) -> frozenset[int]:
         """Switch to a new grant; return the shards to recover.
@@ -40,21 +41,24 @@ class LeaseState:
         kept = {shard: token for shard, token in granted.shards.items() if before.get(shard) == token}
         self.since = {shard: self.since[shard] for shard in kept}
         self.granted, self.owned = granted, granted._replace(shards=kept)
+        self._compare()
         return frozenset(granted.shards.keys() - kept.keys())
 
     def recovered(self, shards: frozenset[int], now: int) -> None:
         """Own these shards too, from now on."""
         self.since |= dict.fromkeys(shards, now)
         self.owned = self.granted
+        self._compare()
+
+    def _compare(self) -> None:
+        self.is_even = len(set(self.since.values())) <= 1 and len(set(self.granted.shards.values())) <= 1
 
     def has(self, identity: str) -> bool:
         """Say whether a job is in an owned shard."""
         return shard_of(identity) in self.owned.shards
 
     def fenced(self, states: list[JobState], tokens: Mapping[int, int]) -> list[JobState]:
-        """Set the token and the take-over time of each job, where they differ between shards."""
-        if len(set(self.since.values())) <= 1 and len(set(tokens.values())) <= 1:
-            return states
+        """Set the token and the take-over time of each job; needed where they differ between shards."""
         since, shards = self.since.get, [shard_of(state.job.identity) for state in states]
         return [
             state._replace(taken_over_at=since(shard), token=tokens.get(shard))

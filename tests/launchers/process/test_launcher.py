@@ -20,10 +20,9 @@ from kron.core.errors import InputError
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent
 from kron.launchers.backoff import Backoff
-from kron.launchers.process.host import SLACK, WRAPPER, boot_of, exit_code_of, members_of, stat_of
+from kron.launchers.process.host import SLACK, WRAPPER, boot_of, exit_code_of, members_of, started_of, stat_of
 from kron.launchers.process.launcher import LOST, SPAWNS_PER_ITERATION, ProcessLauncher
 from kron.launchers.process.spec import MIN_OUTPUT
-from kron.launchers.process.supervisor import started_of
 from kron.launchers.run_token import is_run_token_of
 from kron.testing.clock import SimulatedClock
 from tests.launchers.ear import Ear, a_launch, on_record

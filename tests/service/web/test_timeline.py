@@ -17,7 +17,7 @@ from kron.fronts.service.web.timeline import (
     MINUTE,
     NO_TAG,
     SCALES,
-    Coming,
+    ComingStarts,
     Drawn,
     Zoom,
     coming_of,
@@ -97,7 +97,7 @@ def test_windows_are_not_decided_once_the_budget_is_spent() -> None:
 
 def test_a_start_is_a_point_with_its_outcome_and_a_link_to_its_period() -> None:
     view = view_of(Zoom.DAY, NOW, NOW)
-    coming = Coming({view.column(NOW + HOUR): 1}, [(NOW + HOUR, (NOW + HOUR) // 1000)])
+    coming = ComingStarts({view.column(NOW + HOUR): 1}, [(NOW + HOUR, (NOW + HOUR) // 1000)])
     drawn = Drawn("job", runs=[a_run(NOW - HOUR, RunStatus.FAILED)], coming=coming)
     (lane,) = timeline_of([drawn], view, Zoom.DAY).lanes
     assert [(mark.look, mark.period_id) for mark in lane.singles] == [
@@ -154,7 +154,9 @@ def test_the_worst_lane_comes_first() -> None:
 
 def test_many_schedules_are_grouped_by_tag_and_many_tags_share_the_last_lane() -> None:
     view = view_of(Zoom.DAY, NOW, NOW)
-    fleet = [Drawn(f"{number}", [f"team{number % 40}"], coming=Coming({5: 1})) for number in range(10_000)]
+    fleet = [
+        Drawn(f"{number}", [f"team{number % 40}"], coming=ComingStarts({5: 1})) for number in range(10_000)
+    ]
     fleet.append(Drawn("bad", ["payments"], [a_run(NOW - HOUR, RunStatus.FAILED, "bad")]))
     fleet.append(Drawn("untagged"))
     picture = timeline_of(fleet, view, Zoom.DAY)
@@ -174,7 +176,10 @@ def test_the_load_counts_past_and_coming_starts_in_each_column() -> None:
     runs = [a_run(NOW - HOUR + second) for second in (0, 1000, 2000)]
     skipped = a_run(NOW - HOUR, RunStatus.SKIPPED)
     shared = {200: 2}
-    fleet = [Drawn("a", runs=[*runs, skipped], coming=Coming(shared)), Drawn("b", coming=Coming(shared))]
+    fleet = [
+        Drawn("a", runs=[*runs, skipped], coming=ComingStarts(shared)),
+        Drawn("b", coming=ComingStarts(shared)),
+    ]
     load = load_of(fleet, view)
     assert load.peak == 4
     assert load.title == "peak: 4 starts in 5 min from 2026-03-28T16:40:00Z"

@@ -60,7 +60,7 @@ OUTCOMES = {
 
 
 @dataclass(slots=True, eq=False)
-class Execution:
+class TaskExecution:
     """One attempt that this worker executes; `why` is the outcome of an end that the worker requested."""
 
     claim: DagClaim
@@ -112,9 +112,9 @@ class DagWorker:
         # A cancellation is noticed when leases are renewed.
         self._renew_ms = min(self._lease_ms // 3, MAX_RENEW // MILLISECOND)
         self._launchers: dict[str, Launcher] = {}
-        self._executions: dict[DagLease, Execution] = {}
-        self._by_key: dict[str, Execution] = {}
-        self._ends: list[tuple[Execution, TaskEnd]] = []
+        self._executions: dict[DagLease, TaskExecution] = {}
+        self._by_key: dict[str, TaskExecution] = {}
+        self._ends: list[tuple[TaskExecution, TaskEnd]] = []
         self._wake = asyncio.Event()
         self._is_stopping = False
         self._renew_at = 0
@@ -224,12 +224,12 @@ class DagWorker:
                 execution.deadline = None
                 self._request_end(execution, AttemptOutcome.TIMEOUT)
 
-    def _request_end(self, execution: Execution, why: AttemptOutcome) -> None:
+    def _request_end(self, execution: TaskExecution, why: AttemptOutcome) -> None:
         if execution.why is None:
             execution.why = why
             execution.launcher.end(execution.launch.run)
 
-    async def _drop(self, execution: Execution) -> None:
+    async def _drop(self, execution: TaskExecution) -> None:
         """Forget an attempt whose lease was lost; end it unless the other worker has resumed it."""
         _log.warning("lost the lease of %s", execution.lease)
         self._forget(execution)
@@ -239,7 +239,7 @@ class DagWorker:
         if not is_resumed or isinstance(execution.launcher, CallbackLauncher):
             execution.launcher.end(execution.launch.run)
 
-    def _forget(self, execution: Execution) -> None:
+    def _forget(self, execution: TaskExecution) -> None:
         self._executions.pop(execution.lease, None)
         self._by_key.pop(execution.launch.run.key, None)
 
@@ -265,7 +265,9 @@ class DagWorker:
             except InputError as error:
                 _log.warning("the task %s cannot be started: %s", claim.task.task_id, error)
                 launcher = CallbackLauncher(self._clock)
-                unstarted = Execution(claim, launch_of(claim, "{}", CallbackSettings.kind), launcher, None)
+                unstarted = TaskExecution(
+                    claim, launch_of(claim, "{}", CallbackSettings.kind), launcher, None
+                )
                 self._end(unstarted, TaskEnd(AttemptOutcome.FAILED, str(error)))
 
     async def _start(self, claim: DagClaim, now: int) -> None:
@@ -281,14 +283,14 @@ class DagWorker:
         launch = launch._replace(lease_status=partial(self._lease_status, lease))
         timeout, started = spec.policy.timeout, claim.task.started_at or now
         deadline = None if timeout is None else started + timeout // MILLISECOND
-        execution = Execution(claim, launch, launcher, deadline)
+        execution = TaskExecution(claim, launch, launcher, deadline)
         self._executions[lease] = self._by_key[launch.run.key] = execution
         if claim.taken_over:
             await self._take_over(execution)
         else:
             launcher.start(launch, partial(self._on_report, execution))
 
-    async def _take_over(self, execution: Execution) -> None:
+    async def _take_over(self, execution: TaskExecution) -> None:
         """Resume an attempt of a dead worker, start it again where that has no second effect, or end it."""
         launch, launcher = execution.launch, execution.launcher
         sink = partial(self._on_report, execution)
@@ -335,7 +337,7 @@ class DagWorker:
         if execution is not None:
             execution.output = tidy(output.decode(errors="replace"), len(output) + 3)
 
-    def _on_report(self, execution: Execution, report: RunReport) -> None:
+    def _on_report(self, execution: TaskExecution, report: RunReport) -> None:
         event = report.happened
         if event is RunEvent.ACCEPTED and not execution.launcher.traits.reports:
             # Its executor reports no end: an accepted start is all that can be known.
@@ -351,7 +353,7 @@ class DagWorker:
             outcome = AttemptOutcome.SUCCESS if error is None else AttemptOutcome.FAILED
         self._end(execution, TaskEnd(outcome, error, result))
 
-    def _end(self, execution: Execution, end: TaskEnd) -> None:
+    def _end(self, execution: TaskExecution, end: TaskEnd) -> None:
         self._ends.append((execution, end._replace(output=execution.output)))
         self.wake()
 
@@ -393,7 +395,7 @@ def _with_output(options: ProcessOptions, on_output: Callable[[RunRecord, bytes]
     return replace(options, on_output=on_output)
 
 
-def _reason_of(execution: Execution, outcome: AttemptOutcome) -> str | None:
+def _reason_of(execution: TaskExecution, outcome: AttemptOutcome) -> str | None:
     if outcome is AttemptOutcome.TIMEOUT:
         return f"it took longer than its timeout of {execution.spec.policy.timeout}"
     return STOPPED if outcome is AttemptOutcome.LOST else None

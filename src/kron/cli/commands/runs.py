@@ -127,16 +127,20 @@ def runs_command(
     if as_json:
         show_json(page)
         return GOOD
+    empty = "no run is recorded here yet" if status is None else f"no run has the status {status}"
+    _show_runs(page, display, empty)
+    return GOOD
+
+
+def _show_runs(page: View, display: Display, empty: str) -> None:
     rows = [_row(run, display) for run in objects_in(page, "runs")]
     dropped = objects_in(page, "dropped")
     if rows or not dropped:
-        empty = "no run is recorded here yet" if status is None else f"no run has the status {status}"
         display.table(HEADER, rows, empty=empty)
     for each in dropped:
         times = f"{display.time(each['first_run_at'])} to {display.time(each['last_run_at'])}"
         say(f"dropped: {_periods(each)}, {times}: {each['sentence']}")
     show_more(page)
-    return GOOD
 
 
 async def _of_status(client: ServiceClient, name: str, status: str, wanted: PageRequest) -> View:

@@ -64,7 +64,7 @@ class InvalidKrontabError(InvalidJobFileError):
         return [f"{prefix}{problem}" for problem in self.problems]
 
 
-class Position(NamedTuple):
+class SourcePosition(NamedTuple):
     """A place in a text, both numbers from 1."""
 
     line: int
@@ -79,7 +79,7 @@ class Krontab:
     """
 
     content: dict[str, list[dict[str, object]]]
-    places: Mapping[str, Position]
+    places: Mapping[str, SourcePosition]
     named: frozenset[str]
 
 
@@ -101,7 +101,7 @@ def parse_krontab(text: str, *, stem: str, file: str | None = None) -> Krontab:
     `<stem>/<name>`.
     """
     jobs: list[dict[str, object]] = []
-    places: dict[str, Position] = {}
+    places: dict[str, SourcePosition] = {}
     problems: list[KrontabProblem] = []
     named: set[str] = set()
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
@@ -116,8 +116,8 @@ def parse_krontab(text: str, *, stem: str, file: str | None = None) -> Krontab:
             problems.append(problem)
             continue
         prefix = f"jobs[{len(jobs)}]"
-        places[prefix] = Position(number, 1)
-        places |= {f"{prefix}.{path}": Position(number, at + 1) for path, at in parsed.places.items()}
+        places[prefix] = SourcePosition(number, 1)
+        places |= {f"{prefix}.{path}": SourcePosition(number, at + 1) for path, at in parsed.places.items()}
         jobs.append(parsed.document)
         if parsed.named:
             named.add(prefix)

@@ -225,13 +225,13 @@ def _period() -> Structural:
     }
 
 
-def _status() -> Structural:
+def _status_objects() -> Structural:
     condition = {
         **_texts(type="", status="", reason="", message="", lastTransitionTime=""),
         "observedGeneration": {"type": "integer"},
     }
     times = _texts(nominalTime="the time the schedule names", chosenTime="when it starts")
-    objects: Structural = {
+    return {
         "next": {"type": "object", "properties": times, "description": "the next start"},
         "conditions": {
             "type": "array",
@@ -245,6 +245,9 @@ def _status() -> Structural:
             "items": {"type": "object", "properties": _period()},
         },
     }
+
+
+def _status() -> Structural:
     numbers = {
         "observedGeneration": "",
         "active": "how many runs are active",
@@ -262,7 +265,7 @@ def _status() -> Structural:
                 state="the operator's record of this job, in its own format",
             ),
             **{name: {"type": "integer", "description": doc} for name, doc in numbers.items()},
-            **objects,
+            **_status_objects(),
         },
     }
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from kron.core.plan.report import Launch
 from kron.launchers.process import supervisor
 from kron.launchers.process.spec import ProcessSettings
-from kron.launchers.process.supervisor import Record, read_record, stat_words
+from kron.launchers.process.supervisor import Record, read_record
 from kron.ports import ReportSink
 
 _log = logging.getLogger("kron.launchers")
@@ -307,10 +307,25 @@ class PidfdWatcher:
 
 def stat_of(pid: int) -> Stat | None:
     """Return the state of a process, or None if no process has this number."""
-    words = stat_words(pid)
-    if not words:
+    try:
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except OSError:
         return None
+    try:
+        text = os.read(file, 4_096)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    # The name is in parentheses and may contain some.
+    words = text.rpartition(b")")[2].split()
     return Stat(words[0].decode(), int(words[2]), int(words[3]), int(words[19]), int(words[49]))
+
+
+def started_of(pid: int) -> int:
+    """Return when a process started, in clock ticks since the host booted; 0 where unknown."""
+    stat = stat_of(pid)
+    return 0 if stat is None else stat.started
 
 
 def exit_code_of(pid: int, started: int, pidfd: int | None) -> int | None:

@@ -43,12 +43,13 @@ from kron.launchers.process.host import (
     remove_files,
     sessions_of,
     spawn,
+    started_of,
     stat_of,
     tail_of,
     trim,
 )
 from kron.launchers.process.spec import RESERVED_PREFIX, ProcessOptions, ProcessSettings, Stream, check_start
-from kron.launchers.process.supervisor import Record, read_record, started_of
+from kron.launchers.process.supervisor import Record, read_record
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import MAX_CACHED, LauncherContext, LauncherKind, settings_parser
 from kron.ports import Clock, ReportSink
@@ -60,6 +61,17 @@ OnOutput: TypeAlias = Callable[[RunRecord, bytes], None]
 GRACE = timedelta(seconds=10)
 DEFAULT_BACKOFF = Backoff()
 _settings_of = settings_parser(ProcessSettings)
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _unsupervised(launcher: str) -> ProcessSettings:
+    """Return settings, or raise ValueError if a field of theirs needs a supervisor."""
+    settings = _settings_of(launcher)
+    if needless := settings.host_fields():
+        raise ValueError(f"launcher.{needless[0]}: {NO_SUPERVISOR}")
+    return settings
+
+
 # How many processes start in one iteration of the event loop; each takes about half a millisecond.
 SPAWNS_PER_ITERATION = 4
 # How many processes run in all, as a multiple of one tenant's, and which part of a tenant's own limit it has
@@ -230,15 +242,14 @@ class ProcessLauncher:
     def _start(self, attempt: Attempt, waiting: Waiting) -> None:
         launch, sink, failures = waiting
         try:
-            settings = self.check(_settings_of(launch.job.launcher))
+            read = _unsupervised if self._supervisors is None else _settings_of
+            settings = self.check(read(launch.job.launcher))
             files = self._files_of(attempt)
             stdin = settings.stdin if launch.payload is None else launch.payload.document
             settings = replace(settings, stdin=stdin)
             if self._supervisors is not None:
                 self._start_supervised(self._supervisors, attempt, waiting, settings)
                 return
-            if needless := settings.host_fields():
-                raise ValueError(f"launcher.{needless[0]}: {NO_SUPERVISOR}")
             env = env_of(self.env, launch, settings, secret=self._secret)
             child = spawn(settings, env, files)
         except (InputError, ValueError) as error:

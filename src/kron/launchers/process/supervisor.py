@@ -58,26 +58,14 @@ def read_record(path: str) -> Record | None:
     return record if isinstance(record, dict) else {}
 
 
-def stat_words(pid: int, count: int = -1) -> list[bytes]:
-    """Return the fields of a process in /proc after its name, none if no process has this number."""
-    try:
-        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-    except OSError:
-        return []
-    try:
-        text = os.read(file, 4_096)
-    except OSError:
-        return []
-    finally:
-        os.close(file)
-    # The name is in parentheses and may contain some.
-    return text.rpartition(b")")[2].split(maxsplit=count)
-
-
 def started_of(pid: int) -> int:
     """Return when a process started, in clock ticks since the host booted; 0 where unknown."""
-    words = stat_words(pid, 20)
-    return int(words[19]) if words else 0
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name is in parentheses and may contain some.
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError):
+        return 0
 
 
 # --- messages ------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ PAUSES = {"1 hour": 3600, "8 hours": 8 * 3600, "1 day": DAY, "1 week": 7 * DAY}
 MAX_RUNS, MAX_LISTED = 5_000, 100
 
 
-class Progress(NamedTuple):
+class BackfillProgress(NamedTuple):
     """How far a backfill is: its runs, those that ended, and those that failed."""
 
     runs: int
@@ -152,7 +152,7 @@ def _add_edit(router: APIRouter, registrar: Registrar, client: LocalClient) -> N
 
 async def _progress(
     registrar: Registrar, name: str, request: str, interval: tuple[EpochSeconds, EpochSeconds]
-) -> Progress:
+) -> BackfillProgress:
     """Return how far the runs of a request are, read from the newest runs before its end."""
     start, end = interval
     with unknown_as_schedule():
@@ -165,7 +165,7 @@ async def _progress(
 
     own = [run for run in runs if is_of_request(run)]
     failed = sum(run.status.value == "FAILED" and not run.is_open for run in own)
-    return Progress(len(own), sum(not run.is_open for run in own), failed)
+    return BackfillProgress(len(own), sum(not run.is_open for run in own), failed)
 
 
 async def _shown(registrar: Registrar, action: str, name: str, **values: object) -> Response:

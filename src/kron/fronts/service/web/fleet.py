@@ -18,7 +18,7 @@ from kron.core.plan.compiled import compiled_job
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.step import JobState
 from kron.core.time.instant import datetime_of, rfc3339
-from kron.fronts.service.web.timeline import DAY, HOUR, MINUTE, Coming, View, coming_of, total_of
+from kron.fronts.service.web.timeline import DAY, HOUR, MINUTE, ComingStarts, View, coming_of, total_of
 
 # A heat map's colour changes at these multiples of the median.
 STEPS = (0.75, 1.25, 2, 4)
@@ -101,11 +101,11 @@ def fleet_of(
     )
 
 
-def _coming(state: JobState, view: View, is_spent: Callable[[], bool]) -> Coming:
+def _coming(state: JobState, view: View, is_spent: Callable[[], bool]) -> ComingStarts:
     try:
         return coming_of(state, view, listed=False, is_spent=is_spent)
     except UNUSABLE:
-        return Coming({})
+        return ComingStarts({})
 
 
 def heat_of(counts: Mapping[int, int], view: View, columns: int, rows: list[str]) -> HeatMap:
@@ -139,7 +139,7 @@ def _fullest(minutes: Mapping[int, int]) -> list[int]:
     return sorted(full, key=lambda column: (-minutes[column], column))[:MAX_WORST]
 
 
-def _worst(column: int, minutes: Mapping[int, int], by_name: Mapping[str, Coming], view: View) -> Worst:
+def _worst(column: int, minutes: Mapping[int, int], by_name: Mapping[str, ComingStarts], view: View) -> Worst:
     names = sorted(name for name, coming in by_name.items() if coming.columns.get(column))
     at = rfc3339((view.start + column * view.width) // 1000)
     return Worst(at, minutes[column], names[:MAX_NAMED], max(0, len(names) - MAX_NAMED))
@@ -149,7 +149,7 @@ def _worst(column: int, minutes: Mapping[int, int], by_name: Mapping[str, Coming
 
 
 def suggestion_of(
-    states: Sequence[JobState], by_name: Mapping[str, Coming], minutes: Mapping[int, int], view: View
+    states: Sequence[JobState], by_name: Mapping[str, ComingStarts], minutes: Mapping[int, int], view: View
 ) -> Suggestion | None:
     """Return windows for the schedules that start exactly in the fullest minute, if they would help."""
     worst = next(iter(_fullest(minutes)), None)
@@ -174,7 +174,7 @@ def suggestion_of(
     return Suggestion(at, "10m", names[:MAX_NAMED], max(0, len(names) - MAX_NAMED), before, after)
 
 
-def _jobs_in(states: Sequence[JobState], by_name: Mapping[str, Coming], column: int) -> list[Job]:
+def _jobs_in(states: Sequence[JobState], by_name: Mapping[str, ComingStarts], column: int) -> list[Job]:
     records = (state.job for state in states if by_name[state.job.identity].columns.get(column))
     return [compiled_job(job.definition, job.identity).for_job(job.identity) for job in records]
 

@@ -23,9 +23,9 @@ from kron.fronts.service.web.timeline import (
     MAX_LANES,
     PROBLEM,
     SEVERITY,
-    Coming,
+    ComingStarts,
     Drawn,
-    Timeline,
+    FleetTimeline,
     View,
     Zoom,
     coming_of,
@@ -88,7 +88,7 @@ class Attention(NamedTuple):
     is_paused: bool = False
 
 
-class Health(NamedTuple):
+class HealthItem(NamedTuple):
     """One part of the service: its name, its look and its state."""
 
     name: str
@@ -99,7 +99,7 @@ class Health(NamedTuple):
 class NowPage(NamedTuple):
     """The page: its picture, problems and health; `notes` say what the picture leaves out."""
 
-    timeline: Timeline
+    timeline: FleetTimeline
     zoom: Zoom
     start: PageTime
     end: PageTime
@@ -108,7 +108,7 @@ class NowPage(NamedTuple):
     total: int
     notes: list[str]
     problems: list[Attention]
-    health: list[Health]
+    health: list[HealthItem]
 
 
 class _Problem(NamedTuple):
@@ -216,14 +216,14 @@ class NowPages:
         explanation = await self._query.why(problem.identity, period_id)
         return known._replace(sentence=explanation.headline, remedy=explanation.remedy, period_id=period_id)
 
-    async def _health(self, answered_s: float) -> list[Health]:
+    async def _health(self, answered_s: float) -> list[HealthItem]:
         ready, clock = await self._client.health(), await self._query.clock_problem()
         worker, is_ok = ready["worker"], ready["status"] == "ok"
         return [
-            Health("Store", "ok", f"answered in {max(1, round(1000 * answered_s))} ms"),
-            Health("Worker", "ok" if is_ok else "bad", worker or "in another process"),
-            Health("Leases", *lease_health(await self._query.leases())),
-            Health("Clock", "ok" if clock is None else "bad", clock or "steady"),
+            HealthItem("Store", "ok", f"answered in {max(1, round(1000 * answered_s))} ms"),
+            HealthItem("Worker", "ok" if is_ok else "bad", worker or "in another process"),
+            HealthItem("Leases", *lease_health(await self._query.leases())),
+            HealthItem("Clock", "ok" if clock is None else "bad", clock or "steady"),
         ]
 
 
@@ -304,7 +304,7 @@ class _Fleet:
         return SEVERITY[look] >= PROBLEM and is_new and self._view.has(run.fire_time)
 
 
-def _windows(job: JobRecord, runs: Sequence[RunRecord], coming: Coming) -> list[tuple[int, int]]:
+def _windows(job: JobRecord, runs: Sequence[RunRecord], coming: ComingStarts) -> list[tuple[int, int]]:
     """Return the windows of past periods."""
     compiled = compiled_job(job.definition, job.identity)
     if compiled.early == compiled.late:

@@ -316,6 +316,7 @@ def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIR
     _add_fleet(router, pages, present)
     _add_workers(router, pages)
     _add_schedules(router, pages)
+    _add_period(router, pages)
     add_actions(router, registrar, client)
     _add_runs(router, pages)
     _add_audit(router, pages, client)
@@ -410,6 +411,8 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
             charts=await pages.charts(name),
         )
 
+
+def _add_period(router: APIRouter, pages: Pages) -> None:
     @router.api_route("/ui/period", methods=READ)
     async def period(name: Name, at: str, changes: Changes = "") -> Response:
         try:

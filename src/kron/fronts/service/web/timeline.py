@@ -139,7 +139,7 @@ def ticks_of(view: View, zoom: Zoom) -> list[Tick]:
 # --- coming starts -------------------------------------------------------------------------------
 
 
-class Coming(NamedTuple):
+class ComingStarts(NamedTuple):
     """The starts of a schedule ahead: how many in each column, those listed one by one, and its windows.
 
     `is_nominal` if the starts of windows are counted at their nominal times.
@@ -151,12 +151,12 @@ class Coming(NamedTuple):
     is_nominal: bool = False
 
 
-NOTHING = Coming({})
+NOTHING = ComingStarts({})
 
 
 def coming_of(
     state: JobState, view: View, *, listed: bool = True, is_spent: Callable[[], bool] = lambda: False
-) -> Coming:
+) -> ComingStarts:
     """Return the starts of a schedule in a view that are later than now; with `listed` also one by one.
 
     Once `is_spent`, windows are not decided any more: their starts count at their nominal times.
@@ -175,10 +175,10 @@ def coming_of(
     times: list[tuple[int, int]] = []
     if listed and sum(counts.values()) <= MAX_LISTED:
         times = [(1000 * time, time) for time in seconds_between(compiled.plan, first, last)]
-    return Coming(counts, times, is_nominal=not compiled.plain)
+    return ComingStarts(counts, times, is_nominal=not compiled.plain)
 
 
-def _listed(state: JobState, view: View) -> Coming:
+def _listed(state: JobState, view: View) -> ComingStarts:
     """Return the starts that are found one by one, with their windows."""
     compiled = compiled_job(state.job.definition, state.job.identity)
     since = max(view.now, view.start - 1)
@@ -187,8 +187,10 @@ def _listed(state: JobState, view: View) -> Coming:
     windows = [_window(compiled, time) for _, time in starts[:MAX_WINDOWS]]
     if len(starts) > MAX_LISTED:
         first, last = max(view.start, view.now + 1000) // 1000, view.end // 1000
-        return Coming(_columns(compiled.plan, first, last, view), windows=_real(windows), is_nominal=True)
-    return Coming(Counter(view.column(at) for at, _ in starts), starts, _real(windows))
+        return ComingStarts(
+            _columns(compiled.plan, first, last, view), windows=_real(windows), is_nominal=True
+        )
+    return ComingStarts(Counter(view.column(at) for at, _ in starts), starts, _real(windows))
 
 
 def _window(compiled: CompiledJob, nominal_time: int) -> tuple[int, int]:
@@ -223,7 +225,7 @@ class Drawn(NamedTuple):
     tags: Sequence[str] = ()
     runs: Sequence[RunRecord] = ()
     dropped: Sequence[RangeRecord] = ()
-    coming: Coming = NOTHING
+    coming: ComingStarts = NOTHING
     windows: Sequence[tuple[int, int]] = ()
 
 
@@ -246,7 +248,7 @@ class Crowd(NamedTuple):
     title: str
 
 
-class Stretch(NamedTuple):
+class LaneBar(NamedTuple):
     """A piece of a lane: a window, a running execution, or a range of dropped periods."""
 
     x: float
@@ -264,7 +266,7 @@ class Lane(NamedTuple):
     look: str
     singles: list[Single]
     crowds: list[Crowd]
-    stretches: list[Stretch]
+    stretches: list[LaneBar]
     tag: str | None = None
     is_rest: bool = False
 
@@ -278,7 +280,7 @@ class Area(NamedTuple):
     title: str
 
 
-class Timeline(NamedTuple):
+class FleetTimeline(NamedTuple):
     """The whole picture."""
 
     lanes: list[Lane]
@@ -298,7 +300,7 @@ class _Mark(NamedTuple):
     key: str | None
 
 
-def timeline_of(schedules: Sequence[Drawn], view: View, zoom: Zoom) -> Timeline:
+def timeline_of(schedules: Sequence[Drawn], view: View, zoom: Zoom) -> FleetTimeline:
     """Return the picture of some schedules: one lane each, or one for each tag, the worst first."""
     is_grouped = len(schedules) > MAX_LANES
     groups = _by_tag(schedules) if is_grouped else [([one], None) for one in schedules]
@@ -316,7 +318,9 @@ def timeline_of(schedules: Sequence[Drawn], view: View, zoom: Zoom) -> Timeline:
             _lane(rest, view, None, 0)._replace(label=f"{len(ranked) - len(shown)} more tags", is_rest=True)
         )
     now_x = view.x(view.now) if view.has(view.now) else None
-    return Timeline(lanes, ticks_of(view, zoom), now_x, load_of(schedules, view), view.columns, is_grouped)
+    return FleetTimeline(
+        lanes, ticks_of(view, zoom), now_x, load_of(schedules, view), view.columns, is_grouped
+    )
 
 
 def _by_tag(schedules: Sequence[Drawn]) -> list[tuple[list[Drawn], str | None]]:
@@ -376,7 +380,7 @@ def _lane(members: Sequence[Drawn], view: View, tag: str | None, left: int) -> L
     )
 
 
-def total_of(all_coming: Sequence[Coming]) -> Counter[int]:
+def total_of(all_coming: Sequence[ComingStarts]) -> Counter[int]:
     """Return the coming starts in each column; schedules with one plan share a mapping, added up once."""
     shared = {id(coming.columns): coming.columns for coming in all_coming}
     users = Counter(id(coming.columns) for coming in all_coming)
@@ -446,17 +450,17 @@ def _path(columns: Iterable[int]) -> str:
     return "".join(f"M{start} 0h{width}v1h-{width}z" for start, width in pieces)
 
 
-def _stretches(one: Drawn, view: View, *, with_windows: bool) -> Iterator[Stretch]:
+def _stretches(one: Drawn, view: View, *, with_windows: bool) -> Iterator[LaneBar]:
     if with_windows:
         for start, end in (*one.windows, *one.coming.windows):
             if end > view.start and start < view.end:
-                yield Stretch(view.x(start), _wide(view, start, end), "window", "window")
+                yield LaneBar(view.x(start), _wide(view, start, end), "window", "window")
     for dropped in one.dropped:
         if _touches(dropped, view):
             look, word = OUTCOMES[dropped.outcome]
             title = f"{one.name}: {dropped.periods:,} periods {word}, {dropped.reason.sentence}"
             start, end = 1000 * dropped.first, 1000 * dropped.last
-            yield Stretch(view.x(start), _wide(view, start, end), look, title)
+            yield LaneBar(view.x(start), _wide(view, start, end), look, title)
     for run in one.runs:
         if (
             run.in_flight
@@ -465,7 +469,7 @@ def _stretches(one: Drawn, view: View, *, with_windows: bool) -> Iterator[Stretc
             and view.now > view.start
         ):
             title = f"{one.name}: running for {span(max(0, view.now - run.started_at))}"
-            yield Stretch(view.x(run.started_at), _wide(view, run.started_at, view.now), "run", title)
+            yield LaneBar(view.x(run.started_at), _wide(view, run.started_at, view.now), "run", title)
 
 
 def _wide(view: View, start: int, end: int) -> float:
