@@ -46,6 +46,7 @@ OBJECTS: dict[str, dict[str, object]] = {
     "process, a shell": {"kind": "process", "command": "exit 1", "cwd": "/tmp", "max_output": 2_000},
     "http": {"kind": "http", "url": "https://h/x", "headers": {"A": "b"}, "timeout": "5s", "reports": True},
     "celery": {"kind": "celery", "task": "t", "queue": "q", "args": [1], "kwargs": {"a": None}},
+    "kubernetes": {"kind": "kubernetes", "namespace": "n", "name": "a", "template": {"spec": {}}},
     "workflow": {"kind": "workflow", "workflow_id": "w", "version": 1, "user_id": "u"},
 }
 
@@ -158,6 +159,7 @@ def test_stored_launcher_objects_are_as_they_always_were() -> None:
         '"reports":true,"workflow_id":null,"version":null,"user_id":null}',
         "celery": '{"kind":"celery","task":"t","queue":"q","args":[1],"kwargs":{"a":null},"reports":false,'
         '"workflow_id":null,"version":null,"user_id":null}',
+        "kubernetes": '{"kind":"kubernetes","namespace":"n","name":"a","template":{"spec":{}}}',
         "workflow": '{"kind":"workflow","workflow_id":"w","version":1,"user_id":"u"}',
     }
 

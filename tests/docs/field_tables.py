@@ -22,6 +22,7 @@ from kron.fronts.service.schedule_spec import SCHEDULE
 from kron.fronts.service.settings import SETTINGS
 from kron.launchers.celery.spec import CelerySettings
 from kron.launchers.http.spec import HttpSettings
+from kron.launchers.kubernetes.spec import KubernetesSettings
 from kron.launchers.log import LogSettings
 from kron.launchers.process.spec import ProcessSettings
 from kron.launchers.spec import WORKFLOW_FIELDS, TableSettings
@@ -79,6 +80,7 @@ TABLES = {
     "process": of_launcher(ProcessSettings),
     "host": Page(HOST),
     "celery": of_launcher(CelerySettings),
+    "kubernetes": of_launcher(KubernetesSettings),
     "log": of_launcher(LogSettings),
     "schedule": Page(SCHEDULE, "jobs.md", by_setting=BY_SETTING),
 }

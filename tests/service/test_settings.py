@@ -73,6 +73,8 @@ OTHERS: dict[str, tuple[str, object]] = {
     "notify": ('{"to": "pager"}', {"to": ["pager"]}),
     "notify_wait_ms": ("0", 0),
     "notify_interval_ms": ("1000", 1_000),
+    "kubernetes": ("in-cluster", "in-cluster"),
+    "allowed_namespaces": ("team", frozenset({"team"})),
     "allowed_hosts": ("example.com", frozenset({"example.com"})),
     "drain_ms": ("0", 0),
     "workers": ("shared", "shared"),

@@ -13,6 +13,7 @@ from kron.launchers.callback import CALLBACK
 from kron.launchers.celery.launcher import CELERY
 from kron.launchers.dag import DAG
 from kron.launchers.http.launcher import HTTP
+from kron.launchers.kubernetes.launcher import KUBERNETES
 from kron.launchers.log import LOG
 from kron.launchers.plugin import plugin_kind, plugin_kinds
 from kron.launchers.process.launcher import PROCESS
@@ -32,7 +33,7 @@ from kron.launchers.workflow import WORKFLOW
 from kron.ports import Launcher
 
 KINDS: dict[str, LauncherKind] = {
-    kind.name: kind for kind in (CALLBACK, PROCESS, HTTP, CELERY, LOG, WORKFLOW, DAG)
+    kind.name: kind for kind in (CALLBACK, PROCESS, HTTP, CELERY, KUBERNETES, LOG, WORKFLOW, DAG)
 }
 
 

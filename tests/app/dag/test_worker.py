@@ -1,6 +1,7 @@
 """Workers of DAG runs execute tasks in the order of their dependencies and record every attempt."""
 
 import asyncio
+import json
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,11 @@ import pytest
 
 from kron.app.dag.task_call import TaskContext
 from kron.core.dag.record import AttemptOutcome, DagRunStatus
+from kron.launchers.kubernetes.access import ClusterAccess
+from kron.launchers.kubernetes.spec import KubernetesOptions
+from kron.launchers.spec import LauncherConfig
 from tests.app.dag.house import House, node
+from tests.kubernetes.api_server import ApiServer
 from tests.waiting import until
 
 
@@ -248,3 +253,26 @@ async def test_no_task_of_a_paused_dag_starts(house: House) -> None:
     await house.store.set_paused("etl", paused=False)
     await running
     assert await house.statuses(run_id) == {"a": "success"}
+
+
+async def test_a_task_may_be_a_job_of_a_cluster(house: House) -> None:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+    task = {"type": "kubernetes", "name": "etl", "template": {"spec": {"template": {"spec": pod}}}}
+    await house.put(
+        node("extract"), {"id": "load", "dependsOn": ["extract"], **task}, {"id": "other", **task}
+    )
+    async with ApiServer().running() as cluster:
+        run_ids = [await house.start(), await house.start(rerun_key="again")]
+        config = LauncherConfig((KubernetesOptions(access=ClusterAccess(cluster.url)),))
+        working = asyncio.create_task(house.work({"extract": lambda _: 7}, config=config))
+        await until(lambda: len(cluster.objects("jobs")) == 4)
+        for job in cluster.objects("jobs"):
+            (container,) = job["spec"]["template"]["spec"]["containers"]
+            variables = {each["name"]: each["value"] for each in container["env"]}
+            if variables["KRON_TASK_ID"] == "load":
+                assert json.loads(variables["KRON_PAYLOAD"])["upstream"] == {"extract": 7}
+            failed = variables["KRON_TASK_ID"] == "other" and variables["KRON_RUN_ID"] == run_ids[0]
+            cluster.complete(job["metadata"]["name"], failed=failed)
+        await working
+    assert await house.statuses(run_ids[0]) == {"extract": "success", "load": "success", "other": "failed"}
+    assert set((await house.statuses(run_ids[1])).values()) == {"success"}

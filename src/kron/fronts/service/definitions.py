@@ -168,6 +168,9 @@ def _hidden(value: object, path: str) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, each in value.items():
             yield from _hidden(each, f"{path}.{name}")
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _hidden(each, f"{path}[{number}]")
     elif isinstance(value, str) and (value == HIDDEN or value.endswith((f"?{HIDDEN}", f":{HIDDEN}"))):
         yield path
 

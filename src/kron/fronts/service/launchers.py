@@ -9,6 +9,7 @@ from kron.launchers.callback import CallbackLauncher, CallbackOptions, CallbackS
 from kron.launchers.celery.spec import CeleryOptions, CelerySettings
 from kron.launchers.dag import NOT_HERE, DagOptions, DagSettings
 from kron.launchers.http.spec import HttpOptions
+from kron.launchers.kubernetes.spec import KubernetesOptions, KubernetesSettings
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig, LauncherContext
 from kron.launchers.workflow import Function, WorkflowLauncher, WorkflowSettings, picker_of
@@ -23,6 +24,10 @@ NO_EXECUTOR = (
 )
 NO_BROKER = (
     "this service has no broker for Celery tasks: set celery_broker (KRON_CELERY_BROKER), "
+    'or name another launcher, such as {"kind": "log"}'
+)
+NO_CLUSTER = (
+    "this service has no cluster for Jobs: set kubernetes (KRON_KUBERNETES) to in-cluster or a kubeconfig, "
     'or name another launcher, such as {"kind": "log"}'
 )
 NO_FUNCTION = (
@@ -44,6 +49,8 @@ def unavailable_kinds(settings: Settings) -> dict[str, str]:
     kinds = {CallbackSettings.kind: NO_FUNCTION}
     if settings.broker is None:
         kinds[CelerySettings.kind] = NO_BROKER
+    if settings.kubernetes is None:
+        kinds[KubernetesSettings.kind] = NO_CLUSTER
     executor = None if settings.executor is None else read_launcher(settings.executor).kind
     if executor is None:
         kinds[WorkflowSettings.kind] = NO_EXECUTOR
@@ -63,7 +70,7 @@ def launchers_of(
     dags: DagRuns | None = None,
 ) -> dict[str, Launcher]:
     """Return the launchers of a worker by kind; `calls` is the one for functions by schedule."""
-    config = settings.launcher_config(broker=settings.broker)
+    config = settings.worker_launchers()
     config = LauncherConfig((*config.options, CallbackOptions(launcher=calls)), config.default)
     launchers = build_launchers(LauncherContext(clock, config, settings.secret()))
     if workflows is not None:
@@ -90,6 +97,7 @@ def workflow_launcher(
             ),
             HttpOptions(max_per_tenant=settings.max_running),
             CeleryOptions(broker=settings.broker),
+            KubernetesOptions(access=settings.cluster()),
             CallbackOptions(pick=picker_of(functions, secret=secret)),
             DagOptions(runs=dags),
         )

@@ -153,7 +153,7 @@ def _dag_worker(dags: DagStore, clock: Clock, settings: Settings) -> DagWorker:
     options = DagWorkerOptions(
         name=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
         lease=timedelta(milliseconds=settings.lease_ms),
-        config=settings.launcher_config(broker=settings.broker),
+        config=settings.worker_launchers(),
         secret=settings.secret(),
     )
     return DagWorker(dags, options, clock)

@@ -34,6 +34,8 @@ from kron.launchers.dag import DagSettings
 from kron.launchers.delivery import MAX_REQUESTS
 from kron.launchers.http.egress import check_host, egress_policy_of
 from kron.launchers.http.spec import HttpOptions
+from kron.launchers.kubernetes.access import ClusterAccess, access_named
+from kron.launchers.kubernetes.spec import KubernetesOptions, parse_dns_name
 from kron.launchers.plugin import PluginOptions
 from kron.launchers.process.spec import ProcessOptions, parse_allowed_command, parse_variable
 from kron.launchers.secret import REFERENCE, Vault
@@ -75,6 +77,10 @@ def _host_name(word: str) -> str:
 
 def _commands(value: object) -> frozenset[str]:
     return frozenset(parse_allowed_command(word) for word in words(value))
+
+
+def _namespaces(value: object) -> frozenset[str]:
+    return frozenset(parse_dns_name(word) for word in words(value))
 
 
 def _variables(value: object) -> frozenset[str]:
@@ -271,6 +277,14 @@ class Settings:
         "Hosts schedules may send requests to: names, addresses, networks; none: all public hosts",
         default=None,
     )
+    kubernetes: str | None = setting(
+        parse_text,
+        "Cluster that Jobs are created in: `in-cluster`, or the path of a kubeconfig; none: no Job",
+        default=None,
+    )
+    allowed_namespaces: frozenset[str] = setting(
+        _namespaces, "Namespaces schedules may create Jobs in; none: no namespace", default=frozenset()
+    )
     celery_broker: str | None = setting(
         parse_broker,
         "Broker that Celery tasks are published to, as a URL",
@@ -460,8 +474,18 @@ class Settings:
             secret=self.secret(),
         )
 
-    def launcher_config(self, *, broker: Broker | None = None) -> LauncherConfig:
-        """Return the limits of schedules' launchers; a worker's also has the broker, perhaps from a file."""
+    def worker_launchers(self) -> LauncherConfig:
+        """Return the launchers of a worker: the limits of schedules, the broker and the cluster."""
+        return self.launcher_config(broker=self.broker, cluster=self.cluster())
+
+    def cluster(self) -> ClusterAccess | None:
+        """Return the access to the cluster of Jobs, if one is configured."""
+        return None if self.kubernetes is None else access_named(self.kubernetes)
+
+    def launcher_config(
+        self, *, broker: Broker | None = None, cluster: ClusterAccess | None = None
+    ) -> LauncherConfig:
+        """Return the limits of schedules' launchers."""
         default = None if self.default_launcher is None else read_launcher(self.default_launcher)
         return LauncherConfig(
             (
@@ -475,6 +499,7 @@ class Settings:
                 PluginOptions(allowed_launchers=self.allowed_launchers),
                 HttpOptions(egress=egress_policy_of(self.allowed_hosts), max_per_tenant=self.max_running),
                 CeleryOptions(broker=broker, allowed_tasks=self.allowed_tasks),
+                KubernetesOptions(access=cluster, allowed_namespaces=self.allowed_namespaces),
             ),
             default,
         )

@@ -14,6 +14,8 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 KUBECONFIG = "KUBECONFIG"
 DEFAULT_NAMESPACE = "default"
+# The word of settings for the service account of the pod.
+IN_CLUSTER = "in-cluster"
 
 
 class InvalidAccessError(InputError):
@@ -45,6 +47,11 @@ def find_access(kubeconfig: str | None = None, context: str | None = None) -> Cl
         return in_cluster(ACCOUNT)
     given = kubeconfig or os.environ.get(KUBECONFIG) or "~/.kube/config"
     return from_kubeconfig(Path(given).expanduser(), context)
+
+
+def access_named(word: str) -> ClusterAccess:
+    """Return the access that a setting names: `in-cluster`, or the path of a kubeconfig."""
+    return in_cluster(ACCOUNT) if word == IN_CLUSTER else from_kubeconfig(Path(word).expanduser())
 
 
 def in_cluster(account: Path) -> ClusterAccess:

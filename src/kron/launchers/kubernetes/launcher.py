@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -32,7 +33,9 @@ from kron.launchers.kubernetes.manifest import (
     ttl_of,
 )
 from kron.launchers.kubernetes.reflector import BACKOFF, Reflector
+from kron.launchers.kubernetes.spec import KubernetesOptions, KubernetesSettings, check_start, settings_of
 from kron.launchers.launch import MILLISECOND, check_lease, report_of
+from kron.launchers.spec import LauncherContext, LauncherKind
 from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
@@ -68,7 +71,9 @@ class EndedJob(NamedTuple):
 class KubernetesLauncher(RemoteLauncher):
     """Creates a Job for each attempt; one that exists already is accepted.
 
-    `namespace` limits which Jobs are watched; None watches all of them.
+    `namespace` limits which Jobs are watched; None watches all of them. With `by_namespace` each namespace is
+    watched from its first Job on, so that no rights on others are needed; and the cluster may be out of reach
+    when runs are adopted, because it has no record of them.
     """
 
     def __init__(
@@ -77,19 +82,37 @@ class KubernetesLauncher(RemoteLauncher):
         api: ApiClient,
         *,
         namespace: str | None = None,
+        by_namespace: bool = False,
         backoff: Backoff = DEFAULT_BACKOFF,
     ) -> None:
         super().__init__(clock, self._deliver, reports=True, backoff=backoff)
         self.traits = TRAITS
+        # Called before each start, because the allowed namespaces may have changed since the registration.
+        self.check: Callable[[KubernetesSettings], None] | None = None
         self._api = api
+        self._namespace = namespace
+        self._by_namespace = by_namespace
+        self._reflectors: dict[str | None, Reflector] = {}
         self._tracked: dict[JobPlace, TrackedJob] = {}
         self._deletions: set[asyncio.Task[None]] = set()
         self.ended: dict[JobPlace, EndedJob] = {}
         # Called with each run whose Job was created, and the instant in milliseconds.
         self.on_created: Callable[[RunRecord, int], None] | None = None
-        self._reflector = Reflector(
-            api, clock, JOBS, namespace=namespace, labels=SELECTOR, listed=self._listed, changed=self._changed
-        )
+
+    def _reflector_of(self, namespace: str) -> Reflector:
+        """Return the reflector of a namespace's Jobs."""
+        scope = namespace if self._by_namespace else self._namespace
+        if scope not in self._reflectors:
+            self._reflectors[scope] = Reflector(
+                self._api,
+                self._clock,
+                JOBS,
+                namespace=scope,
+                labels=SELECTOR,
+                listed=partial(self._listed, scope),
+                changed=self._changed,
+            )
+        return self._reflectors[scope]
 
     # --- starts ------------------------------------------------------------------------------------
 
@@ -97,7 +120,7 @@ class KubernetesLauncher(RemoteLauncher):
         """Queue the creation of a Job."""
         place = place_of(launch.job, launch.run)
         self._tracked[place] = TrackedJob(launch.run, sink)
-        self._reflector.start()
+        self._reflector_of(place.namespace).start()
         super().start(launch, sink)
 
     def target_of(self, launch: Launch) -> str:
@@ -107,10 +130,13 @@ class KubernetesLauncher(RemoteLauncher):
     async def _deliver(self, launch: Launch) -> DeliveryResult:
         """Create the Job; a lost answer is harmless, because the name is taken then."""
         place = place_of(launch.job, launch.run)
+        if self.check is not None:
+            self.check(settings_of(launch.job.launcher))
+        job = job_document(launch)
         check_lease(launch)
         try:
             try:
-                document = await self._api.create(JOBS, place.namespace, job_document(launch))
+                document = await self._api.create(JOBS, place.namespace, job)
             except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise
@@ -140,14 +166,16 @@ class KubernetesLauncher(RemoteLauncher):
 
     # --- ends --------------------------------------------------------------------------------------
 
-    def _listed(self, documents: list[Document]) -> None:
+    def _listed(self, scope: str | None, documents: list[Document]) -> None:
         """Compare the Jobs that exist with those tracked; one that is missing is looked up."""
         present = {_place(document): document for document in documents}
-        self.ended = {place: each for place, each in self.ended.items() if place in present}
+        for place in [each for each in self.ended if scope in (None, each.namespace)]:
+            if place not in present:
+                del self.ended[place]
         for place, document in present.items():
             self._seen(place, document)
         for place, tracked in list(self._tracked.items()):
-            if tracked.exists and place not in present:
+            if tracked.exists and scope in (None, place.namespace) and place not in present:
                 self._spawn_task(self._look_up(place))
 
     async def _look_up(self, place: JobPlace) -> None:
@@ -241,23 +269,44 @@ class KubernetesLauncher(RemoteLauncher):
         A Job whose creation was not confirmed and that is gone may have run and expired: it is not created
         again.
         """
-        try:
-            documents = (await self._reflector.list()).items
-        except (ApiError, ApiUnavailableError) as error:
-            raise StoreUnavailableError(f"The Jobs cannot be listed: {error}", cause=error) from error
-        present = {_place(document): document for document in documents}
-        adopted = {launch.run.key for launch in runs if self._adopt_one(launch, sink, present)}
-        self._reflector.start()
+        adopted: set[str] = set()
+        for reflector, launches in self._by_reflector(runs).items():
+            present = await self._present(reflector)
+            adopted |= {launch.run.key for launch in launches if self._adopt_one(launch, sink, present)}
+            reflector.start()
         return frozenset(adopted)
 
-    def _adopt_one(self, launch: Launch, sink: ReportSink, present: dict[JobPlace, Document]) -> bool:
-        run = launch.run
+    def _by_reflector(self, runs: Sequence[Launch]) -> dict[Reflector, list[Launch]]:
+        """Return runs by the reflector of their Jobs; those that cannot be read any more are left out."""
+        grouped: dict[Reflector, list[Launch]] = {}
+        for launch in runs:
+            try:
+                place = place_of(launch.job, launch.run)
+            except InputError:
+                continue
+            grouped.setdefault(self._reflector_of(place.namespace), []).append(launch)
+        return grouped
+
+    async def _present(self, reflector: Reflector) -> dict[JobPlace, Document] | None:
+        """Return the Jobs that exist, or None where they cannot be listed and need not be."""
         try:
-            place = place_of(launch.job, run)
-            ttl = ttl_of(launch.job)
-        except InputError:
-            return False
-        document = present.get(place)
+            documents = (await reflector.list()).items
+        except (ApiError, ApiUnavailableError) as error:
+            if not self._by_namespace:
+                message = f"The Jobs cannot be listed: {error}"
+                raise StoreUnavailableError(message, cause=error) from error
+            _log.warning("the Jobs cannot be listed: %s", error)
+            return None
+        return {_place(document): document for document in documents}
+
+    def _adopt_one(self, launch: Launch, sink: ReportSink, present: dict[JobPlace, Document] | None) -> bool:
+        run = launch.run
+        place, ttl = place_of(launch.job, run), ttl_of(launch.job)
+        if present is None and run.acked:
+            # It was created; whether it still exists is seen when its namespace is listed.
+            self._tracked[place] = TrackedJob(run, sink, exists=True)
+            return True
+        document = None if present is None else present.get(place)
         if document is not None and key_in(document) == run.key:
             self._tracked[place] = TrackedJob(run, sink, exists=True)
             if not run.acked:
@@ -273,14 +322,17 @@ class KubernetesLauncher(RemoteLauncher):
     async def close(self, *, wait: bool = True) -> None:
         """Wait for the creations in flight; Jobs that run are left for the next owner to adopt."""
         await super().close(wait=wait)
-        await self._reflector.stop()
+        for reflector in self._reflectors.values():
+            await reflector.stop()
         for task in list(self._deletions):
             task.cancel()
         self._tracked.clear()
+        self._api.close()
 
     def kill(self) -> None:
         """Drop everything at once, as a crash would."""
-        self._reflector.kill()
+        for reflector in self._reflectors.values():
+            reflector.kill()
         for task in (*self._tasks, *self._deletions):
             task.cancel()
         self._deliveries.clear()
@@ -298,3 +350,21 @@ def _ended(place: JobPlace, document: Document, end: JobEnd) -> EndedJob:
     times = [each.get("lastTransitionTime") or "" for each in status.get("conditions") or ()]
     ended_at = status.get("completionTime") or max(times, default="")
     return EndedJob(place, metadata["uid"], owners[0].get("uid", ""), ended_at, end.succeeded)
+
+
+def _build(_: str, context: LauncherContext) -> KubernetesLauncher | None:
+    access = context.config.get(KubernetesOptions).access
+    if access is None:
+        return None
+    launcher = KubernetesLauncher(context.clock, ApiClient(access), by_namespace=True)
+    launcher.check = partial(check_start, context.config)
+    return launcher
+
+
+KUBERNETES = LauncherKind(
+    name=KubernetesSettings.kind,
+    read=KubernetesSettings.read,
+    schema=KubernetesSettings.schema(),
+    traits={KubernetesSettings.kind: TRAITS},
+    build=_build,
+)

@@ -3,19 +3,17 @@
 import json
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
-from kron.core.fields import FieldTable, ValueType, invalid_value, parse_text, row
+from kron.core.errors import InputError
 from kron.core.job.decision import decide_at
 from kron.core.plan.compiled import compiled_job, definitions_of
-from kron.core.plan.record import JobRecord, RunKind, RunRecord
+from kron.core.plan.record import JobRecord, RunKind, RunRecord, key_of
 from kron.core.plan.report import Launch
 from kron.core.time.instant import rfc3339
-from kron.core.value_types import nullable
 from kron.launchers.kubernetes.api import JOBS, Document
-from kron.launchers.spec import TableSettings, launcher_table, settings_parser
+from kron.launchers.kubernetes.spec import containers_in, settings_of
 
 # The longest name of a Job, whose pods carry it as a label; and the characters of the hash at its end.
 MAX_NAME, HASH = 63, 16
@@ -36,6 +34,14 @@ VARIABLES = {
     "KRON_DATA_INTERVAL_START": START,
     "KRON_DATA_INTERVAL_END": END,
 }
+# The variable with the payload of a task or a workflow, and its largest size; Linux allows 128 KiB.
+PAYLOAD, MAX_PAYLOAD = "KRON_PAYLOAD", 100_000
+
+
+class PayloadTooLargeError(InputError):
+    """The payload of a task or a workflow does not fit into a variable of a container."""
+
+    code = "payload_too_large"
 
 
 class JobPlace(NamedTuple):
@@ -45,53 +51,13 @@ class JobPlace(NamedTuple):
     name: str
 
 
-def _parse_object(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise invalid_value(value, "must be an object")
-    return value
-
-
-def _parse_dns_name(value: object) -> str:
-    text = parse_text(value)
-    if not text or not all(sign.isascii() and (sign.isalnum() or sign in "-.") for sign in text):
-        raise invalid_value(value, "must be a name of Kubernetes: letters, digits, - and .")
-    return text
-
-
-OBJECT = ValueType(schema={"type": "object"}, parse=_parse_object)
-NAME = ValueType(schema={"type": "string"}, parse=_parse_dns_name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesSettings(TableSettings):
-    """Where Jobs are created, how their names start, from which template, and which object owns them."""
-
-    kind: ClassVar[str] = "kubernetes"
-    table: ClassVar[FieldTable]
-
-    namespace: str = field(default="default", metadata=row(NAME, "the namespace of the Jobs"))
-    name: str = field(default="kron", metadata=row(NAME, "how the names of the Jobs start"))
-    template: Mapping[str, Any] = field(
-        default_factory=dict, hash=False, metadata=row(OBJECT, "the Job: `metadata` and `spec`")
-    )
-    owner: Mapping[str, Any] | None = field(
-        default=None,
-        hash=False,
-        metadata=row(nullable(OBJECT), "the owner reference of the Jobs", sparse=True),
-    )
-
-
-KubernetesSettings.table = launcher_table(KubernetesSettings, required=("template",))
-settings_of = settings_parser(KubernetesSettings)
-
-
 def job_name(prefix: str, run: RunRecord) -> str:
     """Return the name of the Job of one attempt: the same run has the same name for ever.
 
-    Manual runs of one second differ in their keys only.
+    Manual runs of one second, and tasks of several runs of a DAG, differ in their keys only.
     """
     parts = [run.identity, rfc3339(run.nominal_time), run.kind, str(run.attempt)]
-    if run.kind is not RunKind.PERIOD:
+    if run.kind is not RunKind.PERIOD or run.key != key_of(run.identity, run.nominal_time):
         parts.append(run.key)
     digest = sha256("\n".join(parts).encode()).hexdigest()[:HASH]
     start = prefix.lower().replace(".", "-")[: MAX_NAME - HASH - 1].strip("-")
@@ -117,7 +83,7 @@ def job_document(launch: Launch) -> Document:
         LABEL_PERIOD: rfc3339(run.nominal_time).replace("-", "").replace(":", ""),
         LABEL_KIND: str(run.kind),
     }
-    _hand_over(spec, notes, labels)
+    _hand_over(spec, notes, labels, _variables(launch, notes))
     document: Document = {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
@@ -149,9 +115,9 @@ def _annotations(launch: Launch) -> dict[str, str]:
 
 
 def _decision(launch: Launch) -> str:
-    """Return the certificate of a period's decision; a manual run follows from none."""
+    """Return the certificate of a period's decision; a manual run and a task of a DAG follow from none."""
     job, run = launch.job, launch.run
-    if run.kind is not RunKind.PERIOD:
+    if run.kind is not RunKind.PERIOD or launch.payload is not None:
         return "{}"
     definition = (
         job.definition if run.epoch == job.epoch else definitions_of(job).get(run.epoch, job.definition)
@@ -161,18 +127,32 @@ def _decision(launch: Launch) -> str:
     return json.dumps(decision.to_dict(), separators=(",", ":"), ensure_ascii=False)
 
 
-def _hand_over(spec: Document, notes: Mapping[str, str], labels: Mapping[str, str]) -> None:
+def _variables(launch: Launch, notes: Mapping[str, str]) -> list[Document]:
+    """Return the variables of every container; a task and a workflow also have their facts and payload."""
+    variables = {name: notes[note] for name, note in VARIABLES.items()}
+    payload = launch.payload
+    if payload is not None:
+        if len(payload.document.encode()) > MAX_PAYLOAD:
+            raise PayloadTooLargeError(
+                f"The payload has more than {MAX_PAYLOAD:,} bytes", reason="it does not fit into a variable"
+            )
+        variables |= {f"KRON_{name.upper()}": value for name, value in payload.facts.items()}
+        variables[PAYLOAD] = payload.document
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def _hand_over(
+    spec: Document, notes: Mapping[str, str], labels: Mapping[str, str], variables: list[Document]
+) -> None:
     """Give the pods the annotations, and every container the variables of its run."""
     pod = spec.setdefault("template", {})
     metadata = pod.setdefault("metadata", {})
     metadata["annotations"] = {**metadata.get("annotations", {}), **notes}
     metadata["labels"] = {**metadata.get("labels", {}), **labels}
-    variables = [{"name": name, "value": notes[note]} for name, note in VARIABLES.items()]
-    for kind in ("initContainers", "containers"):
-        for container in pod.get("spec", {}).get(kind) or ():
-            given = {each.get("name") for each in container.get("env") or ()}
-            added = [each for each in variables if each["name"] not in given]
-            container["env"] = [*(container.get("env") or ()), *added]
+    for container in containers_in(pod):
+        given = {each.get("name") for each in container.get("env") or ()}
+        added = [each for each in variables if each["name"] not in given]
+        container["env"] = [*(container.get("env") or ()), *added]
 
 
 class JobEnd(NamedTuple):
