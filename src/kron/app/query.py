@@ -55,6 +55,8 @@ LATEST, MAX_SEARCHED = "latest", 100
 MAX_REQUESTED, MAX_BLOCKERS = 50, 5
 # Runs, retried runs and incidents that a replay reads.
 MAX_REPLAYED, MAX_RETRIED, MAX_INCIDENTS = 1_000, 200, 5_000
+# Runs that one page searches for a status.
+MAX_FILTERED = 1_000
 # How long an excursion of a clock is shown after its end.
 SHOWN_MS = 3_600_000
 
@@ -170,8 +172,17 @@ class Query:
         earlier = await self._store.epochs(self._namespace, identity) if job.epoch > 1 else []
         return [data_interval(job, run, earlier) for run in runs]
 
-    async def run_page(self, identity: str, *, limit: int, start: PageStart | None = None) -> HistoryPage:
-        """Return one page of a job's runs; the job may be deleted."""
+    async def run_page(
+        self,
+        identity: str,
+        *,
+        limit: int,
+        start: PageStart | None = None,
+        status: RunStatus | None = None,
+    ) -> HistoryPage:
+        """Return one page of a job's runs, or of those with a status; the job may be deleted."""
+        if status is not None:
+            return await self._page_of_status(identity, status, limit, start)
         before, shown = (None, 0) if start is None else (start.nominal_time + 1, start.shown)
         runs = await self.runs(identity, before=before, limit=shown + limit + 1)
         if not runs and start is None:
@@ -183,6 +194,24 @@ class Query:
             following = PageStart(oldest, sum(run.nominal_time == oldest for run in runs[: shown + limit]))
         dropped = await self._dropped(identity, start, following)
         return HistoryPage(page, dropped, following)
+
+    async def _page_of_status(
+        self, identity: str, status: RunStatus, limit: int, start: PageStart | None
+    ) -> HistoryPage:
+        """Return the runs with a status among the next MAX_FILTERED; the cursor continues after them."""
+        page = await self.run_page(identity, limit=MAX_FILTERED, start=start)
+        matching = [run for run in page.runs if run.status is status]
+        runs, following = matching[:limit], page.following
+        if len(matching) > limit:
+            last = runs[-1]
+            passed = page.runs[: page.runs.index(last) + 1]
+            shown = sum(run.nominal_time == last.nominal_time for run in passed)
+            if start is not None and start.nominal_time == last.nominal_time:
+                shown += start.shown
+            following = PageStart(last.nominal_time, shown)
+        dropped = await self._dropped(identity, start, following)
+        same = [each for each in dropped if str(each.outcome).upper() == status.upper()]
+        return HistoryPage(runs, same, following)
 
     async def newest_runs(self, identities: Sequence[str], *, limit: int) -> dict[str, list[RunRecord]]:
         """Return the newest `limit` runs of each given job, sorted as in `runs`."""

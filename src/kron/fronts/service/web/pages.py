@@ -5,6 +5,8 @@ Every query goes through the registrar's tenant store, so that a page shows the 
 
 import json
 from collections.abc import Sequence
+from enum import StrEnum
+from math import inf
 from typing import Annotated, Literal, NamedTuple
 
 from fastapi import APIRouter, Depends, FastAPI, Query
@@ -82,6 +84,8 @@ from kron.fronts.service.web.workers import WorkersPage, workers_page
 
 # How many of each a page shows.
 SCHEDULES, RUNS, STRIP = 50, 50, 30
+# How many schedules are sorted by other than their names: all that match are read.
+MAX_SORTED = 2_000
 # How many of the newest runs the charts of a schedule show.
 MAX_CHARTED = 1_000
 # How many audit records are searched for the caller who paused a schedule.
@@ -118,12 +122,20 @@ class PeriodCharts(NamedTuple):
     attempts: list[Attempted]
 
 
+class SortKey(StrEnum):
+    """The order of the list of schedules, other than by name."""
+
+    NEXT = "next"
+    FAILURES = "failures"
+
+
 class Pages:
     """Queries the values that pages show."""
 
     def __init__(self, registrar: Registrar) -> None:
         self._registrar = registrar
         self._query = registrar.catalog.query
+        self.max_sorted = MAX_SORTED
 
     def now(self) -> int:
         """Return the current instant in milliseconds."""
@@ -138,10 +150,46 @@ class Pages:
         return workers_page(await self._query.leases(), self.now())
 
     async def overview(self, wanted: JobFilter, *, after: str = "") -> Overview:
-        """Return a page of schedules, each with its last outcomes, in four queries."""
+        """Return a page of schedules by name."""
         total = await self._query.count(wanted)
         jobs = await self._query.jobs(wanted, after=after, limit=SCHEDULES + 1)
         more, jobs = len(jobs) > SCHEDULES, jobs[:SCHEDULES]
+        return Overview(await self._rows(jobs), jobs[-1].job.identity if more else None, total)
+
+    async def can_sort(self, wanted: JobFilter) -> bool:
+        """Return whether few enough schedules match to sort them."""
+        return await self._query.count(wanted) <= self.max_sorted
+
+    async def sorted_overview(self, wanted: JobFilter, order: SortKey, shown: int) -> Overview:
+        """Return a page of sorted schedules, after those that were shown."""
+        jobs = await self._query.jobs(wanted, limit=self.max_sorted)
+        ranked = await self._by_next_start(jobs) if order is SortKey.NEXT else sorted(jobs, key=_by_failures)
+        page = ranked[shown : shown + SCHEDULES]
+        after = shown + SCHEDULES if len(ranked) > shown + SCHEDULES else None
+        return Overview(await self._rows(page), after, len(jobs))
+
+    async def _by_next_start(self, jobs: Sequence[FoundJob]) -> list[FoundJob]:
+        """Return jobs by their next start; those without one, or too costly to compute, are last."""
+        states = await self._query.states([found.job.identity for found in jobs])
+        now = self.now()
+
+        def start_of(job: JobRecord, budget: CpuBudget) -> float:
+            if budget.is_spent:
+                return inf
+            try:
+                start = next_start(states.get(job.identity, JobState(job)), now, self._registrar.traits)
+            except UNUSABLE:
+                return inf
+            return inf if start.start_at is None or job.paused or job.suspended else start.start_at
+
+        def ranked() -> list[FoundJob]:
+            budget = CpuBudget(PAGE_S)
+            return sorted(jobs, key=lambda found: (start_of(found.job, budget), found.job.identity))
+
+        return await self._registrar.aside.run(ranked)
+
+    async def _rows(self, jobs: Sequence[FoundJob]) -> list[Row]:
+        """Return the rows of some schedules, each with its last outcomes, in two queries."""
         names = [one.job.identity for one in jobs]
         states = await self._query.states(names)
         newest = await self._query.newest_runs(names, limit=STRIP)
@@ -162,15 +210,17 @@ class Pages:
             budget = CpuBudget(PAGE_S)
             return [row(one, budget) for one in jobs]
 
-        return Overview(await self._registrar.aside.run(rows), names[-1] if more else None, total)
+        return await self._registrar.aside.run(rows)
 
-    async def schedule(self, name: str, place: tuple[int, int] | None = None) -> Detail:
-        """Return a schedule with its history, deleted or not."""
+    async def schedule(
+        self, name: str, place: tuple[int, int] | None = None, status: RunStatus | None = None
+    ) -> Detail:
+        """Return a schedule with its history, or its runs with a status; deleted or not."""
         listed = await self._find(name)
         state = await self._query.state(name, deleted=True)
         newest = await self._query.newest_runs([name], limit=STRIP)
         start = None if place is None else PageStart(*place)
-        runs = await self._query.run_page(name, limit=RUNS, start=start)
+        runs = await self._query.run_page(name, limit=RUNS, start=start, status=status)
         ranges = await self._query.ranges(name)
         paused_by = await self._pauser_of(listed.job)
         now = self.now()
@@ -300,6 +350,11 @@ class Pages:
         return None
 
 
+def _by_failures(found: FoundJob) -> tuple[int, int, str]:
+    """Sort the schedule with the most failures in a row first, and the latest failure before others."""
+    return -found.job.failures, -(found.job.last_failure_at or 0), found.job.identity
+
+
 def _is_paused(state: str | None) -> bool:
     return state is not None and json.loads(state).get("paused") is True
 
@@ -364,13 +419,26 @@ def _filters_of(
     return ListFilters(search, state, tag, owner, zone, launcher)
 
 
+async def listed_schedules(
+    pages: Pages, wanted: JobFilter, sort: Literal[""] | SortKey, cursor: str | None
+) -> tuple[Overview, bool]:
+    """Return a page of schedules, and whether too many match to sort them: they are then listed by name."""
+    if sort and await pages.can_sort(wanted):
+        shown = 0 if cursor is None else int(place_of(cursor, int)[0])
+        return await pages.sorted_overview(wanted, sort, min(max(shown, 0), pages.max_sorted)), False
+    after = "" if cursor is None else str(place_of(cursor, str)[0])
+    return await pages.overview(wanted, after=after), bool(sort)
+
+
 def _add_schedules(router: APIRouter, pages: Pages) -> None:
     @router.api_route("/", methods=READ)
     async def overview(
-        request: Request, filters: Annotated[ListFilters, Depends(_filters_of)], cursor: str | None = None
+        request: Request,
+        filters: Annotated[ListFilters, Depends(_filters_of)],
+        sort: Literal[""] | SortKey = "",
+        cursor: str | None = None,
     ) -> Response:
-        after = "" if cursor is None else str(place_of(cursor, str)[0])
-        listed = await pages.overview(filters.wanted, after=after)
+        listed, refused = await listed_schedules(pages, filters.wanted, sort, cursor)
         following = cursor_of(None if listed.after is None else [listed.after])
         own = default_owner()
         return await rendered(
@@ -380,6 +448,8 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
             total=listed.total,
             filters=filters._asdict(),
             is_narrowed=any(filters),
+            sort=str(sort),
+            too_many=pages.max_sorted if refused else None,
             is_first=cursor is None,
             problem=await pages.clock_problem(),
             following=following,
@@ -392,13 +462,14 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
         name: Name,
         cursor: str | None = None,
         before: str = "",
+        status: Literal[""] | RunStatus = "",
         done: Literal["", "paused", "resumed", "edited"] = "",
     ) -> Response:
         place = (parse_instant(before.strip()) - 1, 0) if before.strip() else None
         if cursor is not None:
             time, shown = place_of(cursor, int, int)
-            place = int(time), min(max(int(shown), 0), RUNS)
-        detail = await pages.schedule(name, place)
+            place = int(time), min(max(int(shown), 0), MAX_CHARTED)
+        detail = await pages.schedule(name, place, RunStatus(status) if status else None)
         following = cursor_of(detail.following)
         return await rendered(
             "schedule.html",
@@ -406,6 +477,8 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
             it=detail,
             is_first=place is None,
             before=before.strip(),
+            status=str(status),
+            statuses=[each.value for each in RunStatus],
             following=following,
             done=DONE.get(done),
             charts=await pages.charts(name),

@@ -149,10 +149,13 @@ class Row(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """A page of schedules; `after` is the last name on it if more follow; `total` is the number of all."""
+    """A page of schedules; `after` is the cursor if more follow; `total` is the number of all.
+
+    The cursor is the last name, or where schedules are sorted, how many were shown.
+    """
 
     rows: list[Row]
-    after: str | None
+    after: str | int | None
     total: int
 
 

@@ -1,0 +1,110 @@
+"""Lists in another order than by name, and the runs of a schedule by status, each within its bound."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+
+from kron.app.query import HistoryPage, PageStart
+from kron.core.errors import InvalidOptionError
+from kron.core.plan.query import JobFilter
+from kron.core.plan.record import RunStatus
+from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.web.pages import SCHEDULES, Pages, SortKey, listed_schedules
+from kron.stores.sqlite.store import SqliteStore
+from kron.testing import SimulatedClock
+from kron.testing.store_contract import NOW, a_change, a_run
+from tests.service.auth.test_tenancy import a_schedule
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+ALL = JobFilter()
+SPACE = "service"
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[SqliteStore]:
+    store = SqliteStore()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def registrar(store: SqliteStore) -> Registrar:
+    return Registrar(store, SimulatedClock(NOON))
+
+
+async def names_of(registrar: Registrar, sort: SortKey, cursor: str | None = None) -> list[str]:
+    listed, _ = await listed_schedules(Pages(registrar), ALL, sort, cursor)
+    return [row.name for row in listed.rows]
+
+
+async def test_schedules_are_sorted_by_their_next_start_and_paused_ones_are_last(
+    registrar: Registrar,
+) -> None:
+    for name, hour in (("a", 18), ("b", 13), ("c", 15), ("d", 14)):
+        await registrar.upsert_schedule(a_schedule(name, cron_expr=f"0 {hour} * * *", timezone="UTC"))
+    await registrar.pause_schedule("d", True)
+    assert await names_of(registrar, SortKey.NEXT) == ["b", "c", "a", "d"]
+
+
+async def test_schedules_are_sorted_by_failures_in_a_row(store: SqliteStore, registrar: Registrar) -> None:
+    for name in "abc":
+        await registrar.upsert_schedule(a_schedule(name))
+    for state in await store.cases(SPACE):
+        count = {"a": 0, "b": 2, "c": 5}[state.job.identity]
+        change = a_change(state.job, failures=count, last_failure_at=1)
+        await store.put(SPACE, created=[], changed=[change], now=NOW)
+    assert await names_of(registrar, SortKey.FAILURES) == ["c", "b", "a"]
+
+
+async def test_sorted_schedules_have_pages_without_gap_or_repetition(registrar: Registrar) -> None:
+    names = [f"job{number:03}" for number in range(SCHEDULES + 5)]
+    for name in names:
+        await registrar.upsert_schedule(a_schedule(name))
+    first, refused = await listed_schedules(Pages(registrar), ALL, SortKey.FAILURES, None)
+    assert not refused
+    assert (first.after, first.total) == (SCHEDULES, len(names))
+    rest = await Pages(registrar).sorted_overview(ALL, SortKey.FAILURES, SCHEDULES)
+    assert [row.name for row in (*first.rows, *rest.rows)] == names
+    assert rest.after is None
+    with pytest.raises(InvalidOptionError):
+        await names_of(registrar, SortKey.NEXT, "WyJhIl0")
+
+
+async def test_too_many_schedules_are_listed_by_name(registrar: Registrar) -> None:
+    for name in ("a", "b"):
+        await registrar.upsert_schedule(a_schedule(name))
+    pages = Pages(registrar)
+    pages.max_sorted = 1
+    listed, refused = await listed_schedules(pages, ALL, SortKey.NEXT, None)
+    assert refused
+    assert [row.name for row in listed.rows] == ["a", "b"]
+
+
+async def test_the_runs_of_a_schedule_with_a_status_have_pages_without_gap(
+    store: SqliteStore, registrar: Registrar
+) -> None:
+    await registrar.upsert_schedule(a_schedule("a"))
+    (state,) = await store.cases(SPACE)
+    change = a_change(state.job)
+    change.inserts += [
+        a_run("a", 60 * number, status=RunStatus.FAILED if number % 3 == 0 else RunStatus.SUCCESS, is_open=0)
+        for number in range(1, 31)
+    ]
+    await store.put(SPACE, created=[], changed=[change], now=NOW)
+    query = registrar.catalog.query
+
+    async def page(limit: int, start: PageStart | None = None) -> HistoryPage:
+        return await query.run_page("a", limit=limit, start=start, status=RunStatus.FAILED)
+
+    times: list[int] = []
+    start: PageStart | None = None
+    for _ in range(4):
+        listed = await page(3, start)
+        times += [run.nominal_time for run in listed.runs]
+        start = listed.following
+    assert start is None
+    assert times == [60 * number for number in range(30, 0, -3)]
+    assert (await query.run_page("a", limit=9, status=RunStatus.MISSED)).runs == []
+    detail = await Pages(registrar).schedule("a", status=RunStatus.FAILED)
+    assert {entry.mark.look for entry in detail.history} == {"bad"}
