@@ -8,12 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+from kron.app.notify.sender import NotifyOptions
 from kron.cli.main import BAD, GOOD, INSTALL, NO
 from kron.core.errors import ConflictError, InputError, KronError
 from kron.fronts.daemon.control import Handler
 from kron.fronts.daemon.daemon import NAMESPACE, Daemon, DaemonOptions, only_instance
 from kron.fronts.daemon.place import StateFolder, default_config, default_place
+from kron.fronts.daemon.settings import read_notify_options, secrets_of
 
 USAGE = """\
 krond runs the jobs of job files on this host: at their times, once, with their output kept.
@@ -47,35 +50,51 @@ def _run(arguments: Sequence[str]) -> int:
     crontabs = options.crontab or []
     # With crontabs alone, the usual folder is not meant.
     paths = options.config or ([] if crontabs else [default_config(os.environ)])
+    sources = Sources(
+        paths, crontabs, None if options.settings is None else os.path.abspath(options.settings)
+    )
     if options.check:
-        return _check(paths, crontabs)
+        return _check(sources)
     if options.load:
-        return _load(place, paths, crontabs)
+        return _load(place, sources)
     from kron.telemetry.log_format import start_logging
 
-    start_logging(level=options.log_level, log_format=options.log_format)
+    notify = read_notify_options(sources.settings)
+    start_logging(level=options.log_level, log_format=options.log_format, secrets=secrets_of(notify))
     metrics = None if options.metrics_file is None else Path(options.metrics_file).absolute()
-    return _serve(place, paths, crontabs, metrics)
+    return _serve(place, sources, notify, metrics)
 
 
-def _serve(
-    place: StateFolder, paths: Sequence[str], crontabs: Sequence[str], metrics_file: Path | None
-) -> int:
+class Sources(NamedTuple):
+    """The files that a krond reads: job files and folders of them, crontabs, and its settings."""
+
+    paths: Sequence[str]
+    crontabs: Sequence[str]
+    settings: str | None
+
+    def words(self) -> list[str]:
+        """Return the options that name them."""
+        named = [("--config", self.paths), ("--crontab", self.crontabs)]
+        named.append(("--settings", [] if self.settings is None else [self.settings]))
+        return [word for option, paths in named for path in paths for word in (option, path)]
+
+
+def _serve(place: StateFolder, sources: Sources, notify: NotifyOptions, metrics_file: Path | None) -> int:
     from kron.cli.support.job_folder import stamp
     from kron.fronts.daemon.systemd import Notifier
 
     notifier = Notifier.of(os.environ)
-    files = [word for path in paths for word in ("--config", path)]
-    files += [word for path in crontabs for word in ("--crontab", path)]
-    loader = [sys.executable, "-m", "kron.cli.krond", "--load", "--state", str(place.folder), *files]
+    program = [sys.executable, "-m", "kron.cli.krond"]
+    loader = [*program, "--load", "--state", str(place.folder), *sources.words()]
 
     async def serve() -> None:
         options = DaemonOptions(
             place=place,
             loader=loader,
-            stamp=partial(stamp, [*paths, *crontabs]),
+            stamp=partial(stamp, [*sources.paths, *sources.crontabs]),
             notifier=notifier,
             metrics_file=metrics_file,
+            notify=notify,
         )
         await Daemon(options, _handler_of).run()
 
@@ -99,7 +118,7 @@ def _handler_of(daemon: Daemon) -> Handler:
     return handle
 
 
-def _load(place: StateFolder, paths: Sequence[str], crontabs: Sequence[str]) -> int:
+def _load(place: StateFolder, sources: Sources) -> int:
     """Apply the files to the database of a krond, and print the result as JSON, for the daemon."""
     from kron.app.catalog import Catalog
     from kron.app.launchers import traits_by_kind
@@ -109,11 +128,13 @@ def _load(place: StateFolder, paths: Sequence[str], crontabs: Sequence[str]) -> 
     from kron.fronts.daemon.job_set import Reloaded, reload_jobs
     from kron.stores.sqlite.store import SqliteStore
 
+    channels = read_notify_options(sources.settings).channels
+
     async def apply() -> Reloaded:
         clock, store = SystemClock(), SqliteStore(str(place.database))
         catalog = Catalog(store, NAMESPACE, now=lambda: milliseconds_of(clock.now()), traits=traits_by_kind())
         try:
-            return await reload_jobs(catalog, partial(load, paths, crontabs))
+            return await reload_jobs(catalog, partial(load, sources.paths, sources.crontabs), channels)
         finally:
             await store.close()
 
@@ -121,13 +142,13 @@ def _load(place: StateFolder, paths: Sequence[str], crontabs: Sequence[str]) -> 
     return GOOD
 
 
-def _check(paths: Sequence[str], crontabs: Sequence[str]) -> int:
+def _check(sources: Sources) -> int:
     """Read the files, print every problem, and say how many jobs they have."""
     from kron.cli.support.job_folder import load
     from kron.fronts.daemon.job_set import definitions_of
 
-    loaded = load(paths, crontabs)
-    definitions, problems = definitions_of(loaded)
+    loaded = load(sources.paths, sources.crontabs)
+    definitions, problems = definitions_of(loaded, read_notify_options(sources.settings).channels)
     for line in (line for lines in problems.values() for line in lines):
         print(f"krond: {line}", file=sys.stderr)
     for note in loaded.notes:
@@ -183,6 +204,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check", action="store_true", help="only read the job files and show their problems"
     )
+    parser.add_argument(
+        "--settings", metavar="FILE",
+        help="a TOML file with the channels of notifications, and their default",
+    )  # fmt: skip
     parser.add_argument(
         "--metrics-file", metavar="FILE", help="write metrics for Prometheus to this file every 15 seconds"
     )

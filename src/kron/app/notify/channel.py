@@ -8,9 +8,18 @@ from typing import ClassVar, TypeAlias
 
 from kron.app.redaction import Sensitive
 from kron.app.settings import json_value, text_in
-from kron.core.errors import Problem
-from kron.core.fields import FieldReader, FieldTable, ValueType, invalid_value, parse_text, row, table_of
-from kron.core.job.notify import HEARTBEAT, SLACK, shown_target
+from kron.core.errors import InputError, InvalidOptionError, Problem
+from kron.core.fields import (
+    FieldReader,
+    FieldTable,
+    ValueType,
+    invalid_value,
+    parse_text,
+    row,
+    suggestion,
+    table_of,
+)
+from kron.core.job.notify import HEARTBEAT, SLACK, Notify, parse_notify, shown_target
 from kron.core.redaction import HIDDEN
 from kron.core.value_types import DURATION, nullable, one_of
 
@@ -237,3 +246,33 @@ def _redacted(value: object) -> object:
 
 
 SENSITIVE = Sensitive(_redacted, _secrets)
+
+
+# --- the default of jobs that define no notifications ---------------------------------------------------
+
+
+def parse_default(value: object) -> Mapping[str, object]:
+    """Return the default notifications of a settings file; no URL is quoted, since it may be a secret."""
+    document = json_value(value)
+    try:
+        return parse_notify(document).to_dict()
+    except InputError as cause:
+        raise invalid_value("...", str(cause.details["reason"])) from cause
+
+
+def default_of(value: Mapping[str, object] | None, channels: Channels) -> Notify | None:
+    """Return the default notifications; each channel that they name must be configured."""
+    if value is None:
+        return None
+    default = parse_notify(value)
+    for name in default.channels():
+        if name not in channels:
+            reason = f"is not a channel of the settings; {suggestion(name, sorted(channels))}"
+            raise InvalidOptionError(option="notify", value=name, reason=reason)
+    return default
+
+
+DEFAULT_NOTIFY = Sensitive(
+    lambda value: parse_notify(value).redacted(),
+    lambda value: [text for _, url in parse_notify(value).urls() for text in secrets_of_target(url)],
+)

@@ -57,7 +57,11 @@ MAX_LOOKED = 100
 def handler_of(daemon: Daemon) -> Handler:
     """Return what answers the requests to a daemon."""
     settings = read_settings({}, {}).settings
-    rules = Rules(launchers=LauncherConfig((ProcessOptions(supervised=True),)))
+    rules = Rules(
+        launchers=LauncherConfig((ProcessOptions(supervised=True),)),
+        channels=dict.fromkeys(daemon.options.notify.channels),
+        notify=daemon.options.notify.default,
+    )
     registrar = Registrar(
         daemon.store, daemon.clock, rules=rules, wake=daemon.worker.call, namespace=NAMESPACE
     )

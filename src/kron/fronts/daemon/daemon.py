@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,6 +88,7 @@ class DaemonOptions:
     stamp: Callable[[], object]
     notifier: Notifier = NO_NOTIFIER
     metrics_file: Path | None = None
+    notify: NotifyOptions = field(default_factory=NotifyOptions)
     max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
@@ -114,7 +115,7 @@ class Daemon:
         self._jobs = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.launchers = self._build_launchers()
-        sender = Sender(self.store, self.clock, namespace=NAMESPACE, options=NotifyOptions(), journal=journal)
+        sender = Sender(self.store, self.clock, namespace=NAMESPACE, options=options.notify, journal=journal)
         self.worker = Worker(
             self.store,
             self.clock,

@@ -5,7 +5,7 @@ A file that cannot be read keeps its earlier jobs, and stops no other file.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kron.app.apply import AppliedChange, AppliedKind, replace_definitions
 from kron.app.catalog import Catalog, JobDefinition
 from kron.app.launchers import read_launcher, settings_of
+from kron.core.fields import suggestion
 from kron.core.job.host import OnRemove
 from kron.core.job.job import Job
 from kron.core.plan.record import JobRecord
@@ -51,8 +52,10 @@ class LoadedJobs:
 Load = Callable[[], LoadedJobs]
 
 
-def definitions_of(loaded: LoadedJobs) -> tuple[list[JobDefinition], dict[str, list[str]]]:
-    """Return the definitions to apply, and the problems of files that only a launcher shows.
+def definitions_of(
+    loaded: LoadedJobs, channels: Collection[str] = ()
+) -> tuple[list[JobDefinition], dict[str, list[str]]]:
+    """Return the definitions to apply, and the problems of files that only a launcher or the channels show.
 
     A file with such a problem keeps its earlier jobs, as one that cannot be read.
     """
@@ -62,7 +65,7 @@ def definitions_of(loaded: LoadedJobs) -> tuple[list[JobDefinition], dict[str, l
         own: list[JobDefinition] = []
         for job in jobs:
             try:
-                own.append(_definition_of(job, file))
+                own.append(_definition_of(job, file, channels))
             except InvalidLauncherError as error:
                 problems.setdefault(file, []).extend(
                     f'{file}: job "{job.identity}": {each}' for each in error.problems
@@ -74,11 +77,15 @@ def definitions_of(loaded: LoadedJobs) -> tuple[list[JobDefinition], dict[str, l
     return definitions, problems
 
 
-def _definition_of(job: Job, file: str) -> JobDefinition:
+def _definition_of(job: Job, file: str, channels: Collection[str]) -> JobDefinition:
     if job.launcher is None:
         raise LookupError(NO_COMMAND)
     if len(job.identity.encode()) > MAX_IDENTITY:
         raise LookupError(f"has a name of more than {MAX_IDENTITY} bytes")
+    for name in () if job.notify is None else job.notify.channels():
+        if name not in channels:
+            known = suggestion(name, sorted(channels)) if channels else "krond --settings names them"
+            raise LookupError(f'notifies "{name}", which is no channel: {known}')
     settings = read_launcher(job.launcher)
     return JobDefinition(job, launcher_text_of(settings), launcher_kind_of(settings), None, file)
 
@@ -145,10 +152,12 @@ def _terminates(record: JobRecord) -> bool:
     return isinstance(settings, ProcessSettings) and settings.on_remove is OnRemove.TERMINATE
 
 
-async def reload_jobs(catalog: Catalog, load: Load, *, dry_run: bool = False) -> Reloaded:
+async def reload_jobs(
+    catalog: Catalog, load: Load, channels: Collection[str] = (), *, dry_run: bool = False
+) -> Reloaded:
     """Load all files, plan, and apply the plan in one transaction; a dry run only plans."""
     loaded = await asyncio.to_thread(load)
-    definitions, problems = await asyncio.to_thread(definitions_of, loaded)
+    definitions, problems = await asyncio.to_thread(definitions_of, loaded, channels)
 
     def is_gone(record: JobRecord) -> bool:
         file = record.applied_set

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from kron.app.launchers import read_launcher
+from kron.app.notify.channel import DEFAULT_NOTIFY as NOTIFY
 from kron.app.notify.channel import SENSITIVE as CHANNELS
-from kron.app.notify.channel import Channel, parse_channels, secrets_of_target
+from kron.app.notify.channel import Channel, default_of, parse_channels, parse_default
 from kron.app.notify.sender import NotifyOptions
-from kron.app.redaction import BROKER, LAUNCHER, OPTIONS, SECRET, SECRETS, URL, Sensitive
+from kron.app.redaction import BROKER, LAUNCHER, OPTIONS, SECRET, SECRETS, URL
 from kron.app.retention import RetentionPolicy
 from kron.app.settings import (
     Effective,
@@ -21,8 +22,8 @@ from kron.app.settings import (
     words,
 )
 from kron.core.errors import InputError, InvalidOptionError
-from kron.core.fields import choice_of, invalid_value, parse_text, suggestion
-from kron.core.job.notify import Notify, parse_notify
+from kron.core.fields import choice_of, invalid_value, parse_text
+from kron.core.job.notify import Notify
 from kron.core.job.policy import CATCHUP_NAMES, LOOKAHEAD_MS, MAX_LOOKAHEAD_MS, OVERLAP_NAMES
 from kron.core.plan.outbox import SendLimits
 from kron.core.time.zone import zone_of
@@ -98,21 +99,6 @@ def _launcher(value: object) -> Mapping[str, object]:
         raise invalid_value("...", str(cause.details["reason"])) from cause
     assert isinstance(document, Mapping)
     return document
-
-
-def _notify(value: object) -> Mapping[str, object]:
-    """Return the default notifications. Their URLs may be secrets, so they are not quoted."""
-    document = json_value(value)
-    try:
-        return parse_notify(document).to_dict()
-    except InputError as cause:
-        raise invalid_value("...", str(cause.details["reason"])) from cause
-
-
-NOTIFY = Sensitive(
-    lambda value: parse_notify(value).redacted(),
-    lambda value: [text for _, url in parse_notify(value).urls() for text in secrets_of_target(url)],
-)
 
 
 def _secret(value: object) -> str:
@@ -305,7 +291,7 @@ class Settings:
         sensitive=CHANNELS,
     )
     notify: Mapping[str, object] | None = setting(
-        _notify,
+        parse_default,
         "Notifications of schedules that set none, as JSON or a table",
         default=None,
         sensitive=NOTIFY,
@@ -451,14 +437,7 @@ class Settings:
     @property
     def default_notify(self) -> Notify | None:
         """Return the notifications of schedules that set none."""
-        if self.notify is None:
-            return None
-        default = parse_notify(self.notify)
-        for name in default.channels():
-            if name not in self.channels:
-                reason = f"is not a channel of the settings; {suggestion(name, sorted(self.channels))}"
-                raise InvalidOptionError(option="notify", value=name, reason=reason)
-        return default
+        return default_of(self.notify, self.channels)
 
     def notify_options(self) -> NotifyOptions:
         """Return how a worker notifies."""
