@@ -35,6 +35,8 @@ PAGES = (
     "/ui/runs",
     "/ui/fleet",
     "/ui/audit",
+    "/ui/workers",
+    "/?sort=next&tag=team7",
 )
 BATCH, RUNS_EACH = 1_000, 10
 

@@ -115,7 +115,15 @@ def test_a_page_has_a_light_and_a_dark_face(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "path", ["/", "/ui/now", "/ui/playground?cron=*+*+*+*+*", "/ui/runs", "/ui/schedule?id=" + "x" * 490]
+    "path",
+    [
+        "/",
+        "/ui/now",
+        "/ui/workers",
+        "/ui/playground?cron=*+*+*+*+*",
+        "/ui/runs",
+        "/ui/schedule?id=" + "x" * 490,
+    ],
 )
 def test_no_page_is_wider_than_its_window(demo: httpx.Client, tmp_path: Path, path: str) -> None:
     text = demo.get(path, headers={"accept": "text/html"}).text

@@ -57,6 +57,22 @@ async def test_schedules_are_sorted_by_failures_in_a_row(store: SqliteStore, reg
     assert await names_of(registrar, SortKey.FAILURES) == ["c", "b", "a"]
 
 
+async def test_schedules_are_sorted_by_the_duration_of_their_last_ended_run(
+    store: SqliteStore, registrar: Registrar
+) -> None:
+    for name in "abcd":
+        await registrar.upsert_schedule(a_schedule(name))
+    for state in await store.cases(SPACE):
+        change = a_change(state.job)
+        name = state.job.identity
+        took = {"a": 5, "b": 70, "c": 30}.get(name)
+        if took is not None:
+            ended = {"status": RunStatus.SUCCESS, "is_open": 0, "ended_at": NOW + took}
+            change.inserts += [a_run(name, 60, **ended), a_run(name, 120)]
+        await store.put(SPACE, created=[], changed=[change], now=NOW)
+    assert await names_of(registrar, SortKey.DURATION) == ["b", "c", "a", "d"]
+
+
 async def test_sorted_schedules_have_pages_without_gap_or_repetition(registrar: Registrar) -> None:
     names = [f"job{number:03}" for number in range(SCHEDULES + 5)]
     for name in names:

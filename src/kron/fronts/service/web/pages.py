@@ -25,7 +25,7 @@ from kron.core.plan.next_start import next_start, phase_of_job
 from kron.core.plan.pause import BY_HAND
 from kron.core.plan.plan import UNUSABLE
 from kron.core.plan.query import AuditFilter, FoundJob, JobFilter, RunCursor
-from kron.core.plan.record import JobRecord, RunStatus, present_definition
+from kron.core.plan.record import JobRecord, RunRecord, RunStatus, present_definition
 from kron.core.plan.step import JobState
 from kron.core.plan.why import definition_at
 from kron.fronts.service.auth.principal import (
@@ -86,6 +86,8 @@ from kron.fronts.service.web.workers import WorkersPage, workers_page
 SCHEDULES, RUNS, STRIP = 50, 50, 30
 # How many schedules are sorted by other than their names: all that match are read.
 MAX_SORTED = 2_000
+# How many of the newest runs of a schedule are searched for the last that ended, to sort by its duration.
+NEWEST_ENDED = 3
 # How many of the newest runs the charts of a schedule show.
 MAX_CHARTED = 1_000
 # How many audit records are searched for the caller who paused a schedule.
@@ -127,6 +129,7 @@ class SortKey(StrEnum):
 
     NEXT = "next"
     FAILURES = "failures"
+    DURATION = "duration"
 
 
 class Pages:
@@ -163,10 +166,19 @@ class Pages:
     async def sorted_overview(self, wanted: JobFilter, order: SortKey, shown: int) -> Overview:
         """Return a page of sorted schedules, after those that were shown."""
         jobs = await self._query.jobs(wanted, limit=self.max_sorted)
-        ranked = await self._by_next_start(jobs) if order is SortKey.NEXT else sorted(jobs, key=_by_failures)
+        ranked = await self._ranked(jobs, order)
         page = ranked[shown : shown + SCHEDULES]
         after = shown + SCHEDULES if len(ranked) > shown + SCHEDULES else None
         return Overview(await self._rows(page), after, len(jobs))
+
+    async def _ranked(self, jobs: Sequence[FoundJob], order: SortKey) -> list[FoundJob]:
+        if order is SortKey.NEXT:
+            return await self._by_next_start(jobs)
+        if order is SortKey.FAILURES:
+            return sorted(jobs, key=_by_failures)
+        newest = await self._query.newest_runs([found.job.identity for found in jobs], limit=NEWEST_ENDED)
+        longest = {name: next(filter(None, map(_took_of, runs)), 0) for name, runs in newest.items()}
+        return sorted(jobs, key=lambda found: (-longest.get(found.job.identity, 0), found.job.identity))
 
     async def _by_next_start(self, jobs: Sequence[FoundJob]) -> list[FoundJob]:
         """Return jobs by their next start; those without one, or too costly to compute, are last."""
@@ -353,6 +365,11 @@ class Pages:
 def _by_failures(found: FoundJob) -> tuple[int, int, str]:
     """Sort the schedule with the most failures in a row first, and the latest failure before others."""
     return -found.job.failures, -(found.job.last_failure_at or 0), found.job.identity
+
+
+def _took_of(run: RunRecord) -> int:
+    """Return how long an ended execution took, in milliseconds; 0 for other runs."""
+    return 0 if run.ended_at is None or run.started_at is None else max(0, run.ended_at - run.started_at)
 
 
 def _is_paused(state: str | None) -> bool:
