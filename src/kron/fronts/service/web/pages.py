@@ -192,7 +192,7 @@ class Pages:
                 start = next_start(states.get(job.identity, JobState(job)), now, self._registrar.traits)
             except UNUSABLE:
                 return inf
-            return inf if start.start_at is None or job.paused or job.suspended else start.start_at
+            return inf if start.start_at is None else start.start_at
 
         def ranked() -> list[FoundJob]:
             budget = CpuBudget(PAGE_S)
