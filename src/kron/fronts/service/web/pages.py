@@ -53,6 +53,7 @@ from kron.fronts.service.web.charts import (
     window_of,
     year_of,
 )
+from kron.fronts.service.web.dags import add_dags
 from kron.fronts.service.web.now import NowPages
 from kron.fronts.service.web.playground import DISTRIBUTIONS, EXAMPLE, MODES, Typed, playground_of
 from kron.fronts.service.web.render import asset, rendered, signed_in
@@ -391,6 +392,7 @@ def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIR
     _add_period(router, pages)
     add_actions(router, registrar, client)
     _add_runs(router, pages)
+    add_dags(router, registrar)
     _add_audit(router, pages, client)
     _add_playground(router, pages, client)
     _add_reference(router, pages, app)
