@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from kron.cli.krond import run
 from tests.daemon.krond import PROGRAM, Krond
 from tests.waiting import wait_for
 
@@ -208,6 +210,52 @@ def test_the_log_has_the_whole_certificate_of_a_decision(tmp_path: Path) -> None
     verified = subprocess.run(verify, capture_output=True, text=True, check=False)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert "seed_hash" in krond.log_text()
+
+
+def test_only_files_whose_name_is_part_of_an_identity_are_pointed_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rest = 'schedule: "0 0 * * *", command: "true"'
+    (tmp_path / "named.yaml").write_text(f"[{{name: a, {rest}}}]")
+    # An identity that is written in the file stays when the file is renamed, whatever it looks like.
+    (tmp_path / "explicit.yaml").write_text(f"[{{identity: explicit/a, {rest}}}]")
+    assert run(["--check", "--config", str(tmp_path)]) == 0
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "named.yaml",
+        "2 jobs in 2 files",
+    ]
+
+
+@pytest.mark.slow
+def test_jobs_are_applied_exported_and_followed_over_the_socket(krond: Krond, tmp_path: Path) -> None:
+    env = {**os.environ, "KRON_SERVER": f"unix:{krond.state}/krond.sock", "NO_COLOR": "1"}
+
+    def kron(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "kron", *words]
+        return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+
+    file, go = tmp_path / "more.yaml", tmp_path / "go"
+    gate = f"echo first; until [ -e {go} ]; do sleep 0.05; done; echo last; exit 4"
+    file.write_text(f'[{{identity: more/slow, schedule: "0 0 1 1 *", command: "{gate}", tags: [more]}}]')
+    applied = kron("apply", "--yes", str(file))
+    assert applied.returncode == 0, applied.stderr
+    assert "more/slow" in krond.names()
+    exported = kron("export", "--tag", "more")
+    assert exported.returncode == 0, exported.stderr
+    assert yaml.safe_load(exported.stdout)["jobs"][0]["identity"] == "more/slow"
+    # The export is a file that changes nothing.
+    (tmp_path / "exported.yaml").write_text(exported.stdout)
+    assert kron("diff", str(tmp_path / "exported.yaml")).returncode == 0
+    krond.call("run", "more/slow")
+    wait_for(lambda: krond.runs("more/slow")[0]["status"] == "STARTED" and krond.output("more/slow"))
+    argv = [sys.executable, "-m", "kron", "logs", "more/slow", "--follow"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "first\n"
+        go.touch()
+        assert follower.stdout.readline() == "last\n"
+        assert "exit status 4" in follower.stdout.readline()
+    assert follower.returncode == 1
 
 
 def test_files_with_problems_are_named_with_their_lines(tmp_path: Path) -> None:

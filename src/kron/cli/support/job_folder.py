@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from kron.core.errors import InputError, KronError
@@ -39,21 +38,19 @@ def files_in(paths: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
 
 def load(paths: Sequence[str], crontabs: Sequence[str] = ()) -> LoadedJobs:
     """Return the jobs of all files, and the problems of those that cannot be used, each with its line."""
-    # The daemon itself only compares files, and does without a parser.
-    from kron.cli.support.job_file import load_jobs
-
     files, problems = files_in(paths)
     jobs: dict[str, Sequence[Job]] = {}
     owners: dict[str, str] = {}
-    readers: dict[str, Callable[[str], list[Job]]] = {
-        **dict.fromkeys(files, partial(load_jobs, may_be_empty=True)),
+    notes: list[str] = []
+    readers: dict[str, Callable[[str], tuple[list[Job], bool]]] = {
+        **dict.fromkeys(files, load_job_file),
         **dict.fromkeys(map(os.path.abspath, crontabs), load_crontab),
     }
     for file, reader in readers.items():
         try:
             if fault := untrusted(os.path.dirname(file)) or untrusted(file):
                 raise InputError(f"{file}: {fault}")
-            read = reader(file)
+            read, is_named = reader(file)
             for job in read:
                 if other := owners.get(job.identity):
                     raise InputError(f'{file}: job "{job.identity}" is in {other} already')
@@ -65,12 +62,28 @@ def load(paths: Sequence[str], crontabs: Sequence[str] = ()) -> LoadedJobs:
             continue
         owners |= dict.fromkeys((job.identity for job in read), file)
         jobs[file] = read
-    notes = [f"{Path(file).name}: {MOVED}" for file, read in jobs.items() if _is_named_by(file, read)]
+        if is_named:
+            notes.append(f"{Path(file).name}: {MOVED}")
     return LoadedJobs(jobs=jobs, problems=problems, notes=notes)
 
 
-def load_crontab(file: str) -> list[Job]:
-    """Return the jobs of a crontab as cron runs them; the lines of a system crontab name their users."""
+def load_job_file(file: str) -> tuple[list[Job], bool]:
+    """Return the jobs of a job file, and whether the identity of one is made of the file's name."""
+    # The daemon itself only compares files, and does without a parser.
+    from kron.cli.support.job_file import parse_jobs
+    from kron.cli.support.read import MAX_JOBS, read_text
+    from kron.cli.support.source import Source
+
+    source = Source(name=file, text=read_text(file, MAX_JOBS), has_jobs=True)
+    parsed = parse_jobs(source)
+    return parsed.jobs(may_be_empty=True), bool(parsed.named)
+
+
+def load_crontab(file: str) -> tuple[list[Job], bool]:
+    """Return the jobs of a crontab as cron runs them; their identities are made of the file's name.
+
+    The lines of a system crontab name their users.
+    """
     from kron.cli.support.read import MAX_CRONTAB, read_text
     from kron.clocks.host_zone import host_timezone
     from kron.core.job.from_crontab import CrontabSource, jobs_from_crontab
@@ -83,12 +96,8 @@ def load_crontab(file: str) -> list[Job]:
         f"{file}:{line.line}: {line.problem}" for line in lines if line.problem and not line.harmless
     ]:
         raise InputError("\n".join(wrong))
-    return [Job.from_dict(line.definition) for line in lines if line.definition is not None]
-
-
-def _is_named_by(file: str, jobs: Sequence[Job]) -> bool:
-    prefix = f"{Path(file).stem}/"
-    return any(job.identity.startswith(prefix) for job in jobs)
+    jobs = [Job.from_dict(line.definition) for line in lines if line.definition is not None]
+    return jobs, bool(jobs)
 
 
 def stamp(paths: Sequence[str]) -> object:

@@ -89,6 +89,7 @@ class DaemonOptions:
     notifier: Notifier = NO_NOTIFIER
     metrics_file: Path | None = None
     notify: NotifyOptions = field(default_factory=NotifyOptions)
+    clock: Clock = field(default_factory=SystemClock)
     max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
@@ -100,7 +101,7 @@ class Daemon:
 
     def __init__(self, options: DaemonOptions, handler_of: Callable[["Daemon"], Handler]) -> None:
         self.options = options
-        self.clock: Clock = SystemClock()
+        self.clock = options.clock
         self.store: Store = SqliteStore(str(options.place.database))
         self._metrics_file = self._build_metrics()
         journal = DaemonJournal(DecisionLog(), self._prune_outputs)
