@@ -11,7 +11,7 @@ from kron.cli.commands.plan import MAX_SHOWN, All, difference_document, show_dif
 from kron.cli.main import GOOD, NO, print_error
 from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request
 from kron.cli.support.interval import Days, Interval, parse_interval
-from kron.cli.support.job_file import load_jobs
+from kron.cli.support.manifest import load_definitions
 from kron.cli.support.option import AsJson
 from kron.cli.support.read import check_once
 from kron.cli.support.terminal import say, show_json
@@ -25,7 +25,8 @@ from kron.fronts.service.errors import InvalidScheduleError
 from kron.fronts.service.responses import View
 
 Files = Annotated[
-    list[str], typer.Argument(metavar="FILE...", help="Job files (YAML or JSON); - is standard input.")
+    list[str],
+    typer.Argument(metavar="FILE...", help="Job files, or manifests of KronJobs; - is standard input."),
 ]
 Prune = Annotated[
     bool, typer.Option("--prune", help="Delete schedules of the set that no file has any more.")
@@ -82,6 +83,7 @@ def apply_command(
       kron apply jobs.yaml
       kron apply jobs/*.yaml --prune --yes --server http://127.0.0.1:8080
       kron apply billing.yaml --set billing --prune
+      kron apply kronjobs.yaml
     """  # noqa: D301
     target = Target(server, store)
     wanted = _wanted(files, set_name, prune=prune)
@@ -137,7 +139,7 @@ def _wanted(files: Sequence[str], set_name: str, *, prune: bool) -> ApplyRequest
     places: dict[str, str] = {}
     documents: list[Document] = []
     for file in files:
-        for job in load_jobs(file, may_be_empty=prune):
+        for job in load_definitions(file, may_be_empty=prune):
             if other := places.get(job.identity):
                 raise InputError(f'{file}: job "{job.identity}" is in {other} already')
             places[job.identity] = file

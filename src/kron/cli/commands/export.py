@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 import yaml
 
-from kron.cli.main import GOOD
+from kron.cli.main import GOOD, print_error
 from kron.cli.support.client import Server, StoreUrl, Target, objects_in, request
+from kron.cli.support.manifest import left_out_of, manifests_of
 from kron.cli.support.option import AsJson
 from kron.cli.support.terminal import say, show_json
 from kron.core.job.job import Job
@@ -21,6 +22,9 @@ Names = Annotated[
 ]
 Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only schedules with this tag.")]
 AsKrontab = Annotated[bool, typer.Option("--krontab", help="Write krontab lines instead of YAML.")]
+AsKronJob = Annotated[
+    bool, typer.Option("--kronjob", help="Write KronJobs, of schedules with the launcher kubernetes.")
+]
 SetName = Annotated[str | None, typer.Option("--set", metavar="NAME", help="Only schedules of this set.")]
 # Left out of an exported job where they are a job's defaults; the policy always names its deadline.
 _LEFT_OUT = ("dialect", "dst_gap", "dst_repeat", "window", "distribution", "seed", "constraints")
@@ -33,6 +37,7 @@ def export_command(
     server: Server = None,
     store: StoreUrl = None,
     as_krontab: AsKrontab = False,
+    as_kronjob: AsKronJob = False,
     as_json: AsJson = False,
 ) -> int:
     """Write schedules as a job file, which `kron apply` finds unchanged.
@@ -45,9 +50,13 @@ def export_command(
       kron export --set billing --server http://127.0.0.1:8080
       kron export daily-report --json
       kron export --krontab > jobs.krontab
+      kron export --kronjob > kronjobs.yaml
     """  # noqa: D301
     wanted = JobFilter(tag=tag, applied_set=set_name)
     jobs = request(Target(server, store), lambda client: _jobs(client, wanted, schedules or []))
+    if as_kronjob:
+        _show_manifests(jobs, as_json=as_json)
+        return GOOD
     content: Document = {"jobs": [_compact(job) for job in jobs]}
     if as_json:
         show_json(content)
@@ -58,12 +67,24 @@ def export_command(
     return GOOD
 
 
-def _yaml(content: Document) -> str:
-    """Return a job file; characters that a terminal could interpret are escaped."""
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+def _show_manifests(jobs: list[Document], *, as_json: bool) -> None:
+    """Show schedules as KronJobs, and on standard error the fields that these do not have."""
+    manifests = list(manifests_of(jobs))
+    if as_json:
+        show_json({"apiVersion": "v1", "kind": "List", "items": manifests})
+    else:
+        say(*_yaml(*manifests).splitlines())
+    for job in jobs:
+        if missing := left_out_of(job):
+            print_error(f"{job['identity']}: a KronJob has no {', '.join(missing)}")
+
+
+def _yaml(*content: Document) -> str:
+    """Return a file of YAML; characters that a terminal could interpret are escaped."""
+    text = yaml.safe_dump_all(content, sort_keys=False, allow_unicode=True, width=100)
     if all(line.isprintable() for line in text.splitlines()):
         return text
-    return yaml.safe_dump(content, sort_keys=False, width=100)
+    return yaml.safe_dump_all(content, sort_keys=False, width=100)
 
 
 async def _jobs(client: ServiceClient, wanted: JobFilter, names: list[str]) -> list[Document]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -124,8 +124,30 @@ def parse_jobs(source: Source) -> JobFile:
     if suffix == KRONTAB:
         return _parse_krontab(source)
     is_json = suffix == ".json" or (suffix not in (".yaml", ".yml") and _JSON.match(source.text) is not None)
-    try:
+    with _faults_named(source):
         parsed = _parse_json(source) if is_json else _parse_yaml(source)
+    _check_values(parsed)
+    parsed.name_jobs()
+    return parsed
+
+
+def parse_documents(source: Source) -> list[object]:
+    """Return the documents of a YAML text, or raise UnreadableFileError."""
+    with _faults_named(source):
+        _check_depth(source.text)
+        nodes = yaml.compose_all(source.text, Loader=Loader)
+        if sum(_size_of(node, {}) for node in nodes if node is not None) > MAX_NODES:
+            raise ValueError("its aliases expand to too many values")
+        documents = list(yaml.load_all(source.text, Loader=Loader))
+    _check_values(JobFile(source.name, documents, dict))
+    return documents
+
+
+@contextmanager
+def _faults_named(source: Source) -> Iterator[None]:
+    """Raise UnreadableFileError, with the line if it is known, for a text that cannot be parsed."""
+    try:
+        yield
     except TextError as fault:
         raise MalformedFileError(file=source.name, line=fault.line, reason=str(fault)) from None
     except yaml.YAMLError as error:
@@ -134,9 +156,6 @@ def parse_jobs(source: Source) -> JobFile:
     except (RecursionError, ValueError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise UnreadableFileError(file=source.name, reason=reason) from None
-    _check_values(parsed)
-    parsed.name_jobs()
-    return parsed
 
 
 def _parse_json(source: Source) -> JobFile:

@@ -43,11 +43,12 @@ class PlannedJob(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """A KronJob of a file as a job, with its place."""
+    """A KronJob of a file as a job, with its place and the template of its Jobs."""
 
     namespace: str
     name: str
     job: Job
+    template: Mapping[str, object]
 
 
 def read_manifests(documents: Iterable[object]) -> list[Manifest]:
@@ -67,7 +68,7 @@ def read_manifests(documents: Iterable[object]) -> list[Manifest]:
             raise ManifestError("A KronJob has no metadata.name", reason="metadata.name is missing")
         kronjob = kronjob_of(each)
         job = definition_of(kronjob, calendars.get(kronjob.place.namespace, {})).job
-        manifests.append(Manifest(*kronjob.place, job))
+        manifests.append(Manifest(*kronjob.place, job, kronjob.spec.get("jobTemplate") or {}))
     if not manifests:
         raise ManifestError("There is no KronJob in it", reason="no document of the kind KronJob")
     return manifests
