@@ -429,6 +429,9 @@ class DagStore(Protocol):
     async def summaries(self, *, limit: int = 1_000) -> list[DagSummary]:
         """Return the DAGs that have runs or are paused, by name."""
 
+    async def summary(self, dag_id: str) -> DagSummary:
+        """Return how many runs of a DAG are in which state."""
+
     async def set_paused(self, dag_id: str, *, paused: bool) -> None:
         """Pause a DAG or resume it: no task of a paused one is claimed."""
 

@@ -1,12 +1,16 @@
 """`kron dag`: files are stored and run, slots caught up, runs listed, retried and cancelled."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kron.cli.main import BAD, GOOD, NO, run
+from tests.service.server import serving
+from tests.service.test_dag import VARIABLES, sh
+from tests.waiting import wait_for
 
 EXAMPLE = "examples/etl_dag.py"
 BROKEN = """
@@ -112,3 +116,48 @@ def test_a_paused_dag_and_a_pool_are_set(shell: Shell) -> None:
 def test_a_mistake_is_one_line(shell: Shell, words: tuple[str, ...], error: str) -> None:
     assert run(["dag", *words, "--store", shell.store]) in (BAD, NO)
     assert error in shell.capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("dags"), **VARIABLES) as (client, _):
+        nodes = [sh("first", "echo first; exit 3"), sh("second", "true", "first")]
+        document = {"user_id": "ann", "nodes": nodes}
+        for version, more in ((1, {}), (2, {"draft": True})):
+            answer = client.put(f"/workflows/etl/versions/{version}", json={**document, **more})
+            assert answer.status_code == 201
+        yield str(client.base_url)
+
+
+def test_a_service_is_used_as_a_store_is(service: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str, code: int = GOOD) -> str:
+        assert run(["dag", *words, "--server", service]) == code
+        return capsys.readouterr().out
+
+    def read(*words: str) -> Any:
+        return json.loads(said(*words, "--json"))
+
+    # The latest version is a draft.
+    assert read("show", "etl")["version"] == 1
+    assert "second" in said("show", "etl")
+    started = read("trigger", "etl", "--date", "2026-06-01")
+    assert read("trigger", "etl", "--date", "2026-06-01")["created"] is False
+    wait_for(lambda: read("runs", "etl", "--status", "failed")["runs"])
+    run_id = started["run_id"]
+    assert "exit status 3" in said("tasks", run_id)
+    assert "== first, attempt 1: failed" in said("logs", run_id, "first")
+    assert "etl: paused" in said("pause", "etl")
+    words = ("catchup", "etl", "--from", "2026-06-01", "--to", "2026-06-06T00:00:00Z", "--every", "1h")
+    counts = {"requested_slot_count": 121, "started": 120, "existing": 1}
+    assert read(*words) == counts
+    assert read(*words) == {**counts, "started": 0, "existing": 121}
+    assert len(read("runs", "etl", "--limit", "115")["runs"]) == 115
+    (dag,) = read("list")["dags"]
+    assert (dag["dag_id"], dag["paused"], dag["queued"], dag["failed"]) == ("etl", True, 120, 1)
+    assert read("retry", run_id)["tasks"][0]["status"] == "queued"
+    assert read("cancel", run_id)["status"] == "cancelled"
+    assert "etl: resumed" in said("resume", "etl")
+    said("trigger", "none", code=BAD)
+    said("runs", code=BAD)
+    said("list", "--store", "memory://", code=BAD)
+    assert run(["dag", "list", "--server", "krond"]) == BAD

@@ -291,6 +291,11 @@ class DagTables:
         rows = await self._database.do(lambda transaction: transaction.rows("summaries", {"limit": limit}))
         return list(map(DagSummary._make, rows))
 
+    async def summary(self, dag_id: str) -> DagSummary:
+        """Return how many runs of a DAG are in which state."""
+        rows = await self._database.do(lambda transaction: transaction.rows("summary", {"dag_id": dag_id}))
+        return DagSummary(dag_id, *rows[0])
+
     # --- settings ------------------------------------------------------------------------------------
 
     async def set_paused(self, dag_id: str, *, paused: bool) -> None:

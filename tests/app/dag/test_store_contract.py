@@ -194,6 +194,7 @@ async def test_runs_are_listed_latest_first_in_pages_and_dags_with_their_counts(
     await house.store.set_paused("third", paused=True)
     by_name = {each.dag_id: each for each in await house.store.summaries()}
     assert list(by_name) == ["etl", "other", "third"]
+    assert [await house.store.summary(name) for name in by_name] == list(by_name.values())
     assert (by_name["etl"].queued, by_name["etl"].cancelled, by_name["third"].paused) == (4, 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""`kron dag`: DAGs and their runs in a store; `kron dag run` executes a file in the terminal."""
+"""`kron dag`: DAGs and their runs in a store or a service; `kron dag run` executes a file in the terminal."""
 
 import asyncio
 import json
@@ -7,23 +7,22 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from kron.app.dag.trigger import CatchupTriggerRequest, checked_slots
-from kron.app.dag.view import attempt_view, run_view, state_view, summary_view
+from kron.app.dag.view import View, state_view
 from kron.app.dag.worker import DagWorkerOptions
-from kron.app.settings import PREFIX
 from kron.app.signals import on_stop
 from kron.cli.main import GOOD, NO
 from kron.cli.support.client import Limit
+from kron.cli.support.dag_client import DagClient, DagServer, dag_call, store_url_of
 from kron.cli.support.dag_file import dags_in
 from kron.cli.support.option import AsJson, StoreUrl, one_of, whole_number
 from kron.cli.support.table import counted
 from kron.cli.support.terminal import Cell, Color, Display, NoColor, Utc, progress, say, show_json
 from kron.clocks.system import SystemClock
-from kron.core.dag.definition import definition_of
 from kron.core.dag.record import RUN_ENDS, DagRunStatus, DagState
 from kron.core.errors import InvalidOptionError
 from kron.core.time.duration import parse_duration
@@ -35,7 +34,6 @@ from kron.launchers.spec import LauncherConfig
 
 T = TypeVar("T")
 MILLISECOND = timedelta(milliseconds=1)
-DEFAULT_STORE = "sqlite:///kron.db"
 # How often the progress of a run is printed, in seconds.
 POLL_S = 0.05
 # How many slots of a dry run are listed.
@@ -117,14 +115,10 @@ COLORS = {
 
 def _call(store: str | None, work: Callable[[DagRuntime], Awaitable[T]]) -> T:
     async def called() -> T:
-        async with DagRuntime(_store_url(store)) as runtime:
+        async with DagRuntime(store_url_of(store)) as runtime:
             return await work(runtime)
 
     return asyncio.run(called())
-
-
-def _store_url(store: str | None) -> str:
-    return store or os.environ.get(f"{PREFIX}STORE") or DEFAULT_STORE
 
 
 def _cell(status: object) -> Cell:
@@ -149,7 +143,11 @@ def _now() -> str:
 
 
 def list_command(
-    store: StoreUrl = None, no_color: NoColor = False, utc: Utc = False, as_json: AsJson = False
+    server: DagServer = None,
+    store: StoreUrl = None,
+    no_color: NoColor = False,
+    utc: Utc = False,
+    as_json: AsJson = False,
 ) -> int:
     """List the DAGs that have runs, with how many are in which state.
 
@@ -157,8 +155,9 @@ def list_command(
     Examples:
       kron dag list
       kron dag list --store sqlite:///kron.db --json
+      kron dag list --server http://127.0.0.1:8080
     """  # noqa: D301
-    views = [summary_view(each) for each in _call(store, lambda runtime: runtime.store.summaries())]
+    views = dag_call(server, store, lambda client: client.dags())
     if as_json:
         show_json({"dags": views})
         return GOOD
@@ -175,7 +174,11 @@ def list_command(
 
 
 def show_command(
-    dag: DagName, version: Version = None, store: StoreUrl = None, as_json: AsJson = False
+    dag: DagName,
+    version: Version = None,
+    server: DagServer = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> int:
     """Show a version of a DAG: its tasks and their dependencies.
 
@@ -184,15 +187,13 @@ def show_command(
       kron dag show etl
       kron dag show etl --version 3 --json
     """  # noqa: D301
-    record = _call(store, lambda runtime: runtime.orchestrator.definition(dag, version))
-    document = record.document()
+    record = dag_call(server, store, lambda client: client.definition(dag, version))
     if as_json:
-        show_json({"dag_id": dag, "version": record.version, "dag": document})
+        show_json({"dag_id": dag, "version": record["version"], "dag": record["dag"]})
         return GOOD
-    say(f"{dag} version {record.version}, created {instant_text(record.created_at)}")
-    tasks = definition_of(dag, record.dag).tasks.values()
-    kinds = {str(node["id"]): str(node["type"]) for node in document["nodes"]}  # type: ignore[attr-defined]
-    rows = [(task.task_id, kinds[task.task_id], ", ".join(task.depends_on)) for task in tasks]
+    say(f"{dag} version {record['version']}, created {record['created_at']}")
+    nodes: list[dict[str, Any]] = record["dag"]["nodes"]  # type: ignore[index]
+    rows = [(str(each["id"]), str(each["type"]), ", ".join(each.get("dependsOn", ()))) for each in nodes]
     Display().table(("TASK", "TYPE", "DEPENDS ON"), rows, empty="no task")
     return GOOD
 
@@ -201,6 +202,7 @@ def runs_command(
     dag: OneDag = None,
     status: Status = None,
     limit: Limit = None,
+    server: DagServer = None,
     store: StoreUrl = None,
     no_color: NoColor = False,
     utc: Utc = False,
@@ -213,8 +215,7 @@ def runs_command(
       kron dag runs
       kron dag runs etl --status failed
     """  # noqa: D301
-    runs = _call(store, lambda runtime: runtime.store.runs(dag_id=dag, status=status, limit=limit or 100))
-    views = [run_view(run) for run in runs]
+    views = dag_call(server, store, lambda client: client.runs(dag, status, limit or 100))
     if as_json:
         show_json({"runs": views})
         return GOOD
@@ -231,7 +232,12 @@ def runs_command(
 
 
 def tasks_command(
-    run: RunName, store: StoreUrl = None, no_color: NoColor = False, utc: Utc = False, as_json: AsJson = False
+    run: RunName,
+    server: DagServer = None,
+    store: StoreUrl = None,
+    no_color: NoColor = False,
+    utc: Utc = False,
+    as_json: AsJson = False,
 ) -> int:
     """List the tasks of a run.
 
@@ -239,16 +245,15 @@ def tasks_command(
     Examples:
       kron dag tasks 4f1c...
     """  # noqa: D301
-    state = _call(store, lambda runtime: runtime.orchestrator.state(run))
+    state = dag_call(server, store, lambda client: client.state(run))
     if as_json:
-        show_json(state_view(state))
+        show_json(state)
     else:
         _show_tasks(state, Display(utc=utc, no_color=no_color))
     return GOOD
 
 
-def _show_tasks(state: DagState, display: Display) -> None:
-    view = state_view(state)
+def _show_tasks(view: View, display: Display) -> None:
     tasks: list[dict[str, object]] = view["tasks"]  # type: ignore[assignment]
     rows = [
         (str(each["task_id"]), _cell(each["status"]), str(each["attempt"]),
@@ -260,7 +265,13 @@ def _show_tasks(state: DagState, display: Display) -> None:
     display.table(("TASK", "STATUS", "ATTEMPT", "STARTED", "DURATION", "ERROR"), rows, empty="no task")
 
 
-def logs_command(run: RunName, task: OneTask = None, store: StoreUrl = None, as_json: AsJson = False) -> int:
+def logs_command(
+    run: RunName,
+    task: OneTask = None,
+    server: DagServer = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> int:
     """Print the output of the attempts of a run, or of one of its tasks.
 
     \b
@@ -268,14 +279,14 @@ def logs_command(run: RunName, task: OneTask = None, store: StoreUrl = None, as_
       kron dag logs 4f1c...
       kron dag logs 4f1c... load
     """  # noqa: D301
-    attempts = _call(store, lambda runtime: runtime.store.attempts(run, task))
+    attempts = dag_call(server, store, lambda client: client.attempts(run, task))
     if as_json:
-        show_json({"attempts": [attempt_view(each) for each in attempts]})
+        show_json({"attempts": attempts})
         return GOOD
     for each in attempts:
-        how = f"{each.outcome or 'executing'} {each.error or ''}".rstrip()
-        say(f"== {each.task_id}, attempt {each.attempt}: {how}")
-        say(*(each.output or "").splitlines())
+        how = f"{each['outcome'] or 'executing'} {each['error'] or ''}".rstrip()
+        say(f"== {each['task_id']}, attempt {each['attempt']}: {how}")
+        say(*str(each["output"] or "").splitlines())
     if not attempts:
         say("none: no attempt is recorded")
     return GOOD if attempts else NO
@@ -313,6 +324,7 @@ def trigger_command(
     version: Version = None,
     input_: Input = None,
     rerun_key: RerunKey = None,
+    server: DagServer = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
@@ -323,22 +335,18 @@ def trigger_command(
       kron dag trigger etl --date 2026-06-01
       kron dag trigger etl --date 2026-06-01 --rerun-key again
     """  # noqa: D301
-    started = _call(
-        store,
-        lambda runtime: runtime.orchestrator.start_run(
-            dag_id=dag,
-            version=version,
-            logical_date=date or _now(),
-            input=_input_of(input_),
-            rerun_key=rerun_key,
-        ),
-    )
-    fields = ("run_id", "run_key", "dag_id", "version", "logical_date", "status", "created")
-    view = {name: getattr(started, name) for name in fields}
+    document = {
+        "logical_date": date or _now(),
+        "version": version,
+        "input": _input_of(input_),
+        "rerun_key": rerun_key,
+    }
+    started = dag_call(server, store, lambda client: client.start(dag, document))
     if as_json:
-        show_json(view)
+        show_json(started)
     else:
-        say(f"{started.run_id} {started.run_key}: {'started' if started.created else started.status}")
+        word = "started" if started["created"] else started["status"]
+        say(f"{started['run_id']} {started['run_key']}: {word}")
     return GOOD
 
 
@@ -352,6 +360,7 @@ def catchup_command(
     input_: Input = None,
     rate: Rate = None,
     dry_run: DryRun = False,
+    server: DagServer = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> int:
@@ -374,12 +383,8 @@ def catchup_command(
     slots = checked_slots(request)
     if dry_run:
         return _show_slots(slots, as_json=as_json)
-    input_document = _input_of(input_)
-
-    async def work(runtime: DagRuntime) -> int:
-        return await _catch_up(runtime, dag, version, slots, input_document, rate)
-
-    created = _call(store, work)
+    document = {"version": version, "input": _input_of(input_)}
+    created = dag_call(server, store, lambda client: _catch_up(client, dag, slots, document, rate))
     if as_json:
         show_json({"requested_slot_count": len(slots), "started": created, "existing": len(slots) - created})
     else:
@@ -388,22 +393,16 @@ def catchup_command(
 
 
 async def _catch_up(
-    runtime: DagRuntime,
-    dag: str,
-    version: int | None,
-    slots: range,
-    input_: Mapping[str, object],
-    rate: int | None,
+    client: DagClient, dag: str, slots: range, document: Mapping[str, object], rate: int | None
 ) -> int:
     clock, created = SystemClock(), 0
-    began = clock.now()
-    for number, slot in enumerate(slots, 1):
-        started = await runtime.orchestrator.start_run(
-            dag_id=dag, version=version, trigger="scheduled", logical_date=instant_text(slot), input=input_
-        )
-        created += started.created
-        progress(f"{number}/{len(slots)} slots, {created} started")
-        if rate is not None and started.created:
+    began, size = clock.now(), min(client.chunk, rate or client.chunk)
+    for first in range(0, len(slots), size):
+        chunk = slots[first : first + size]
+        started = await client.catch_up(dag, chunk, document)
+        created += started
+        progress(f"{first + len(chunk)}/{len(slots)} slots, {created} started")
+        if rate is not None and started:
             await clock.sleep_until(began + timedelta(seconds=created / rate))
     progress("")
     return created
@@ -425,7 +424,11 @@ def _show_slots(slots: range, *, as_json: bool) -> int:
 
 
 def retry_command(
-    run: RunName, tasks: SomeTasks = None, store: StoreUrl = None, as_json: AsJson = False
+    run: RunName,
+    tasks: SomeTasks = None,
+    server: DagServer = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> int:
     """Run tasks of a run again, with all that depend on them.
 
@@ -434,58 +437,50 @@ def retry_command(
       kron dag retry 4f1c...
       kron dag retry 4f1c... load
     """  # noqa: D301
-
-    async def work(runtime: DagRuntime) -> DagState:
-        changed = runtime.orchestrator.clear(run, tasks) if tasks else runtime.orchestrator.retry(run)
-        await changed
-        return await runtime.orchestrator.state(run)
-
-    return _show_state(_call(store, work), as_json=as_json)
+    state = dag_call(server, store, lambda client: client.retry(run, tasks or ()))
+    return _show_state(state, as_json=as_json)
 
 
-def cancel_command(run: RunName, store: StoreUrl = None, as_json: AsJson = False) -> int:
+def cancel_command(
+    run: RunName, server: DagServer = None, store: StoreUrl = None, as_json: AsJson = False
+) -> int:
     """Cancel a run: executing tasks are ended by their workers, no other one starts.
 
     \b
     Examples:
       kron dag cancel 4f1c...
     """  # noqa: D301
-
-    async def work(runtime: DagRuntime) -> DagState:
-        await runtime.orchestrator.cancel(run)
-        return await runtime.orchestrator.state(run)
-
-    return _show_state(_call(store, work), as_json=as_json)
+    return _show_state(dag_call(server, store, lambda client: client.cancel(run)), as_json=as_json)
 
 
-def _show_state(state: DagState, *, as_json: bool) -> int:
+def _show_state(state: View, *, as_json: bool) -> int:
     if as_json:
-        show_json(state_view(state))
+        show_json(state)
     else:
         _show_tasks(state, Display())
     return GOOD
 
 
-def pause_command(dag: DagName, store: StoreUrl = None) -> int:
+def pause_command(dag: DagName, server: DagServer = None, store: StoreUrl = None) -> int:
     """Pause a DAG: no further task of it starts; runs can still be triggered, and wait.
 
     \b
     Examples:
       kron dag pause etl
     """  # noqa: D301
-    _call(store, lambda runtime: runtime.store.set_paused(dag, paused=True))
+    dag_call(server, store, lambda client: client.pause(dag, paused=True))
     say(f"{dag}: paused")
     return GOOD
 
 
-def resume_command(dag: DagName, store: StoreUrl = None) -> int:
+def resume_command(dag: DagName, server: DagServer = None, store: StoreUrl = None) -> int:
     """Resume a paused DAG.
 
     \b
     Examples:
       kron dag resume etl
     """  # noqa: D301
-    _call(store, lambda runtime: runtime.store.set_paused(dag, paused=False))
+    dag_call(server, store, lambda client: client.pause(dag, paused=False))
     say(f"{dag}: resumed")
     return GOOD
 
@@ -535,7 +530,7 @@ def worker_command(
     )
 
     async def work() -> None:
-        async with DagRuntime(_store_url(store), options=options) as runtime:
+        async with DagRuntime(store_url_of(store), options=options) as runtime:
             on_stop(runtime.worker.stop)
             await runtime.worker.run()
 

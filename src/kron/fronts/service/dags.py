@@ -6,7 +6,7 @@ from kron.app.dag.orchestrator import RunOrchestrator
 from kron.app.dag.trigger import CatchupTriggerRequest, SchedulerTriggerService
 from kron.core.dag.contract import DagError, StartRunResult
 from kron.core.dag.plan import UNFINISHED
-from kron.core.dag.record import DagRun, DagState
+from kron.core.dag.record import DagRun, DagState, DagSummary
 from kron.fronts.service.auth.audit import dag_entry
 from kron.fronts.service.auth.principal import current_caller
 from kron.fronts.service.registrar import NAMESPACE, Registrar
@@ -51,6 +51,11 @@ class TenantDags:
         await self.orchestrator.definition(dag_id)
         before = None if cursor is None else await self.run(cursor)
         return await self.store.runs(dag_id=dag_id, status=status, before=before, limit=limit)
+
+    async def summaries(self, *, after: str, limit: int) -> list[DagSummary]:
+        """Return the caller's DAGs by name, with how many of their runs are in which state."""
+        names = await self._registrar.workflows.names(after=after, limit=limit)
+        return [await self.store.summary(name) for name in names]
 
     # --- changes -------------------------------------------------------------------------------------
 

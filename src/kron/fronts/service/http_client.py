@@ -174,6 +174,56 @@ class RemoteClient:
         """Return the audited changes, the latest first."""
         return await self._get("/audit", {"name": wanted.identity, "who": wanted.who, **page._asdict()})
 
+    # --- DAGs ------------------------------------------------------------------------------------
+
+    async def dags(self, page: PageRequest) -> Document:
+        """Return DAGs by name, with the counts of their runs."""
+        return await self._get("/dags", page._asdict())
+
+    async def dag(self, dag_id: str, version: int | None = None) -> Document:
+        """Return a version of a DAG, by default the latest published one."""
+        place = f"/workflows/{_part(dag_id)}"
+        if version is not None:
+            return await self._get(f"{place}/versions/{version}")
+        for each in _objects(await self._get(place), "versions"):
+            record = await self._get(f"{place}/versions/{each['version']}")
+            dag = record.get("dag")
+            if not (isinstance(dag, dict) and dag.get("draft") is True):
+                return record
+        raise InputError(f'The DAG "{dag_id}" has no published version')
+
+    async def dag_runs(self, dag_id: str, status: str | None, page: PageRequest) -> Document:
+        """Return the runs of a DAG, latest first."""
+        return await self._get(f"/dags/{_part(dag_id)}/runs", {"status": status, **page._asdict()})
+
+    async def dag_run(self, run_id: str) -> Document:
+        """Return a run of a DAG with its tasks."""
+        return await self._get(f"/dag-runs/{_part(run_id)}")
+
+    async def dag_attempts(self, run_id: str, task_id: str | None = None) -> Document:
+        """Return the attempts of a run, or of one of its tasks."""
+        return await self._get(f"/dag-runs/{_part(run_id)}/attempts", {"task_id": task_id})
+
+    async def start_dag(self, dag_id: str, document: Mapping[str, object]) -> Document:
+        """Start the run of a logical date."""
+        return await self._post(f"/dags/{_part(dag_id)}/runs", document)
+
+    async def catch_up_dag(self, dag_id: str, document: Mapping[str, object]) -> Document:
+        """Start a run for each slot of a range that has none."""
+        return await self._post(f"/dags/{_part(dag_id)}/catchup", document)
+
+    async def retry_dag(self, run_id: str, tasks: Sequence[str] = ()) -> Document:
+        """Run tasks of a run again; without any, those that failed."""
+        return await self._post(f"/dag-runs/{_part(run_id)}/retry", {"tasks": list(tasks)})
+
+    async def cancel_dag(self, run_id: str) -> Document:
+        """Cancel a run of a DAG."""
+        return await self._post(f"/dag-runs/{_part(run_id)}/cancel")
+
+    async def pause_dag(self, dag_id: str, *, paused: bool) -> Document:
+        """Pause a DAG, or resume it."""
+        return await self._post(f"/dags/{_part(dag_id)}/pause", {"paused": paused})
+
     async def health(self) -> Document:
         """Return the health of the store and the worker."""
         return self._document(await self._exchange("GET", "/readyz", None, {}))

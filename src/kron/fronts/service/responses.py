@@ -356,6 +356,26 @@ class StartReceipt(TypedDict):
 # --- DAG runs ------------------------------------------------------------------------------------
 
 
+class DagSummaryView(TypedDict):
+    """A DAG: how many of its runs are in which state, and the latest logical date."""
+
+    dag_id: str
+    paused: bool
+    queued: int
+    running: int
+    success: int
+    failed: int
+    cancelled: int
+    latest: str | None
+
+
+class DagSummaryPage(TypedDict):
+    """DAGs by name; with a cursor there may be more."""
+
+    dags: list[DagSummaryView]
+    cursor: str | None
+
+
 class DagRunReceipt(TypedDict):
     """A run that was started, or that its key had started before (`created` is false then)."""
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from kron.app.dag.trigger import CatchupTriggerRequest, checked_slots
-from kron.app.dag.view import attempt_view, run_view, state_view
+from kron.app.dag.view import attempt_view, run_view, state_view, summary_view
 from kron.core.dag.contract import StartRunResult
 from kron.core.dag.record import DagRunStatus
 from kron.core.time.instant import instant_text
@@ -19,6 +19,7 @@ from kron.fronts.service.responses import (
     DagRunPage,
     DagRunReceipt,
     DagStateView,
+    DagSummaryPage,
 )
 
 DEFAULT_PAGE = 100
@@ -116,6 +117,16 @@ def _receipt(started: StartRunResult) -> DagRunReceipt:
 
 
 def _add_reads(router: APIRouter, dags: TenantDags, most: int) -> None:
+    @router.get("/dags", response_model=model_of(DagSummaryPage))
+    async def dags_by_name(
+        limit: Annotated[int, up_to(most), Query(ge=1, le=most)] = min(DEFAULT_PAGE, most),
+        cursor: str | None = None,
+    ) -> Any:
+        """List the DAGs by name, with how many of their runs are in which state."""
+        summaries = await dags.summaries(after=cursor or "", limit=limit)
+        following = summaries[-1].dag_id if len(summaries) == limit else None
+        return {"dags": [summary_view(each) for each in summaries], "cursor": following}
+
     @router.get("/dags/{dag_id}/runs", response_model=model_of(DagRunPage))
     async def runs(
         dag_id: str,

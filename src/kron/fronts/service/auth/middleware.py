@@ -129,6 +129,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("PUT", "/workflows/{workflow_id}/versions/{version}"): WRITE,
     ("GET", "/workflows/{workflow_id}/versions/{version}"): READ,
     ("GET", "/workflows/{workflow_id}"): READ,
+    ("GET", "/dags"): READ,
     ("POST", "/dags/{dag_id}/runs"): RUN,
     ("POST", "/dags/{dag_id}/catchup"): RUN,
     ("POST", "/dags/{dag_id}/pause"): WRITE,

@@ -92,6 +92,13 @@ INSERT INTO dag_pools (name, slots) VALUES (:name, :slots) ON CONFLICT (name) DO
 -- name: pools
 SELECT name, slots FROM dag_pools ORDER BY name
 
+-- name: summary
+SELECT COALESCE((SELECT paused FROM dag_states WHERE dag_id = :dag_id), 0),
+    COUNT(CASE WHEN status = 'queued' THEN 1 END), COUNT(CASE WHEN status = 'running' THEN 1 END),
+    COUNT(CASE WHEN status = 'success' THEN 1 END), COUNT(CASE WHEN status = 'failed' THEN 1 END),
+    COUNT(CASE WHEN status = 'cancelled' THEN 1 END), MAX(logical_date)
+FROM dag_runs WHERE dag_id = :dag_id
+
 -- name: summaries
 SELECT names.dag_id, COALESCE(MAX(dag_states.paused), 0),
     COUNT(CASE WHEN status = 'queued' THEN 1 END), COUNT(CASE WHEN status = 'running' THEN 1 END),
