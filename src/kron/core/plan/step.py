@@ -142,10 +142,11 @@ class WriteScope(Enum):
     edit does not change when the next period is due.
     """
 
-    ANY = ()
-    START = ("revision", "cursor", "next_time", "plan_at", "last_start_at")
-    END = ("revision", "failures", "last_success_at")
-    EDIT = ("definition", "epoch", "edited_at", "born_at", "revision", "cursor")
+    # Sets: Python 3.11.2 (Debian 12) replaces an empty tuple by a bare object.
+    ANY = frozenset[str]()
+    START = frozenset({"revision", "cursor", "next_time", "plan_at", "last_start_at"})
+    END = frozenset({"revision", "failures", "last_success_at"})
+    EDIT = frozenset({"definition", "epoch", "edited_at", "born_at", "revision", "cursor"})
 
 
 class Cohort(NamedTuple):
