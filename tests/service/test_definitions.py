@@ -16,7 +16,8 @@ def a_job(name: str, schedule: str = "0 0 * * *", **fields: Any) -> dict[str, An
 
 @pytest.fixture
 def client(tmp_path: Path) -> Any:
-    with serving(tmp_path) as (client, _):
+    # With an executor, schedules without a launcher have no default one.
+    with serving(tmp_path, KRON_EXECUTOR='{"kind": "log"}') as (client, _):
         yield client
 
 

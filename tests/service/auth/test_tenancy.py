@@ -220,8 +220,8 @@ async def rich_schedule(registrar: Registrar) -> str:
 
 def test_every_verb_that_reads_is_tried() -> None:
     verbs = {name for name in vars(TenantStore) if not name.startswith("_")}
-    # The excursions of the workers' clocks name no schedule.
-    assert verbs - {"put", "note", "clock_records"} == READS.keys()
+    # Workers, their absences and the excursions of their clocks name no schedule.
+    assert verbs - {"put", "note", "clock_records", "absence", "leases"} == READS.keys()
 
 
 @pytest.mark.parametrize("verb", READS)
