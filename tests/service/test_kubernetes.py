@@ -1,6 +1,7 @@
 """Schedules of a real service that create Jobs in a cluster, here the double over HTTP."""
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -124,6 +125,25 @@ async def test_a_schedule_creates_jobs_and_their_ends_are_those_of_its_runs(
         assert (await kron.run_with("FAILED"))["error"] == "the Job failed"
     watched = {each.namespace for each in cluster.requests if each.resource == "jobs"}
     assert watched == {TEAM}, "no rights on other namespaces are needed"
+
+
+async def test_an_executor_of_workflows_gets_the_dag_in_a_variable(
+    tmp_path: Path, cluster: ApiServer
+) -> None:
+    trigger = {"cron_expr": "* * * * * *", "timezone": "UTC"}
+    workflow = {
+        "user_id": "ann",
+        "nodes": [{"id": "a", "type": "http"}],
+        "triggers": [{"id": "often", "type": "schedule_based", "schedule": trigger}],
+    }
+    async with service(tmp_path, cluster, KRON_EXECUTOR=json.dumps(LAUNCHER)) as kron:
+        put = await asyncio.to_thread(kron.client.put, "/workflows/etl/versions/1", json=workflow)
+        assert put.status_code in (200, 201), put.text
+        await until(lambda: cluster.objects("jobs"))
+        (container,) = cluster.objects("jobs")[0]["spec"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    assert json.loads(variables["KRON_PAYLOAD"])["dag"]["nodes"] == [{"id": "a", "type": "http"}]
+    assert (variables["KRON_WORKFLOW_ID"], variables["KRON_USER_ID"]) == ("etl", "ann")
 
 
 async def test_a_job_of_a_killed_service_is_found_by_its_name(tmp_path: Path, cluster: ApiServer) -> None:
