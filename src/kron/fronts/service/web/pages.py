@@ -389,6 +389,7 @@ def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIR
     _add_fleet(router, pages, present)
     _add_workers(router, pages)
     _add_schedules(router, pages)
+    _add_schedule(router, pages)
     _add_period(router, pages)
     add_actions(router, registrar, client)
     _add_runs(router, pages)
@@ -476,6 +477,8 @@ def _add_schedules(router: APIRouter, pages: Pages) -> None:
             schedule_prefix="" if own is None else schedule_prefix(own),
         )
 
+
+def _add_schedule(router: APIRouter, pages: Pages) -> None:
     @router.api_route("/ui/schedule", methods=READ)
     async def schedule(
         name: Name,
