@@ -344,6 +344,7 @@ def test_every_link_leads_somewhere(demo: httpx.Client) -> None:
         "/",
         "/docs",
         "/ui/audit",
+        "/ui/dags",
         "/ui/fleet",
         "/ui/now",
         "/ui/playground",
