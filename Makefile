@@ -31,6 +31,7 @@ export TMPDIR := $(CURDIR)/.cache/tmp
 # Workers take neighbouring tests, so that a module's server is started once.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 SLOWEST := --durations=25 --durations-min=1
+FAST := not slow
 SAY := printf '[kron] %s\n'
 LOCKED := --quiet --constraint constraints.txt --build-constraint constraints.txt
 HASHED := --constraint hashes.txt --build-constraint hashes.txt
@@ -61,9 +62,11 @@ tour: $(VENV)/.run .cache/tmp ## take a tour of the command line
 .PHONY: test
 test: $(VENV)/.dev .cache/tmp ## run the fast tests, under three minutes (T=tests/core for all tests there, ARGS=... for pytest)
 	@$(SAY) "running $(if $(T),all tests in $(T),the fast tests) on $(WORKERS) workers ..."
-	@$(PYTEST) $(SLOWEST) $(if $(T),,-m "not slow" --hypothesis-profile=fast) $(ARGS) $(T)
+	@$(PYTEST) $(SLOWEST) $(if $(T),,-m "$(FAST)" --hypothesis-profile=fast) $(ARGS) $(T)
 
 .PHONY: test-all
+# Its second half runs all examples of the properties, so the first one runs none.
+test-all: FAST := not slow and not hypothesis
 test-all: test ## run every test: the fast ones, then the slow ones and all examples of the properties
 ifeq ($(T),)
 	@$(SAY) "running the slow tests and all examples of the properties on $(SLOW_WORKERS) workers ..."

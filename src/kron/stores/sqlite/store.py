@@ -329,6 +329,7 @@ class SqliteStore:
             self._check_token(connection, number, ownership)
             if not changes:
                 connection.execute(SQL["record_high"], (number, now))
+                connection.execute(SQL["saw_owner"], (now, number))
                 return CLEAN
             return write_or_refuse(connection, number, changes, prepared, now)
 
@@ -424,6 +425,7 @@ class SqliteStore:
         jobs = [(*new_job_row(job), number, now) for job in created]
         prepared = [
             Prepared(SQL["record_high"], (number, now)),
+            *([Prepared(SQL["saw_owner"], (now, number))] if self._lock.is_held(namespace) else []),
             *removal(gone),
             *keep_epochs(changed),
             *prepared_rows(SQL["insert_job"], jobs, exact=True),
@@ -794,8 +796,8 @@ class SqliteWatch:
 def _last_owner(connection: sqlite3.Connection, values: Mapping[str, object]) -> Predecessor | None:
     """Return the last owner of a lease: one that is still named in it ended without a stop.
 
-    Nothing is written while a worker is idle: the last known of it is its last write. Writes of people are
-    not counted, which may come after its end.
+    Nothing is written while a worker is idle: the last known of it is its last write, or that of a person who
+    found it alive. Other writes of people may come after its end.
     """
     lease = connection.execute(SQL["lease"], values).fetchone()
     if lease is None:
@@ -803,7 +805,7 @@ def _last_owner(connection: sqlite3.Connection, values: Mapping[str, object]) ->
     owner, last_owner, released_at = lease
     if owner is not None:
         (seen,) = connection.execute(SQL["last_seen"], {**values, "owner": owner}).fetchone()
-        return Predecessor(owner, seen, KILLED)
+        return Predecessor(owner, max(seen, released_at or 0), KILLED)
     return None if last_owner is None else Predecessor(last_owner, released_at or 0, STOPPED)
 
 

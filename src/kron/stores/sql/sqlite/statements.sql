@@ -260,14 +260,20 @@ SELECT max(
     coalesce((SELECT max(changed_at) FROM jobs WHERE namespace = :namespace), 0))
 
 -- name: last_seen
--- The take-over of an owner, and the latest start or end that any worker recorded.
+-- The take-over of an owner, and the latest period, start or end that any worker recorded.
 SELECT max(
     coalesce((
         SELECT max(until_at) FROM incidents
         WHERE namespace = :namespace AND schedule_id IS NULL AND kind = 'take_over' AND ended_by = :owner), 0),
-    coalesce((SELECT max(last_start_at) FROM jobs WHERE namespace = :namespace), 0),
-    coalesce((SELECT max(last_success_at) FROM jobs WHERE namespace = :namespace), 0),
-    coalesce((SELECT max(last_failure_at) FROM jobs WHERE namespace = :namespace), 0))
+    coalesce((
+        SELECT made_at FROM runs WHERE namespace = :namespace AND kind = 'period' AND typeof(made_at) = 'integer'
+        ORDER BY made_at DESC LIMIT 1), 0),
+    (
+        SELECT max(
+            coalesce(max(last_start_at) FILTER (WHERE typeof(last_start_at) = 'integer'), 0),
+            coalesce(max(last_success_at) FILTER (WHERE typeof(last_success_at) = 'integer'), 0),
+            coalesce(max(last_failure_at) FILTER (WHERE typeof(last_failure_at) = 'integer'), 0))
+        FROM jobs WHERE namespace = :namespace))
 
 -- name: record_high
 INSERT INTO marks (namespace, high) VALUES (?, ?)
@@ -330,6 +336,10 @@ ORDER BY until_at DESC LIMIT 1
 INSERT INTO leases (namespace, shard, owner, token) VALUES (:namespace, 0, :owner, 1)
 ON CONFLICT (namespace, shard) DO UPDATE SET owner = :owner, token = token + 1
 RETURNING token
+
+-- name: saw_owner
+-- While a lease is held, this is the last time its owner is known to have been alive.
+UPDATE leases SET released_at = ? WHERE namespace = ? AND owner IS NOT NULL
 
 -- name: release
 UPDATE leases SET owner = NULL, last_owner = owner, released_at = :now
