@@ -9,8 +9,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 CODE := $(wildcard src tests bench tools examples)
-# One more than two cores: some tests wait for processes and databases.
-WORKERS ?= 3
+# Two more than two cores: many tests wait for processes and databases.
+WORKERS ?= 4
 # Most slow tests wait.
 SLOW_WORKERS ?= 4
 ARGS ?=

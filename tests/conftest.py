@@ -13,7 +13,7 @@ from tests.service.browser import MISSING
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # `make test` and `make test-all` draw the same examples every time; `make soak` draws fresh ones.
 # `tests.strategies.law` scales each test's examples by its profile: `all` counts as a hundred per cent.
-settings.register_profile("fast", PATIENT, max_examples=20, derandomize=True)
+settings.register_profile("fast", PATIENT, max_examples=10, derandomize=True)
 settings.register_profile("all", PATIENT, max_examples=100, derandomize=True)
 settings.register_profile("soak", PATIENT, max_examples=1000, derandomize=False)
 settings.load_profile("all")  # unless `--hypothesis-profile` names another

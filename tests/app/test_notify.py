@@ -31,6 +31,8 @@ from tests.app.sinks import HttpSink, Request, http_sink, smtp_sink
 from tests.service.auth.authority import Authority
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SPACE = "runner:main"
 YEARLY = Job.from_dict({"identity": "yearly", "schedule": "0 0 1 1 *"})
 PERIOD = 1_767_225_600

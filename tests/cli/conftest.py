@@ -12,7 +12,7 @@ from tests.service.server import serving
 Kron: TypeAlias = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(params=["server", "store"])
+@pytest.fixture(params=[pytest.param("server", marks=pytest.mark.slow), "store"])
 def kron(
     request: pytest.FixtureRequest,
     tmp_path: Path,

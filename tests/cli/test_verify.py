@@ -18,6 +18,8 @@ from kron.cli.main import BAD, GOOD, NO, run
 from kron.core.job.decision import decide
 from kron.core.job.job import Job
 
+pytestmark = pytest.mark.slow
+
 KRON = Path(sys.executable).with_name("kron")
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "decisions.json"

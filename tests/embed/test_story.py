@@ -12,6 +12,8 @@ from tests.embed.stage import Act, Given, KeptInMemory, Stage, crash, init, jump
 from tests.postgres import Server
 from tests.tiers import mostly_slow
 
+pytestmark = pytest.mark.slow
+
 MINUTELY = Given("a", "* * * * *")
 HOURLY = Given("a", "0 * * * *")
 QUARTERLY = Given("a", "15,30,45,0 * * * *")

@@ -14,6 +14,8 @@ from tests.faults.executor import Executor, serving
 from tests.faults.fork_server import ForkServer, seed_of
 from tests.faults.story import Part, Story, policy_of
 
+pytestmark = pytest.mark.slow
+
 # The number of kills per store in the slow tier.
 KILLS = int(os.environ.get("KRON_FAULT_KILLS", "26"))
 # How long a worker lives once it owns the jobs, and how close after a full second it often dies.

@@ -11,6 +11,8 @@ from kron.ports import Store
 from kron.testing import Step
 from tests.engine_stage import DAY, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
 
+pytestmark = pytest.mark.slow
+
 
 async def ask(stage: Stage, minute: int, request: str = "one") -> WriteResult:
     """Ask for the period of a minute after noon."""

@@ -23,6 +23,8 @@ from tests.engine_model import periods_of
 from tests.engine_stage import DAY, HOUR, MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 TOMORROW = DAY // MINUTE
 YEAR_2099 = NOON.replace(year=2099)
 

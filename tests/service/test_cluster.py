@@ -30,6 +30,8 @@ from tests.service.test_worker import SECONDLY, runs_of, upsert
 from tests.service.workers import NOON, YEARLY, Member, ask, working
 from tests.waiting import PATIENCE_S, until, wait_for
 
+pytestmark = pytest.mark.slow
+
 CUT = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE application_name = 'kron' AND pid <> pg_backend_pid()"

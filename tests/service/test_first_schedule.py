@@ -14,6 +14,8 @@ from tests.docs.page import ROOT
 from tests.service.server import Process, serving
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 CURL = re.compile(r"curl (?:-s )?(http\S+)/schedules/upsert .*?-d '(\{.*?\})'", re.DOTALL)
 
 # A service without settings: the rig of the tests allows loopback and has an executor.

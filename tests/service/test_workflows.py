@@ -16,6 +16,8 @@ from tests.service.server import process, serving
 from tests.service.test_http import problem_of
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 NODES = [{"id": "fetch", "type": "http", "url": "x"}, {"id": "mail", "type": "mail", "dependsOn": ["fetch"]}]
 SECRET = "only both sides know this long secret"
 START = {"workflow_id": "wf", "version": 1, "user_id": "ann", "scheduled_for": "2026-06-01T06:30:00Z"}

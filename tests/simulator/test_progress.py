@@ -18,6 +18,8 @@ from kron.theory.checker import costs_of
 from kron.theory.environment import EnvironmentClass
 from tests.tiers import mostly_slow
 
+pytestmark = pytest.mark.slow
+
 HOUR, YEAR = 3600, 365 * 86_400
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -26,6 +26,8 @@ from tests.extended_strategies import (
 from tests.strategies import law
 from tests.tiers import mostly_slow
 
+pytestmark = pytest.mark.slow
+
 YEARS = (1900, *range(1996, 2033), 2100, 9999)
 # Among 28 years in a row is every kind: each first weekday, with a leap day and without.
 EVERY_KIND = range(2000, 2028)

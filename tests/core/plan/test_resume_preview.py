@@ -11,6 +11,8 @@ from kron.core.plan.resume_preview import ResumePreview, preview_resume
 from tests.engine_case import EVERY_MINUTE, MINUTE, NOON
 from tests.engine_world import World, with_policy
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("catchup", list(Catchup))
 @pytest.mark.parametrize("overlap", [Overlap.ALLOW, Overlap.SKIP, Overlap.BUFFER_ONE, Overlap.QUEUE])

@@ -21,6 +21,8 @@ from tests.service.executor import executing
 from tests.service.server import KRON, Process, process, serving
 from tests.waiting import PATIENCE_S, wait_for
 
+pytestmark = pytest.mark.slow
+
 SIGNING = "another secret that is long enough to be one"
 QUEUED = {"cron_expr": "0 0 1 1 *", "timezone": "UTC", "overlap_policy": "queue"}
 

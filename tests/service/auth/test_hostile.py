@@ -21,6 +21,8 @@ from tests.service.auth import forge
 from tests.service.server import Process, serving
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 # The most that a server may grow under attack: less than the bytes that are sent.
 MOST_GROWTH = 64 * MIB
