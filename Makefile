@@ -60,7 +60,7 @@ tour: $(VENV)/.run .cache/tmp ## take a tour of the command line
 	@$(BIN)/python examples/tour.py $(ARGS)
 
 .PHONY: test
-test: $(VENV)/.dev .cache/tmp ## run the fast tests, under three minutes (T=tests/core for all tests there, ARGS=... for pytest)
+test: $(VENV)/.dev .cache/tmp ## run the fast tests, about three minutes (T=tests/core for all tests there, ARGS=... for pytest)
 	@$(SAY) "running $(if $(T),all tests in $(T),the fast tests) on $(WORKERS) workers ..."
 	@$(PYTEST) $(SLOWEST) $(if $(T),,-m "$(FAST)" --hypothesis-profile=fast) $(ARGS) $(T)
 

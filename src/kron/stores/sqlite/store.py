@@ -425,7 +425,6 @@ class SqliteStore:
         jobs = [(*new_job_row(job), number, now) for job in created]
         prepared = [
             Prepared(SQL["record_high"], (number, now)),
-            *([Prepared(SQL["saw_owner"], (now, number))] if self._lock.is_held(namespace) else []),
             *removal(gone),
             *keep_epochs(changed),
             *prepared_rows(SQL["insert_job"], jobs, exact=True),
@@ -796,8 +795,8 @@ class SqliteWatch:
 def _last_owner(connection: sqlite3.Connection, values: Mapping[str, object]) -> Predecessor | None:
     """Return the last owner of a lease: one that is still named in it ended without a stop.
 
-    Nothing is written while a worker is idle: the last known of it is its last write, or that of a person who
-    found it alive. Other writes of people may come after its end.
+    Nothing is written while a worker is idle: the last known of it is its last write. Writes of people are
+    not counted, which may come after its end.
     """
     lease = connection.execute(SQL["lease"], values).fetchone()
     if lease is None:
