@@ -312,6 +312,40 @@ async def test_a_take_over_recovers_its_own_shards_and_no_others(postgres_url: s
             assert run.result is (Result.ORPHANED if name in theirs else None)
 
 
+async def test_a_wake_during_which_shards_are_lost_starts_under_the_token_of_the_jobs_shard(
+    postgres_url: str,
+) -> None:
+    """The newest of all tokens would not be that of its shard, and the start would never be sent."""
+    clock = LateClock(NOON + MILLISECOND)
+    async with (
+        rig_of(WatchedStore(postgres_url), clock, owner="a", balance=True) as first,
+        rig_of(PostgresStore(postgres_url), clock, owner="b", balance=True) as second,
+    ):
+        await first.run()
+        with pytest.raises(OwnedError):
+            await second.engine.acquire()
+        await advance(first, MINUTE)
+        await second.run()
+        theirs = await shards_of(first.store, "b")
+        name = next(name for name in one_of_each_shard() if shard_of(name) not in theirs)
+        await first.add(job_of(name, "*/5 * * * *"))
+        second.engine.kill()
+        await free(first.store, "b")
+        await advance(first, 2 * MINUTE)
+        assert len(await shards_of(first.store, "a")) == SHARDS
+
+        async def loses_them_again() -> None:
+            async with watched(first)._reading() as connection:
+                await connection.execute(
+                    "UPDATE leases SET owner = 'c', token = token + 1 WHERE shard = ANY (%s)", [list(theirs)]
+                )
+            await first.engine._renew()
+
+        watched(first).after_load = loses_them_again
+        await advance(first, 5 * MINUTE)
+        assert await first.seen(name) == ["SUCCESS due"]
+
+
 async def free(store: object, owner: str) -> None:
     """End a worker's leases at once, as time would."""
     assert isinstance(store, PostgresStore)

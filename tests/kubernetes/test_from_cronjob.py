@@ -90,3 +90,18 @@ def test_the_command_prints_kronjobs_and_notes(tmp_path: Path, capsys: pytest.Ca
     file.write_text("kind: Job")
     assert run(["import", str(file)]) == 2
     assert cronjobs_in([None, "text"]) == []
+
+
+def test_the_command_refuses_a_folder_for_kronjobs_and_names_the_line_of_a_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cronjobs.yaml"
+    file.write_text(yaml.safe_dump(cronjob()))
+    assert run(["import", str(file), "-o", str(tmp_path / "new")]) == 2
+    assert "it is for crontabs; redirect the output: kron import cronjob.yaml > kronjob.yaml" in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "new").exists()
+    file.write_text("kind: CronJob\nspec: [\n")
+    assert run(["import", str(file)]) == 2
+    assert f"{file}:2: it is not YAML" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Deploying workflows: schedules follow the newest version, whatever happens on the way (SPEC 3: 2, 5)."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kron.core.errors import ConflictError, StoreError
-from kron.core.plan.query import JobFilter
+from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.workflow import InvalidWorkflowError, WorkflowRecord
 from kron.fronts.service.documents import Document
 from kron.fronts.service.errors import ChangedVersionError
-from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.schedule_spec import Rules
 from kron.ports import Store, WorkflowStore
 from kron.stores.folder import FolderWorkflows
@@ -107,6 +108,22 @@ async def test_a_version_that_is_there_is_not_changed(stores: tuple[Store, Workf
                 with pytest.raises(ChangedVersionError):
                     await registrar.deploy_workflow("wf", 1, other, user_id=user, dry_run=dry_run)
         assert await schedules(registrar) == {"wf/a": ("0 * * * *", 1)}
+
+
+async def test_each_change_of_a_draft_and_its_publication_are_audited(
+    stores: tuple[Store, WorkflowStore],
+) -> None:
+    async with deploying(stores) as (_, registrar):
+        draft = {**dag(a="0 * * * *"), "draft": True}
+        for document in (draft, {**draft, "nodes": []}, dag(a="0 * * * *"), dag(a="0 * * * *")):
+            await registrar.deploy_workflow("wf", 1, document, user_id="ann")
+        records = [each.record for each in await stores[0].audits(NAMESPACE, AuditFilter(identity="wf"))]
+        deployed = [json.loads(record.after or "") for record in records if record.action == "deploy"]
+        assert deployed[::-1] == [
+            {"workflow_id": "wf", "version": 1, "draft": True},
+            {"workflow_id": "wf", "version": 1, "draft": True},
+            {"workflow_id": "wf", "version": 1},
+        ]
 
 
 async def test_an_older_version_is_kept_and_moves_nothing_back(stores: tuple[Store, WorkflowStore]) -> None:

@@ -106,6 +106,16 @@ async def test_one_of_many_concurrent_writes_of_a_version_wins(workflows: Workfl
     assert await workflows.get("report", 1) == kept[0]
 
 
+async def test_one_of_many_concurrent_publications_of_a_draft_wins(workflows: WorkflowStore) -> None:
+    for version in range(1, 31):
+        draft = FIRST._replace(version=version, dag='{"nodes":[],"draft":true}')
+        await workflows.put(draft)
+        published = [draft._replace(dag=f'{{"nodes":[{number}]}}') for number in range(8)]
+        kept = await asyncio.gather(*map(workflows.put, published))
+        assert len(set(kept)) == 1
+        assert await workflows.get("report", version) == kept[0]
+
+
 async def test_versions_are_there_after_reopening(tmp_path: Path, postgres_url: str) -> None:
     for url in (f"sqlite:///{tmp_path}/again.db", postgres_url):
         for _ in range(2):

@@ -83,7 +83,7 @@ class Query:
         self._store = store
         self._namespace = namespace
         self._now = now
-        # How long computations run, and the processor time of one; a service shares both among its callers.
+        # Where long computations run, and the processor time of one answer; a service limits both.
         self.compute: Compute = inline
         self.answer_s = inf
 

@@ -567,8 +567,10 @@ class Engine:
     ) -> tuple[list[Change], int | None]:
         """Return the changes to write and dispatch, and when these jobs are due again."""
         since = min(self._lease.since.values(), default=now)
+        # A renewal during the wake may leave other shards than those it was begun with.
+        is_even = self._lease.is_even and ownership is self._lease.owned
         snapshot = Snapshot(
-            states if self._lease.is_even else self._lease.fenced(states, ownership.shards),
+            states if is_even else self._lease.fenced(states, ownership.shards),
             since,
             ownership.token,
             self._traits,

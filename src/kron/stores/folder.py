@@ -1,11 +1,12 @@
-"""Workflows as files: `<folder>/<workflow>/<version>.json`, each written once and never changed."""
+"""Workflows as files: `<folder>/<workflow>/<version>.json`. A published version never changes."""
 
 import asyncio
+import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +18,8 @@ from kron.core.workflow import NAME, WorkflowRecord, WorkflowVersion
 T = TypeVar("T")
 # No larger file is read: a record is a DAG of at most 1 MiB, escaped as text, and a few fields.
 MAX_FILE = 4 << 20
+# Beside the workflows; no workflow has this name.
+LOCK = ".lock"
 
 
 class FolderWorkflows:
@@ -33,22 +36,12 @@ class FolderWorkflows:
         folder = self._folder_of(record.workflow_id)
         folder.mkdir(parents=True, exist_ok=True)
         _check_real(folder)
-        # Written before it gets its name, so that no crash leaves a partial version under it.
-        number, name = tempfile.mkstemp(prefix=".", dir=folder)
-        try:
-            with open(number, "w", encoding="utf-8") as file:
-                json.dump({**record._asdict(), "dag": json.loads(record.dag)}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            before = self._get(record.workflow_id, record.version)
-            if before is not None and before.is_draft:
-                os.unlink(folder / f"{record.version}.json")
-            with suppress(FileExistsError):
-                os.link(name, folder / f"{record.version}.json", follow_symlinks=False)
-        finally:
-            os.unlink(name)
-        stored = self._get(record.workflow_id, record.version)
-        assert stored is not None, "written here or by another process"
+        with _locked(self._folder):
+            stored = self._get(record.workflow_id, record.version)
+            if stored is None or stored.is_draft:
+                _write(folder / f"{record.version}.json", record)
+                stored = self._get(record.workflow_id, record.version)
+        assert stored is not None, "written above"
         return stored
 
     async def get(self, workflow_id: str, version: int) -> WorkflowRecord | None:
@@ -109,6 +102,31 @@ class FolderWorkflows:
         except OSError as cause:
             text = f"{cause.strerror}: {cause.filename}"
             raise StoreError(f"The workflows cannot be used: {text}", cause=text) from cause
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, so that no other process publishes a draft that is being replaced."""
+    number = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
+def _write(path: Path, record: WorkflowRecord) -> None:
+    """Write a version; it gets its name at the end, so that no crash leaves a partial one under it."""
+    number, name = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with open(number, "w", encoding="utf-8") as file:
+            json.dump({**record._asdict(), "dag": json.loads(record.dag)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def _check_real(folder: Path) -> None:

@@ -1,5 +1,7 @@
 """From a URL to a store: `memory://`, `sqlite:///kron.db`, `postgresql://user@host/database`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
@@ -22,44 +24,31 @@ class WorkflowDatabase(WorkflowStore, IdempotencyLog, Protocol):
 
 def open_workflows(url: str) -> WorkflowDatabase:
     """Return the workflow tables of a URL's database; it is opened at the first use."""
-    scheme = _scheme_of(url)
-    if scheme == "memory":
-        return SqliteWorkflows(MEMORY)
-    if scheme == "sqlite":
-        return SqliteWorkflows(_path_of(url))
-    try:
+    file = _file_of(url)
+    if file is not None:
+        return SqliteWorkflows(file)
+    with _needs_extra():
         from kron.stores.postgres.workflow import PostgresWorkflows
-    except ModuleNotFoundError as cause:
-        raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
     return PostgresWorkflows(url)
 
 
 def open_dags(url: str) -> DagStore:
     """Return the DAG runs in a URL's database; it is opened at the first use."""
-    scheme = _scheme_of(url)
-    if scheme == "memory":
-        return sqlite_dags(MEMORY)
-    if scheme == "sqlite":
-        return sqlite_dags(_path_of(url))
-    try:
+    file = _file_of(url)
+    if file is not None:
+        return sqlite_dags(file)
+    with _needs_extra():
         from kron.stores.postgres.dag import postgres_dags
-    except ModuleNotFoundError as cause:
-        raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
     return postgres_dags(url)
 
 
 def open_store(url: str, *, lease_ms: int | None = None) -> Store:
     """Return the store of a URL, with this lease TTL; it is opened at the first use."""
-    scheme = _scheme_of(url)
-    if scheme == "memory":
-        _check_memory(url)
-        return SqliteStore(MEMORY)
-    if scheme == "sqlite":
-        return SqliteStore(_path_of(url))
-    try:
+    file = _file_of(url)
+    if file is not None:
+        return SqliteStore(file)
+    with _needs_extra():
         from kron.stores.postgres.store import PostgresStore
-    except ModuleNotFoundError as cause:
-        raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
     return PostgresStore(url) if lease_ms is None else PostgresStore(url, ttl_ms=lease_ms)
 
 
@@ -70,15 +59,13 @@ def is_there(url: str) -> bool:
 
 def schema_of(url: str) -> Schema:
     """Return the schema of a URL's database."""
-    scheme = _scheme_of(url)
-    if scheme == "memory":
+    file = _file_of(url)
+    if file == MEMORY:
         raise InvalidOptionError(option="store", value="memory", reason="a store in memory has no migrations")
-    if scheme == "sqlite":
-        return SqliteSchema(_path_of(url))
-    try:
+    if file is not None:
+        return SqliteSchema(file)
+    with _needs_extra():
         from kron.stores.postgres.schema import PostgresSchema
-    except ModuleNotFoundError as cause:
-        raise InvalidOptionError(option="store", value=scheme, reason=INSTALL) from cause
     return PostgresSchema(url)
 
 
@@ -98,9 +85,21 @@ def _scheme_of(url: str) -> str:
     return scheme
 
 
-def _check_memory(url: str) -> None:
-    if url != "memory://":
+@contextmanager
+def _needs_extra() -> Iterator[None]:
+    """Raise InvalidOptionError where the packages for PostgreSQL are not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as cause:
+        raise InvalidOptionError(option="store", value=POSTGRES[0], reason=INSTALL) from cause
+
+
+def _file_of(url: str) -> str | None:
+    """Return the SQLite file of a URL, MEMORY for one in memory; None for PostgreSQL."""
+    scheme = _scheme_of(url)
+    if scheme == "memory" and url != "memory://":
         raise InvalidOptionError(option="store", value="memory://...", reason="write memory:// and no more")
+    return MEMORY if scheme == "memory" else _path_of(url) if scheme == "sqlite" else None
 
 
 def _path_of(url: str) -> str:

@@ -1,9 +1,6 @@
-"""`kron import`: the jobs of another scheduler as job files, with every start that would differ.
+"""`kron import`: crontabs as job files with every start that would differ, and CronJobs as KronJobs."""
 
-Each format has one reader: a function from a source to its imported lines. The first format is crontab.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,8 +10,10 @@ import typer
 import yaml
 
 from kron.cli.main import GOOD, NO, print_error
+from kron.cli.support.job_file import parse_documents
 from kron.cli.support.option import AsJson, From, System, Zone, parse_instant
-from kron.cli.support.read import MAX_CRONTAB, STDIN, check_once, read_text
+from kron.cli.support.read import MAX_CRONTAB, MAX_JOBS, STDIN, check_once, has_user_column, read_text
+from kron.cli.support.source import Source
 from kron.cli.support.table import both_times, counted
 from kron.cli.support.terminal import say, show_json
 from kron.clocks.host_zone import host_timezone
@@ -46,8 +45,6 @@ Literal = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace job files that exist.")]
 # How far ahead starts are compared.
 HORIZON = timedelta(days=366)
-# Folders and files whose crontabs have a user column.
-SYSTEM_FOLDER, SYSTEM_FILE = "cron.d", "/etc/crontab"
 # Differing instants of one line that people see; JSON has all.
 MAX_SHOWN = 5
 
@@ -71,32 +68,6 @@ class ImportedFile:
     def jobs(self) -> list[Mapping[str, object]]:
         """Return the definitions of the lines that have one."""
         return [each.line.definition for each in self.lines if each.line.definition is not None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportSettings:
-    """What every reader gets: the options of the command."""
-
-    timezone: str
-    system: bool
-    literal: bool
-
-
-def read_crontab(file: str, settings: ImportSettings) -> list[ImportedLine]:
-    """Return the lines of a crontab as job definitions."""
-    has_user = settings.system or Path(file).parent.name == SYSTEM_FOLDER or file == SYSTEM_FILE
-    source = CrontabSource(
-        stem=_stem_of(file), has_user=has_user, timezone=settings.timezone, literal=settings.literal
-    )
-    return jobs_from_crontab(read_text(file, MAX_CRONTAB), source)
-
-
-Reader = Callable[[str, ImportSettings], list[ImportedLine]]
-
-
-def reader_of(file: str) -> Reader:
-    """Return the reader of a file's format; a new format is a reader and a line here."""
-    return read_crontab
 
 
 def import_command(
@@ -125,11 +96,22 @@ def import_command(
     """  # noqa: D301
     check_once(files)
     if cronjobs := _cronjobs_of(files):
+        if output is not None:
+            reason = "it is for crontabs; redirect the output: kron import cronjob.yaml > kronjob.yaml"
+            raise InvalidOptionError(option="-o", value=output, reason=reason)
         return _import_cronjobs(cronjobs, as_json=as_json)
     zone = zone_of(tz).key if tz is not None else host_timezone()
     since = seconds_of(SystemClock().now()) if start is None else parse_instant("--from", start, zone)
-    settings = ImportSettings(timezone=zone, system=system, literal=literal)
-    imported = [_compared(file, reader_of(file), settings, since) for file in files]
+    imported = [
+        _compared(
+            file,
+            CrontabSource(
+                stem=_stem_of(file), has_user=system or has_user_column(file), timezone=zone, literal=literal
+            ),
+            since,
+        )
+        for file in files
+    ]
     if output is not None:
         _write(imported, Path(output), force=force)
     if as_json:
@@ -154,10 +136,9 @@ def _cronjobs_of(files: list[str]) -> list[dict[str, object]]:
 
     found: list[dict[str, object]] = []
     for file in files:
-        try:
-            found += cronjobs_in(yaml.safe_load_all(read_text(file, MAX_CRONTAB)))
-        except (yaml.YAMLError, RecursionError) as cause:
-            raise UnreadableFileError(file=file, reason=f"it is not YAML: {cause}") from cause
+        found += cronjobs_in(
+            parse_documents(Source(name=file, text=read_text(file, MAX_JOBS), has_jobs=True))
+        )
     if not found:
         raise UnreadableFileError(file=files[0], reason="it has no CronJob")
     return found
@@ -183,13 +164,13 @@ def _stem_of(file: str) -> str:
     return "crontab" if file == STDIN else Path(file).stem
 
 
-def _compared(file: str, reader: Reader, settings: ImportSettings, since: EpochSeconds) -> ImportedFile:
-    lines = reader(file, settings)
+def _compared(file: str, source: CrontabSource, since: EpochSeconds) -> ImportedFile:
+    lines = jobs_from_crontab(read_text(file, MAX_CRONTAB), source)
     if not lines:
         raise UnreadableFileError(file=file, reason="it has no entries")
     until = since + int(HORIZON.total_seconds())
     compared = [ComparedLine(line, compare_starts(line, since, until)) for line in lines]
-    return ImportedFile(name=file, stem=_stem_of(file), lines=compared)
+    return ImportedFile(name=file, stem=source.stem, lines=compared)
 
 
 # --- job files -----------------------------------------------------------------------------------

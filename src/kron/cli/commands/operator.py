@@ -9,7 +9,8 @@ from kron.cli.main import GOOD
 from kron.cli.support.option import AsJson, Count, From, one_of
 from kron.cli.support.read import MAX_JOBS, read_text
 from kron.cli.support.terminal import say, show_json
-from kron.core.errors import InvalidOptionError, UnreadableFileError
+from kron.core.errors import InvalidOptionError
+from kron.telemetry.log_format import LOG_FORMATS, LOG_LEVELS
 
 Kubeconfig = Annotated[
     str | None,
@@ -38,7 +39,7 @@ Port = Annotated[int, typer.Option("--port", metavar="N", help="Their port; 0 ta
 LogFormat = Annotated[
     str,
     typer.Option(
-        "--log-format", metavar="FORMAT", help="text or json.", parser=one_of("format", ("text", "json"))
+        "--log-format", metavar="FORMAT", help="console or json.", parser=one_of("format", LOG_FORMATS)
     ),
 ]
 LogLevel = Annotated[
@@ -47,7 +48,7 @@ LogLevel = Annotated[
         "--log-level",
         metavar="LEVEL",
         help="debug, info, warning or error.",
-        parser=one_of("level", ("debug", "info", "warning", "error")),
+        parser=one_of("level", LOG_LEVELS),
     ),
 ]
 DryRun = Annotated[
@@ -68,7 +69,7 @@ def operator_command(
     host: Host = "127.0.0.1",
     port: Port = 8081,
     log_level: LogLevel = "info",
-    log_format: LogFormat = "text",
+    log_format: LogFormat = "console",
     dry_run: DryRun = False,
     file: File = None,
     start: From = None,
@@ -116,16 +117,13 @@ def _check_dry_run(file: str | None, *, dry_run: bool) -> None:
 
 
 def _show_plan(file: str, start: str | None, count: int, *, as_json: bool) -> None:
-    import yaml
-
     from kron.cli.commands.next import since_of
+    from kron.cli.support.job_file import parse_documents
+    from kron.cli.support.source import Source
     from kron.core.time.instant import rfc3339
     from kron.fronts.operator.dry_run import planned_jobs, read_manifests
 
-    try:
-        documents = list(yaml.safe_load_all(read_text(file, MAX_JOBS)))
-    except (yaml.YAMLError, RecursionError) as cause:
-        raise UnreadableFileError(file=file, reason=f"it is not YAML: {cause}") from cause
+    documents = parse_documents(Source(name=file, text=read_text(file, MAX_JOBS), has_jobs=True))
     planned = planned_jobs(read_manifests(documents), since_of(start, "UTC"), count)
     if as_json:
         show_json({"jobs": [each.to_dict() for each in planned]})

@@ -11,8 +11,6 @@ from kron.launchers.process.host import untrusted
 
 # The suffixes of job files. Files with other suffixes in a folder are ignored.
 SUFFIXES = (".yaml", ".yml", ".json", ".krontab")
-# Crontabs whose lines have a user column.
-SYSTEM_FOLDER, SYSTEM_FILE = "cron.d", "/etc/crontab"
 MOVED = "has jobs whose identity is made of the file's name: to rename it would change their decisions"
 
 
@@ -84,13 +82,11 @@ def load_crontab(file: str) -> tuple[list[Job], bool]:
 
     The lines of a system crontab name their users.
     """
-    from kron.cli.support.read import MAX_CRONTAB, read_text
+    from kron.cli.support.read import MAX_CRONTAB, has_user_column, read_text
     from kron.clocks.host_zone import host_timezone
     from kron.core.job.from_crontab import CrontabSource, jobs_from_crontab
 
-    place = Path(file)
-    is_system = file == SYSTEM_FILE or place.parent.name == SYSTEM_FOLDER
-    source = CrontabSource(stem=place.stem, has_user=is_system, timezone=host_timezone())
+    source = CrontabSource(stem=Path(file).stem, has_user=has_user_column(file), timezone=host_timezone())
     lines = jobs_from_crontab(read_text(file, MAX_CRONTAB), source)
     if wrong := [
         f"{file}:{line.line}: {line.problem}" for line in lines if line.problem and not line.harmless

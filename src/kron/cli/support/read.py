@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Sequence
+from pathlib import Path
 
 from kron.core.errors import InputError, UnreadableFileError
 
@@ -11,6 +12,8 @@ STDIN = "-"
 MAX_JOBS = 64 << 20
 MAX_CRONTAB = 4 << 20
 MAX_CALENDAR = 4 << 20
+# The crontabs of the system.
+SYSTEM_FOLDER, SYSTEM_FILE = "cron.d", "/etc/crontab"
 
 
 def read_text(file: str, most: int) -> str:
@@ -38,6 +41,11 @@ def _read_bytes(file: str, most: int) -> bytes:
         if stat.S_ISREG(status.st_mode) and status.st_size > most:
             raise UnreadableFileError(file=file, reason=f"it is larger than {most >> 20} MiB")
         return stream.read(most + 1)
+
+
+def has_user_column(file: str) -> bool:
+    """Return whether the lines of a crontab name a user: those of the system's own crontabs do."""
+    return file == SYSTEM_FILE or Path(file).parent.name == SYSTEM_FOLDER
 
 
 def check_once(files: Sequence[str]) -> None:

@@ -154,8 +154,7 @@ class _Line:
 
     def _skip(self) -> bool:
         """Skip blanks; return whether something follows that is not a comment."""
-        while self.text[self.at : self.at + 1] in (" ", "\t"):
-            self.at += 1
+        self._skip_blanks()
         return self.at < len(self.text) and self.text[self.at] != "#"
 
     def _unexpected(self) -> _SyntaxError:

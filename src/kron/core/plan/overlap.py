@@ -6,9 +6,9 @@ from kron.core.job.verdict import SETTLED, Settle, Stage, Start, Wait, overlap_v
 from kron.core.plan.record import RunRecord, RunStatus
 from kron.core.plan.step import MILLISECOND, JobStep
 
-# Runs that the deadline does not apply to: they were delayed by a policy, or requested.
 REQUESTED = frozenset({Reason.ASKED, Reason.BOOT})
-EXEMPT_REASONS = frozenset({Reason.SPREAD, Reason.REPLACING, Reason.ASKED, Reason.BOOT})
+# Runs that the deadline does not apply to: they were delayed by a policy, or requested.
+EXEMPT_REASONS = REQUESTED | {Reason.SPREAD, Reason.REPLACING}
 DID_NOT_END = "did not end within the replace grace"
 REPLACED_RUNS_ON = "the run it replaces did not end within the replace grace"
 

@@ -210,9 +210,10 @@ class Registrar:
         if known is None or not known.is_draft:
             check_stored(deployment, known)
         if not dry_run:
-            check_stored(deployment, await self.workflows.put(deployment.record))
-        if known is None and not dry_run:
-            await self.store.note(NAMESPACE, deployment_entry(deployment.record))
+            stored = await self.workflows.put(deployment.record)
+            check_stored(deployment, stored)
+            if stored != known:
+                await self.store.note(NAMESPACE, deployment_entry(deployment.record))
         newest = await self._newest(workflow_id, version)
         receipt: DeploymentReceipt = {
             "workflow_id": workflow_id,

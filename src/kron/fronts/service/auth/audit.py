@@ -92,17 +92,11 @@ def _entry(
 
 
 def deployment_entry(record: WorkflowRecord) -> AuditRecord:
-    """Return the audit record of a new workflow version."""
-    return AuditRecord(
-        at=record.created_at,
-        who=current_caller().name,
-        request_id=current_request_id(),
-        action="deploy",
-        identity=record.workflow_id,
-        user_id=record.user_id,
-        before=None,
-        after=json.dumps({"workflow_id": record.workflow_id, "version": record.version}),
-    )
+    """Return the audit record of a new workflow version, or of a changed or published draft."""
+    after: dict[str, object] = {"workflow_id": record.workflow_id, "version": record.version}
+    if record.is_draft:
+        after["draft"] = True
+    return dag_entry("deploy", record.workflow_id, record.user_id, after, now=record.created_at)
 
 
 def dag_entry(
