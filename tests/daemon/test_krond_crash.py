@@ -89,7 +89,7 @@ def _has_no_process(key: str) -> bool:
 
 
 def _running_pid(krond: Krond, key: str) -> int | None:
-    if krond.runs("a")[0]["idempotency_key"] != key or krond.runs("a")[0]["status"] != "STARTED":
+    if not any(run["idempotency_key"] == key and run["status"] == "STARTED" for run in krond.runs("a")):
         return None
     found: int | None = krond.call("logs", "a", None, key=key).get("pid")
     return found

@@ -7,7 +7,11 @@ from typing import NamedTuple
 
 
 class Line(NamedTuple):
-    """An event: `asked`, `owned`, `delivered`, `begin`, `end` or `raise`; `at` is -1 if unknown."""
+    """An event: `asked`, `owned`, `delivered`, `begin`, `end`, `raise` or `once`; `at` is -1 if unknown.
+
+    `once` is an execution by a key: the first of a key and attempt reads as `begin` and `end`, later ones are
+    duplicates. Appending is the commit, so an executor killed or frozen anywhere runs a key exactly once.
+    """
 
     what: str
     identity: str
@@ -25,6 +29,7 @@ class Ledger:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._lines: list[Line] = []
         self._read = 0
+        self._keys: set[tuple[str, int]] = set()
 
     def write(self, *lines: Line) -> None:
         """Append lines atomically."""
@@ -36,8 +41,17 @@ class Ledger:
         # The last line may be incomplete.
         whole = new[: new.rfind(b"\n") + 1]
         self._read += len(whole)
-        self._lines += [_line_of(text) for text in whole.splitlines()]
+        for text in whole.splitlines():
+            self._lines += self._read_as(_line_of(text))
         return self._lines
+
+    def _read_as(self, line: Line) -> list[Line]:
+        if line.what != "once":
+            return [line]
+        if (line.key, line.attempt) in self._keys:
+            return []
+        self._keys.add((line.key, line.attempt))
+        return [line._replace(what="begin"), line._replace(what="end")]
 
     def close(self) -> None:
         """Close the file."""

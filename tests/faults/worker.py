@@ -110,7 +110,7 @@ class SlowPostgres(PostgresStore):
 
 
 class KeyedLauncher(CallbackLauncher):
-    """Calls that may be delivered twice: the callback looks the key up in the ledger first."""
+    """Calls that may be delivered twice: the ledger keeps the first execution of each key."""
 
     traits = Traits(reports=True, idempotent=True)
 
@@ -171,11 +171,7 @@ class Worker:
             raise ValueError("as planned")
 
     async def _call_once(self, launch: Launch) -> None:
-        self._write(launch, "delivered")
-        known = {(line.key, line.attempt) for line in self._ledger.lines() if line.what == "begin"}
-        if (launch.run.key, launch.run.attempt) not in known:
-            # In one write, so that a key that is begun is also ended.
-            self._write(launch, "begin", "end")
+        self._write(launch, "delivered", "once")
 
     async def begin(self) -> None:
         """Take over as soon as possible, and run the jobs."""
