@@ -16,8 +16,8 @@ def test_an_address_or_an_option_is_no_pin() -> None:
     lines = [
         "a==1 \\",
         f"    --hash=sha256:{'0' * 64}",
-        "--index-url https://example.com",
-        "b @ https://x/b.whl",
+        "--index-url elsewhere",
+        "b @ file.whl",
     ]
     assert faults_of("\n".join(lines)) == lines[2:]
     assert versions_of("\n".join(lines[:2])) == ["a==1"]

@@ -63,9 +63,9 @@ def test_tenants_beyond_their_reserved_slots_get_freed_ones_in_turn() -> None:
 
 
 @law(100)
-@given(st.lists(st.one_of(SHARES, st.none()), max_size=60))
-def test_no_item_is_lost_and_no_limit_exceeded(events: list[Share | None]) -> None:
-    """A share is an item that comes; None ends the oldest item in flight."""
+@given(st.lists(st.one_of(SHARES, st.none()), max_size=60), st.booleans())
+def test_no_item_is_lost_and_no_limit_exceeded(events: list[Share | None], at_once: bool) -> None:
+    """A share is an item that comes; None ends the oldest in flight. `at_once`: it may skip the queue."""
     queue: FairQueue[int] = FairQueue(**LIMITS)
     waiting: dict[int, Share] = {}
     in_flight: list[Share] = []
@@ -93,9 +93,13 @@ def test_no_item_is_lost_and_no_limit_exceeded(events: list[Share | None]) -> No
             assert not (in_all and own < LIMITS["per_tenant"] and (at_target or there < LIMITS["reserved"]))
 
     for number, event in enumerate(events):
-        if event is not None:
+        if event is not None and at_once and queue.take_at_once(event):
+            assert not waiting
+            in_flight.append(event)
+        elif event is not None:
             waiting[number] = event
             queue.put(number, event)
         elif in_flight:
             queue.release(in_flight.pop(0))
+        assert queue.has_waiting == bool(waiting)
         admit()

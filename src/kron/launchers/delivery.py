@@ -110,8 +110,11 @@ class RemoteLauncher:
             before.task.cancel()
         share = Share(tenant_of(launch), self.target_of(launch))
         delivery = self._deliveries[launch.run.key, launch.run.attempt] = _Delivery(launch, sink, share)
-        self._queue.put(delivery, share)
-        self._admit()
+        if self._queue.take_at_once(share):
+            self._send(delivery)
+        else:
+            self._queue.put(delivery, share)
+            self._admit()
 
     def target_of(self, launch: Launch) -> str:
         """Return the system that a launch goes to, whose requests in flight are limited."""
@@ -122,10 +125,14 @@ class RemoteLauncher:
         while (taken := self._queue.take()) is not None:
             delivery, share = taken
             if self._is_current(delivery):
-                task = self._spawn(delivery, self._attempt(delivery))
-                task.add_done_callback(partial(self._free_slot, share))
+                self._send(delivery)
             else:
                 self._queue.release(share)
+
+    def _send(self, delivery: _Delivery) -> None:
+        """Send a delivery that has a slot."""
+        task = self._spawn(delivery, self._attempt(delivery))
+        task.add_done_callback(partial(self._free_slot, delivery.share))
 
     def _spawn(self, delivery: _Delivery, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = delivery.task = asyncio.create_task(work)
@@ -136,7 +143,8 @@ class RemoteLauncher:
     def _free_slot(self, share: Share, _: asyncio.Task[None]) -> None:
         """Admit the next delivery; a task that was cancelled before its first step frees its slot too."""
         self._queue.release(share)
-        self._admit()
+        if self._queue.has_waiting:
+            self._admit()
 
     def _is_current(self, delivery: _Delivery) -> bool:
         run = delivery.launch.run

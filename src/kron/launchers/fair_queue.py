@@ -38,6 +38,20 @@ class FairQueue(Generic[Item]):
         self._squeezed: OrderedDict[str, None] = OrderedDict()
         self._blocked: dict[str, set[str]] = {}
 
+    @property
+    def has_waiting(self) -> bool:
+        """Return whether items wait."""
+        return bool(self._waiting)
+
+    def take_at_once(self, share: Share) -> bool:
+        """Take a slot for an item that need not wait: no other item does, and every limit has room."""
+        if self._waiting or self._is_full or self._by_tenant[share.tenant] >= self._per_tenant:
+            return False
+        if share.target != NO_TARGET and self._by_target[share.target] >= self._per_target:
+            return False
+        self.admit(share)
+        return True
+
     def put(self, item: Item, share: Share) -> None:
         """Add an item at the end of its tenant's and target's queue."""
         targets = self._waiting.setdefault(share.tenant, OrderedDict())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -25,6 +26,8 @@ SPECIAL: tuple[Network, ...] = tuple(
         "2620:4f:8000::/48", "3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
     )
 )  # fmt: skip
+# URLs and hosts whose parsed form is kept, because a schedule sends to the same one each time.
+MAX_REMEMBERED = 1_024
 NOT_LISTED = "is not among the hosts the settings allow (allowed_hosts)"
 NOT_PUBLIC = "is not a public address; allowed_hosts has to name it"
 
@@ -103,6 +106,7 @@ def is_public_host(word: str) -> bool:
     return is_public(_plain(network[0])) and is_public(_plain(network[-1]))
 
 
+@lru_cache(maxsize=MAX_REMEMBERED)
 def host_of(url: str) -> str:
     """Return the host of a URL in lower case."""
     return (urlsplit(url).hostname or "").lower()
@@ -120,6 +124,7 @@ def _network(word: str) -> Network | None:
         return None
 
 
+@lru_cache(maxsize=MAX_REMEMBERED)
 def _literal(host: str) -> Address | None:
     try:
         return _plain(ip_address(host.partition("%")[0]))

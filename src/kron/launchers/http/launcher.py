@@ -162,8 +162,9 @@ class StartSender:
         return DeliveryResult(template.redacted(error), retry=True)
 
     def _request(self, launch: Launch, settings: HttpSettings, template: RequestTemplate) -> bytes:
-        headers = headers_of(launch)
-        payload = launch.payload
+        # Headers and body have the same interval, computed once.
+        launch = launch._replace(interval=launch.data_interval)
+        headers, payload = headers_of(launch), launch.payload
         text = json.dumps(start_arguments(launch, settings)) if payload is None else payload.document
         body = text.encode()
         if self._secret is not None:
