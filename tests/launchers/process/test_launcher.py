@@ -20,7 +20,16 @@ from kron.core.errors import InputError
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent
 from kron.launchers.backoff import Backoff
-from kron.launchers.process.host import SLACK, WRAPPER, boot_of, exit_code_of, members_of, started_of, stat_of
+from kron.launchers.process.host import (
+    SLACK,
+    WRAPPER,
+    boot_of,
+    exit_code_of,
+    launcher_id_of,
+    members_of,
+    started_of,
+    stat_of,
+)
 from kron.launchers.process.launcher import LOST, SPAWNS_PER_ITERATION, ProcessLauncher
 from kron.launchers.process.spec import MIN_OUTPUT
 from kron.launchers.run_token import is_run_token_of
@@ -132,6 +141,7 @@ async def test_it_knows_which_execution_it_is(launcher: ProcessLauncher, outputs
         "KRON_FENCING_TOKEN=7",
         f"KRON_IDEMPOTENCY_KEY={launch.run.key}",
         "KRON_IDENTITY=backup",
+        f"KRON_LAUNCHER_ID={launcher_id_of(launcher._folder).decode()}",
         "KRON_NOMINAL_TIME=2026-03-01T12:00:00Z",
         "KRON_PERIOD_ID=2026-03-01T12:00:00Z",
         "a b",
@@ -741,6 +751,24 @@ async def test_what_is_not_the_same_process_is_not_found(
     assert second.reports == []
     launcher.end(launch.run)
     await first.end_of(launch)
+
+
+async def test_a_process_of_another_worker_with_the_same_key_is_not_adopted(
+    launcher: ProcessLauncher, tmp_path: Path
+) -> None:
+    """Two stores on one host may have a job of the same name, and so the same keys and attempts."""
+    theirs, mine = Ear(), Ear()
+    launch = a_process(["sleep", "60"], survive=True)
+    launcher.start(launch, theirs)
+    await theirs.accepted(launch)
+    # This worker's owner died after it had made the file of the output, and before the process.
+    other = a_launcher(tmp_path / "other")
+    with open(other._files_of((launch.run.key, 1)).output, "wb"):  # noqa: ASYNC230
+        pass
+    assert await other.adopt([launch], mine) == frozenset()
+    assert mine.reports == []
+    launcher.end(launch.run)
+    await theirs.end_of(launch)
 
 
 async def test_nothing_is_found_after_the_host_was_started_again(tmp_path: Path) -> None:

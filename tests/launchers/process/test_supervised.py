@@ -64,6 +64,23 @@ async def test_an_attempt_that_has_a_record_is_not_started_again(
     await other.close()
 
 
+async def test_ending_a_run_leaves_the_run_of_another_krond_with_the_same_key(
+    launcher: ProcessLauncher, tmp_path: Path
+) -> None:
+    other, mine, theirs = a_supervised_launcher(tmp_path / "other"), Ear(), Ear()
+    launch = a_process(["sleep", "300"])
+    launcher.start(launch, mine)
+    other.start(launch, theirs)
+    await until(lambda: mine.said(launch) == theirs.said(launch) == [RunEvent.ACCEPTED])
+    launcher.end(launch.run)
+    assert (await mine.end_of(launch)).happened is RunEvent.CANCELLED
+    process = other._running[launch.run.key, 1]
+    assert is_alive(process.pid, process.started)
+    other.end(launch.run)
+    assert (await theirs.end_of(launch)).happened is RunEvent.CANCELLED
+    await other.close()
+
+
 @pytest.mark.parametrize(
     ("definition", "events"),
     [

@@ -20,6 +20,8 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from time import sleep
 from typing import NamedTuple
@@ -49,6 +51,9 @@ _SIGNALS = frozenset(map(int, signal.Signals))
 CGROUP_MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 # The suffix of the records that supervisors write.
 RECORD = ".run"
+# The variable that tells the processes of one launcher from those of others on the same host, which may have
+# jobs of the same names and so the same keys.
+LAUNCHER_ID = b"KRON_LAUNCHER_ID"
 
 
 class Files(NamedTuple):
@@ -248,7 +253,8 @@ class Process:
         if not self.is_supervised:
             return members_of(self.pid)
         run, record = self.launch.run, read_record(self.files.status) or {}
-        return processes_of(run.key, run.attempt, self.pid, record.get("cgroup"))
+        launcher = launcher_id_of(os.path.dirname(self.files.output))
+        return processes_of(run.key, run.attempt, self.pid, record.get("cgroup"), launcher=launcher)
 
     def remove_cgroup(self) -> None:
         """Remove the control group of an ended run; its supervisor could not while processes were left."""
@@ -384,9 +390,16 @@ def own_cgroup() -> str | None:
     return None
 
 
-def processes_of(key: str, attempt: int, group: int, cgroup: object = None) -> list[int]:
+@lru_cache(maxsize=16)
+def launcher_id_of(folder: str) -> bytes:
+    """Return what tells a launcher from others on this host, from the folder of its running processes."""
+    return sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:16].encode()
+
+
+def processes_of(
+    key: str, attempt: int, group: int, cgroup: object = None, *, launcher: bytes | None = None
+) -> list[int]:
     """Return the running processes of a run: of its group, with its environment, or in its control group."""
-    marks = f"KRON_IDEMPOTENCY_KEY={key}".encode(), b"KRON_ATTEMPT=%d" % attempt
     members: set[int] = set()
     with suppress(OSError):
         members = set(map(int, Path(f"{cgroup}/cgroup.procs").read_text().split())) if cgroup else members
@@ -395,17 +408,26 @@ def processes_of(key: str, attempt: int, group: int, cgroup: object = None) -> l
         stat = stat_of(pid)
         if stat is None or stat.ended:
             continue
-        if pid in members or group in (stat.group, stat.session) or _has_variables(pid, marks):
+        if pid in members or group in (stat.group, stat.session) or _run_of(pid, launcher) == (key, attempt):
             running.append(pid)
     return running
 
 
-def _has_variables(pid: int, marks: Collection[bytes]) -> bool:
+def _run_of(pid: int, launcher: bytes | None) -> tuple[str, int] | None:
+    """Return the key and the attempt in the environment of a process that a launcher started, or None.
+
+    None stands for every launcher. A process without the id of one was started by an earlier version.
+    """
     try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return False
-    return all(mark in variables for mark in marks)
+        return None
+    named = dict(pair.partition(b"=")[::2] for pair in pairs)
+    key, attempt = named.get(b"KRON_IDEMPOTENCY_KEY", b""), named.get(b"KRON_ATTEMPT", b"")
+    is_other = launcher is not None and named.get(LAUNCHER_ID, launcher) != launcher
+    if is_other or not attempt.isdigit():
+        return None
+    return key.decode(errors="replace"), int(attempt)
 
 
 def _send(pid: int, number: signal.Signals) -> None:
@@ -417,22 +439,17 @@ def _send(pid: int, number: signal.Signals) -> None:
         _log.warning("process %d cannot be sent %s: %s", pid, number.name, error)
 
 
-def sessions_of(keys: Collection[str]) -> dict[tuple[str, int], int]:
-    """Return the processes that were started with one of these keys, by key and attempt.
+def sessions_of(keys: Collection[str], launcher: bytes) -> dict[tuple[str, int], int]:
+    """Return the processes that a launcher started with one of these keys, by key and attempt.
 
     Their children have the same environment, but lead no session.
     """
     leaders: dict[tuple[str, int], int] = {}
     for pid in _all() if keys else ():
-        with suppress(OSError):
-            named = dict(
-                pair.partition(b"=")[::2] for pair in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            )
-            key = named.get(b"KRON_IDEMPOTENCY_KEY", b"").decode(errors="replace")
-            attempt = named.get(b"KRON_ATTEMPT", b"").decode(errors="replace")
-            stat = stat_of(pid) if key in keys and attempt.isdigit() else None
-            if stat is not None and stat.session == pid:
-                leaders[key, int(attempt)] = pid
+        run = _run_of(pid, launcher)
+        stat = stat_of(pid) if run is not None and run[0] in keys else None
+        if run is not None and stat is not None and stat.session == pid:
+            leaders[run] = pid
     return leaders
 
 

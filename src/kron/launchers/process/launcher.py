@@ -28,6 +28,7 @@ from kron.launchers.backoff import Backoff, sleep_for
 from kron.launchers.fair_queue import FairQueue, Share
 from kron.launchers.launch import LAPSED_S, lease_is_lost, plain_request_of, report_of, tenant_of
 from kron.launchers.process.host import (
+    LAUNCHER_ID,
     RECORD,
     Files,
     PidfdWatcher,
@@ -38,6 +39,7 @@ from kron.launchers.process.host import (
     describe_exit,
     input_of,
     is_alive,
+    launcher_id_of,
     own_cgroup,
     read_variables,
     remove_files,
@@ -86,6 +88,7 @@ POLL_S = 0.2
 LOST = "its exit status was lost with its owner"
 NEVER_STARTED = "never started: krond ended after it recorded the start, before the process existed"
 NO_SUPERVISOR = "needs krond: this worker runs processes without a supervisor"
+NO_VARIABLES: Mapping[str, str] = {}
 # Below the state folder: the records and the outputs of ended runs.
 LOGS = "logs"
 
@@ -250,7 +253,7 @@ class ProcessLauncher:
             if self._supervisors is not None:
                 self._start_supervised(self._supervisors, attempt, waiting, settings)
                 return
-            env = env_of(self.env, launch, settings, secret=self._secret)
+            env = self._env_of(launch, settings)
             child = spawn(settings, env, files)
         except (InputError, ValueError) as error:
             self._refuse(launch, sink, str(error))
@@ -274,7 +277,7 @@ class ProcessLauncher:
         launch = waiting.launch
         files = self._files_of(attempt)
         from_file = {} if settings.env_file is None else read_variables(settings.env_file)
-        env = env_of({**self.env, **_encoded(from_file)}, launch, settings, secret=self._secret)
+        env = self._env_of(launch, settings, from_file)
         request: Record = {
             "record": files.status,
             "output": files.output,
@@ -297,6 +300,13 @@ class ProcessLauncher:
         except OSError:
             self._starting.pop(attempt, None)
             raise
+
+    def _env_of(
+        self, launch: Launch, settings: ProcessSettings, from_file: Mapping[str, str] = NO_VARIABLES
+    ) -> Mapping[bytes, bytes]:
+        inherited = {**self.env, **_encoded(from_file)}
+        env = env_of(inherited, launch, settings, secret=self._secret)
+        return {**env, LAUNCHER_ID: launcher_id_of(self._folder)}
 
     def _on_reply(self, attempt: Attempt, settings: ProcessSettings, reply: Record | None) -> None:
         """Watch a process that a supervisor has started, or handle why it has not."""
@@ -560,7 +570,8 @@ class ProcessLauncher:
                 if self._resume((each.run.key, each.run.attempt), sink)
                 or self._adopt_supervised((each.run.key, each.run.attempt), each, sink)
             )
-        unnamed = sessions_of({each.run.key for each in runs if each.run.run_id is None})
+        unnumbered = {each.run.key for each in runs if each.run.run_id is None}
+        unnamed = sessions_of(unnumbered, launcher_id_of(self._folder))
         adopted = set()
         for launch in runs:
             attempt = (launch.run.key, launch.run.attempt)
