@@ -4,9 +4,11 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +25,8 @@ krond runs the jobs of job files on this host: at their times, once, with their 
 It stays in the foreground until SIGTERM or Ctrl-C; SIGHUP and changed files reload the jobs.
 `kron status`, `kron runs`, `kron why` and `kron logs` ask it.
 """
+# The packages of the extra `service` that the pages need.
+PAGES_NEED = ("fastapi", "uvicorn", "jinja2", "prometheus_client")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -57,12 +61,43 @@ def _run(arguments: Sequence[str]) -> int:
         return _check(sources)
     if options.load:
         return _load(place, sources)
+    return _run_daemon(place, sources, options)
+
+
+def _run_daemon(place: StateFolder, sources: "Sources", options: argparse.Namespace) -> int:
     from kron.telemetry.log_format import start_logging
 
     notify = read_notify_options(sources.settings)
     start_logging(level=options.log_level, log_format=options.log_format, secrets=secrets_of(notify))
+    if options.pages is not None:
+        from kron.cli.support.krond_pages import serve_pages
+
+        serve_pages(place, notify, options.pages)
+        return GOOD
     metrics = None if options.metrics_file is None else Path(options.metrics_file).absolute()
-    return _serve(place, sources, notify, metrics)
+    listening = None if options.listen is None else _listen(options.listen)
+    logs = ["--log-format", options.log_format, "--log-level", options.log_level]
+    return _serve(place, sources, DaemonExtras(notify, metrics, listening, logs))
+
+
+def _listen(address: str) -> socket.socket:
+    """Listen for the pages, where the packages that they need are installed."""
+    from kron.cli.support.extra import MissingExtraError
+    from kron.fronts.daemon.pages import listen
+
+    for module in PAGES_NEED:
+        if find_spec(module) is None:
+            raise MissingExtraError(extra="service", module=module)
+    return listen(address)
+
+
+class DaemonExtras(NamedTuple):
+    """What a krond has beside its jobs: notifications, metrics, pages, and the options of its log."""
+
+    notify: NotifyOptions
+    metrics_file: Path | None
+    listening: socket.socket | None
+    log_words: Sequence[str]
 
 
 class Sources(NamedTuple):
@@ -79,22 +114,28 @@ class Sources(NamedTuple):
         return [word for option, paths in named for path in paths for word in (option, path)]
 
 
-def _serve(place: StateFolder, sources: Sources, notify: NotifyOptions, metrics_file: Path | None) -> int:
+def _serve(place: StateFolder, sources: Sources, extras: DaemonExtras) -> int:
     from kron.cli.support.job_folder import stamp
+    from kron.fronts.daemon.pages import PagesProcess
     from kron.fronts.daemon.systemd import Notifier
 
     notifier = Notifier.of(os.environ)
     program = [sys.executable, "-m", "kron.cli.krond"]
-    loader = [*program, "--load", "--state", str(place.folder), *sources.words()]
+    state = ["--state", str(place.folder), *sources.words()]
+    pages = None
+    if extras.listening is not None:
+        pages = PagesProcess([*program, *state, *extras.log_words, "--pages"], extras.listening)
 
     async def serve() -> None:
         options = DaemonOptions(
             place=place,
-            loader=loader,
+            loader=[*program, "--load", *state],
             stamp=partial(stamp, [*sources.paths, *sources.crontabs]),
             notifier=notifier,
-            metrics_file=metrics_file,
-            notify=notify,
+            metrics_file=extras.metrics_file,
+            is_measured=pages is not None,
+            beside=() if pages is None else (pages.run,),
+            notify=extras.notify,
         )
         await Daemon(options, _handler_of).run()
 
@@ -211,7 +252,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--metrics-file", metavar="FILE", help="write metrics for Prometheus to this file every 15 seconds"
     )
+    parser.add_argument(
+        "--listen", metavar="ADDRESS",
+        help="serve the pages and the API there, for this host alone: 127.0.0.1:PORT",
+    )  # fmt: skip
     parser.add_argument("--load", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--pages", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--log-format", choices=("console", "json"), default="console")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return parser

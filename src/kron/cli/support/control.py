@@ -6,11 +6,12 @@ A request is a verb of the service's client with its arguments, or one of krond'
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from kron.app.notify.sender import NotifyOptions
 from kron.core.errors import InputError, InvalidOptionError, KronError, Problem, restored
 from kron.core.fields import parse_instant
 from kron.core.plan.query import AuditFilter, JobFilter
@@ -29,6 +30,7 @@ from kron.fronts.service.schedule_spec import Rules
 from kron.fronts.service.settings import read_settings
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig
+from kron.ports import Clock, Store
 
 # The arguments of verbs that are not plain values.
 KINDS: Mapping[str, tuple[type | None, ...]] = {
@@ -54,17 +56,22 @@ MAX_LOOKED = 100
 # --- in the daemon -------------------------------------------------------------------------------------
 
 
+def registrar_of(
+    store: Store, clock: Clock, notify: NotifyOptions, wake: Callable[[], None] = lambda: None
+) -> Registrar:
+    """Return the registrar of a krond's jobs; without `wake`, its worker notices writes in the store."""
+    rules = Rules(
+        launchers=LauncherConfig((ProcessOptions(supervised=True),)),
+        channels=dict.fromkeys(notify.channels),
+        notify=notify.default,
+    )
+    return Registrar(store, clock, rules=rules, wake=wake, namespace=NAMESPACE)
+
+
 def handler_of(daemon: Daemon) -> Handler:
     """Return what answers the requests to a daemon."""
     settings = read_settings({}, {}).settings
-    rules = Rules(
-        launchers=LauncherConfig((ProcessOptions(supervised=True),)),
-        channels=dict.fromkeys(daemon.options.notify.channels),
-        notify=daemon.options.notify.default,
-    )
-    registrar = Registrar(
-        daemon.store, daemon.clock, rules=rules, wake=daemon.worker.call, namespace=NAMESPACE
-    )
+    registrar = registrar_of(daemon.store, daemon.clock, daemon.options.notify, daemon.worker.call)
 
     async def worker_status() -> tuple[str | None, str | None]:
         return daemon.worker.state, daemon.worker.error
@@ -78,6 +85,8 @@ def handler_of(daemon: Daemon) -> Handler:
             raise InputError("arguments must be a list, options an object")
         if verb == "logs":
             return await read_output(daemon, *map(_text_or_none, arguments[:2]), **options)
+        if verb == "metrics":
+            return None if daemon.metrics is None else (await daemon.metrics.scrape()).decode()
         if verb not in VERBS:
             raise InputError(f'unknown verb "{verb}"')
         kinds = KINDS.get(verb, ())

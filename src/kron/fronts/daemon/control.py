@@ -58,7 +58,7 @@ class ControlServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Document | None:
         uid = _peer_uid(writer.get_extra_info("socket"))
-        if uid not in (0, os.geteuid()):
+        if not may_control(uid):
             return error_document(InputError("only root and krond's own user may control it"))
         line = await reader.readline()
         if not line:
@@ -67,7 +67,7 @@ class ControlServer:
             request = json.loads(line)
             if not isinstance(request, dict):
                 raise InputError("a request is a JSON object")
-            return {"result": await self._handle(_name_of(uid), request)}
+            return {"result": await self._handle(name_of(uid), request)}
         except KronError as error:
             return error_document(error)
         except (TypeError, ValueError) as error:
@@ -82,7 +82,13 @@ def _peer_uid(connection: socket.socket) -> int:
     return int(_PEER.unpack(raw)[1])
 
 
-def _name_of(uid: int) -> str:
+def may_control(uid: int) -> bool:
+    """Return whether a user may control krond, over its socket or on its pages: root, and krond's own."""
+    return uid in (0, os.geteuid())
+
+
+def name_of(uid: int) -> str:
+    """Return the name of a user, or the number if there is none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -36,6 +36,7 @@ from kron.telemetry.decision_log import DecisionLog
 
 if TYPE_CHECKING:
     from kron.fronts.daemon.metrics_file import MetricsFile
+    from kron.telemetry.metrics import Metrics
 
 _log = logging.getLogger("kron.krond")
 NAMESPACE = "krond"
@@ -87,7 +88,11 @@ class DaemonOptions:
     loader: Sequence[str]
     stamp: Callable[[], object]
     notifier: Notifier = NO_NOTIFIER
+    # Writes metrics to a file; without one they are counted where `is_measured`.
     metrics_file: Path | None = None
+    is_measured: bool = False
+    # Further work beside the worker, such as the process of the pages.
+    beside: Sequence[Callable[[], Coroutine[None, None, None]]] = ()
     notify: NotifyOptions = field(default_factory=NotifyOptions)
     clock: Clock = field(default_factory=SystemClock)
     max_output_bytes: int = MAX_OUTPUT_BYTES
@@ -103,12 +108,12 @@ class Daemon:
         self.options = options
         self.clock = options.clock
         self.store: Store = SqliteStore(str(options.place.database))
-        self._metrics_file = self._build_metrics()
+        self._metrics_file: MetricsFile | None = None
+        self.metrics = self._build_metrics()
         journal = DaemonJournal(DecisionLog(), self._prune_outputs)
-        if self._metrics_file is not None:
-            metrics = self._metrics_file.metrics
+        if self.metrics is not None:
             # Every call of the store is measured; decisions are logged and counted by the same object.
-            self.store, journal = metrics.store, DaemonJournal(metrics, self._prune_outputs)
+            self.store, journal = self.metrics.store, DaemonJournal(self.metrics, self._prune_outputs)
         self.outputs = RunOutputs(options.place.processes, max_bytes=options.max_output_bytes)
         self._handler_of = handler_of
         self._reloading = asyncio.Lock()
@@ -129,29 +134,32 @@ class Daemon:
         self.catalog = Catalog(
             self.store, NAMESPACE, now=self.now, wake=self.worker.call, traits=traits_by_kind()
         )
+        if self.metrics is not None:
+            self.metrics.observe(self.worker)
 
-        if self._metrics_file is not None:
-            self._metrics_file.metrics.observe(self.worker)
-
-    def _build_metrics(self) -> "MetricsFile | None":
+    def _build_metrics(self) -> "Metrics | None":
         path = self.options.metrics_file
-        if path is None:
+        if path is None and not self.options.is_measured:
             return None
         # Imported only where it is needed: the client of Prometheus takes memory.
         try:
             from kron.fronts.daemon.metrics_file import MetricsFile
+            from kron.telemetry.metrics import Metrics
         except ModuleNotFoundError as cause:
             if cause.name != "prometheus_client":
                 raise
             raise InputError("--metrics-file needs the package prometheus-client") from cause
-        return MetricsFile(path, self.store, self.clock, namespace=NAMESPACE)
+        # The exporter that reads the file has metrics of its own process, under the same names.
+        metrics = Metrics(self.store, self.clock, namespace=NAMESPACE, kind="sqlite", with_process=False)
+        self._metrics_file = None if path is None else MetricsFile(path, metrics)
+        return metrics
 
     def _build_launchers(self) -> dict[str, Launcher]:
         options = ProcessOptions(folder=str(self.options.place.processes), supervised=True)
         launchers = build_launchers(LauncherContext(self.clock, LauncherConfig((options,))))
-        if self._metrics_file is None:
+        if self.metrics is None:
             return launchers
-        measured = self._metrics_file.metrics.measured
+        measured = self.metrics.measured
         return {kind: measured(kind, launcher) for kind, launcher in launchers.items()}
 
     def now(self) -> int:
@@ -173,6 +181,7 @@ class Daemon:
                 asyncio.create_task(self._watch_files(), name="krond files"),
                 asyncio.create_task(self._feed_watchdog(), name="krond watchdog"),
             ]
+            beside += [asyncio.create_task(work(), name="krond beside") for work in self.options.beside]
             if self._metrics_file is not None:
                 beside.append(asyncio.create_task(self._metrics_file.run(), name="krond metrics"))
             _log.info("krond is running; state in %s", self.options.place.folder)
@@ -183,6 +192,7 @@ class Daemon:
                 self.options.notifier.send("STOPPING=1")
                 for task in beside:
                     task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
                 await control.close()
                 if self._metrics_file is not None:
                     await self._metrics_file.write()

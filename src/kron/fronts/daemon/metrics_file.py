@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 from kron.core.errors import InputError
-from kron.ports import Clock, Store
 from kron.telemetry.metrics import Metrics
 
 _log = logging.getLogger("kron.krond")
@@ -17,11 +16,10 @@ WRITE_S = 15.0
 class MetricsFile:
     """Writes the metrics to a file, each time all at once: a reader never sees a part of them."""
 
-    def __init__(self, path: Path, store: Store, clock: Clock, *, namespace: str) -> None:
+    def __init__(self, path: Path, metrics: Metrics) -> None:
         if path.is_dir():
             raise InputError(f"--metrics-file {path} is a folder")
-        # The exporter that reads the file has metrics of its own process, under the same names.
-        self.metrics = Metrics(store, clock, namespace=namespace, kind="sqlite", with_process=False)
+        self._metrics = metrics
         self._path = path
         self._is_failing = False
 
@@ -33,7 +31,7 @@ class MetricsFile:
 
     async def write(self) -> None:
         """Write the file once; a failure is logged once and ends nothing."""
-        text = await self.metrics.scrape()
+        text = await self._metrics.scrape()
         try:
             await asyncio.to_thread(_replace, self._path, text)
         except OSError as error:

@@ -108,6 +108,7 @@ class ServerOptions(TypedDict, total=False):
 
     http: type[TimeoutProtocol]
     ws: Literal["none"]
+    proxy_headers: bool
     h11_max_incomplete_event_size: int
 
     ssl_certfile: str
