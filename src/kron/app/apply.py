@@ -71,27 +71,15 @@ async def apply_definitions(
         gone = [name for name in members if name not in wanted.definitions]
         return await catalog.states([*wanted.definitions, *gone]), gone
 
-    def decide(
-        records: tuple[Sequence[JobState], list[str]], now: int
-    ) -> Awaitable[Decision[list[AppliedChange]]]:
-        return compute(partial(decided, records, now))
-
-    def decided(records: tuple[Sequence[JobState], list[str]], now: int) -> Decision[list[AppliedChange]]:
-        states = {state.job.identity: state for state in records[0]}
-        live = {name: state.job for name, state in states.items() if state.job.deleted_at is None}
-        for name in (*wanted.definitions, *records[1]):
+    def define(live: Mapping[str, JobRecord], gone: Sequence[str]) -> list[JobDefinition]:
+        for name in (*wanted.definitions, *gone):
             expect(name, live.get(name))
-        definitions = [
+        return [
             make(live.get(name))._replace(applied_set=wanted.name)
             for name, make in wanted.definitions.items()
         ]
-        decision = upserted(definitions, states, records[1], now)
-        changes = _changes(definitions, decision.result, live, records[1])
-        if dry_run or isinstance(decision, NoWrite):
-            return NoWrite(changes)
-        return Write(result=changes, created=decision.created, changed=decision.changed)
 
-    return await catalog.write(read, decide)
+    return await _write(catalog, read, define, compute=compute, dry_run=dry_run)
 
 
 async def replace_definitions(
@@ -113,16 +101,33 @@ async def replace_definitions(
         gone = [job.identity for job in stored if job.identity not in names and is_gone(job)]
         return await catalog.states([*names, *gone]), gone
 
-    def decide(
-        records: tuple[Sequence[JobState], list[str]], now: int
-    ) -> Awaitable[Decision[list[AppliedChange]]]:
+    return await _write(catalog, read, lambda live, gone: definitions, compute=compute, dry_run=dry_run)
+
+
+# The states of the jobs that are defined or gone, and the names of those that are gone.
+_Records = tuple[Sequence[JobState], list[str]]
+
+
+async def _write(
+    catalog: Catalog,
+    read: Callable[[], Awaitable[_Records]],
+    define: Callable[[Mapping[str, JobRecord], Sequence[str]], Sequence[JobDefinition]],
+    *,
+    compute: Compute,
+    dry_run: bool = False,
+) -> list[AppliedChange]:
+    """Write the definitions that the live jobs get, and delete those that are gone, in one transaction."""
+
+    def decide(records: _Records, now: int) -> Awaitable[Decision[list[AppliedChange]]]:
         return compute(partial(decided, records, now))
 
-    def decided(records: tuple[Sequence[JobState], list[str]], now: int) -> Decision[list[AppliedChange]]:
-        states = {state.job.identity: state for state in records[0]}
+    def decided(records: _Records, now: int) -> Decision[list[AppliedChange]]:
+        found, gone = records
+        states = {state.job.identity: state for state in found}
         live = {name: state.job for name, state in states.items() if state.job.deleted_at is None}
-        decision = upserted(definitions, states, records[1], now)
-        changes = _changes(definitions, decision.result, live, records[1])
+        definitions = define(live, gone)
+        decision = upserted(definitions, states, gone, now)
+        changes = _changes(definitions, decision.result, live, gone)
         if dry_run or isinstance(decision, NoWrite):
             return NoWrite(changes)
         return Write(result=changes, created=decision.created, changed=decision.changed)

@@ -221,13 +221,19 @@ def runs_of(rows: Iterable[Row]) -> tuple[dict[str, list[RunRecord]], dict[str, 
     return runs, faults
 
 
+def definitions_by_job(epochs: Iterable[Row]) -> dict[str, dict[int, str]]:
+    """Return the earlier definitions of jobs by name and epoch, from rows as `EpochRecord` has its fields."""
+    definitions: dict[str, dict[int, str]] = {}
+    for name, epoch, _, definition, _ in epochs:
+        definitions.setdefault(name, {})[epoch] = definition
+    return definitions
+
+
 def recorded_by_job(
     runs: Sequence[RunRecord], ranges: Sequence[RangeRecord], epochs: Iterable[Row]
 ) -> dict[str, Recorded]:
     """Return records grouped by job; epochs are rows as `EpochRecord` has its fields."""
-    definitions: dict[str, dict[int, str]] = {}
-    for name, epoch, _, definition, _ in epochs:
-        definitions.setdefault(name, {})[epoch] = definition
+    definitions = definitions_by_job(epochs)
     own_runs: dict[str, list[RunRecord]] = {}
     for run in runs:
         own_runs.setdefault(run.identity, []).append(run)

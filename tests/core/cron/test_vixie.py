@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kron.core.cron.dialect import parse
+from kron.core.cron.dialect import MACROS, parse
 from kron.core.cron.schedule import Schedule
-from kron.core.cron.vixie import CRON_MACROS, CronLine, cron_starts, parse_cron_line
+from kron.core.cron.vixie import CronLine, cron_starts, parse_cron_line
 from kron.core.errors import InvalidCronExpressionError
 from kron.core.time.zone import zone_of
 from tests.strategies import law, near_misses, strict_expressions
@@ -123,5 +123,5 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_every_macro_means_in_kron_what_it_means_in_cron() -> None:
-    for macro in CRON_MACROS:
+    for macro in MACROS:
         assert parse(macro).times == parse(str(parse_cron_line(macro))).times

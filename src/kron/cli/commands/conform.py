@@ -1,14 +1,13 @@
 """`kron conform`: checks a trace against the axioms of correct scheduling."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kron.cli.main import GOOD, NO
 from kron.cli.support.option import AsJson, offer, one_of, whole_number
-from kron.cli.support.read import STDIN
+from kron.cli.support.read import opened_text
 from kron.cli.support.terminal import say, show_json
 from kron.core.errors import InvalidOptionError, InvalidTraceError, UnreadableFileError, one_line
 from kron.theory.bound import Witnesses
@@ -110,15 +109,8 @@ def parse_witnesses(text: str) -> Witnesses:
 
 def read_lines(file: str) -> Iterator[str]:
     """Yield the lines of a file, cut after the longest line that a trace may have."""
-    try:
-        with open(0 if file == STDIN else Path(file), encoding="utf-8-sig", closefd=file != STDIN) as stream:
-            yield from iter(lambda: stream.readline(MAX_LINE + 1), "")
-    except OSError as cause:
-        raise UnreadableFileError(file=file, reason=cause.strerror or str(cause)) from cause
-    except UnicodeDecodeError as cause:
-        raise UnreadableFileError(file=file, reason="it is not UTF-8 text") from cause
-    except ValueError as cause:
-        raise UnreadableFileError(file=file, reason=str(cause)) from cause
+    with opened_text(file) as stream:
+        yield from iter(lambda: stream.readline(MAX_LINE + 1), "")
 
 
 def lines_of(report: Report, file: str) -> Iterator[str]:

@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Annotated, NamedTuple, TextIO
 
 import typer
@@ -13,7 +12,7 @@ import typer
 from kron.cli.main import BAD, GOOD, NO, print_error
 from kron.cli.support.json_file import no_constant, unique_fields
 from kron.cli.support.option import AsJson
-from kron.cli.support.read import STDIN, check_once
+from kron.cli.support.read import check_once, opened_text
 from kron.cli.support.terminal import progress, put, say, to_json
 from kron.core.errors import UnreadableFileError
 from kron.core.job.verify import Verification, VerifyResult, verify
@@ -83,15 +82,8 @@ def _verify_file(file: str, report: "VerifyReport", *, skip_others: bool) -> Non
 
 def read_items(file: str) -> Iterator[Item]:
     """Yield the candidates for decisions in a file, or raise UnreadableFileError."""
-    try:
-        with open(0 if file == STDIN else Path(file), encoding="utf-8-sig", closefd=file != STDIN) as stream:
-            yield from _items_of(_lines_of(stream, file), file)
-    except OSError as cause:
-        raise UnreadableFileError(file=file, reason=cause.strerror or str(cause)) from cause
-    except UnicodeDecodeError as cause:
-        raise UnreadableFileError(file=file, reason="it is not UTF-8 text") from cause
-    except ValueError as cause:
-        raise UnreadableFileError(file=file, reason=str(cause)) from cause
+    with opened_text(file) as stream:
+        yield from _items_of(_lines_of(stream, file), file)
 
 
 def _lines_of(stream: TextIO, file: str) -> Iterator[tuple[int, str]]:

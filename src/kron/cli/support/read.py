@@ -2,8 +2,10 @@
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from kron.core.errors import InputError, UnreadableFileError
 
@@ -41,6 +43,20 @@ def _read_bytes(file: str, most: int) -> bytes:
         if stat.S_ISREG(status.st_mode) and status.st_size > most:
             raise UnreadableFileError(file=file, reason=f"it is larger than {most >> 20} MiB")
         return stream.read(most + 1)
+
+
+@contextmanager
+def opened_text(file: str) -> Iterator[TextIO]:
+    """Open a file, or standard input, to read it bit by bit, or raise UnreadableFileError."""
+    try:
+        with open(0 if file == STDIN else file, encoding="utf-8-sig", closefd=file != STDIN) as stream:
+            yield stream
+    except OSError as cause:
+        raise UnreadableFileError(file=file, reason=cause.strerror or str(cause)) from cause
+    except UnicodeDecodeError as cause:
+        raise UnreadableFileError(file=file, reason="it is not UTF-8 text") from cause
+    except ValueError as cause:
+        raise UnreadableFileError(file=file, reason=str(cause)) from cause
 
 
 def has_user_column(file: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
 
+from kron.core.cron.dialect import MACROS
 from kron.core.cron.field import DAY, HOUR, MINUTE, MONTH, WEEKDAY, Field, Unit, mask_of
 from kron.core.errors import InvalidCronExpressionError
 from kron.core.time.instant import DAY as DAY_SECONDS
@@ -17,16 +18,6 @@ from kron.core.time.instant import EpochSeconds
 from kron.core.time.zone import UNIX_EPOCH_ORDINAL, Transition, Zone
 
 CRON_UNITS = (MINUTE, HOUR, DAY, MONTH, WEEKDAY)
-# Each macro in five fields.
-CRON_MACROS = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
 # A clock that moves by more than this was corrected: cron then follows it without a special rule.
 CORRECTION = 3 * 3600
 # One item of a field, and the text after it that cron skips up to the next blank.
@@ -83,9 +74,9 @@ class CronLine:
 
 def parse_cron_line(expression: str) -> CronLine:
     """Return the times of five fields or a macro as cron reads them, or raise as cron refuses them."""
-    five = CRON_MACROS.get(expression, expression)
+    five = MACROS.get(expression, expression)
     words = five.split()
-    if expression.startswith("@") and expression not in CRON_MACROS:
+    if expression.startswith("@") and expression not in MACROS:
         raise InvalidCronExpressionError(
             expression=expression, field="expression", reason=f"{words[0]} is not a macro of Debian's cron"
         )

@@ -65,6 +65,7 @@ from kron.stores.row import (
     MAX_NOTICES,
     attempt_of,
     clock_of,
+    definitions_by_job,
     incident_of,
     job_of,
     notice_of,
@@ -232,12 +233,8 @@ class PostgresStore:
             for name, theirs in runs.items()
             if name in jobs and any(run.epoch < jobs[name].epoch for run in theirs)
         ]
-        definitions: dict[str, dict[int, str]] = {}
-        if names:
-            values = {"namespace": namespace, "names": texts(names)}
-            for name, epoch, _, definition, _ in await rows_of(connection, SQL["epochs"], values):
-                definitions.setdefault(name, {})[epoch] = definition
-        return definitions
+        values = {"namespace": namespace, "names": texts(names)}
+        return definitions_by_job(await rows_of(connection, SQL["epochs"], values)) if names else {}
 
     async def in_flight(self, ownership: Ownership) -> list[RunRecord]:
         """Return every run that may be executing."""

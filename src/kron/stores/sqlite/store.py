@@ -58,6 +58,7 @@ from kron.stores.row import (
     MAX_NOTICES,
     attempt_of,
     clock_of,
+    definitions_by_job,
     incident_of,
     job_of,
     notice_of,
@@ -306,11 +307,7 @@ class SqliteStore:
 
     def _earlier(self, jobs: list[JobRecord], runs: dict[str, list[RunRecord]]) -> dict[str, dict[int, str]]:
         numbers = [job.number for job in jobs if any(run.epoch != job.epoch for run in runs[job.identity])]
-        definitions: dict[str, dict[int, str]] = {}
-        if numbers:
-            for name, epoch, _, definition, _ in self._epochs(numbers):
-                definitions.setdefault(name, {})[epoch] = definition
-        return definitions
+        return definitions_by_job(self._epochs(numbers)) if numbers else {}
 
     def _epochs(self, numbers: list[int]) -> list[tuple[Any, ...]]:
         return self._all(SQL["epochs"], {"numbers": json.dumps(numbers)})
