@@ -163,6 +163,9 @@ class EngineStore(JobStore, Protocol):
     async def open_runs(self, namespace: str, *, now: int, limit: int) -> OpenRuns:
         """Count the open runs by state, reading at most `limit` of them."""
 
+    async def open_by_user(self, namespace: str, users: Sequence[str]) -> dict[str, int]:
+        """Count the open runs of each of some users."""
+
     async def prune(
         self,
         namespace: str,

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.abuse.attacks import ATTACKS
-from tests.abuse.experiment import HANGS, LONG_QUIET, MIX, QUIET, Row, experimenting
+from tests.abuse.experiment import FLOODS, HANGS, LONG_QUIET, MIX, QUIET, Row, experimenting
 
 # The lateness that the neighbour's starts keep during the mixed attack, in milliseconds, on a quiet machine.
 P99_MS = 250.0
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--only", help="one attack instead of all")
     parser.add_argument("--store", default="sqlite:///kron.db", help="URL of the store, e.g. of a PostgreSQL")
     given = parser.parse_args()
-    names = [given.only] if given.only else [QUIET, *ATTACKS, HANGS, LONG_QUIET, MIX]
+    names = [given.only] if given.only else [QUIET, *ATTACKS, HANGS, *FLOODS, LONG_QUIET, MIX]
     _print(HEAD)
     with (
         TemporaryDirectory(prefix="abuse-") as folder,

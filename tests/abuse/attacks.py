@@ -50,6 +50,14 @@ def _get(client: httpx.Client, prefix: str) -> httpx.Response:
     return client.get(f"/schedules/{quote(f'{prefix}never', safe='')}")
 
 
+def _what_if(client: httpx.Client, prefix: str) -> httpx.Response:
+    """Ask what a definition would have done that searches a thousand windows at once, in vain."""
+    window = json.dumps({"mode": "before", "duration": "16m"})
+    changes = ["schedule=* * * * * *", f"window={window}"]
+    path = f"/schedules/{quote(f'{prefix}never', safe='')}/periods/latest/why"
+    return client.get(path, params={"if": changes})
+
+
 def _cookie(client: httpx.Client, _: str) -> httpx.Response:
     return client.get("/", headers={"cookie": 'a="' + "\\" * 30_000 + '"'})
 
@@ -93,6 +101,7 @@ REQUESTS: dict[str, tuple[Request, tuple[int, ...]]] = {
     "a dry run over all years": (_dry_run, (400,)),
     "a form of a megabyte": (_form, (413,)),
     "a schedule that finds no time": (_get, (200,)),
+    "what if no time were found": (_what_if, (200, 422)),
 }
 
 

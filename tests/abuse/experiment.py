@@ -1,12 +1,14 @@
 """Two tenants on one service, one of them hostile: what the other's starts and the machine show."""
 
+import asyncio
+import json
 import multiprocessing
 import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from multiprocessing.queues import Queue
@@ -27,6 +29,9 @@ GOOD, HOSTILE = "ann", "mallory"
 SCHEDULES = 10
 # Schedules of the hostile tenant whose executor never answers.
 HANGING = 150
+# Schedules of the hostile tenant that are due in the same second, and how often.
+FLOOD, EVERY_S = 5_000, 5
+FLOODS = {"5,000 schedules due at once": "log", "5,000 due at once, over HTTP": "http"}
 QUIET, HANGS, MIX = "nothing: the control", "150 starts that hang", "all of them, mixed"
 LONG_QUIET = "nothing, for as long as that"
 ATTACKERS = 2
@@ -84,11 +89,14 @@ def token_of(user: str, scope: str = "read write run") -> str:
 class Experiment:
     """The service, the neighbour's schedules and the executors of both tenants."""
 
-    def __init__(self, client: httpx.Client, server: Process, starts: Starts, hanging: str) -> None:
+    def __init__(
+        self, client: httpx.Client, server: Process, starts: Starts, *, hanging: str, quick: str
+    ) -> None:
         self._url = str(client.base_url)
         self._server = server
         self._starts = starts
         self._hanging = hanging
+        self._quick = quick
 
     def row(self, name: str, seconds: float, least: int = 0) -> Row:
         """Let the hostile tenant attack for some seconds, and return what the neighbour saw."""
@@ -120,6 +128,8 @@ class Experiment:
     def _attacked(self, name: str, seconds: float, least: int) -> Counter[str]:
         if name == HANGS:
             return self._hang(seconds)
+        if name in FLOODS:
+            return self._flood(seconds, FLOODS[name])
         if name in (QUIET, LONG_QUIET):
             time.sleep(seconds)
             return Counter()
@@ -136,10 +146,29 @@ class Experiment:
             attacker.join()
         return answers
 
-    def _hang(self, seconds: float) -> Counter[str]:
+    def _hostile(self) -> httpx.Client:
         headers = {"authorization": f"Bearer {token_of(HOSTILE)}"}
+        return httpx.Client(base_url=self._url, timeout=60, trust_env=False, headers=headers)
+
+    def _flood(self, seconds: float, kind: str) -> Counter[str]:
+        """Let thousands of schedules be due in the same second, again and again."""
         answers: Counter[str] = Counter()
-        with httpx.Client(base_url=self._url, timeout=60, trust_env=False, headers=headers) as client:
+        launcher = {"kind": "http", "url": self._quick} if kind == "http" else {"kind": "log"}
+        with self._hostile() as client:
+            for cron_expr in (f"*/{EVERY_S} * * * * *", "0 0 1 1 *"):
+                document = {"cron_expr": cron_expr, "timezone": "UTC", "launcher": launcher}
+                for first in range(0, FLOOD, 1_000):
+                    names = (f"{HOSTILE}/flood {number}" for number in range(first, first + 1_000))
+                    lines = "\n".join(json.dumps({**document, "schedule_id": name}) for name in names)
+                    headers = {"content-type": "application/x-ndjson"}
+                    answer = client.post("/schedules/bulk", content=lines.encode(), headers=headers)
+                    answers[str(answer.status_code)] += 1
+                time.sleep(seconds if cron_expr.startswith("*") else 0)
+        return answers
+
+    def _hang(self, seconds: float) -> Counter[str]:
+        answers: Counter[str] = Counter()
+        with self._hostile() as client:
             launcher = {"kind": "http", "url": self._hanging, "timeout": "1h"}
             body = {"schedule_id": f"{HOSTILE}/hangs", "cron_expr": "0 0 1 1 *", "timezone": "UTC"}
             client.post("/schedules/upsert", json={**body, "launcher": launcher}).raise_for_status()
@@ -167,6 +196,42 @@ def attack(name: str, url: str, token: str, seconds: float, least: int, queue: "
 
 
 @contextmanager
+def _accepting() -> Iterator[str]:
+    """Run an executor in a process of its own that accepts every start at once; give its URL."""
+    context = multiprocessing.get_context("spawn")
+    ports: Queue[int] = context.Queue()
+    process = context.Process(target=accept_starts, args=(ports,), daemon=True)
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{ports.get()}/start"
+    finally:
+        process.kill()
+        process.join()
+
+
+def accept_starts(ports: "Queue[int]") -> None:
+    """Accept the starts that come over any number of connections, and read nothing of them but their end."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(
+                    line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+                )
+                await reader.readexactly(int(length.partition(b":")[2]))
+                writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async def serve() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1_000)
+        ports.put(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+@contextmanager
 def experimenting(folder: Path, store: str = "sqlite:///kron.db") -> Iterator[Experiment]:
     """Serve two tenants, and start the neighbour's schedules."""
     starts, released = Starts(), threading.Event()
@@ -183,6 +248,7 @@ def experimenting(folder: Path, store: str = "sqlite:///kron.db") -> Iterator[Ex
     }
     with (
         executing(hang) as hanging,
+        _accepting() as quick,
         executing(starts.note) as executor,
         serving(folder, **variables) as (client, server),
     ):
@@ -201,6 +267,6 @@ def experimenting(folder: Path, store: str = "sqlite:///kron.db") -> Iterator[Ex
             prepare(hostile, f"{HOSTILE}/")
         wait_for(lambda: executor.sent)
         try:
-            yield Experiment(client, server, starts, hanging.url)
+            yield Experiment(client, server, starts, hanging=hanging.url, quick=quick)
         finally:
             released.set()

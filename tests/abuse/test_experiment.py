@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.abuse.attacks import ATTACKS
-from tests.abuse.experiment import HANGS, QUIET, experimenting
+from tests.abuse.experiment import FLOODS, HANGS, QUIET, experimenting
 
 # Every attack has to see a start of the neighbour, however busy the machine is.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
@@ -14,6 +14,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 def test_a_neighbours_ledger_is_exact_during_every_attack(tmp_path: Path) -> None:
     """How late its starts are depends on the machine: `make abuse` measures that."""
     with experimenting(tmp_path) as experiment:
-        rows = [experiment.row(name, 2.0) for name in (QUIET, *ATTACKS, HANGS)]
+        rows = [experiment.row(name, 2.0) for name in (QUIET, *ATTACKS, HANGS, *FLOODS)]
     assert [(row.name, row.lost, row.doubled) for row in rows if row.lost or row.doubled] == []
     assert all(row.starts for row in rows)

@@ -8,7 +8,6 @@ import pytest
 
 from kron.app.backfill import Only, PeriodRange
 from kron.app.catalog import (
-    MAX_OPEN_RUNS,
     MAX_TRIES,
     Catalog,
     JobDefinition,
@@ -22,7 +21,7 @@ from kron.core.job.job import Job
 from kron.core.plan.record import JobRecord, RunKind, RunStatus
 from kron.core.plan.registration import request_run
 from kron.core.plan.report import RunEvent, Traits
-from kron.core.plan.step import Change, JobState, WriteResult
+from kron.core.plan.step import MAX_OPEN_RUNS, Change, JobState, WriteResult
 from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore
 from tests.engine_case import MINUTE, NOON

@@ -9,16 +9,17 @@ import pytest
 
 from kron.clocks.system import SystemClock
 from kron.core.job.job import Job
-from kron.core.plan.record import JobRecord
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.registration import create
 from kron.core.plan.report import Launch, RunEvent, RunReport
-from kron.core.plan.step import Change, WriteResult
+from kron.core.plan.step import MAX_OPEN_RUNS, Change, JobState, WriteResult
 from kron.launchers.callback import CallbackLauncher
 from kron.launchers.launch import user_of
 from kron.ports import ReportSink, Store
 from kron.runtime.engine import BATCH, FIRST_BATCH, Engine
 from kron.runtime.journal import LogJournal
-from kron.runtime.turns import QUANTUM, Turns
+from kron.runtime.turns import QUANTUM, RECOUNT_MS, OpenLimit, Turns
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import ScriptedLauncher, Step
 from tests.engine_stage import MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
@@ -174,7 +175,7 @@ async def test_jobs_that_are_costly_to_plan_do_not_delay_another_tenants(store: 
 
 
 def a_record(user: str) -> JobRecord:
-    return create(job_of(user), now=0, launcher=json.dumps({"user_id": user}))
+    return create(job_of(user or "none"), now=0, launcher=json.dumps({"user_id": user}))
 
 
 def test_a_tenant_is_over_its_share_by_its_jobs_or_by_their_time() -> None:
@@ -185,3 +186,129 @@ def test_a_tenant_is_over_its_share_by_its_jobs_or_by_their_time() -> None:
     assert turns.over_share() == ["ann"]
     turns.spend(a_record("bob"), 1.0)
     assert turns.over_share() == ["bob"]
+
+
+# --- open runs -------------------------------------------------------------------------------------
+
+
+def skipping(stage: Stage, most: int) -> None:
+    stage.engine.tenant_of = user_of
+    stage.engine.limits = stage.engine.limits._replace(open_per_tenant=most)
+
+
+SKIPPED = "SKIPPED open_limit"
+
+
+async def test_a_tenants_open_runs_are_limited_and_those_of_others_are_not(store: Store) -> None:
+    async with stage_on(store) as stage:
+        skipping(stage, 5)
+        await register(store, "bad", [job_of("bad 1"), job_of("bad 2")], stage.now)
+        await register(store, "good", [job_of("good")], stage.now)
+        await register(store, "", [job_of("none")], stage.now)
+        for name in ("bad 1", "bad 2", "good", "none"):
+            stage.launcher.then(name, *[Step.HANG] * 9)
+        await stage.run()
+        await stage.until(NOON + 4 * MINUTE + SECOND)
+        bad = await stage.seen("bad 1"), await stage.seen("bad 2")
+        assert sorted(map(len, bad)) == [4, 4]
+        both = [*bad[0], *bad[1]]
+        # Three were open at the first check of the third minute, so one of two was the last.
+        assert (both.count("STARTED due"), both.count(SKIPPED)) == (5, 3)
+        assert await stage.seen("good") == await stage.seen("none") == ["STARTED due"] * 4
+
+
+async def test_ends_make_room_for_more_open_runs(store: Store) -> None:
+    async with stage_on(store) as stage:
+        skipping(stage, 2)
+        await register(store, "ann", [job_of("ann")], stage.now)
+        stage.launcher.then("ann", *[Step.HANG] * 9)
+        await stage.run()
+        await stage.until(NOON + 3 * MINUTE + SECOND)
+        assert await stage.seen("ann") == ["STARTED due", "STARTED due", SKIPPED]
+        await stage.report(stage.launcher.running[0], RunEvent.SUCCESS)
+        await stage.until(NOON + 4 * MINUTE + SECOND)
+        assert await stage.seen("ann") == ["SUCCESS due", "STARTED due", SKIPPED, "STARTED due"]
+
+
+async def test_a_job_without_an_open_run_always_starts_one(store: Store) -> None:
+    async with stage_on(store) as stage:
+        skipping(stage, 1)
+        await register(store, "ann", [job_of("ann 1"), job_of("ann 2"), job_of("ann 3")], stage.now)
+        for number in (1, 2, 3):
+            stage.launcher.then(f"ann {number}", *[Step.HANG] * 9)
+        await stage.run()
+        await stage.until(NOON + 2 * MINUTE + SECOND)
+        for number in (1, 2, 3):
+            assert await stage.seen(f"ann {number}") == ["STARTED due", SKIPPED]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "second"),
+    [
+        ("allow", SKIPPED),
+        # The run that is active is the reason: the limit changes nothing for it.
+        ("skip", "SKIPPED active"),
+        ("queue", SKIPPED),
+        ("buffer_one", SKIPPED),
+        # What runs is not ended for a period that may not start.
+        ("replace", SKIPPED),
+    ],
+)
+async def test_every_overlap_policy_keeps_the_limit(overlap: str, second: str, store: Store) -> None:
+    async with stage_on(store) as stage:
+        skipping(stage, 1)
+        await register(store, "ann", [job_of("ann", overlap=overlap)], stage.now)
+        stage.launcher.then("ann", Step.HANG)
+        await stage.run()
+        await stage.until(NOON + 2 * MINUTE + SECOND)
+        assert await stage.seen("ann") == ["STARTED due", second]
+
+
+async def test_planned_windows_and_retries_keep_their_runs(store: Store) -> None:
+    """Only runs that are not open yet are skipped."""
+    window = {"window": {"mode": "after", "duration": "90s"}, "seed": {"strategy": "stable", "salt": "9"}}
+    job = Job.from_dict({**job_of("windows").to_dict(), **window})
+    async with stage_on(store) as stage:
+        skipping(stage, 1)
+        await register(store, "ann", [job, job_of("retries", retry_delay="10s")], stage.now)
+        stage.launcher.then("retries", Step.FAIL)
+        await stage.run()
+        await stage.until(NOON + MINUTE + 15 * SECOND)
+        assert await stage.seen("retries") == ["SUCCESS retry"]
+        await stage.until(NOON + 4 * MINUTE)
+        seen = await stage.seen("windows")
+        assert SKIPPED in seen
+        assert "SUCCESS due" in seen
+        states = await store.cases(SPACE, ["windows"])
+        assert len(states[0].runs) <= 1
+
+
+def a_state(user: str, *, runs: int = 1) -> JobState:
+    job = a_record(user)
+    run = RunRecord("k", job.identity, 0, 0, RunStatus.STARTED, Reason.DUE, 0, 1, is_open=1)
+    return JobState(job._replace(plan_at=0), [run] * runs)
+
+
+def test_open_runs_are_counted_rarely_and_again_before_a_tenant_is_full() -> None:
+    limit = OpenLimit(user_of, 10)
+    busy = [a_state("ann")] * 2
+    assert limit.unsure(busy, 0) == ["ann"]
+    assert limit.unsure([a_state("ann", runs=0), a_state("")], 0) == []
+    limit.count({"ann": 2}, 0)
+    assert limit.unsure(busy, 5_000) == []
+    assert [state.is_full for state in limit.marked(busy, 5_000)] == [False, False]
+    limit.marked(busy, 5_000)
+    # It may have six now: more than half of ten.
+    assert limit.unsure(busy, 5_000) == ["ann"]
+    limit.count({"ann": 9}, 5_000)
+    assert limit.unsure(busy, 5_000 + RECOUNT_MS - 1) == []
+    assert [state.is_full for state in limit.marked(busy, 5_000)] == [False, True]
+    assert limit.unsure(busy, 5_000 + RECOUNT_MS) == ["ann"]
+    limit.count({"ann": 3}, 6_000)
+    assert [state.is_full for state in limit.marked(busy, 6_000)] == [False, False]
+
+
+def test_a_job_with_thousands_of_open_runs_is_full_whatever_its_tenant_has() -> None:
+    limit = OpenLimit(user_of, 10 * MAX_OPEN_RUNS)
+    states = [a_state("ann", runs=MAX_OPEN_RUNS - 1), a_state("ann", runs=MAX_OPEN_RUNS)]
+    assert [state.is_full for state in limit.marked(states, 0)] == [False, True]

@@ -103,3 +103,34 @@ def test_a_thousand_idle_connections_stop_neither_starts_nor_answers(tmp_path: P
         for connection in idle:
             connection.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_runs_that_never_end_leave_room_for_other_tenants(tmp_path: Path) -> None:
+    with (
+        executing() as endless,
+        executing() as other,
+        serving(tmp_path, KRON_MAX_OPEN_RUNS="3") as (client, _),
+    ):
+        # Its executor accepts every start and reports no end.
+        launcher = {"kind": "http", "url": endless.url, "reports": True}
+        document = {"schedule_id": "ann", "cron_expr": "* * * * * *", "timezone": "UTC", "user_id": "ann"}
+        body = {**document, "overlap_policy": "allow", "launcher": launcher}
+        client.post("/schedules/upsert", json=body).raise_for_status()
+
+        def skipped() -> list[dict[str, str]]:
+            runs = client.get("/schedules/ann/runs").json()["runs"]
+            return [run for run in runs if run["reason"] == "open_limit"]
+
+        assert wait_for(skipped)[0]["status"] == "SKIPPED"
+        assert len(endless.sent) == 3
+        schedule(client, "bob", "* * * * * *", other)
+        wait_for(lambda: len(other.sent) >= 3)
+        answer = client.get(f"/schedules/ann/periods/{skipped()[0]['run_at']}/why").json()
+        assert answer["headline"] == (
+            "did not run: too many runs of its user (max_open_runs) or of the job were open"
+        )
+        assert answer["remedy"] == (
+            "runs that end make room: report ends, or set a run_timeout or another overlap"
+        )
+        client.post(f"/runs/{endless.keys()[0]}/status", json={"status": "SUCCESS"}).raise_for_status()
+        wait_for(lambda: len(endless.sent) == 4)

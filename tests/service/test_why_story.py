@@ -255,6 +255,25 @@ async def test_another_policy_is_answered_on_page_cli_and_api_alike(
     assert "Assumed: " in output
 
 
+async def test_a_replay_has_a_budget_of_processor_time(scene: Scene) -> None:
+    """One of 500 periods is answered; one whose every period searches its window in vain is refused."""
+    stage = scene.stage
+    await stage.add(job_of("often", "* * * * * *"))
+    await stage.run()
+    await stage.until(START + timedelta(seconds=500))
+    path = "/schedules/often/periods/2026-03-28T12:00:09Z/why"
+    answer = await scene.web.get(path, params={"if": "overlap=skip"})
+    assert answer.json()["counterfactual"]["headline"] == "succeeded"
+    window = json.dumps({"mode": "before", "duration": "16m"})
+    constraints = json.dumps({"only": {"dates": ["2001-01-01"]}})
+    changes = [f"window={window}", f"constraints={constraints}"]
+    answer = await scene.web.get(path, params={"if": changes})
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "The answer needs more than 0.25 s of processor time: request less at once",
+    )
+
+
 async def test_a_due_period_names_the_outage_while_it_lasts(
     scene: Scene, capfd: pytest.CaptureFixture[str]
 ) -> None:

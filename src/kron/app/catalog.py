@@ -30,15 +30,21 @@ from kron.core.plan.record import IncidentRecord, JobRecord, RunKind, RunRecord,
 from kron.core.plan.registration import create, delete, notify_text, request_run, revise
 from kron.core.plan.report import RunEvent, RunReport, Traits
 from kron.core.plan.resume_preview import ResumePreview, preview_resume
-from kron.core.plan.step import DEFAULT_TRAITS, Change, JobState, Snapshot, WriteResult, WriteScope
+from kron.core.plan.step import (
+    DEFAULT_TRAITS,
+    MAX_OPEN_RUNS,
+    Change,
+    JobState,
+    Snapshot,
+    WriteResult,
+    WriteScope,
+)
 from kron.core.time.instant import EpochSeconds, rfc3339
 from kron.ports import ReadStore
 
 _log = logging.getLogger("kron.catalog")
 # Tries of one write before the caller is told to retry: the engine commits many changes of a busy job.
 MAX_TRIES = 20
-# Runs of a job that may be open when another one is requested: each wake of the job reads all of them.
-MAX_OPEN_RUNS = 2_000
 IS_PAST = "must lie in the future"
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kron.app.budget import Compute, CpuBudget, inline
 from kron.core.cron.schedule import seconds_between
@@ -47,6 +47,7 @@ from kron.core.shard import shard_of
 from kron.core.time.instant import EpochSeconds, seconds_of
 from kron.ports import ReadStore
 
+T = TypeVar("T")
 # Runs of one period in an answer: its own, and the newest that were requested for it.
 MAX_OF_PERIOD = 1_000
 # Stands for the latest period of a job, and how many of its newest runs are searched for it.
@@ -285,9 +286,7 @@ class Query:
         if time is None:
             raise InvalidInstantError(value=explanation.headline, reason="it is not a period")
         history, now = await self._job_history(identity), self._now()
-        compiled = compiled_job(history.job.definition, identity)
-        changed.applied(compiled.for_job(identity))
-        end = next(islice(seconds_between(compiled.plan, time + 1, None), MAX_REPLAYED // 2, None), None)
+        end = await self._computed(partial(self._end_of_replay, history.job, time, changed))
         runs = await self.runs(identity, before=end, limit=MAX_REPLAYED)
         until = now if end is None else min(now, 1000 * end)
         retried = [run for run in runs if run.attempt > 1][:MAX_RETRIED]
@@ -301,8 +300,23 @@ class Query:
             traits or {},
             is_whole=len(runs) < MAX_REPLAYED,
         )
-        work = partial(counterfactual, records, explanation, time, changed, now=until)
+
+        def work() -> Counterfactual:
+            check = CpuBudget(self.answer_s).check
+            return counterfactual(records, explanation, time, changed, now=until, check=check)
+
+        return await self._computed(work)
+
+    async def _computed(self, work: Callable[[], T]) -> T:
+        """Compute what may take long, outside the event loop even if nothing is shared with other callers."""
         return await (asyncio.to_thread(work) if self.compute is inline else self.compute(work))
+
+    def _end_of_replay(self, job: JobRecord, time: EpochSeconds, changed: WhatIf) -> EpochSeconds | None:
+        """Return the last period that a replay includes, or raise InvalidOptionError for a wrong change."""
+        compiled = compiled_job(job.definition, job.identity)
+        changed.applied(compiled.for_job(job.identity))
+        times = CpuBudget(self.answer_s).each(seconds_between(compiled.plan, time + 1, None))
+        return next(islice(times, MAX_REPLAYED // 2, None), None)
 
     async def period_history(self, identity: str, nominal_time: EpochSeconds) -> PeriodHistory:
         """Return a job with the records of one period: its run with attempts, or the range that covers it."""

@@ -24,7 +24,7 @@ from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, attach_reports, sole_run_states
 from kron.runtime.lease import no_lease, take_overs
 from kron.runtime.recovery import recover_orphans
-from kron.runtime.turns import TenantOf, Turns
+from kron.runtime.turns import OpenLimit, TenantOf, Turns
 from kron.runtime.wakeup import EngineClock, Wakeup, first_of
 
 # The first batch of a wake is small so that the first start comes soon; later ones fill a transaction.
@@ -68,7 +68,8 @@ class Engine:
 
     The public attributes may be replaced before it runs: the limits, the notifications of jobs that define
     none, functions that are called when notices were written and whenever a wake ends, and one that returns
-    the tenant of a job: then no tenant's jobs wait until all due jobs of another have started.
+    the tenant of a job: then no tenant's jobs wait until all due jobs of another have started, and the open
+    runs of each tenant are limited.
     """
 
     limits = DEFAULT_LIMITS
@@ -82,6 +83,7 @@ class Engine:
     _draining = False
     _was_set_back = False
     _has_notices = False
+    _open_limit: OpenLimit | None = None
 
     def __init__(
         self,
@@ -203,6 +205,8 @@ class Engine:
         assert granted.shards, "acquire first"
         self._draining = False
         self._pace = Pace(self.limits.catchup_per_tick, self.limits.tick_ms)
+        if self.tenant_of is not None and self.limits.open_per_tenant is not None:
+            self._open_limit = OpenLimit(self.tenant_of, self.limits.open_per_tenant)
         self.health.state = "running"
         self._wakeup.begin_work()
         self._task = asyncio.create_task(self._loop(), name=f"kron {self._namespace}")
@@ -397,7 +401,7 @@ class Engine:
             known, others = sole_run_states(self._dispatcher.sole_runs, reports)
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=others)
             reported = await attach_reports(self._store, self._namespace, loaded.cases, reports)
-            states = [*known, *reported]
+            states = await self._limited([*known, *reported], now)
             changes, _ = self._plan(ownership, states, now)
             settled = await self._write(ownership, changes, now)
         except (StoreError, OwnedError):
@@ -482,7 +486,8 @@ class Engine:
         own_reports = self._inbox.take_of(frozenset(names), since)
         try:
             loaded = await self._store.load(ownership, until=NEVER, limit=0, named=names)
-            states = await attach_reports(self._store, self._namespace, loaded.cases, own_reports)
+            attached = await attach_reports(self._store, self._namespace, loaded.cases, own_reports)
+            states = await self._limited(attached, now)
             earlier = [state for state in states if state.reports or _is_due(state, since)]
             later = [state for state in states if not (state.reports or _is_due(state, since))]
             slices = ((earlier, since), (later, now))
@@ -524,10 +529,20 @@ class Engine:
         """Read and plan some due jobs, except those of the batch that is being written."""
         without = [change.job for change in writing.changes]
         loaded = await self._store.load(ownership, until=now, limit=limit, without=without)
-        planned = self._plan_slice(ownership, loaded.cases, now)
+        planned = self._plan_slice(ownership, await self._limited(loaded.cases, now), now)
         wake_at = _earliest(loaded.next_at, planned.again_at, writing.again_at)
         is_full = len(loaded.cases) >= limit or planned.is_full
         return planned._replace(wake_at=wake_at, is_full=is_full)
+
+    async def _limited(self, states: list[JobState], now: int) -> list[JobState]:
+        """Return jobs, those of tenants with too many open runs as full."""
+        limit = self._open_limit
+        if limit is None or not states:
+            return states
+        unsure = limit.unsure(states, now)
+        if unsure:
+            limit.count(await self._store.open_by_user(self._namespace, unsure), now)
+        return limit.marked(states, now)
 
     def _plan_slice(
         self, ownership: Ownership, states: list[JobState], now: int, turns: Turns | None = None

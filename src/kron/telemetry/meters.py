@@ -14,7 +14,7 @@ from kron.telemetry.request_trail import RequestTrail
 Arguments = ParamSpec("Arguments")
 T = TypeVar("T")
 VERBS = (
-    "due_besides",
+    "due_besides", "open_by_user",
     "acquire", "renew", "release", "load", "settle", "in_flight", "put", "forget", "cases", "find_jobs",
     "count_jobs", "open_runs", "runs", "find_runs", "latest_runs", "newest_runs", "ranges", "epochs",
     "attempts", "audits", "prune", "ahead", "recorded", "note_clock", "clock_records", "absence", "reopened",
@@ -54,6 +54,7 @@ class StoreMeter:
         self.namespaces = self._timed("namespaces", store.namespaces)
         self.count_jobs = self._timed("count_jobs", store.count_jobs)
         self.open_runs = self._timed("open_runs", store.open_runs)
+        self.open_by_user = self._timed("open_by_user", store.open_by_user)
         self.runs = self._timed("runs", store.runs)
         self.find_runs = self._timed("find_runs", store.find_runs)
         self.latest_runs = self._timed("latest_runs", store.latest_runs)

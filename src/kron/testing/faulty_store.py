@@ -371,6 +371,10 @@ class FaultyStore:
         """Count the open runs."""
         return await self._call("open_runs", self.inner.open_runs, namespace, now=now, limit=limit)
 
+    async def open_by_user(self, namespace: str, users: Sequence[str]) -> dict[str, int]:
+        """Count the open runs of each of some users."""
+        return await self._call("open_runs", self.inner.open_by_user, namespace, users)
+
     async def newest_runs(
         self, namespace: str, identities: Sequence[str], *, limit: int
     ) -> dict[str, list[RunRecord]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kron.app.backfill import PeriodRange
 from kron.core.errors import ConflictError
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.report import Launch
@@ -17,6 +18,7 @@ from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.launchers import launchers_of, workflow_launcher
 from kron.fronts.service.registrar import NAMESPACE, Registrar
 from kron.fronts.service.run_launcher import WorkflowStart, launch_of
+from kron.fronts.service.runs import backfill_schedule, run_now
 from kron.fronts.service.schedule_spec import Rules
 from kron.fronts.service.settings import Settings, read_settings
 from kron.launchers.callback import CallbackLauncher
@@ -65,6 +67,38 @@ async def test_a_user_has_a_quota_of_schedules(registrar: Registrar) -> None:
         await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
         assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 1
     assert await registrar.store.count_jobs(NAMESPACE, JobFilter()) == 4
+
+
+async def test_a_user_has_a_quota_of_open_runs_that_may_be_requested(registrar: Registrar) -> None:
+    registrar.store.max_open = 3
+    with acting_as(ANN):
+        for number in range(2):
+            await registrar.upsert_schedule(a_schedule(f"ann/{number}"))
+            await run_now(registrar, f"ann/{number}", "first")
+        await run_now(registrar, "ann/0", "second")
+        said = '"ann" has 3 open runs, and 1 more would exceed the quota of 3 \\(max_open_runs\\)'
+        with pytest.raises(LimitExceededError, match=said):
+            await run_now(registrar, "ann/1", "third")
+        # The same request again adds none.
+        await run_now(registrar, "ann/0", "second")
+        await registrar.pause_schedule("ann/0", True)
+    with acting_as(BOB):
+        await registrar.upsert_schedule(a_schedule("bob@example.com/0"))
+        await run_now(registrar, "bob@example.com/0", "first")
+    # An admin is not limited.
+    await run_now(registrar, "ann/1", "third")
+
+
+async def test_a_backfill_counts_against_the_quota_of_open_runs(registrar: Registrar) -> None:
+    registrar.store.max_open = 3
+    with acting_as(ANN):
+        await registrar.upsert_schedule(a_schedule("ann/0"))
+        end = int(forge.NOW.timestamp())
+        week = PeriodRange(start=end - 7 * 86_400, end=end)
+        with pytest.raises(LimitExceededError, match='"ann" has 0 open runs, and 7 more would exceed'):
+            await backfill_schedule(registrar, "ann/0", week, request_id="x")
+        days = PeriodRange(start=end - 3 * 86_400, end=end)
+        assert (await backfill_schedule(registrar, "ann/0", days, request_id="x"))["count"] == 3
 
 
 async def test_restored_and_transferred_schedules_count_against_the_quota(
@@ -164,9 +198,9 @@ async def test_deploying_a_newer_version_retires_removed_triggers(registrar: Reg
 
 
 def test_the_limits_are_settings() -> None:
-    environment = {"KRON_MAX_SCHEDULES": "7", "KRON_MIN_INTERVAL_S": "60"}
+    environment = {"KRON_MAX_SCHEDULES": "7", "KRON_MIN_INTERVAL_S": "60", "KRON_MAX_OPEN_RUNS": "9"}
     rules = read_settings(environment, {}).settings.rules
-    assert (rules.max_schedules, rules.min_interval_s) == (7, 60)
+    assert (rules.max_schedules, rules.min_interval_s, rules.max_open_runs) == (7, 60, 9)
 
 
 async def test_a_name_that_another_tenant_owns_is_a_conflict(registrar: Registrar) -> None:

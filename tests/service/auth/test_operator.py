@@ -195,6 +195,10 @@ WEAK: dict[str, tuple[dict[str, str], str]] = {
     ),
     "requests_per_s": ({"KRON_REQUESTS_PER_S": "0"}, "requests_per_s is 0: no caller is limited"),
     "max_schedules": ({"KRON_MAX_SCHEDULES": "0"}, "max_schedules is 0: no user is limited"),
+    "max_open_runs": (
+        {"KRON_MAX_OPEN_RUNS": "0"},
+        "max_open_runs is 0: the open runs of a user are not limited",
+    ),
     "metrics_host": (
         {"KRON_METRICS_HOST": "0.0.0.0", "KRON_METRICS_PORT": "0"},
         "metrics_host is a public address: metrics and health need no authentication there",

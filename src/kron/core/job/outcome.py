@@ -37,6 +37,7 @@ class Reason(Choice):
     ACTIVE = "active"
     COALESCED = "coalesced"
     QUEUE_FULL = "queue_full"
+    OPEN_LIMIT = "open_limit"
     FINISHED = "finished"
     EDITED = "edited"
     DELETED = "deleted"
@@ -69,6 +70,7 @@ SENTENCES = {
     Reason.ACTIVE: "skipped: another run of the job was active",
     Reason.COALESCED: "skipped: a newer period was due before it could start",
     Reason.QUEUE_FULL: "skipped: the queue was full",
+    Reason.OPEN_LIMIT: "skipped: too many runs of its user (max_open_runs) or of the job were open",
     Reason.FINISHED: "skipped: the job had no remaining runs",
     Reason.EDITED: "cancelled: an edit removed the period or moved it into the past",
     Reason.DELETED: "cancelled: the job was deleted",

@@ -1,7 +1,7 @@
 """Counterfactuals: what would have become of a period under another definition, from the recorded inputs."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from statistics import median_low
 from typing import NamedTuple
@@ -123,15 +123,24 @@ class Counterfactual(NamedTuple):
 
 
 def counterfactual(
-    records: Records, actual: Explanation, nominal_time: EpochSeconds, changed: WhatIf, *, now: int
+    records: Records,
+    actual: Explanation,
+    nominal_time: EpochSeconds,
+    changed: WhatIf,
+    *,
+    now: int,
+    check: Callable[[], None] | None = None,
 ) -> Counterfactual:
-    """Return what would have become of a period if its job had had other fields."""
+    """Return what would have become of a period if its job had had other fields.
+
+    `check` is called at each step; what it raises ends the computation.
+    """
     recording = recording_of(records, changed.duration)
     until = now if records.job.deleted_at is None else records.job.deleted_at
-    made = replay(recording, changed.applied, until=until)
+    made = replay(recording, changed.applied, until=until, check=check)
     explanation = why(_history_of(records, made, nominal_time), nominal_time, now=until)
     assumptions = [*_assumptions(records, recording, made, nominal_time, changed)]
-    same = replay(recording, lambda job: job, until=until)
+    same = replay(recording, lambda job: job, until=until, check=check)
     own = why(_history_of(records, same, nominal_time), nominal_time, now=until)
     if (own.outcome, own.code) != (actual.outcome, actual.code):
         assumptions.append(

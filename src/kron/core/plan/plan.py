@@ -119,6 +119,8 @@ def take_step(step: JobStep, state: JobState, *, draining: bool) -> Change:
         _leave_waiting(step)
     else:
         plan_backlog(step)
+        if state.is_full:
+            step.refuse_new()
         judge_due(step)
         _look_ahead(step)
     return step.finish()

@@ -111,23 +111,36 @@ class Replayed:
         return next((each for each in self.ranges if each.first <= nominal_time <= each.last), None)
 
 
-def replay(recording: Recording, changed: Callable[[Job], Job], *, until: int) -> Replayed:
-    """Plan recorded inputs up to an instant; `changed` makes the other definition from each recorded one."""
-    return _Replay(recording, changed).result(until)
+def replay(
+    recording: Recording,
+    changed: Callable[[Job], Job],
+    *,
+    until: int,
+    check: Callable[[], None] | None = None,
+) -> Replayed:
+    """Plan recorded inputs up to an instant; `changed` makes the other definition from each recorded one.
+
+    `check` is called at each wake; what it raises ends the replay.
+    """
+    return _Replay(recording, changed, check).result(until)
 
 
 class _Replay:
     """One replay in progress."""
 
-    def __init__(self, recording: Recording, changed: Callable[[Job], Job]) -> None:
+    def __init__(
+        self, recording: Recording, changed: Callable[[Job], Job], check: Callable[[], None] | None
+    ) -> None:
         self._recording = recording
         self._changed = changed
+        self._check = check
         self._now = recording.start
         self._taken_over_at = recording.start if recording.taken_over_at is None else recording.taken_over_at
         job = changed(recording.job)
         record = create(job, now=recording.start, kind=recording.launcher_kind, since=recording.born_at)
         self._made = Replayed(record)
         self._inputs = sorted(recording.inputs, key=lambda each: (each.at, each.kind.value))
+        self._opened: dict[str, RunRecord] = {}
         # When running executions end, and reports that wait for a worker.
         self._ends: dict[str, tuple[int, RunReport]] = {}
         self._pace = Pace()
@@ -220,11 +233,13 @@ class _Replay:
     # --- planning ----------------------------------------------------------------------------------
 
     def _open(self) -> list[RunRecord]:
-        return [run for run in self._made.runs.values() if run.is_open]
+        return list(self._opened.values())
 
     def _wake(self, reports: list[RunReport]) -> None:
         """Plan as the engine does, until no more is due at this instant."""
         for _ in range(MAX_WAKES_AT_ONCE):
+            if self._check is not None:
+                self._check()
             due = [self._made.job.plan_at, *(run.due_at for run in self._open())]
             if not reports and not any(at is not None and at <= self._now for at in due):
                 return
@@ -241,7 +256,13 @@ class _Replay:
         if change.job.epoch != made.job.epoch:
             made.definitions[made.job.epoch] = present_definition(made.job)
         made.job = change.job
-        made.runs |= {run.key: run for run in (*change.inserts, *change.updates)}
+        for run in (*change.inserts, *change.updates):
+            made.runs[run.key] = run
+            # In the order in which they were added, as the store returns them.
+            if run.is_open:
+                self._opened[run.key] = run
+            else:
+                self._opened.pop(run.key, None)
         made.attempts += change.attempts
         made.ranges += change.ranges
         for ended in change.closed:

@@ -27,7 +27,7 @@ from kron.core.time.instant import EpochSeconds
 REOPENED = frozenset(
     {
         Reason.DEADLINE, Reason.CATCHUP_NONE, Reason.SUPERSEDED, Reason.CATCHUP_LIMIT, Reason.ACTIVE,
-        Reason.COALESCED, Reason.QUEUE_FULL, Reason.EDITED,
+        Reason.COALESCED, Reason.QUEUE_FULL, Reason.OPEN_LIMIT, Reason.EDITED,
     }
 )  # fmt: skip
 # A cancelled period was skipped.

@@ -33,6 +33,8 @@ MILLISECOND = timedelta(milliseconds=1)
 DEFAULT_TRAITS = Traits()
 NO_DEFINITIONS: Mapping[int, str] = {}
 NO_PREDECESSORS: Mapping[int, "Predecessor"] = {}
+# The most open runs of one job where they are limited: each wake of the job reads all of them.
+MAX_OPEN_RUNS = 2_000
 # Reasons of missed periods that run, and of runs that wait for another one and may be of such a period.
 CATCH_UP = frozenset({Reason.CAUGHT_UP, Reason.SPREAD})
 DELAYED = frozenset({Reason.QUEUED, Reason.REPLACING})
@@ -45,7 +47,7 @@ class JobState(NamedTuple):
 
     `definitions` are the earlier ones, by epoch, that open runs still follow; `taken_over_at` is when
     this owner took over the job, and `token` the fencing token of its shard, if they differ from the
-    snapshot's. `fault` says why the job cannot be read.
+    snapshot's. `fault` says why the job cannot be read. With `is_full` it opens no more runs.
     """
 
     job: JobRecord
@@ -55,6 +57,7 @@ class JobState(NamedTuple):
     taken_over_at: int | None = None
     token: int | None = None
     fault: str | None = None
+    is_full: bool = False
 
 
 class Predecessor(NamedTuple):
@@ -103,13 +106,15 @@ class Limits(NamedTuple):
     """The width of `spread` and of a take-over's grace, and the bounds of catch-up.
 
     At most `catchup_per_tick` missed periods start in `tick_ms`, over all jobs of a worker; None is no bound.
-    A wake plans at most `replayed_per_wake` of one job.
+    A wake plans at most `replayed_per_wake` of one job. A job with an open run opens no other
+    if its tenant has `open_per_tenant` of them, or it has MAX_OPEN_RUNS itself; None is no bound of either.
     """
 
     lookahead_ms: int = LOOKAHEAD_MS
     catchup_per_tick: int | None = 100
     tick_ms: int = 1_000
     replayed_per_wake: int = 100
+    open_per_tenant: int | None = None
 
 
 DEFAULT_LIMITS = Limits()
@@ -274,6 +279,17 @@ class JobStep:
     def drop(self, run: RunRecord, status: RunStatus, reason: Reason) -> None:
         """End a run without an execution."""
         self.put(settle(run, status, reason))
+
+    def refuse_new(self) -> None:
+        """Skip the periods that this step added: no more runs may be open.
+
+        Where an active run makes its policy skip them, that is the reason.
+        """
+        is_skipped = self.policy.overlap is Overlap.SKIP and bool(self.active())
+        for key, run in list(self.runs.items()):
+            is_new = key not in self._read and run.status is RunStatus.PENDING
+            if is_new and not (is_skipped and run.fire_time <= self.now):
+                self.drop(run, RunStatus.SKIPPED, Reason.OPEN_LIMIT)
 
     def settle(self, run: RunRecord, verdict: Settle) -> None:
         """End a run without an execution, as a verdict says."""

@@ -56,6 +56,7 @@ REMEDIES = {
     Reason.ACTIVE: 'overlap "queue" runs it later, "allow" runs it beside the active one',
     Reason.COALESCED: 'overlap "queue" runs every period, one after the other',
     Reason.QUEUE_FULL: "a higher queue_max lets more periods wait",
+    Reason.OPEN_LIMIT: "runs that end make room: report ends, or set a run_timeout or another overlap",
     Reason.NO_CANDIDATE: "a longer window or fewer constraints leave a time to run",
 }
 # The policy that dropped a period which something delayed.

@@ -83,7 +83,7 @@ class Registrar:
         # The store of all tenants, for the operator's metrics.
         self.whole = store
         # The store as the caller's tenant sees it, under every route and page.
-        self.store = TenantStore(store, max_jobs=rules.max_schedules)
+        self.store = TenantStore(store, max_jobs=rules.max_schedules, max_open=rules.max_open_runs)
         self._workflows = None if workflows is None else TenantWorkflows(workflows)
         # The runs of DAGs, where the service executes them.
         self.dags: DagStore | None = None

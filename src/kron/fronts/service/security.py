@@ -90,6 +90,7 @@ def weaknesses(settings: Settings) -> list[str]:
         ),
         (not settings.requests_per_s, "requests_per_s is 0: no caller is limited"),
         (not settings.max_schedules, "max_schedules is 0: no user is limited"),
+        (not settings.max_open_runs, "max_open_runs is 0: the open runs of a user are not limited"),
         (
             settings.metrics_port is not None and not is_loopback(settings.metrics_host),
             "metrics_host is a public address: metrics and health need no authentication there",

@@ -120,7 +120,11 @@ class ServiceWorker(Worker):
             tick_ms=settings.tick_ms,
             balance=settings.workers == SHARED,
             drain_ms=settings.drain_ms,
-            limits=Limits(settings.lookahead_ms, settings.max_catchup_per_tick),
+            limits=Limits(
+                settings.lookahead_ms,
+                settings.max_catchup_per_tick,
+                open_per_tenant=settings.max_open_runs or None,
+            ),
             retention=settings.retention,
             tenant_of=user_of,
         )

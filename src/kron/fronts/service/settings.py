@@ -399,6 +399,12 @@ class Settings:
         "Requests in flight to executors, and running processes, per user and kind; the others wait in turn",
         default=MAX_REQUESTS,
     )
+    max_open_runs: int = setting(
+        integer(0, 100_000_000),
+        "Open runs per user: those that wait or are under way. Beyond that, schedules that have an open run "
+        "start no other, and requested runs are refused; 0: no limit",
+        default=10_000,
+    )
     min_interval_s: int = setting(
         integer(0, 86_400), "Shortest interval between two periods of a schedule, seconds", default=0
     )
@@ -416,6 +422,7 @@ class Settings:
             lookahead_ms=self.lookahead_ms,
             min_interval_s=self.min_interval_s,
             max_schedules=self.max_schedules,
+            max_open_runs=self.max_open_runs,
             launcher=self.default_launcher,
             timezones=self.allowed_timezones,
             launchers=self.launcher_config(),

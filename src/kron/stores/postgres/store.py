@@ -464,6 +464,13 @@ class PostgresStore:
         async with self._reading() as connection:
             return OpenRuns(**dict(await rows_of(connection, SQL["count_open_runs"], values)))
 
+    async def open_by_user(self, namespace: str, users: Sequence[str]) -> dict[str, int]:
+        """Count the open runs of each of some users."""
+        values = {"namespace": namespace, "users": texts(list(users))}
+        async with self._reading() as connection:
+            counted = dict(await rows_of(connection, SQL["open_by_user"], values))
+        return {user: counted.get(user, 0) for user in users}
+
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:

@@ -597,6 +597,12 @@ class SqliteStore:
         rows = await store._do(store._of_namespace, SQL["count_open_runs"], namespace, values)
         return OpenRuns(**dict(rows))
 
+    async def open_by_user(self, namespace: str, users: Sequence[str]) -> dict[str, int]:
+        """Count the open runs of each of some users."""
+        store = self._reader()
+        values: dict[str, object] = {"users": json.dumps(list(users))}
+        return dict(await store._do(store._of_namespace, SQL["open_by_user"], namespace, values))
+
     async def runs(
         self, namespace: str, identity: str, *, before: int | None = None, limit: int = 100
     ) -> list[RunRecord]:

@@ -568,6 +568,19 @@ class WakeContract:
         assert len(await store.due_besides(ownership, [], until=NOW, limit=10)) == 5
         assert await store.due_besides(ownership, ["", "ann"], until=NOW, limit=10) == ["bob 1", "bob 2"]
 
+    async def test_the_open_runs_of_users_are_counted(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        users = {"ann 1": "ann", "ann 2": "ann", "bob": "bob", "none": None}
+        texts = {name: json.dumps({"kind": "log", "user_id": user}) for name, user in users.items()}
+        await stored(store, *(a_job(name, launcher=text) for name, text in texts.items()))
+        ended = an_end(a_run("ann 1", NOON + 9))
+        runs = [a_run("ann 1", NOON), a_run("ann 1", NOON + 1), a_run("ann 2"), a_run("none")]
+        await written(store, ownership, *runs, ended)
+        counts = await store.open_by_user(SPACE, ["ann", "bob", "cem", "x'y\"z"])
+        assert counts == {"ann": 3, "bob": 0, "cem": 0, "x'y\"z": 0}
+        assert await store.open_by_user(ELSEWHERE, ["ann"]) == {"ann": 0}
+        assert await store.open_by_user(SPACE, []) == {}
+
     async def test_named_jobs_are_loaded_too_once(self, store: Store) -> None:
         ownership = await store.acquire(SPACE, "a")
         await stored(store, a_job("due"), a_job("named", plan_at=None), a_job("other", plan_at=None))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 from kron.core.errors import Problem
+from kron.core.job.outcome import Reason
 from kron.core.plan.query import (
     AuditCursor,
     Audited,
@@ -51,10 +52,11 @@ from kron.ports import Store, WorkflowStore
 class TenantStore:
     """A store restricted to the current caller's tenants. Outside of requests it is unrestricted."""
 
-    def __init__(self, store: Store, *, max_jobs: int = 0) -> None:
+    def __init__(self, store: Store, *, max_jobs: int = 0, max_open: int = 0) -> None:
         self._store = store
-        # The quota of jobs per user; 0 is unlimited.
+        # The quotas of jobs and of open runs per user; 0 is unlimited.
         self.max_jobs = max_jobs
+        self.max_open = max_open
 
     async def cases(self, namespace: str, identities: Sequence[str] | None = None) -> list[JobState]:
         """Return jobs with their open runs: those named, or all."""
@@ -208,6 +210,7 @@ class TenantStore:
         states = await self.cases(namespace, names) if names else []
         known = {state.job.identity: state.job for state in states}
         await self._check_quota(namespace, [*created, *_newly_owned(changed, known)])
+        await self._check_open(namespace, changed)
         audit = audit_of(created, changed, known, now=now)
         return await self._store.put(namespace, created=created, changed=changed, audit=audit, now=now)
 
@@ -222,6 +225,23 @@ class TenantStore:
                 message = (
                     f'Quota exceeded: "{owner}" has {count} schedules, and {more} more would exceed the '
                     f"quota of {self.max_jobs}"
+                )
+                raise LimitExceededError(message)
+
+    async def _check_open(self, namespace: str, changed: Sequence[Change]) -> None:
+        """Raise if a user would have more open runs than the quota allows, with those requested."""
+        added: Counter[str] = Counter()
+        for change in changed:
+            requested = sum(run.reason is Reason.ASKED for run in change.inserts)
+            owner = owner_of(change.job.launcher)
+            if requested and owner is not None and self.max_open and current_caller().users is not None:
+                added[owner] += requested
+        counts = await self._store.open_by_user(namespace, list(added)) if added else {}
+        for owner, count in counts.items():
+            if count + added[owner] > self.max_open:
+                message = (
+                    f'Quota exceeded: "{owner}" has {count} open runs, and {added[owner]} more would exceed '
+                    f"the quota of {self.max_open} (max_open_runs)"
                 )
                 raise LimitExceededError(message)
 

@@ -231,6 +231,10 @@ SELECT state, count(*) FROM (
     FROM schedule_runs WHERE is_open = 1 AND namespace = %(namespace)s LIMIT %(limit)s
 ) AS open GROUP BY state
 
+-- name: open_by_user
+SELECT user_id, count(*) FROM schedules JOIN schedule_runs USING (namespace, schedule_id)
+WHERE namespace = %(namespace)s AND user_id = ANY (%(users)s::text[]) AND is_open = 1 GROUP BY user_id
+
 -- name: jobs_by_names
 AND schedule_id = ANY (%(names)s::text[])
 

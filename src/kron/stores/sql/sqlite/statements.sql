@@ -68,6 +68,12 @@ SELECT state, count(*) FROM (
     FROM runs INDEXED BY runs_open WHERE is_open = 1 AND namespace = :namespace LIMIT :limit
 ) GROUP BY state
 
+-- name: open_by_user
+SELECT value, (
+    SELECT count(*) FROM jobs INDEXED BY jobs_user CROSS JOIN runs INDEXED BY runs_open ON job = number AND is_open = 1
+    WHERE jobs.namespace = :namespace AND CASE WHEN json_valid(launcher) THEN json_extract(launcher, '$.user_id') END = value
+) FROM json_each(:users)
+
 -- name: jobs_by_names
 AND schedule_id IN (SELECT value FROM json_each(:names))
 
