@@ -29,3 +29,18 @@ def test_what_is_put_back_stands_where_it_was(times: list[int], limit: int) -> N
     inbox.reports += map(report, times)
     inbox.put_back(inbox.take(limit, 20))
     assert [one.at for one in inbox.reports] == times
+
+
+@given(
+    times=st.lists(st.integers(0, 20)).map(sorted),
+    names=st.sets(st.integers(0, 20).map(lambda at: f"job {at}")),
+    until=st.integers(-1, 21),
+)
+def test_the_reports_about_some_jobs_are_taken_up_to_an_instant_and_all_others_stay(
+    times: list[int], names: set[str], until: int
+) -> None:
+    inbox = Inbox()
+    inbox.reports += map(report, times)
+    taken = inbox.take_of(names, until)
+    assert [one.at for one in taken] == [at for at in times if f"job {at}" in names and at <= until]
+    assert [one.at for one in inbox.reports] == [at for at in times if f"job {at}" not in names or at > until]

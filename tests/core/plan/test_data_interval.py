@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
 from kron.core.plan.compiled import CompiledJob, compiled_job, definition_of
-from kron.core.plan.record import EpochRecord, JobRecord, RunKind, RunRecord, present_definition
-from kron.core.plan.registration import backfill, create, is_period, request_run
+from kron.core.plan.record import (
+    EpochRecord,
+    JobRecord,
+    RunKind,
+    RunRecord,
+    RunStatus,
+    key_of,
+    present_definition,
+)
+from kron.core.plan.registration import backfill, create, edit, is_period, request_run
 from kron.core.plan.report import DataInterval, data_interval, needs_earlier
 from kron.core.plan.step import DEFAULT_LIMITS
 from kron.core.time.instant import EpochSeconds, rfc3339
@@ -229,3 +237,29 @@ def test_the_intervals_of_consecutive_periods_meet_and_never_overlap(
         # A period whose fire time had passed when the job was created has no run, and keeps its interval.
         fire_time = followed(world.job, after.start, epochs).fire_time(JOB, after.start)
         assert after.start == before.end or (fire_time is not None and fire_time < 1000 * NOON)
+
+
+AHEAD, EDITED_AT = NOON + 3 * 3600, 1000 * NOON + 2 * HOUR + HOUR // 2
+EARLY = a_job("0 * * * *", window={"mode": "before", "duration": "5h"})
+FIRED_AT = compiled_job(definition_of(EARLY), JOB).fire_time(JOB, AHEAD) or 0
+
+
+def kept_until(*runs: RunRecord, deleted_at: int | None = None) -> EpochSeconds | None:
+    """Return what an edit at 14:30 keeps when the period of 15:00 is planned and its fire time is past."""
+    assert FIRED_AT < EDITED_AT
+    record = create(EARLY, now=1000 * NOON)._replace(cursor=AHEAD, deleted_at=deleted_at)
+    return edit(record, runs, a_job("*/20 * * * *"), now=EDITED_AT).job.kept_until
+
+
+def test_a_period_that_still_waits_keeps_nothing_although_its_fire_time_is_past() -> None:
+    record = create(EARLY, now=1000 * NOON)
+    asked = request_run(record, request="x", now=1000 * NOON).inserts[0]
+    waiting = asked._replace(kind=RunKind.PERIOD, key=key_of(JOB, AHEAD), nominal_time=AHEAD)
+    assert kept_until() == AHEAD
+    assert kept_until(waiting) is None
+    assert kept_until(waiting._replace(status=RunStatus.STARTED)) == AHEAD
+
+
+def test_a_job_that_is_created_again_keeps_only_periods_that_started_before_its_deletion() -> None:
+    assert kept_until(deleted_at=FIRED_AT) == AHEAD
+    assert kept_until(deleted_at=FIRED_AT - 1) is None

@@ -6,7 +6,7 @@ import pytest
 
 from kron.core.job.job import Job
 from kron.core.job.policy import Catchup, Overlap
-from kron.core.plan.pause import pause
+from kron.core.plan.pause import pause, resume
 from kron.core.plan.record import RunKind
 from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, seen, started
 from tests.engine_world import World, with_policy
@@ -145,3 +145,11 @@ def test_the_end_of_a_pause_does_not_lift_a_suspend() -> None:
     world._put(pause(case.job, case.runs, because="by hand", now=world.now, until=1000 * NOON + 90_000))
     world.advance(4 * MINUTE)
     assert (world.job.paused, world.job.suspended, seen(world)) == (0, 1, [])
+
+
+def test_failures_are_counted_anew_after_a_resume() -> None:
+    """Else the first failure after it would pause the job again."""
+    world = world_of(caught_up())
+    paused = world.job._replace(paused=1, failures=3)
+    assert resume(paused, [], now=world.now).job.failures == 0
+    assert resume(paused._replace(paused=0), [], now=world.now).job.failures == 3, "nothing to resume"

@@ -15,6 +15,7 @@ from kron.core.job.seed import jitter_of
 from kron.core.plan.record import ReopenedRecord, RunStatus
 from kron.core.plan.registration import edit
 from kron.core.plan.rewind import NOTHING, cursor_at, rewind
+from kron.core.plan.step import JobState
 from kron.core.time.instant import rfc3339
 from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth, started
 from tests.engine_model import periods_of
@@ -288,3 +289,12 @@ def test_every_period_has_one_record_whatever_the_clock_did(
     for nominal_time in periods_of(job, began // 1000 + 1200, world.now // 1000 - 1200):
         assert nominal_time in records, "no silent period"
         assert records[nominal_time][1] not in {Reason.CATCHUP_NONE, Reason.SUPERSEDED, Reason.CATCHUP_LIMIT}
+
+
+def test_the_periods_that_an_edit_kept_are_forgotten_with_the_time_they_were_kept_for() -> None:
+    """Nothing of the future is kept in the new epoch; a clock that was ahead of nothing changes nothing."""
+    record = World(EVERY_MINUTE, START).job._replace(kept_until=NOON + 600, edited_at=START)
+    ahead = JobState(record._replace(cursor=NOON + 900))
+    assert rewind(ahead, NOTHING, back_to=START + MINUTE, ahead_to=START + HOUR).job.kept_until is None
+    behind = JobState(record._replace(cursor=NOON))
+    assert rewind(behind, NOTHING, back_to=START + MINUTE, ahead_to=START + HOUR).job.kept_until == NOON + 600

@@ -96,22 +96,16 @@ def import_command(
     """  # noqa: D301
     check_once(files)
     if cronjobs := _cronjobs_of(files):
-        if output is not None:
-            reason = "it is for crontabs; redirect the output: kron import cronjob.yaml > kronjob.yaml"
-            raise InvalidOptionError(option="-o", value=output, reason=reason)
-        return _import_cronjobs(cronjobs, as_json=as_json)
+        return _import_cronjobs(cronjobs, output, as_json=as_json)
     zone = zone_of(tz).key if tz is not None else host_timezone()
     since = seconds_of(SystemClock().now()) if start is None else parse_instant("--from", start, zone)
-    imported = [
-        _compared(
-            file,
-            CrontabSource(
-                stem=_stem_of(file), has_user=system or has_user_column(file), timezone=zone, literal=literal
-            ),
-            since,
+    sources = [
+        CrontabSource(
+            stem=_stem_of(file), has_user=system or has_user_column(file), timezone=zone, literal=literal
         )
         for file in files
     ]
+    imported = [_compared(file, source, since) for file, source in zip(files, sources, strict=True)]
     if output is not None:
         _write(imported, Path(output), force=force)
     if as_json:
@@ -144,10 +138,13 @@ def _cronjobs_of(files: list[str]) -> list[dict[str, object]]:
     return found
 
 
-def _import_cronjobs(cronjobs: list[dict[str, object]], *, as_json: bool) -> int:
+def _import_cronjobs(cronjobs: list[dict[str, object]], output: str | None, *, as_json: bool) -> int:
     """Print CronJobs as KronJobs, and what differs to standard error."""
     from kron.fronts.operator.from_cronjob import kronjob_from
 
+    if output is not None:
+        reason = "it is for crontabs; redirect the output: kron import cronjob.yaml > kronjob.yaml"
+        raise InvalidOptionError(option="-o", value=output, reason=reason)
     imported = [kronjob_from(each) for each in cronjobs]
     if as_json:
         show_json([each._asdict() for each in imported])
