@@ -19,6 +19,7 @@ VALUES: dict[str, object] = {
     "default_launcher": {"kind": "http", "url": f"http://h/?key={SECRET}", "headers": {"X": SECRET}},
     "executor": {"kind": "process", "command": ["x"], "env": {"KEY": SECRET}},
     "celery_broker": f"amqp://ann:{SECRET}@a/;amqp://ann:{SECRET}@b/?password={SECRET}",
+    "celery_backend": f"redis://ann:{SECRET}@backend:6379/0",
     "channels": parse_channels(
         {
             "ops": {"kind": "webhook", "url": f"https://hooks.example/{SECRET}"},

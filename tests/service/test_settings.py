@@ -67,6 +67,9 @@ OTHERS: dict[str, tuple[str, object]] = {
     "celery_broker_file": ("broker.txt", "broker.txt"),
     "celery_queue": ("nightly", "nightly"),
     "celery_options": ('{"region": "r"}', {"region": "r"}),
+    "celery_backend": ("redis://h/0", "redis://h/0"),
+    "celery_backend_file": ("backend.txt", "backend.txt"),
+    "celery_lost_after_ms": ("5000", 5_000),
     "channels": (
         '{"pager": {"kind": "command", "command": ["/bin/page"]}}',
         {"pager": CommandChannel(command=("/bin/page",))},

@@ -10,7 +10,7 @@ from kron.core.errors import Problem
 from kron.core.fields import NO_PARSERS, Parsers, Schema, suggestion
 from kron.core.plan.report import Traits
 from kron.launchers.callback import CALLBACK
-from kron.launchers.celery.launcher import CELERY
+from kron.launchers.celery.awaiting import CELERY
 from kron.launchers.dag import DAG
 from kron.launchers.http.launcher import HTTP
 from kron.launchers.kubernetes.launcher import KUBERNETES

@@ -7,13 +7,14 @@ tasks over: it resumes those that still run, as processes do, and the others end
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
 from kron.app.dag.task_call import (
+    MAX_OUTPUT,
     TaskFailedError,
     TaskFunction,
     call_task,
@@ -24,8 +25,8 @@ from kron.app.dag.task_call import (
 from kron.app.launchers import build_launcher, settings_of
 from kron.clocks.system import SystemClock
 from kron.core.dag.definition import ResultSource, TaskSpec
-from kron.core.dag.plan import TaskEnd, ended_together, execution_key
-from kron.core.dag.record import AttemptOutcome, DagClaim, DagTask
+from kron.core.dag.plan import TaskEnd, accepted, ended_together, execution_key
+from kron.core.dag.record import AttemptOutcome, DagChange, DagClaim, DagState
 from kron.core.errors import InputError, StoreError
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
@@ -33,6 +34,7 @@ from kron.core.plan.report import DataInterval, Launch, LeaseStatus, Payload, Ru
 from kron.core.time.instant import EPOCH, instant_text
 from kron.launchers.backoff import Backoff
 from kron.launchers.callback import CallbackLauncher, CallbackOptions, CallbackSettings
+from kron.launchers.celery.spec import CeleryOptions, CelerySettings
 from kron.launchers.launch import tidy
 from kron.launchers.process.spec import ProcessOptions, ProcessSettings
 from kron.launchers.spec import LauncherConfig, LauncherContext, launcher_text_of
@@ -115,6 +117,8 @@ class DagWorker:
         self._executions: dict[DagLease, TaskExecution] = {}
         self._by_key: dict[str, TaskExecution] = {}
         self._ends: list[tuple[TaskExecution, TaskEnd]] = []
+        # Attempts that another system has accepted, and that are to be recorded as such.
+        self._accepted: list[TaskExecution] = []
         self._wake = asyncio.Event()
         self._is_stopping = False
         self._renew_at = 0
@@ -159,6 +163,7 @@ class DagWorker:
         """Record ends, renew leases, claim tasks; return when the next turn is due, in milliseconds."""
         with self._clock.working():
             try:
+                await self._record_accepted()
                 await self._record_ends()
                 await self._renew()
                 await self._claim()
@@ -276,6 +281,8 @@ class DagWorker:
         if document["kind"] == ProcessSettings.kind:
             # Its exit status is to be found by the worker that takes over, should this one die.
             document.setdefault("survive", True)
+        if document["kind"] == CelerySettings.kind:
+            document.setdefault("await_result", True)
         settings = settings_of(json.dumps(document))
         launcher = self._launcher_of(settings.launcher_kind, document)
         launch = launch_of(claim, launcher_text_of(settings), settings.launcher_kind)
@@ -309,7 +316,8 @@ class DagWorker:
             options = self._options
             own = (
                 CallbackOptions(pick=self._pick),
-                _with_output(options.config.get(ProcessOptions), self._on_output),
+                replace(options.config.get(ProcessOptions), on_output=self._on_output),
+                replace(options.config.get(CeleryOptions), on_end=self._on_celery_end),
             )
             config = LauncherConfig((*own, *options.config.options), options.config.default)
             context = LauncherContext(self._clock, config, options.secret)
@@ -337,11 +345,21 @@ class DagWorker:
         if execution is not None:
             execution.output = tidy(output.decode(errors="replace"), len(output) + 3)
 
+    def _on_celery_end(self, run: RunRecord, result: str | None, traceback: str | None) -> None:
+        execution = self._by_key.get(run.key)
+        if execution is not None:
+            execution.result = result
+            execution.output = None if traceback is None else tidy(traceback[-MAX_OUTPUT:], MAX_OUTPUT)
+
     def _on_report(self, execution: TaskExecution, report: RunReport) -> None:
-        event = report.happened
-        if event is RunEvent.ACCEPTED and not execution.launcher.traits.reports:
+        event, traits = report.happened, execution.launcher.traits
+        if event is RunEvent.ACCEPTED and not traits.reports:
             # Its executor reports no end: an accepted start is all that can be known.
             event = RunEvent.SUCCESS
+        elif event is RunEvent.ACCEPTED and traits.remote and not traits.idempotent:
+            # A worker that takes over must know whether to start it.
+            self._accepted.append(execution)
+            self.wake()
         if event not in OUTCOMES or self._executions.get(execution.lease) is not execution:
             return
         outcome, error, result = OUTCOMES[event], report.error, execution.result
@@ -357,42 +375,47 @@ class DagWorker:
         self._ends.append((execution, end._replace(output=execution.output)))
         self.wake()
 
+    async def _record_accepted(self) -> None:
+        while self._accepted:
+            task = self._accepted[0].claim.task
+            await self._record(task.run_id, partial(accepted, claim=task))
+            del self._accepted[0]
+
     async def _record_ends(self) -> None:
         """Record the ends of attempts, those of one run together; stale ones belong to another worker."""
         while self._ends:
             run_id = self._ends[0][0].claim.run.run_id
             ends = [each for each in self._ends if each[0].claim.run.run_id == run_id]
-            await self._record(run_id, [(execution.claim.task, end) for execution, end in ends])
+            pairs = [(execution.claim.task, end) for execution, end in ends]
+            await self._record(run_id, partial(ended_together, ends=pairs, now=self._now()))
             self._ends = [each for each in self._ends if each not in ends]
             for execution, _ in ends:
                 self._forget(execution)
 
-    async def _record(self, run_id: str, ends: Sequence[tuple[DagTask, TaskEnd]]) -> None:
+    async def _record(self, run_id: str, decide: Callable[[DagState], DagChange | None]) -> None:
+        """Write what is decided about the present state of a run; a stale decision writes nothing."""
         for _ in range(MAX_TRIES):
             state = await self._store.state(run_id)
-            change = None if state is None else ended_together(state, ends, self._now())
+            change = None if state is None else decide(state)
             if change is None:
-                _log.warning("the ends of %d tasks of %s are stale", len(ends), run_id)
+                _log.warning("reports about tasks of %s are stale", run_id)
                 return
             if await self._store.commit(change):
                 return
-        raise StoreError(f"Ends of {run_id} cannot be recorded: the run keeps changing")
+        raise StoreError(f"Tasks of {run_id} cannot be recorded: the run keeps changing")
 
     async def _close(self) -> None:
         """End functions, leave processes running, and give up the leases that are left."""
         for launcher in self._launchers.values():
             await launcher.close(wait=False)
         with suppress(StoreError):
+            await self._record_accepted()
             await self._record_ends()
             if self._executions:
                 await self._store.renew(self._options.name, sorted(self._executions), self._now())
 
     def _now(self) -> int:
         return (self._clock.now() - EPOCH) // MILLISECOND
-
-
-def _with_output(options: ProcessOptions, on_output: Callable[[RunRecord, bytes], None]) -> ProcessOptions:
-    return replace(options, on_output=on_output)
 
 
 def _reason_of(execution: TaskExecution, outcome: AttemptOutcome) -> str | None:
@@ -419,7 +442,7 @@ def launch_of(claim: DagClaim, launcher: str, kind: str) -> Launch:
     job = JobRecord(name, "{}", launcher, kind, 1, now, now, 1, nominal, None, None)
     record = RunRecord(
         execution_key(run, task), name, nominal, now, RunStatus.STARTED, Reason.DUE, now, 1,
-        is_open=1, attempt=task.attempt, token=task.attempt, started_at=now,
+        is_open=1, attempt=task.attempt, token=task.attempt, started_at=now, acked=task.accepted,
     )  # fmt: skip
     upstream = {each: json.loads(text) for each, text in claim.upstream.items()}
     facts = {

@@ -172,7 +172,7 @@ def claimed(claim: DagClaim, worker: str, now: int, lease_until: int) -> tuple[D
     if claim.taken_over:
         return claim._replace(task=leased), None
     task = leased.moved(RUNNING)._replace(
-        attempt=leased.attempt + 1, started_at=now, ended_at=None, error=None
+        attempt=leased.attempt + 1, started_at=now, ended_at=None, error=None, accepted=0
     )
     run = claim.run.moved(DagRunStatus.RUNNING)
     run = run._replace(started_at=run.started_at or now)
@@ -184,6 +184,15 @@ def claimed(claim: DagClaim, worker: str, now: int, lease_until: int) -> tuple[D
 def holds(task: DagTask, worker: str, attempt: int) -> bool:
     """Return whether a worker executes this attempt of a task; the report of any other one is stale."""
     return task.status is RUNNING and task.worker == worker and task.attempt == attempt
+
+
+def accepted(state: DagState, claim: DagTask) -> DagChange | None:
+    """Return the write that another system has taken over an attempt, or None if the claim is stale."""
+    task = state.tasks[claim.task_id]
+    assert claim.worker is not None, "a claimed task has a worker"
+    if not holds(task, claim.worker, claim.attempt):
+        return None
+    return DagChange(state.run.revision, state.run, (task._replace(accepted=1),))
 
 
 def ended(state: DagState, claim: DagTask, end: TaskEnd, now: int) -> DagChange | None:

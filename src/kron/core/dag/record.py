@@ -100,6 +100,7 @@ class DagTask(NamedTuple):
     """One task of a run: its state, its latest attempt, and the lease of the worker that executes it.
 
     `base` is the number of the last attempt before the latest clear: retries are counted from it.
+    `accepted` is 1 once a system outside the worker has taken over the latest attempt.
     """
 
     run_id: str
@@ -117,6 +118,7 @@ class DagTask(NamedTuple):
     ended_at: int | None = None
     result: str | None = None
     error: str | None = None
+    accepted: int = 0
 
     def moved(self, status: DagTaskStatus) -> "DagTask":
         """Return the task in another state, or raise DagError if the table does not allow the change."""

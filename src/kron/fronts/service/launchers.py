@@ -6,7 +6,7 @@ from kron.app.launchers import build_launcher, build_launchers, read_launcher
 from kron.fronts.service.security import requires_authentication
 from kron.fronts.service.settings import IN_STORE, Settings
 from kron.launchers.callback import CallbackLauncher, CallbackOptions, CallbackSettings
-from kron.launchers.celery.spec import CeleryOptions, CelerySettings
+from kron.launchers.celery.spec import CelerySettings
 from kron.launchers.dag import NOT_HERE, DagOptions, DagSettings
 from kron.launchers.http.spec import HttpOptions
 from kron.launchers.kubernetes.spec import KubernetesOptions, KubernetesSettings
@@ -96,7 +96,7 @@ def workflow_launcher(
                 max_per_tenant=settings.max_running,
             ),
             HttpOptions(max_per_tenant=settings.max_running),
-            CeleryOptions(broker=settings.broker),
+            settings.celery,
             KubernetesOptions(access=settings.cluster()),
             CallbackOptions(pick=picker_of(functions, secret=secret)),
             DagOptions(runs=dags),

@@ -1,7 +1,7 @@
 """Settings of the service: one table of names, types, defaults, parsers and help (SPEC 3: 11)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from kron.app.launchers import read_launcher
@@ -29,7 +29,7 @@ from kron.core.plan.outbox import SendLimits
 from kron.core.time.zone import zone_of
 from kron.fronts.service.auth.principal import Caller, parse_subjects
 from kron.fronts.service.schedule_spec import Rules
-from kron.launchers.celery.broker import QUEUE, Broker, parse_broker, parse_options
+from kron.launchers.celery.broker import QUEUE, Broker, parse_backend, parse_broker, parse_options
 from kron.launchers.celery.spec import CeleryOptions, parse_name
 from kron.launchers.dag import DagSettings
 from kron.launchers.delivery import MAX_REQUESTS
@@ -284,6 +284,20 @@ class Settings:
     celery_options: Mapping[str, object] = setting(
         parse_options, "Transport options of the broker, as JSON", default={}, sensitive=OPTIONS
     )
+    celery_backend: str | None = setting(
+        parse_backend,
+        "Result backend of Celery tasks whose end is awaited, as a URL",
+        default=None,
+        sensitive=URL,
+    )
+    celery_backend_file: str | None = setting(
+        parse_text, "File with the URL of the result backend, which may contain a password", default=None
+    )
+    celery_lost_after_ms: int = setting(
+        integer(1_000, 86_400_000),
+        "Time without a sign of a started Celery task after which it is lost, ms",
+        default=60_000,
+    )
     channels: Mapping[str, Channel] = setting(
         parse_channels,
         "Channels that notifications of schedules may name, as JSON or a table",
@@ -462,14 +476,14 @@ class Settings:
 
     def worker_launchers(self) -> LauncherConfig:
         """Return the launchers of a worker: the limits of schedules, the broker and the cluster."""
-        return self.launcher_config(broker=self.broker, cluster=self.cluster())
+        return self.launcher_config(celery=self.celery, cluster=self.cluster())
 
     def cluster(self) -> ClusterAccess | None:
         """Return the access to the cluster of Jobs, if one is configured."""
         return None if self.kubernetes is None else access_named(self.kubernetes)
 
     def launcher_config(
-        self, *, broker: Broker | None = None, cluster: ClusterAccess | None = None
+        self, *, celery: CeleryOptions | None = None, cluster: ClusterAccess | None = None
     ) -> LauncherConfig:
         """Return the limits of schedules' launchers."""
         default = None if self.default_launcher is None else read_launcher(self.default_launcher)
@@ -484,7 +498,7 @@ class Settings:
                 ),
                 PluginOptions(allowed_launchers=self.allowed_launchers),
                 HttpOptions(egress=egress_policy_of(self.allowed_hosts), max_per_tenant=self.max_running),
-                CeleryOptions(broker=broker, allowed_tasks=self.allowed_tasks),
+                replace(celery or CeleryOptions(), allowed_tasks=self.allowed_tasks),
                 KubernetesOptions(access=cluster, allowed_namespaces=self.allowed_namespaces),
             ),
             default,
@@ -520,6 +534,16 @@ class Settings:
         file, url = self.celery_broker_file, self.celery_broker
         url = url if file is None else parse_broker(text_in(file))
         return None if url is None else Broker(url=url, queue=self.celery_queue, options=self.celery_options)
+
+    @property
+    def celery(self) -> CeleryOptions:
+        """Return the broker and the result backend of Celery tasks, with no limits on tasks."""
+        file, backend = self.celery_backend_file, self.celery_backend
+        return CeleryOptions(
+            broker=self.broker,
+            backend=backend if file is None else parse_backend(text_in(file)),
+            lost_after=timedelta(milliseconds=self.celery_lost_after_ms),
+        )
 
     @property
     def store_url(self) -> str:
@@ -567,6 +591,7 @@ def secrets_of(settings: Settings) -> list[str]:
     values |= {
         "store": settings.store_url,
         "celery_broker": None if broker is None else broker.url,
+        "celery_backend": settings.celery.backend,
         **{name: settings.secret_of(name) for name in SECRET_NAMES},
     }
     vault = settings.vault()

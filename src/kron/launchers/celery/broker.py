@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -12,6 +12,8 @@ from kron.core.redaction import redact_url, replace_secrets, secrets_in_options,
 
 # The queue that Celery's workers consume by default.
 QUEUE = "celery"
+# Result backends that send each result to one client, once.
+PRIVATE_BACKENDS = frozenset({"rpc", "amqp"})
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -26,6 +28,21 @@ class CeleryTask(NamedTuple):
     headers: dict[str, object]
     # Called directly before the task is sent; what it raises is not caught.
     check: Callable[[], None] = lambda: None
+
+
+class TaskState(NamedTuple):
+    """The state of a task in the result backend, by Celery's name; `PENDING` is that of an unknown one."""
+
+    status: str
+    result: object = None
+    traceback: str | None = None
+
+
+class WorkerReplies(NamedTuple):
+    """The Celery workers that answered, and which of them has which task, and in which state."""
+
+    workers: frozenset[str]
+    tasks: Mapping[str, tuple[str, str]]
 
 
 class BrokerError(Exception):
@@ -44,6 +61,19 @@ class TaskPublisher(Protocol):
 
     def leave(self) -> None:
         """Close the connection of the calling thread."""
+
+
+class TaskTracker(Protocol):
+    """Reads the state of published tasks and revokes them, from one thread."""
+
+    def states(self, task_ids: Sequence[str]) -> dict[str, TaskState]:
+        """Return the state of each task, or raise BrokerError."""
+
+    def ask_workers(self, task_ids: Sequence[str]) -> WorkerReplies:
+        """Return which Celery workers have which of the tasks, or raise BrokerError."""
+
+    def revoke(self, task_id: str) -> None:
+        """Make every worker discard a task, and end it where it executes, or raise BrokerError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +112,18 @@ def parse_broker(value: object) -> str:
     """Return the address of a broker, or several separated by semicolons; a wrong one is not quoted."""
     if not isinstance(value, str) or not all(map(_is_address, value.split(";"))):
         raise invalid_value("...", "must be an address such as amqp://user:password@broker.example:5672/name")
+    return value
+
+
+def parse_backend(value: object) -> str:
+    """Return the address of a result backend that every process can read; a wrong one is not quoted."""
+    if not isinstance(value, str) or not _is_address(value):
+        raise invalid_value("...", "must be an address such as redis://backend.example:6379/0")
+    if scheme_of(value) in PRIVATE_BACKENDS:
+        reason = (
+            "its results reach only the process that sent the task; use redis, a database or file:///folder"
+        )
+        raise invalid_value(f"{scheme_of(value)}://...", reason)
     return value
 
 

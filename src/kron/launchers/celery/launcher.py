@@ -9,14 +9,15 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias
 
+from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch
 from kron.launchers.backoff import Backoff
 from kron.launchers.celery.broker import Broker, BrokerError, CeleryTask, TaskPublisher
-from kron.launchers.celery.spec import CeleryOptions, CelerySettings, check_start
-from kron.launchers.delivery import DEFAULT_BACKOFF, DeliveryResult, RemoteLauncher, delivery_traits
+from kron.launchers.celery.spec import CelerySettings
+from kron.launchers.delivery import DEFAULT_BACKOFF, DeliveryResult, RemoteLauncher
 from kron.launchers.launch import check_lease, plain_request_of, start_arguments, tidy
 from kron.launchers.run_token import run_token_of
-from kron.launchers.spec import LauncherContext, LauncherKind, settings_parser
+from kron.launchers.spec import settings_parser
 from kron.ports import Clock
 
 _settings_of = settings_parser(CelerySettings)
@@ -65,9 +66,14 @@ class CeleryLauncher(RemoteLauncher):
             return DeliveryResult(NO_BROKER)
         extra = {"request_id": plain_request_of(launch), "run_token": self._token_of(launch)}
         queue = settings.queue or self._broker.queue
+        task_id = self.task_id_of(launch.run)
         return await self._published(
-            self._broker, lambda: task_of(launch, settings, queue=queue, extra=extra)
+            self._broker, lambda: task_of(launch, settings, task_id=task_id, queue=queue, extra=extra)
         )
+
+    def task_id_of(self, run: RunRecord) -> str:
+        """Return the id of the task of a run: further attempts have the same one."""
+        return run.key
 
     async def _published(self, broker: Broker, make: Callable[[], CeleryTask]) -> DeliveryResult:
         """Make and publish a task in a thread, and return the result."""
@@ -125,7 +131,7 @@ def _load(broker: Broker) -> TaskPublisher:
 
 
 def task_of(
-    launch: Launch, settings: CelerySettings, *, queue: str, extra: Mapping[str, str | None]
+    launch: Launch, settings: CelerySettings, *, task_id: str, queue: str, extra: Mapping[str, str | None]
 ) -> CeleryTask:
     """Return the task of a run: its arguments, and in a header the start arguments of SPEC 3.
 
@@ -139,7 +145,7 @@ def task_of(
         header |= {name: payload["meta"][name] for name in ("workflow_id", "version", "user_id")}
     header |= {name: value for name, value in extra.items() if value is not None}
     check = partial(check_lease, launch)
-    return CeleryTask(settings.task, launch.run.key, queue, args, kwargs, {HEADER: header}, check)
+    return CeleryTask(settings.task, task_id, queue, args, kwargs, {HEADER: header}, check)
 
 
 class DaemonThreads:
@@ -188,23 +194,3 @@ class DaemonThreads:
         for _ in self._threads:
             self._calls.put(None)
         self._calls, self._idle, self._threads = SimpleQueue(), threading.Semaphore(0), []
-
-
-def _build(launcher_kind: str, context: LauncherContext) -> CeleryLauncher:
-    launcher = CeleryLauncher(
-        context.clock,
-        context.config.get(CeleryOptions).broker,
-        reports=CELERY.traits[launcher_kind].reports,
-        secret=context.secret,
-    )
-    launcher.check = partial(check_start, context.config)
-    return launcher
-
-
-CELERY = LauncherKind(
-    name=CelerySettings.kind,
-    read=CelerySettings.read,
-    schema=CelerySettings.schema(),
-    traits={"celery": delivery_traits(reports=False), "celery:reports": delivery_traits(reports=True)},
-    build=_build,
-)

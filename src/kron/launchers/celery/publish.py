@@ -63,11 +63,11 @@ class Publisher:
         raise failed
 
     def _publish_to(self, url: str, task: CeleryTask) -> Producer:
-        _check_package(url)
+        check_package(url)
         connection = None
         try:
             connection = Connection(
-                url, connect_timeout=CONNECT_S, transport_options=_options_of(url, self._broker.options)
+                url, connect_timeout=CONNECT_S, transport_options=options_of(url, self._broker.options)
             )
             # The launcher retries, with a backoff.
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_S)
@@ -80,7 +80,7 @@ class Publisher:
             is_temporary = isinstance(cause, (OperationalError, OSError, *_errors_of(connection)))
             _close(connection)
             how = "cannot be reached" if is_temporary else "cannot be used"
-            raise BrokerError(f"{how}: {_described(cause)}", retry=is_temporary) from cause
+            raise BrokerError(f"{how}: {described(cause)}", retry=is_temporary) from cause
         return producer
 
     def leave(self) -> None:
@@ -103,13 +103,14 @@ class Publisher:
         )
 
 
-def _check_package(url: str) -> None:
+def check_package(url: str) -> None:
+    """Raise BrokerError where the package that an address needs is not installed."""
     package, extra = PACKAGES.get(scheme_of(url), ("celery", ""))
     if find_spec(package) is None:
         raise BrokerError(f"cannot be used without {package}: pip install 'celery[{extra}]'")
 
 
-def _options_of(url: str, options: Mapping[str, object]) -> dict[str, object]:
+def options_of(url: str, options: Mapping[str, object]) -> dict[str, object]:
     """Return the options of a connection: the defaults of its transport, and the operator's."""
     scheme = scheme_of(url)
     merged = {**DEFAULT_OPTIONS.get(scheme, {}), **options}
@@ -142,5 +143,6 @@ def _errors_of(connection: Connection | None) -> tuple[type[Exception], ...]:
     return () if connection is None else (*connection.connection_errors, *connection.channel_errors)
 
 
-def _described(cause: BaseException) -> str:
+def described(cause: BaseException) -> str:
+    """Return the type and the text of an exception."""
     return f"{type(cause).__name__}: {cause}".removesuffix(": ")

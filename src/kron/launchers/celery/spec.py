@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import ClassVar
 
 from kron.core.errors import Problem
@@ -17,11 +18,16 @@ from kron.core.fields import (
     row,
     text_problems,
 )
+from kron.core.plan.record import RunRecord
 from kron.core.value_types import FLAG
 from kron.launchers.celery.broker import Broker
 from kron.launchers.spec import InvalidLauncherError, LauncherConfig, TableSettings, launcher_table
 
+# How long a Celery worker may give no sign of a task it has started.
+LOST_AFTER = timedelta(minutes=1)
 NOT_ALLOWED = "is not among the tasks the settings allow (allowed_tasks)"
+# The text of launchers that await the results of their tasks.
+AWAITED = "celery:awaited"
 # Names that every broker takes, and that are no paths where a broker keeps its queues in files.
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 
@@ -86,17 +92,27 @@ class CelerySettings(TableSettings):
     args: str = field(default="[]", metadata=row(_ARGS, "its positional arguments"))
     kwargs: str = field(default="{}", metadata=row(_KWARGS, "its keyword arguments"))
     reports: bool = field(default=False, metadata=row(FLAG, "whether the task reports the end of each run"))
+    await_result: bool = field(
+        default=False,
+        metadata=row(FLAG, "whether a run ends with its task, as the setting `celery_backend` knows it"),
+    )
 
     @property
     def launcher_kind(self) -> str:
         """Return the text that selects launcher and traits; it is stored with the job."""
+        if self.await_result:
+            return AWAITED
         return "celery:reports" if self.reports else "celery"
 
     def problems(self, config: LauncherConfig) -> list[Problem]:
         """Return why the operator does not allow the task."""
-        allowed = config.get(CeleryOptions).allowed_tasks
-        is_listed = allowed is None or self.task in allowed
-        return [] if is_listed else [Problem("launcher.task", self.task, NOT_ALLOWED)]
+        options = config.get(CeleryOptions)
+        problems = []
+        if options.allowed_tasks is not None and self.task not in options.allowed_tasks:
+            problems.append(Problem("launcher.task", self.task, NOT_ALLOWED))
+        if self.await_result and self.reports:
+            problems.append(Problem("launcher.await_result", True, "use reports or await_result, not both"))
+        return problems
 
 
 CelerySettings.table = launcher_table(CelerySettings, required=("task",), always_workflow=True)
@@ -104,10 +120,17 @@ CelerySettings.table = launcher_table(CelerySettings, required=("task",), always
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeleryOptions:
-    """The broker, and the tasks that schedules may publish; None allows all."""
+    """The broker, the result backend, and the tasks that schedules may publish; None allows all.
+
+    A started task that no Celery worker has for `lost_after` is lost. `on_end` gets the result of an awaited
+    task, as JSON text, and its traceback before its end is reported.
+    """
 
     broker: Broker | None = None
     allowed_tasks: frozenset[str] | None = None
+    backend: str | None = field(default=None, repr=False)
+    lost_after: timedelta = LOST_AFTER
+    on_end: Callable[[RunRecord, str | None, str | None], None] | None = None
 
 
 def check_start(config: LauncherConfig, settings: CelerySettings) -> None:

@@ -1,0 +1,107 @@
+"""When an awaited Celery task has ended, and when it is lost."""
+
+import pytest
+
+from kron.core.errors import InputError
+from kron.core.plan.report import RunEvent
+from kron.launchers.celery.awaiting import AwaitedTask, end_of
+from kron.launchers.celery.broker import TaskState, WorkerReplies, parse_backend
+from tests.launchers.ear import Ear, a_launch
+
+HERE, THERE = "first@here", "second@there"
+STARTED = TaskState("STARTED", {"hostname": HERE, "pid": 1})
+LOST_AFTER_S = 60.0
+
+
+def awaited(*states: TaskState) -> AwaitedTask:
+    task = AwaitedTask(a_launch({"kind": "celery", "task": "t"}), Ear(), seen_s=0.0)
+    for state in states:
+        task.note(state, 0.0)
+    return task
+
+
+def replies(*workers: str, **tasks: tuple[str, str]) -> WorkerReplies:
+    return WorkerReplies(frozenset(workers), tasks)
+
+
+def is_lost(task: AwaitedTask, answers: WorkerReplies, at_s: float) -> bool:
+    return task.is_lost("id", answers, at_s, LOST_AFTER_S)
+
+
+def test_a_task_in_a_queue_is_never_lost() -> None:
+    task = awaited()
+    assert not is_lost(task, replies(HERE), 3_600)
+    assert not is_lost(task, replies(), 7_200)
+
+
+def test_a_started_task_is_lost_when_all_workers_are_silent_for_long() -> None:
+    task = awaited(STARTED)
+    assert not is_lost(task, replies(THERE), 59)
+    assert is_lost(task, replies(THERE), 60)
+
+
+def test_a_started_task_is_lost_when_its_worker_answers_twice_without_it() -> None:
+    task = awaited(STARTED)
+    assert not is_lost(task, replies(HERE), 1)
+    assert is_lost(task, replies(HERE), 2)
+
+
+def test_a_worker_that_has_the_task_keeps_it_alive() -> None:
+    task = awaited(STARTED)
+    assert not is_lost(task, replies(HERE), 30)
+    assert not is_lost(task, replies(HERE, id=(HERE, "active")), 59)
+    assert not is_lost(task, replies(HERE), 100)
+    assert not is_lost(awaited(STARTED), replies(THERE, id=(THERE, "reserved")), 600)
+
+
+def test_a_worker_that_executes_it_is_known_from_its_answer_where_starts_are_not_tracked() -> None:
+    task = awaited()
+    assert not is_lost(task, replies(HERE, id=(HERE, "active")), 1)
+    assert not is_lost(task, replies(HERE), 2)
+    assert is_lost(task, replies(HERE), 3)
+
+
+def test_a_task_that_celery_retries_is_in_a_queue_again() -> None:
+    task = awaited(STARTED, TaskState("RETRY", ValueError("later")))
+    assert not is_lost(task, replies(HERE), 3_600)
+
+
+class WorkerLostError(Exception):
+    """As Celery's."""
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (TaskState("SUCCESS", {"rows": [1]}), (RunEvent.SUCCESS, None, '{"rows":[1]}')),
+        (TaskState("SUCCESS", None), (RunEvent.SUCCESS, None, None)),
+        (TaskState("SUCCESS", float("nan")), (RunEvent.FAILED, "its result is not JSON", None)),
+        (TaskState("SUCCESS", object()), (RunEvent.FAILED, "its result is not JSON", None)),
+        (TaskState("FAILURE", KeyError("a")), (RunEvent.FAILED, "KeyError: 'a'", None)),
+        (TaskState("FAILURE", ValueError()), (RunEvent.FAILED, "ValueError", None)),
+        (TaskState("FAILURE", WorkerLostError("x")), (RunEvent.ORPHANED, "WorkerLostError: x", None)),
+        (TaskState("REVOKED"), (RunEvent.CANCELLED, "it was revoked", None)),
+    ],
+)
+def test_the_end_of_a_task(state: TaskState, expected: tuple[RunEvent, str | None, str | None]) -> None:
+    assert end_of(state) == expected
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:secret@h:6379/0", "db+postgresql://ann@h/results", "file:///results"]
+)
+def test_a_backend_that_every_process_can_read_is_taken(url: str) -> None:
+    assert parse_backend(url) == url
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("rpc://", "its results reach only the process that sent the task"),
+        ("results", "must be an address such as redis://backend.example:6379/0"),
+        (7, "must be an address"),
+    ],
+)
+def test_any_other_backend_is_refused_with_the_reason(url: object, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        parse_backend(url)
