@@ -30,6 +30,7 @@ from tests.kubernetes.structural_schema import (
 Key = tuple[str, str]
 # Events of a resource that are kept for watches, unless a test compacts them.
 KEPT_EVENTS = 10_000
+COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error of the double
@@ -217,8 +218,8 @@ class ApiServer:
 
     def _admit(self, kind: Kind, document: Doc, before: Doc | None) -> None:
         """Set defaults, prune and validate."""
-        if kind.plural == "jobs":
-            _admit_job(document, before)
+        if kind.plural in ADMISSION:
+            ADMISSION[kind.plural](document, before)
         if kind.schema is not None and not self.is_trusting:
             kept: Doc = {name: document.pop(name) for name in ("apiVersion", "kind", "metadata")}
             set_defaults(kind.schema, document)
@@ -236,6 +237,9 @@ class ApiServer:
             faults = list(structural_faults(schema))
             if faults:
                 raise Refused(422, "Invalid", f"the schema is not structural: {faults}")
+            for column in version.get("additionalPrinterColumns", []):
+                if column["type"] not in COLUMN_TYPES or not column["jsonPath"].startswith("."):
+                    raise Refused(422, "Invalid", f"additionalPrinterColumns: {column}")
             has_status = "status" in version.get("subresources", {})
             kind = Kind(spec["group"], version["name"], names["plural"], names["kind"], has_status, schema)
             self.kinds.setdefault((kind.group, kind.plural), kind).schema = schema
@@ -293,11 +297,12 @@ class ApiServer:
         wanted = options.get("preconditions", {}).get("uid")
         if wanted and wanted != document["metadata"]["uid"]:
             raise Refused(409, "Conflict", f"Precondition failed: UID in precondition: {wanted}")
-        if options.get("propagationPolicy") == "Foreground" and self.lingering:
+        if options.get("propagationPolicy") == "Foreground":
             if "deletionTimestamp" not in document["metadata"]:
                 document["metadata"] |= {"deletionTimestamp": _now(), "finalizers": ["foregroundDeletion"]}
                 self._tick(kind, "MODIFIED", document)
-            return deepcopy(document)
+            if self.lingering:
+                return deepcopy(document)
         return self._remove(kind, key, orphan=options.get("propagationPolicy") == "Orphan")
 
     def _remove(self, kind: Kind, key: Key, *, orphan: bool = False) -> Doc:
@@ -565,38 +570,145 @@ def _is_selected(document: Doc, namespace: str, query: dict[str, str]) -> bool:
     return True
 
 
-# --- jobs ----------------------------------------------------------------------------------------------
+# --- admission of built-in kinds -----------------------------------------------------------------------
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(422, "Invalid", message)
 
 
 def _admit_job(document: Doc, before: Doc | None) -> None:
     """Check a Job as the API server does, as far as the operator and its tests depend on it."""
     metadata, spec = document["metadata"], document.get("spec", {})
     if len(metadata["name"]) > 63:
-        raise Refused(422, "Invalid", "metadata.name: must be no more than 63 characters")
-    for value in metadata.get("labels", {}).values():
-        if not re.fullmatch(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", value):
-            raise Refused(422, "Invalid", f"metadata.labels: Invalid value: {value!r}")
-    if not all(isinstance(value, str) for value in metadata.get("annotations", {}).values()):
-        raise Refused(400, "BadRequest", "annotations must be strings")
+        raise _invalid("metadata.name: must be no more than 63 characters")
+    _check_notes(metadata)
+    _check_notes(spec.get("template", {}).get("metadata", {}))
     _check_pod(spec)
-    if before is not None and spec.get("template") != before["spec"].get("template"):
-        raise Refused(422, "Invalid", "spec.template: field is immutable")
-    _check_end(document.get("status", {}))
+    if before is None:
+        _add_selector(metadata, spec)
+    elif (spec.get("template"), spec.get("selector")) != (
+        before["spec"].get("template"),
+        before["spec"].get("selector"),
+    ):
+        raise _invalid("spec.template: field is immutable")
+    _check_job_status(document.get("status", {}), (before or {}).get("status", {}))
+
+
+def _check_notes(metadata: Doc) -> None:
+    """Check labels and annotations."""
+    for name, value in metadata.get("labels", {}).items():
+        if not re.fullmatch(QUALIFIED, name):
+            raise _invalid(f"metadata.labels: Invalid value: {name!r}")
+        if not re.fullmatch(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", value):
+            raise _invalid(f"metadata.labels: Invalid value: {value!r}")
+    for name, value in metadata.get("annotations", {}).items():
+        if not isinstance(value, str):
+            raise Refused(400, "BadRequest", "annotations must be strings")
+        if not re.fullmatch(QUALIFIED, name):
+            raise _invalid(f"metadata.annotations: Invalid value: {name!r}")
+    if (
+        sum(len(name) + len(value.encode()) for name, value in metadata.get("annotations", {}).items())
+        > 2**18
+    ):
+        raise _invalid("metadata.annotations: Too long")
 
 
 def _check_pod(spec: Doc) -> None:
     pod = spec.get("template", {}).get("spec", {})
     if not pod.get("containers"):
-        raise Refused(422, "Invalid", "spec.template.spec.containers: Required value")
+        raise _invalid("spec.template.spec.containers: Required value")
     if pod.get("restartPolicy") not in ("OnFailure", "Never"):
-        raise Refused(422, "Invalid", "spec.template.spec.restartPolicy: Required value")
-    for name, value in {"backoffLimit": 6, "completions": 1, "parallelism": 1, "suspend": False}.items():
+        raise _invalid("spec.template.spec.restartPolicy: Required value")
+    for container in (*pod["containers"], *pod.get("initContainers", ())):
+        for variable in container.get("env", ()):
+            if not isinstance(variable.get("value", ""), str):
+                raise Refused(400, "BadRequest", "the value of a variable must be a string")
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    for name, value in {"backoffLimit": 6, "parallelism": 1, "suspend": False}.items():
         spec.setdefault(name, value)
 
 
-def _check_end(status: Doc) -> None:
-    met = {each["type"] for each in status.get("conditions", []) if each["status"] == "True"}
-    if met & {"Complete", "Failed"} and not status.get("startTime"):
-        raise Refused(422, "Invalid", "status.startTime: Required value for a finished job")
-    if "Complete" in met and not ("SuccessCriteriaMet" in met and status.get("completionTime")):
-        raise Refused(422, "Invalid", "status: Complete needs SuccessCriteriaMet and completionTime")
+def _add_selector(metadata: Doc, spec: Doc) -> None:
+    """Make the pods of a Job its own."""
+    own = {"batch.kubernetes.io/controller-uid": metadata["uid"]}
+    labels = {**own, "batch.kubernetes.io/job-name": metadata["name"]}
+    inner = spec["template"].setdefault("metadata", {})
+    inner["labels"] = {**inner.get("labels", {}), **labels}
+    spec["selector"] = {"matchLabels": own}
+
+
+def _check_job_status(status: Doc, before: Doc) -> None:
+    """Check the status of a Job, as API servers do since 1.32."""
+    met, had = _met(status), _met(before)
+    start, end = status.get("startTime"), status.get("completionTime")
+    done = met & {"Complete", "Failed"}
+    rules = {
+        "a condition that ends a Job is not withdrawn": not (had & {"Complete", "Failed", *TARGETS}) - met,
+        "a finished Job has a startTime": not done or bool(start),
+        "the startTime does not change": before.get("startTime") in (None, start),
+        "the completionTime does not change": before.get("completionTime") in (None, end),
+        "the completionTime is not before the startTime": not end or bool(start and start <= end),
+        "only a complete Job has a completionTime": ("Complete" in met) == bool(end),
+        "Complete needs SuccessCriteriaMet": "Complete" not in met or "SuccessCriteriaMet" in met,
+        "Failed needs FailureTarget": "Failed" not in met or "FailureTarget" in met,
+        "a Job either succeeds or fails": not (
+            met & {"Complete", TARGETS[0]} and met & {"Failed", TARGETS[1]}
+        ),
+        "a finished Job has no pods": not done or not (status.get("active") or status.get("terminating")),
+        "no more pods are ready than active": status.get("ready", 0) <= status.get("active", 0),
+        "counters do not decrease": all(
+            status.get(name, 0) >= before.get(name, 0) for name in ("succeeded", "failed")
+        ),
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise _invalid(f"status: {rule}")
+
+
+TARGETS = ("SuccessCriteriaMet", "FailureTarget")
+
+
+def _met(status: Doc) -> set[str]:
+    return {each["type"] for each in status.get("conditions", []) if each["status"] == "True"}
+
+
+MICRO_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)"
+QUALIFIED = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+
+
+def _admit_lease(document: Doc, _: Doc | None) -> None:
+    _check_notes(document["metadata"])
+    spec = document.get("spec", {})
+    for name in ("acquireTime", "renewTime"):
+        if name in spec and not re.fullmatch(MICRO_TIME, spec[name]):
+            raise Refused(400, "BadRequest", f"{name} is no MicroTime: {spec[name]}")
+    if spec.get("leaseDurationSeconds", 1) <= 0 or spec.get("leaseTransitions", 0) < 0:
+        raise _invalid("spec: must be greater than 0")
+
+
+def _admit_event(document: Doc, before: Doc | None) -> None:
+    """Check an Event of events.k8s.io/v1: everything is required, and nothing may be long."""
+    if before is not None:
+        return
+    if not re.fullmatch(MICRO_TIME, document.get("eventTime", "")):
+        raise _invalid("eventTime: Required value")
+    for name in ("reportingController", "reportingInstance", "action", "reason"):
+        if not 0 < len(document.get(name, "")) <= 128:
+            raise _invalid(f"{name}: Required value, of at most 128 characters")
+    if not re.fullmatch(QUALIFIED, document["reportingController"]):
+        raise _invalid("reportingController: must be a qualified name")
+    if len(document.get("note", "").encode()) > 1024:
+        raise _invalid("note: can have at most 1024 characters")
+    if document.get("type") not in ("Normal", "Warning"):
+        raise _invalid("type: must be Normal or Warning")
+    if document.get("regarding", {}).get("namespace") != document["metadata"]["namespace"]:
+        raise _invalid("regarding.namespace: does not match event.namespace")
+
+
+ADMISSION: dict[str, Callable[[Doc, Doc | None], None]] = {
+    "jobs": _admit_job,
+    "leases": _admit_lease,
+    "events": _admit_event,
+}

@@ -10,6 +10,7 @@ from kron.fronts.operator.crd import crds
 from kron.fronts.operator.operator import Operator, OperatorOptions
 from kron.launchers.kubernetes.access import ClusterAccess
 from kron.launchers.kubernetes.api import ApiClient
+from kron.ports import Store
 from kron.testing import SimulatedClock
 from tests.kubernetes.api_server import ApiServer
 from tests.waiting import PATIENCE_S, until
@@ -40,6 +41,8 @@ class Cluster:
             **{"lease_duration": timedelta(minutes=10), "tick_ms": 60_000, **options}
         )
         self.operators: list[tuple[Operator, asyncio.Task[None]]] = []
+        # Opens the store of the history for each operator.
+        self.history: Callable[[], Store] | None = None
 
     @property
     def operator(self) -> Operator:
@@ -47,7 +50,8 @@ class Cluster:
 
     async def start(self, *, wait: bool = True) -> Operator:
         api = ApiClient(ClusterAccess(self.server.url), request_s=5)
-        operator = Operator(api, self.clock, self.options)
+        history = None if self.history is None else self.history()
+        operator = Operator(api, self.clock, self.options, history=history)
         self.operators.append((operator, asyncio.create_task(operator.run())))
         if wait:
             await until(lambda: operator.worker.state == "running")

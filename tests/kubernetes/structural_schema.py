@@ -1,5 +1,6 @@
 """The schemas of CRDs: which are structural, and what they default, prune and refuse."""
 
+import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
@@ -26,6 +27,14 @@ FORBIDDEN_INSIDE = (
     PRESERVE,
     INT_OR_STRING,
 )
+# Keywords that bound the size of a value.
+BOUNDS = {
+    "string": {"maxLength", "enum", "format"},
+    "array": {"maxItems"},
+    "object": {"maxProperties", "properties"},
+}
+# Look-around, references to groups, and escapes that the regular expressions of Go do not have.
+NOT_RE2 = r"\(\?[=!<]|\\[1-9uZ]"
 KEYWORDS = frozenset(
     {
         "type", "properties", "items", "required", "enum", "pattern", "minimum", "maximum",
@@ -71,6 +80,29 @@ def _faults_of_node(schema: Doc, path: str) -> Iterator[str]:
         yield f"{path}: additionalProperties: false is not allowed"
     if schema.get("type") == "array" and "items" not in schema:
         yield f"{path}: an array without items"
+    yield from _faults_of_values(schema, path)
+    yield from _unbounded(schema, path)
+
+
+def _faults_of_values(schema: Doc, path: str) -> Iterator[str]:
+    if schema.get(PRESERVE) and schema.get("type") != "object":
+        yield f"{path}: unknown fields of something that is no object"
+    if re.search(NOT_RE2, schema.get("pattern", "")):
+        yield f"{path}: a pattern that RE2 does not know"
+    if "default" in schema:
+        for error in Draft202012Validator(_plain(schema)).iter_errors(schema["default"]):
+            yield f"{path}: the default is invalid: {error.message}"
+
+
+def _unbounded(schema: Doc, path: str) -> Iterator[str]:
+    """Yield the fields that rules read and whose size has no bound: such a rule would cost too much."""
+    for rule in schema.get("x-kubernetes-validations", []):
+        for name in set(re.findall(r"(?:self|oldSelf)\.(\w+)", rule["rule"])):
+            field = schema.get("properties", {}).get(name)
+            if field is None:
+                yield f"{path}: a rule reads {name}, which is no field"
+            elif field["type"] in BOUNDS and not BOUNDS[field["type"]] & field.keys():
+                yield f"{path}.{name}: a rule reads it, and it has no bound"
 
 
 def _faults_inside(schema: Doc, path: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from kron.launchers.kubernetes.api import (
     WatchEvent,
     WatchExpiredError,
 )
-from tests.kubernetes.api_server import ApiServer, Fault
+from tests.kubernetes.api_server import ApiServer, Fault, Refused
 from tests.kubernetes.structural_schema import structural_faults
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
@@ -187,6 +187,14 @@ async def test_a_schema_sets_defaults_prunes_and_validates(server: ApiServer, ap
         {"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}, {"type": "number"}]}}},
         {"type": "array"},
         {"type": "string", "const": "a"},
+        {"type": "string", "pattern": "(?=a)"},
+        {"type": "string", "enum": ["a"], "default": "b"},
+        {"type": "string", api_preserve: True},
+        {
+            "type": "object",
+            "properties": {"a": {"type": "string"}},
+            "x-kubernetes-validations": [{"rule": "self.a == oldSelf.a"}],
+        },
     ],
 )
 def test_a_schema_that_is_not_structural_is_recognised(schema: dict[str, Any]) -> None:
@@ -201,6 +209,84 @@ async def test_a_job_that_ends_needs_its_times_and_conditions(server: ApiServer,
     server.complete("a")
     with pytest.raises(ApiError, match="no more than 63"):
         await api.create(JOBS, "default", job("a" * 64))
+
+
+START, END = "2026-06-01T00:00:00Z", "2026-06-01T00:01:00Z"
+
+
+def met(*kinds: str) -> list[dict[str, str]]:
+    return [{"type": kind, "status": "True"} for kind in kinds]
+
+
+SUCCEEDED = {
+    "startTime": START,
+    "completionTime": END,
+    "conditions": met("SuccessCriteriaMet", "Complete"),
+    "succeeded": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"startTime": END}, "the startTime does not change"),
+        ({"completionTime": "2026-05-01T00:00:00Z"}, "the completionTime is not before the startTime"),
+        ({"conditions": met("Complete")}, "Complete needs SuccessCriteriaMet"),
+        ({"conditions": met("FailureTarget", "Failed")}, "only a complete Job has a completionTime"),
+        ({"conditions": met("Failed"), "completionTime": None}, "Failed needs FailureTarget"),
+        (
+            {"conditions": met("SuccessCriteriaMet", "Complete", "FailureTarget", "Failed")},
+            "a Job either succeeds or fails",
+        ),
+        ({"active": 1}, "a finished Job has no pods"),
+        ({"succeeded": -1}, "counters do not decrease"),
+    ],
+)
+def test_the_status_of_a_job_follows_the_rules_of_real_servers(change: dict[str, Any], message: str) -> None:
+    server = ApiServer()
+    server.add("jobs", job("a"))
+    kind = server.kind("jobs")
+    server._patch(kind, ("default", "a"), {"status": {"startTime": START}}, part="status")
+    with pytest.raises(Refused, match=message):
+        server._patch(kind, ("default", "a"), {"status": SUCCEEDED | change}, part="status")
+    server._patch(kind, ("default", "a"), {"status": SUCCEEDED}, part="status")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"note": "ü" * 513},
+        {"reason": ""},
+        {"eventTime": "2026-06-01T00:00:00Z"},
+        {"reportingController": "no name"},
+        {"type": "Bad"},
+        {"regarding": {"namespace": "other"}},
+    ],
+)
+def test_an_event_has_all_fields_within_their_limits(wrong: dict[str, Any]) -> None:
+    server = ApiServer()
+    event = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "a"},
+        "eventTime": "2026-06-01T00:00:00.000000Z",
+        "reportingController": "kron.io/operator",
+        "reportingInstance": "x",
+        "action": "Schedule",
+        "reason": "Started",
+        "type": "Normal",
+        "regarding": {"namespace": "default"},
+    }
+    with pytest.raises(Refused):
+        server.add("events", event | wrong)
+    server.add("events", event)
+
+
+def test_a_lease_has_times_with_microseconds() -> None:
+    server = ApiServer()
+    with pytest.raises(Refused, match="MicroTime"):
+        server.add("leases", lease(renewTime="2026-06-01T00:00:00Z"))
+    server.add("leases", lease(renewTime="2026-06-01T00:00:00.000000Z"))
 
 
 async def test_rules_and_tokens_decide_who_may_do_what(server: ApiServer) -> None:

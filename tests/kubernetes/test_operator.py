@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 import kron
+from kron.fronts.operator.crd import crds
 from tests.kubernetes.cluster import Cluster, kronjob, minute, running_cluster
 from tests.waiting import until
 
@@ -254,6 +255,29 @@ async def test_every_outcome_is_an_event(cluster: Cluster) -> None:
     await until(lambda: cluster.jobs() == ["12:01"])
     await cluster.complete("12:01")
     assert [reason for reason, _ in await cluster.events(3)] == ["Skipped", "Started", "Succeeded"]
+
+
+async def test_events_of_long_names_and_texts_are_accepted(cluster: Cluster) -> None:
+    await cluster.start()
+    name = "a" * 253
+    cluster.server.add("kronjobs", kronjob(name, schedule="1 12 * * *"))
+    await cluster.observed(name)
+    await cluster.advance(minute(1, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    job = cluster.job_of("12:01")["metadata"]["name"]
+    end = {"type": "Failed", "status": "True", "message": "ü" * 2_000}
+    conditions = [{"type": "FailureTarget", "status": "True"}, end]
+    status = {"startTime": "2026-06-01T12:01:00Z", "conditions": conditions}
+    cluster.server._patch(cluster.server.kind("jobs"), ("default", job), {"status": status}, part="status")
+    (_, note), (started, _) = await cluster.events(2)
+    assert note.startswith("2026-06-01T12:01:00Z: failed: üü")
+    assert started == "Started"
+
+
+def test_the_next_start_is_a_text_because_a_date_ahead_is_shown_as_invalid() -> None:
+    columns = crds()[0]["spec"]["versions"][0]["additionalPrinterColumns"]
+    kinds = {each["jsonPath"]: each["type"] for each in columns}
+    assert kinds[".status.next.chosenTime"] == "string"
 
 
 async def test_an_idle_kronjob_costs_no_request(cluster: Cluster) -> None:

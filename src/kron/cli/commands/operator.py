@@ -1,6 +1,7 @@
 """`kron operator`: runs KronJobs on Kubernetes, or shows what it would create."""
 
 import asyncio
+import os
 from typing import Annotated
 
 import typer
@@ -36,6 +37,14 @@ LeaseSeconds = Annotated[
 ]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where probes and metrics listen.")]
 Port = Annotated[int, typer.Option("--port", metavar="N", help="Their port; 0 takes a free one.")]
+History = Annotated[
+    str | None,
+    typer.Option(
+        "--history",
+        metavar="URL",
+        help="Store that gets a copy of every outcome, e.g. postgresql://kron@db.example/kron.",
+    ),
+]
 LogFormat = Annotated[
     str,
     typer.Option(
@@ -68,6 +77,7 @@ def operator_command(
     lease_seconds: LeaseSeconds = 15,
     host: Host = "127.0.0.1",
     port: Port = 8081,
+    history: History = None,
     log_level: LogLevel = "info",
     log_format: LogFormat = "console",
     dry_run: DryRun = False,
@@ -79,12 +89,14 @@ def operator_command(
     """Run the KronJobs of a Kubernetes cluster.
 
     It runs until SIGTERM or Ctrl-C. Of several operators with the same Lease one works; the others wait.
-    With --dry-run no cluster is used.
+    With --dry-run no cluster is used. With --history every outcome is also copied to a store, where
+    `kron status`, `kron runs` and `kron why` find it in the namespace `operator`.
 
     \b
     Examples:
       kron operator
       kron operator --kubeconfig ~/.kube/config --namespace team-a
+      kron operator --history postgresql://kron@db.example/kron
       kron operator --dry-run -f kronjobs.yaml
       kron operator --dry-run -f - --from 2026-06-01 -n 20 --json
     """  # noqa: D301
@@ -105,6 +117,7 @@ def operator_command(
         lease_seconds=lease_seconds,
         host=host,
         port=port,
+        history_url=history or os.environ.get("KRON_HISTORY") or None,
     )
     asyncio.run(serve_operator(access, settings))
     return GOOD

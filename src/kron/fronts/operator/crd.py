@@ -270,9 +270,10 @@ def _status() -> Structural:
     }
 
 
+# A date is shown as an age, and one ahead as <invalid>: the next start is a text.
 COLUMNS = (
     ("Schedule", "string", ".spec.schedule", 0),
-    ("Next", "date", ".status.next.chosenTime", 0),
+    ("Next", "string", ".status.next.chosenTime", 0),
     ("Last", "string", ".status.lastOutcome", 0),
     ("Active", "integer", ".status.active", 0),
     ("Suspended", "boolean", ".spec.policy.suspend", 0),

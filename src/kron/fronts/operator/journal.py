@@ -27,7 +27,8 @@ MAX_WAITING = 5_000
 # Events sent at the same time.
 SENDERS = 4
 CONTROLLER = "kron.io/operator"
-MAX_NOTE = 1_000
+# The API server refuses an Event with a longer note, counted in bytes, or with a longer name or instance.
+MAX_NOTE, MAX_NAME, MAX_INSTANCE = 1_024, 253, 128
 
 
 class OperatorJournal:
@@ -79,14 +80,14 @@ class OperatorJournal:
         event: Document = {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"namespace": namespace, "name": f"{name}.{digest}"},
+            "metadata": {"namespace": namespace, "name": _event_name(name, digest)},
             "eventTime": micro_time(self._clock.now()),
             "reportingController": CONTROLLER,
-            "reportingInstance": self._instance[:128],
+            "reportingInstance": self._instance[:MAX_INSTANCE],
             "action": "Schedule",
             "reason": reason,
             "type": "Warning" if is_bad else "Normal",
-            "note": note[:MAX_NOTE],
+            "note": note.encode()[:MAX_NOTE].decode(errors="ignore"),
             "regarding": {
                 "apiVersion": KRONJOBS.api_version,
                 "kind": KRONJOBS.kind,
@@ -121,6 +122,12 @@ class OperatorJournal:
         for task in self._senders:
             task.cancel()
         self._senders = []
+
+
+def _event_name(name: str, digest: str) -> str:
+    """Return the name of an Event: that of its KronJob, shortened if it has to be, and a digest."""
+    start = name[: MAX_NAME - len(digest) - 1].rstrip("-.")
+    return f"{start}.{digest}"
 
 
 Entry = tuple[str, str, bool, tuple[str, str]]

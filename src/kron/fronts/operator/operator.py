@@ -12,13 +12,14 @@ from kron.app.worker import Worker, WorkerOptions
 from kron.core.plan.record import RunKind, RunRecord
 from kron.core.plan.step import DEFAULT_LIMITS, Limits
 from kron.fronts.operator.controller import Controller
+from kron.fronts.operator.history import HistoryWriter
 from kron.fronts.operator.journal import OperatorJournal
 from kron.fronts.operator.lease import LeaderLease
 from kron.fronts.operator.resource import LAUNCHER_KIND, KronJob
 from kron.fronts.operator.store import NAMESPACE, KubernetesStore
 from kron.launchers.kubernetes.api import ApiClient
 from kron.launchers.kubernetes.launcher import TRAITS, KubernetesLauncher
-from kron.ports import Clock, Journal
+from kron.ports import Clock, Journal, Store
 from kron.telemetry.counters import DRIFT_BOUNDS, Histogram
 from kron.telemetry.decision_log import DecisionLog
 
@@ -51,6 +52,7 @@ class Operator:
         options: OperatorOptions,
         *,
         journal: Journal | None = None,
+        history: Store | None = None,
     ) -> None:
         self.api = api
         self.skew = Histogram(DRIFT_BOUNDS)
@@ -64,6 +66,8 @@ class Operator:
             duration=options.lease_duration,
         )
         self.store = KubernetesStore(api, lease, traits=traits, namespace=options.namespace)
+        self.history = None if history is None else HistoryWriter(history, clock, namespace=NAMESPACE)
+        self.store.history = self.history
         self.instance = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self.journal = OperatorJournal(
             api,
@@ -101,6 +105,8 @@ class Operator:
     async def run(self) -> None:
         """Stand by, take over and run until `leave`."""
         self.journal.start()
+        if self.history is not None:
+            self.history.start()
         try:
             await self.worker.run()
         finally:
@@ -115,6 +121,8 @@ class Operator:
         self.journal.kill()
         for task in self._pruning:
             task.cancel()
+        if self.history is not None:
+            await self.history.close()
         await self.store.close()
 
     def kill(self) -> None:
@@ -123,6 +131,8 @@ class Operator:
         self.controller.kill()
         self.launcher.kill()
         self.journal.kill()
+        if self.history is not None:
+            self.history.kill()
         for task in self._pruning:
             task.cancel()
         self.store.abandon()

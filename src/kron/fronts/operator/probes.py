@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 
+from kron.fronts.operator.history import HistoryWriter
 from kron.fronts.operator.operator import Operator
 from kron.telemetry.counters import Histogram
 
@@ -80,6 +81,21 @@ def metrics_of(operator: Operator) -> Iterator[str]:
     }
     for name, (doc, value) in gauges.items():
         yield from _head(name, "gauge", doc)
+        yield f"{PREFIX}_{name} {value}"
+    if operator.history is not None:
+        yield from _history(operator.history)
+
+
+def _history(history: HistoryWriter) -> Iterator[str]:
+    yield from _head("history_waiting", "gauge", "KronJobs with records that the history does not have yet.")
+    yield f"{PREFIX}_history_waiting {history.waiting}"
+    counters = {
+        "history_written_total": ("Copies of a KronJob's records in the history.", history.written),
+        "history_failures_total": ("Writes of the history that failed and are repeated.", history.failures),
+        "history_dropped_total": ("Records that the history may miss.", history.dropped),
+    }
+    for name, (doc, value) in counters.items():
+        yield from _head(name, "counter", doc)
         yield f"{PREFIX}_{name} {value}"
 
 

@@ -11,6 +11,7 @@ from kron.fronts.operator.operator import Operator, OperatorOptions
 from kron.fronts.operator.probes import ProbeServer
 from kron.launchers.kubernetes.access import ClusterAccess
 from kron.launchers.kubernetes.api import ApiClient
+from kron.stores.url import open_store
 
 _log = logging.getLogger("kron.operator")
 
@@ -25,6 +26,7 @@ class OperatorSettings:
     lease_seconds: int = 15
     host: str = "127.0.0.1"
     port: int = 8081
+    history_url: str | None = None
 
 
 async def serve_operator(access: ClusterAccess, settings: OperatorSettings) -> None:
@@ -36,7 +38,8 @@ async def serve_operator(access: ClusterAccess, settings: OperatorSettings) -> N
         lease_name=settings.lease_name,
         lease_duration=timedelta(seconds=settings.lease_seconds),
     )
-    operator = Operator(api, SystemClock(), options)
+    history = None if settings.history_url is None else open_store(settings.history_url)
+    operator = Operator(api, SystemClock(), options, history=history)
     probes = ProbeServer(operator)
     port = await probes.start(settings.host, settings.port)
     _log.info("probes and metrics on http://%s:%d", settings.host, port)

@@ -24,6 +24,7 @@ from kron.core.plan.step import (
     WriteResult,
 )
 from kron.core.shard import SHARDS
+from kron.fronts.operator.history import HistoryWriter
 from kron.fronts.operator.lease import LeaderLease
 from kron.fronts.operator.resource import LAUNCHER_KIND, PAUSED, RUN_NOW, KronJob, kronjob_of, launcher_of
 from kron.fronts.operator.state import Book, UnreadableStateError, applied, book_of, text_of
@@ -79,6 +80,8 @@ class KubernetesStore(SqliteStore):
         self._texts: dict[str, str] = {}
         self.problems: dict[str, SpecProblem] = {}
         self.on_take_over: Callable[[ResourceList], Awaitable[None]] | None = None
+        # Gets a copy of every record, if there is one.
+        self.history: HistoryWriter | None = None
         self.high = 0
         self.is_owner = False
         self._owner = ""
@@ -169,6 +172,9 @@ class KubernetesStore(SqliteStore):
 
     async def detach(self, identity: str) -> None:
         """Forget a KronJob that is gone."""
+        book = self.books.get(identity)
+        if book is not None and self.history is not None:
+            self.history.removed(book)
         self.kronjobs.pop(identity, None)
         self.problems.pop(identity, None)
         await self.forget(NAMESPACE, [identity])
@@ -193,6 +199,8 @@ class KubernetesStore(SqliteStore):
             self.problems[identity] = SpecProblem(ERROR, "UnusableRecord", str(error))
             return
         self.books[identity], self._texts[identity] = book, kronjob.state
+        if self.history is not None:
+            self.history.wrote(book)
         await self._index(book)
 
     async def _index(self, book: Book) -> None:
@@ -300,7 +308,8 @@ class KubernetesStore(SqliteStore):
     async def _commit_new(self, job: JobRecord, now: int) -> Written:
         if job.identity in self.books:
             return Written.STALE
-        return await self._commit(job.identity, Book(job, high=now, writer=self._next_writer()), now)
+        book = Book(job, high=now, writer=self._next_writer())
+        return self._copied(await self._commit(job.identity, book, now), book)
 
     async def _commit_change(self, change: Change, now: int) -> Written:
         identity = change.job.identity
@@ -312,7 +321,13 @@ class KubernetesStore(SqliteStore):
             after = replace(after, request=kronjob.annotations.get(RUN_NOW))
         if change.job.paused != book.job.paused:
             after = replace(after, pause=kronjob.annotations.get(PAUSED))
-        return await self._commit(identity, after, now)
+        return self._copied(await self._commit(identity, after, now), after, change)
+
+    def _copied(self, result: Written, book: Book, change: Change | None = None) -> Written:
+        """Copy a record to the history if it was written."""
+        if result is Written.YES and self.history is not None:
+            self.history.wrote(book, change)
+        return result
 
     def _next_writer(self) -> str:
         self._writes += 1

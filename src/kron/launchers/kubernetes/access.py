@@ -58,7 +58,7 @@ def in_cluster(account: Path) -> ClusterAccess:
     """Return the access of a pod by its service account."""
     host, port = os.environ.get(HOST, ""), os.environ.get(PORT, "443")
     try:
-        tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
+        tls = _trusting(ssl.create_default_context(cafile=str(account / "ca.crt")))
         namespace = (account / "namespace").read_text().strip()
     except OSError as cause:
         raise InvalidAccessError(
@@ -123,7 +123,7 @@ def _tls_of(path: Path, cluster: Mapping[str, object], user: Mapping[str, object
     """Return the TLS context: the cluster's authority, and the user's certificate if there is one."""
     try:
         authority = _bytes_of(path, cluster, "certificate-authority")
-        tls = ssl.create_default_context(cadata=None if authority is None else authority.decode())
+        tls = _trusting(ssl.create_default_context(cadata=None if authority is None else authority.decode()))
         if cluster.get("insecure-skip-tls-verify") is True:
             tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         certificate, key = (_bytes_of(path, user, f"client-{part}") for part in ("certificate", "key"))
@@ -131,6 +131,16 @@ def _tls_of(path: Path, cluster: Mapping[str, object], user: Mapping[str, object
             _load_certificate(tls, certificate, key)
     except (OSError, ValueError) as cause:
         raise _invalid(path, str(cause)) from cause
+    return tls
+
+
+def _trusting(tls: ssl.SSLContext) -> ssl.SSLContext:
+    """Return a context that accepts the certificates of clusters, as kubectl does.
+
+    Since Python 3.13 a context is strict by default, and refuses authorities without some extensions that
+    many clusters do not have. Names and signatures are checked all the same.
+    """
+    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return tls
 
 
