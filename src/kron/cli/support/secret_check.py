@@ -13,7 +13,8 @@ FOR_STORE = (
 )
 FOR_SERVER = "authenticate with a token in KRON_TOKEN"
 FOR_OTHERS = "put it into a file, or into the environment"
-REMEDIES = {"--store": FOR_STORE, "--server": FOR_SERVER}
+FOR_HISTORY = "set KRON_HISTORY, or put the password into PGPASSWORD or a pgpass file"
+REMEDIES = {"--store": FOR_STORE, "--server": FOR_SERVER, "--history": FOR_HISTORY}
 STORES = ("postgresql://", "postgres://")
 
 
