@@ -27,13 +27,18 @@ class Request(NamedTuple):
 
 
 class HttpSink:
-    """An HTTP server; `statuses` are the answers to the next requests, then 200. It may hang instead."""
+    """An HTTP server; `statuses` are the answers to the next requests, then 200. It may hang instead.
+
+    With a `gate` it answers once that is open; `further` are header lines of every answer.
+    """
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.statuses: list[int] = []
         self.url = ""
         self.hangs = False
+        self.gate: asyncio.Event | None = None
+        self.further = ""
         self.writers: list[asyncio.StreamWriter] = []
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,8 +52,10 @@ class HttpSink:
                 self.requests.append(Request(head[0].removesuffix(" HTTP/1.1"), headers, body))
                 if self.hangs:
                     await reader.read()
+                if self.gate is not None:
+                    await self.gate.wait()
                 status = self.statuses.pop(0) if self.statuses else 200
-                writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n".encode())
+                writer.write(f"HTTP/1.1 {status} X\r\n{self.further}Content-Length: 0\r\n\r\n".encode())
                 await writer.drain()
         writer.close()
 

@@ -2,12 +2,13 @@
 
 import pytest
 
-from kron.app.backfill import PAGE, Only, PeriodRange, read_past
+from kron.app.backfill import ACTIVE, PAGE, Only, PastPeriods, PeriodRange, read_past
 from kron.app.budget import CpuBudget
 from kron.app.catalog import Catalog, JobDefinition
 from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunKind, RunRecord, RunStatus, key_of, request_key_of
+from kron.core.plan.registration import create
 from kron.core.plan.step import Change
 from kron.ports import Store
 from tests.engine_case import NOON
@@ -75,3 +76,18 @@ async def test_a_failed_period_of_an_earlier_definition_can_be_run_again(
     wanted = PeriodRange(start=NOON - 120 * MINUTE, end=NOON, only=Only.FAILED)
     result = await catalog.backfill("job", wanted, "request")
     assert [(run.nominal_time, run.kind) for run in result.runs] == [(failed, RunKind.BACKFILL)]
+
+
+@pytest.mark.parametrize("status", sorted(ACTIVE))
+def test_a_period_with_a_run_that_waits_or_executes_is_repeated_only_on_explicit_request(
+    status: RunStatus,
+) -> None:
+    record = create(Job.from_dict({"identity": "job", "schedule": "* * * * *"}), now=NOW)
+    again = backfilled(NOON, 1)._replace(status=status)
+    for own in (run_of(NOON, status), run_of(NOON, RunStatus.FAILED)):
+        past = PastPeriods(record, {NOON: [own, again]}, [])
+        assert {only: past.selected([NOON], only) for only in Only} == {
+            Only.MISSING: [],
+            Only.FAILED: [],
+            Only.ALL: [NOON],
+        }

@@ -4,14 +4,14 @@ import asyncio
 import json
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from kron.app.notify.channel import parse_channels
-from kron.app.notify.sender import NotifyOptions, Sender
+from kron.app.notify.sender import BACKOFF, NotifyOptions, Sender
 from kron.app.query import Query
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
@@ -77,10 +77,17 @@ class Stage:
 
     @asynccontextmanager
     async def sending(
-        self, channels: object = None, *, limits: SendLimits = AT_ONCE, egress: EgressPolicy | None = None
+        self,
+        channels: object = None,
+        *,
+        limits: SendLimits = AT_ONCE,
+        egress: EgressPolicy | None = None,
+        open_target: Callable[[str], str] = str,
     ) -> AsyncIterator[Sender]:
         """Run a worker that sends."""
-        options = NotifyOptions(channels=parse_channels(channels or {}), limits=limits, egress=egress)
+        options = NotifyOptions(
+            channels=parse_channels(channels or {}), limits=limits, egress=egress, open_target=open_target
+        )
         journal = LogJournal()
         self.sender = Sender(self.store, self.clock, namespace=SPACE, options=options, journal=journal)
         launchers = {"callback": CallbackLauncher(self.clock)}
@@ -95,9 +102,22 @@ class Stage:
             await worker.stop()
 
 
+class OutboxStore(SqliteStore):
+    """A store that does something more after the outbox was read, once."""
+
+    after_read: Callable[[], Awaitable[None]] | None = None
+
+    async def pending_notices(self, namespace: str, *, limit: int) -> list[NoticeRecord]:
+        pending = await super().pending_notices(namespace, limit=limit)
+        hook, self.after_read = self.after_read, None
+        if hook is not None:
+            await hook()
+        return pending
+
+
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    store = SqliteStore(str(tmp_path / "kron.db"))
+    store = OutboxStore(str(tmp_path / "kron.db"))
     now = (PERIOD - 60) * 1000
     await store.put(SPACE, created=[create(YEARLY, now=now)], changed=[], now=now)
     yield Stage(store)
@@ -164,6 +184,47 @@ async def test_a_slack_webhook_gets_one_escaped_text(stage: Stage) -> None:
     (request,) = sink.requests
     assert set(request.document) == {"text"}
     assert str(request.document["text"]).startswith('"yearly" failed: &lt;b&gt; &amp; c\n')
+
+
+async def test_a_message_that_ends_while_the_outbox_is_read_is_not_sent_again(stage: Stage) -> None:
+    async with http_sink() as sink, stage.sending(hook(sink)) as sender:
+        gate = sink.gate = asyncio.Event()
+        await stage.write(a_notice())
+        await until(lambda: len(sink.requests) == 1)
+
+        async def ends() -> None:
+            gate.set()
+            await until(lambda: bool(sender._unwritten))
+
+        assert isinstance(stage.store, OutboxStore)
+        stage.store.after_read = ends
+        await stage.write(a_notice(2, "gone"))
+        store = stage.store
+        await until(lambda: store.after_read is None)
+        await stage.ended()
+    assert len(sink.requests) == 1
+
+
+async def test_the_delay_that_a_receiver_asks_for_is_kept(stage: Stage) -> None:
+    async with http_sink() as sink, stage.sending(hook(sink)):
+        sink.statuses, sink.further = [503], "Retry-After: 86400\r\n"
+        await stage.write(a_notice())
+        notice = await stage.tried()
+    assert notice.due_at is not None
+    assert notice.due_at - notice.created_at >= 1000 * BACKOFF.max_delay.total_seconds(), "the longest delay"
+
+
+async def test_an_encrypted_url_is_opened_for_webhooks_and_heartbeats(stage: Stage) -> None:
+    async with http_sink() as sink:
+        urls = {
+            "https://h.example/***#1": f"slack+{sink.url}/hook",
+            "https://h.example/***#2": sink.url + "/ping",
+        }
+        async with stage.sending(open_target=urls.__getitem__):
+            hidden, ping = urls
+            await stage.write(a_notice(target=hidden), a_notice(2, ping, event=NoticeEvent.PING_START))
+            await stage.ended()
+    assert sorted(request.line for request in sink.requests) == ["GET /ping/start", "POST /hook"]
 
 
 async def test_a_message_is_sent_again_with_the_same_id_until_it_is_accepted(stage: Stage) -> None:

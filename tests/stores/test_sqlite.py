@@ -15,6 +15,7 @@ from types import FrameType
 import pytest
 
 from kron.core.errors import OwnedError, StoreError
+from kron.core.plan.incident import KILLED, detail_of
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.record import AuditRecord
 from kron.stores.migration import SqliteSchema
@@ -104,6 +105,21 @@ async def test_dropped_locks_are_free_as_after_a_death_and_stale_writes_are_refu
     with pytest.raises(OwnedError):
         await store.settle(ownership, [a_change(job)], now=NOW)
     assert await other.settle(later, [a_change(job)], now=NOW) == CLEAN
+    await other.close()
+
+
+async def test_another_store_sees_by_the_lock_whether_the_owner_lives(store: SqliteStore, path: str) -> None:
+    ownership = await store.acquire(SPACE, "me", now=NOW)
+    other = SqliteStore(path)
+    assert await other.absence(SPACE, 0) is None
+    assert [(lease.owner, lease.is_alive) for lease in await other.leases(SPACE)] == [("me", True)]
+    # An idle owner writes its time alone.
+    await store.settle(ownership, (), now=NOW + 50)
+    store.drop_locks()
+    assert [(lease.owner, lease.is_alive) for lease in await other.leases(SPACE)] == [("me", False)]
+    outage = await other.absence(SPACE, 0)
+    assert outage is not None
+    assert (outage.actor, outage.from_at, detail_of(outage)["ending"]) == ("me", NOW + 50, KILLED)
     await other.close()
 
 

@@ -171,6 +171,10 @@ async def test_a_tenants_workflows_start_with_their_name_and_are_theirs_only(reg
         await registrar.deploy_workflow("bob_40_example_2e_com.x", 1, DAG, user_id="bob@example.com")
         mine = await registrar.list_schedules(JobFilter())
         assert [one["schedule_id"] for one in mine] == ["bob@example.com/bob_40_example_2e_com.x/daily"]
+        assert await registrar.workflows.names() == ["bob_40_example_2e_com.x"]
+        assert await registrar.workflows.names(users=["ann"]) == []
+    assert await registrar.workflows.names() == ["ann.report", "bob_40_example_2e_com.x"]
+    assert await registrar.workflows.names(users=["ann"]) == ["ann.report"]
 
 
 async def test_a_deployment_is_audited_with_its_caller_and_its_request(registrar: Registrar) -> None:

@@ -238,3 +238,17 @@ async def test_no_verb_reveals_schedules_of_other_tenants(verb: str, registrar: 
         assert await told(caller, "bob/weekly", key), caller
     assert await told(ANN, "bob/weekly", key) == await told(ANN, "bob/none", "0" * 64) == 0
     assert await told(TEAM, "bob/weekly", key) == 0
+
+
+async def test_an_edit_of_what_decides_nothing_is_audited_too(registrar: Registrar) -> None:
+    for tags in (["nightly"], ["nightly", "billing"]):
+        await registrar.upsert_schedule(a_schedule(tags=tags))
+    found = await registrar.store.audits(NAMESPACE, AuditFilter(identity="ann/daily"))
+    edit, created = (each.record for each in found)
+    assert (edit.action, created.action) == ("edit", "create")
+    states = (json.loads(text or "") for text in (created.after, edit.before, edit.after))
+    assert [state["profile"] for state in states] == [
+        {"tags": ["nightly"]},
+        {"tags": ["nightly"]},
+        {"tags": ["billing", "nightly"]},
+    ]
