@@ -102,7 +102,7 @@ class ApiServer:
         self.version = 100
         self.requests: list[Logged] = []
         self.faults: list[Fault] = []
-        # Rules of roles; None allows everything. A request with another token than this is refused.
+        # Rules of roles, each with a `namespace` unless it holds in all; None allows everything. A request with another token than this is refused.
         self.rules: list[Doc] | None = None
         self.token: str | None = None
         self.bookmark_s = 0.05
@@ -473,6 +473,7 @@ class ApiServer:
                 and logged.resource in rule["resources"]
                 and logged.verb in rule["verbs"]
                 and (names is None or logged.name in names)
+                and rule.get("namespace", logged.namespace) == logged.namespace
             ):
                 return
         raise Refused(403, "Forbidden", f"cannot {logged.verb} {logged.resource} in {logged.group}")

@@ -66,7 +66,7 @@ class Site:
         else:
             operator.leave()
         await asyncio.wait([task])
-        operator.api.close()
+        await closed(operator.api)
 
     async def add(self, name: str, schedule: str, **spec: Any) -> Doc:
         return await self.api.create(
@@ -120,6 +120,12 @@ class Site:
         async with asyncio.timeout(COLLECTED_S):
             while await self.jobs():  # noqa: ASYNC110 - nothing signals it
                 await asyncio.sleep(0.1)
+
+
+async def closed(api: ApiClient) -> None:
+    """Close the connections of a client; over TLS that takes a few turns of the event loop."""
+    api.close()
+    await asyncio.sleep(0.05)
 
 
 def ended_status(job: Doc, *, failed: bool) -> Doc:
@@ -195,7 +201,7 @@ async def site() -> AsyncIterator[Site]:
             while place.operators:
                 await place.stop(kill=True)
             await place.api._call("delete", NAMESPACES, NAMESPACES.path(None, place.namespace), body={})
-            place.api.close()
+            await closed(place.api)
 
 
 async def test_periods_become_jobs_and_their_ends_are_recorded(site: Site) -> None:

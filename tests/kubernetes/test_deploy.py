@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 import yaml
 
 from kron.launchers.kubernetes.access import ClusterAccess
@@ -21,7 +22,7 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 
 
 def rendered(values: dict[str, Any], *, release: str, namespace: str) -> Objects:
-    """Render the chart, as far as it uses templates: values, toJson, and `if`."""
+    """Render the chart, as far as it uses templates: values, toJson, and `if` with `else`."""
     known = {"Values": values, "Release": {"Name": release, "Namespace": namespace}}
 
     def value(path: str) -> Any:
@@ -36,8 +37,13 @@ def rendered(values: dict[str, Any], *, release: str, namespace: str) -> Objects
         return json.dumps(value(path)) if function else str(value(path))
 
     text = (HELM / "templates" / "operator.yaml").read_text()
-    chosen = re.compile(r"\{\{ if (.*?) \}\}(.*?)\{\{ end \}\}", re.DOTALL)
-    text = chosen.sub(lambda match: match[2] if value(match[1]) else "", text)
+    chosen = re.compile(r"\{\{ if ([^}]*?) \}\}(.*?)\{\{ end \}\}", re.DOTALL)
+
+    def part(match: re.Match[str]) -> str:
+        first, _, second = match[2].partition("{{ else }}")
+        return first if value(match[1]) else second
+
+    text = chosen.sub(part, text)
     return objects_in(re.sub(r"\{\{ (.*?) \}\}", written, text))
 
 
@@ -87,28 +93,66 @@ def test_the_pod_is_restricted() -> None:
     assert f"USER {pod['securityContext']['runAsUser']}:" in image
 
 
-async def test_every_verb_that_is_granted_is_used_and_no_other() -> None:
-    kinds = ("ClusterRole", "Role")
-    rules = [rule for kind in kinds for rule in manifests()[kind, "kron-operator"]["rules"]]
+def rules_in(objects: Objects) -> list[dict[str, Any]]:
+    """Return the rules of all roles; those of a Role hold in its namespace."""
+    return [
+        {**rule, "namespace": each["metadata"]["namespace"]} if kind == "Role" else rule
+        for (kind, _), each in objects.items()
+        if kind in ("ClusterRole", "Role")
+        for rule in each["rules"]
+    ]
+
+
+@pytest.mark.parametrize("namespace", ["", "team"])
+async def test_every_verb_that_is_granted_is_used_and_no_other(namespace: str) -> None:
+    objects = rendered({**values(), "watchNamespace": namespace}, release="kron", namespace="kron-system")
+    rules = rules_in(objects)
     granted = {
-        (group, resource, verb)
+        (rule.get("namespace"), group, resource, verb)
         for rule in rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    async with running_cluster() as cluster:
+    options = {"namespace": namespace or None, "lease_namespace": "kron-system"}
+    async with running_cluster(**options) as cluster:
         cluster.server.rules = rules
-        await _use_everything(cluster)
-        used = {(each.group, each.resource, each.verb) for each in cluster.server.requests}
+        await _use_everything(cluster, namespace or "default")
+        used = {
+            (each.namespace if namespace or each.resource == "leases" else None, *each[1:3], each.verb)
+            for each in cluster.server.requests
+        }
     assert used == granted
 
 
-async def _use_everything(cluster: Cluster) -> None:
+@pytest.mark.parametrize("namespace", ["", "team"])
+def test_every_binding_names_a_role_that_exists_and_the_operators_account(namespace: str) -> None:
+    objects = rendered({**values(), "watchNamespace": namespace}, release="kron", namespace="kron-system")
+    kinds = [kind for kind, _ in objects]
+    assert ("ClusterRole" in kinds) is (not namespace)
+    for (kind, _), each in objects.items():
+        if kind.endswith("Binding"):
+            role = objects[each["roleRef"]["kind"], each["roleRef"]["name"]]
+            assert role["metadata"].get("namespace") == each["metadata"].get("namespace")
+            (account,) = each["subjects"]
+            assert objects["ServiceAccount", account["name"]]["metadata"]["namespace"] == account["namespace"]
+
+
+def test_the_history_is_named_by_a_secret() -> None:
+    changed = {**values(), "historySecret": "history"}
+    deployment = rendered(changed, release="x", namespace="y")["Deployment", "x-operator"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (variable,) = container["env"]
+    assert variable["name"] == "KRON_HISTORY"
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "history", "key": "url"}
+    assert "postgres" in (DEPLOY / "Dockerfile").read_text()
+
+
+async def _use_everything(cluster: Cluster, namespace: str) -> None:
     """Start, conflict, create again, end, delete and hand over."""
     cluster.options = replace(cluster.options, lease_duration=timedelta(minutes=3))
     await cluster.start()
-    await cluster.add(kronjob(successfulJobsHistoryLimit=0))
+    await cluster.add(kronjob(successfulJobsHistoryLimit=0), namespace)
     # A lost answer makes the operator read the KronJob; one to a creation, the Job that exists already.
     cluster.server.faults = [
         Fault(lambda each: each.verb == "patch", cut="after", times=2),
@@ -116,7 +160,7 @@ async def _use_everything(cluster: Cluster) -> None:
     ]
     await cluster.advance(minute(1, 40))
     await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
-    await cluster.complete("12:01")
+    cluster.server.complete(cluster.job_of("12:01")["metadata"]["name"], namespace)
     await cluster.eventually(lambda: cluster.jobs() == [])
     await cluster.eventually(lambda: cluster.server.objects("events"))
     await cluster.stop()

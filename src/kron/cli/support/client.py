@@ -25,8 +25,8 @@ from kron.fronts.service.settings import Settings, read_settings
 from kron.ports import Store
 
 T = TypeVar("T")
-# The name of the krond of this user, as a server.
-KROND = "krond"
+# The name of the krond of this user, as a server, and that of the cluster of the kubeconfig.
+KROND, CLUSTER = "krond", "kubernetes"
 # A misspelt name is searched among those that contain its first characters.
 SAME = 3
 Server = Annotated[
@@ -34,7 +34,8 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="Server to use: http://127.0.0.1:8080, krond, or unix:PATH (or KRON_SERVER, with KRON_TOKEN).",
+        help="Server to use: http://127.0.0.1:8080, krond, unix:PATH, or kubernetes (or KRON_SERVER, with "
+        "KRON_TOKEN).",
     ),
 ]
 Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Name of the schedule.")]
@@ -98,6 +99,8 @@ def request(
         from kron.cli.support.control import ControlClient
 
         return asyncio.run(_sent(ControlClient(socket), send))
+    if server is not None and (server == CLUSTER or server.startswith(f"{CLUSTER}:")):
+        return asyncio.run(_sent_to_cluster(server.partition(":")[2] or None, send))
     if server is not None:
         from kron.fronts.service.http_client import RemoteClient
 
@@ -168,6 +171,13 @@ class MisspeltScheduleError(UnknownScheduleError):
     def __init__(self, *, schedule_id: str, hint: str) -> None:
         super().__init__(schedule_id=schedule_id)
         self.args = (f"{self.args[0]}{hint}",)
+
+
+async def _sent_to_cluster(context: str | None, send: Callable[[ServiceClient], Awaitable[T]]) -> T:
+    from kron.cli.support.cluster import open_cluster
+
+    async with open_cluster(context) as client:
+        return await _sent(client, send)
 
 
 async def _sent_to_store(

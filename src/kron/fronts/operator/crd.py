@@ -60,7 +60,7 @@ def _objects(table: FieldTable) -> Structural:
 
 def _field(row: FieldSpec) -> Structural:
     schema = {**_value(row.type.schema), "description": row.doc}
-    if row.default is not NO_DEFAULT and (default := row.type.write(row.default)) not in (None, [], {}):
+    if row.default is not NO_DEFAULT and (default := row.type.write(row.default)) not in (None, "", [], {}):
         schema["default"] = default
     return schema
 

@@ -102,16 +102,7 @@ class KubernetesStore(SqliteStore):
         self.is_owner = False
         grant = await self._lease.acquire(owner)
         self._owner, self._token = owner, grant.token
-        try:
-            listed = await self._api.list(KRONJOBS, self._watched)
-        except (ApiError, ApiUnavailableError) as error:
-            raise _unavailable(error) from error
-        await self.forget(namespace, list(self.books))
-        self.problems.clear()
-        self._doubtful.clear()
-        for kronjob in map(kronjob_of, listed.items):
-            if kronjob.state is not None and self.attach(kronjob):
-                await self._restore(kronjob)
+        listed = await self.read()
         self.high = max([grant.high, *(book.high for book in self.books.values())])
         self.is_owner = True
         if self.on_take_over is not None:
@@ -120,6 +111,25 @@ class KubernetesStore(SqliteStore):
         last = NO_PREDECESSORS if grant.predecessor is None else dict.fromkeys(shards, grant.predecessor)
         ttl_ms = round(self._lease.duration.total_seconds() * 1000)
         return Ownership(namespace, owner, shards, ttl_ms, high=self.high, predecessors=last)
+
+    async def read(self) -> ResourceList:
+        """Read the records of all KronJobs, and return these."""
+        try:
+            listed = await self._api.list(KRONJOBS, self._watched)
+        except (ApiError, ApiUnavailableError) as error:
+            raise _unavailable(error) from error
+        await self.forget(NAMESPACE, list(self.books))
+        self.problems.clear()
+        self._doubtful.clear()
+        for kronjob in map(kronjob_of, listed.items):
+            if kronjob.state is not None and self.attach(kronjob):
+                await self._restore(kronjob)
+        return listed
+
+    async def read_again(self, kronjob: KronJob) -> None:
+        """Take the record of a KronJob as it is now."""
+        self.kronjobs[kronjob.identity] = kronjob
+        await self._restore(kronjob)
 
     async def renew(
         self, ownership: Ownership, *, now: int | None = None, balance: bool = False

@@ -140,6 +140,10 @@ class ApiClient:
         path = resource.path(namespace, document["metadata"]["name"])
         return await self._call("update", resource, path, body=document)
 
+    async def patch(self, resource: Resource, namespace: str, name: str, document: Document) -> Document:
+        """Merge a document into an object."""
+        return await self._call("patch", resource, resource.path(namespace, name), body=document)
+
     async def patch_status(
         self, resource: Resource, namespace: str, name: str, document: Document
     ) -> Document:
