@@ -102,7 +102,8 @@ class ApiServer:
         self.version = 100
         self.requests: list[Logged] = []
         self.faults: list[Fault] = []
-        # Rules of roles, each with a `namespace` unless it holds in all; None allows everything. A request with another token than this is refused.
+        # Rules of roles, each with a `namespace` unless it holds in all; None allows everything.
+        # A request with another token than this is refused.
         self.rules: list[Doc] | None = None
         self.token: str | None = None
         self.bookmark_s = 0.05
