@@ -30,7 +30,7 @@ SCHEDULES = 10
 # Schedules of the hostile tenant whose executor never answers.
 HANGING = 150
 # Schedules of the hostile tenant that are due in the same second, and how often.
-FLOOD, EVERY_S = 5_000, 5
+FLOOD, EVERY_S, NEVER = 5_000, 5, "0 0 1 1 *"
 FLOODS = {"5,000 schedules due at once": "log", "5,000 due at once, over HTTP": "http"}
 QUIET, HANGS, MIX = "nothing: the control", "150 starts that hang", "all of them, mixed"
 LONG_QUIET = "nothing, for as long as that"
@@ -146,29 +146,17 @@ class Experiment:
             attacker.join()
         return answers
 
-    def _hostile(self) -> httpx.Client:
-        headers = {"authorization": f"Bearer {token_of(HOSTILE)}"}
-        return httpx.Client(base_url=self._url, timeout=60, trust_env=False, headers=headers)
-
     def _flood(self, seconds: float, kind: str) -> Counter[str]:
         """Let thousands of schedules be due in the same second, again and again."""
-        answers: Counter[str] = Counter()
         launcher = {"kind": "http", "url": self._quick} if kind == "http" else {"kind": "log"}
-        with self._hostile() as client:
-            for cron_expr in (f"*/{EVERY_S} * * * * *", "0 0 1 1 *"):
-                document = {"cron_expr": cron_expr, "timezone": "UTC", "launcher": launcher}
-                for first in range(0, FLOOD, 1_000):
-                    names = (f"{HOSTILE}/flood {number}" for number in range(first, first + 1_000))
-                    lines = "\n".join(json.dumps({**document, "schedule_id": name}) for name in names)
-                    headers = {"content-type": "application/x-ndjson"}
-                    answer = client.post("/schedules/bulk", content=lines.encode(), headers=headers)
-                    answers[str(answer.status_code)] += 1
-                time.sleep(seconds if cron_expr.startswith("*") else 0)
-        return answers
+        with _as_hostile(self._url) as client:
+            answers = _flood_with(client, f"*/{EVERY_S} * * * * *", launcher)
+            time.sleep(seconds)
+            return answers + _flood_with(client, NEVER, launcher)
 
     def _hang(self, seconds: float) -> Counter[str]:
         answers: Counter[str] = Counter()
-        with self._hostile() as client:
+        with _as_hostile(self._url) as client:
             launcher = {"kind": "http", "url": self._hanging, "timeout": "1h"}
             body = {"schedule_id": f"{HOSTILE}/hangs", "cron_expr": "0 0 1 1 *", "timezone": "UTC"}
             client.post("/schedules/upsert", json={**body, "launcher": launcher}).raise_for_status()
@@ -180,6 +168,25 @@ class Experiment:
                 time.sleep(0.011)
             time.sleep(max(0.0, ends_at - time.time()))
         return answers
+
+
+def _as_hostile(url: httpx.URL | str) -> httpx.Client:
+    """Return a client of the hostile tenant."""
+    headers = {"authorization": f"Bearer {token_of(HOSTILE)}"}
+    return httpx.Client(base_url=url, timeout=60, trust_env=False, headers=headers)
+
+
+def _flood_with(client: httpx.Client, cron_expr: str, launcher: dict[str, str]) -> Counter[str]:
+    """Create or change the schedules of a flood, and return the answers."""
+    answers: Counter[str] = Counter()
+    document = {"cron_expr": cron_expr, "timezone": "UTC", "launcher": launcher}
+    headers = {"content-type": "application/x-ndjson"}
+    for first in range(0, FLOOD, 1_000):
+        names = (f"{HOSTILE}/flood {number}" for number in range(first, first + 1_000))
+        lines = "\n".join(json.dumps({**document, "schedule_id": name}) for name in names)
+        answer = client.post("/schedules/bulk", content=lines.encode(), headers=headers)
+        answers[str(answer.status_code)] += 1
+    return answers
 
 
 def _mib(pid: int) -> float:
@@ -203,7 +210,7 @@ def _accepting() -> Iterator[str]:
     process = context.Process(target=accept_starts, args=(ports,), daemon=True)
     process.start()
     try:
-        yield f"http://127.0.0.1:{ports.get()}/start"
+        yield f"http://127.0.0.1:{ports.get(timeout=60)}/start"
     finally:
         process.kill()
         process.join()
@@ -253,18 +260,16 @@ def experimenting(folder: Path, store: str = "sqlite:///kron.db") -> Iterator[Ex
         serving(folder, **variables) as (client, server),
     ):
         starts.executor = executor
+        with _as_hostile(client.base_url) as hostile:
+            # Before those of the neighbour: of those due together a store returns the oldest first.
+            _flood_with(hostile, NEVER, {"kind": "log"})
+            prepare(hostile, f"{HOSTILE}/")
         good = {"authorization": f"Bearer {token_of(GOOD)}"}
         for number in range(SCHEDULES):
             document = {"schedule_id": f"{GOOD}/{number}", "cron_expr": "* * * * * *", "timezone": "UTC"}
             launcher = {"kind": "http", "url": executor.url}
             body = {**document, "launcher": launcher}
             client.post("/schedules/upsert", json=body, headers=good).raise_for_status()
-        with httpx.Client(
-            base_url=client.base_url,
-            trust_env=False,
-            headers={"authorization": f"Bearer {token_of(HOSTILE)}"},
-        ) as hostile:
-            prepare(hostile, f"{HOSTILE}/")
         wait_for(lambda: executor.sent)
         try:
             yield Experiment(client, server, starts, hanging=hanging.url, quick=quick)

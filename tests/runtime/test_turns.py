@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 
 from kron.clocks.system import SystemClock
+from kron.core.errors import StoreError
 from kron.core.job.job import Job
 from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
@@ -19,7 +21,16 @@ from kron.launchers.launch import user_of
 from kron.ports import ReportSink, Store
 from kron.runtime.engine import BATCH, FIRST_BATCH, Engine
 from kron.runtime.journal import LogJournal
-from kron.runtime.turns import QUANTUM, RECOUNT_MS, OpenLimit, Turns
+from kron.runtime.turns import (
+    FIRST_STEP,
+    MAX_STEP,
+    MIN_STEP,
+    QUANTUM,
+    RECOUNT_MS,
+    STEP_S,
+    OpenLimit,
+    Turns,
+)
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import ScriptedLauncher, Step
 from tests.engine_stage import MINUTE, NOON, NOON_S, SECOND, SPACE, Stage, job_of, stage_on
@@ -66,8 +77,10 @@ async def test_the_jobs_of_a_tenant_start_before_all_due_ones_of_another(store: 
         await register(store, "good", [job_of(f"good {n}") for n in range(good)], stage.now)
         names = await order_of_starts(stage)
         assert (names.count("bad"), names.count("good")) == (MANY, good)
+        # Before a whole batch of the others, and then in turn.
+        assert names.index("good") == FIRST_BATCH
         last = len(names) - names[::-1].index("good")
-        assert last <= FIRST_BATCH + BATCH + 2 * good
+        assert last <= FIRST_BATCH + FIRST_STEP + 2 * good
 
 
 @pytest.mark.slow
@@ -77,7 +90,7 @@ async def test_jobs_without_a_user_are_those_of_one_tenant(store: Store) -> None
         await register(store, "", [job_of(f"none {n}") for n in range(MANY)], stage.now)
         await register(store, "good", [job_of("good")], stage.now)
         names = await order_of_starts(stage)
-        assert names.index("good") <= FIRST_BATCH + BATCH
+        assert names.index("good") <= FIRST_BATCH
 
 
 @pytest.mark.slow
@@ -90,7 +103,7 @@ async def test_tenants_together_do_not_keep_another_from_starting(store: Store) 
         await register(store, "good", [job_of("good")], stage.now)
         names = await order_of_starts(stage)
         assert len(names) == MANY // 5 * 5 + 1
-        assert names.index("good") <= 2 * BATCH
+        assert names.index("good") <= 5 * QUANTUM
 
 
 class Registering(ScriptedLauncher):
@@ -137,6 +150,33 @@ async def test_an_end_that_is_not_written_yet_does_not_block_the_next_period(sto
         await stage.advance(SECOND)
         assert await stage.seen("good") == ["SUCCESS due", "SUCCESS due"]
         assert await stage.seen("bad 7") == ["SUCCESS due", "SUCCESS due"]
+
+
+@pytest.mark.slow
+async def test_a_store_that_fails_between_two_batches_loses_no_start(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed when the search for other tenants' jobs fails is started all the same, once."""
+    async with stage_on(store) as stage:
+        stage.engine.tenant_of = user_of
+        await register(store, "bad", [job_of(f"bad {n}") for n in range(MANY)], stage.now)
+        await register(store, "good", [job_of("good")], stage.now)
+        searches = 0
+        search = store.due_besides
+
+        async def fail(*values: Any, **named: Any) -> list[str]:
+            nonlocal searches
+            searches += 1
+            if searches == 4:
+                raise StoreError("it is down")
+            return await search(*values, **named)
+
+        monkeypatch.setattr(store, "due_besides", fail)
+        await order_of_starts(stage)
+        await stage.advance(10 * SECOND)
+        names = [start.identity for start in stage.launcher.started]
+        assert searches > 4
+        assert len(names) == len(set(names)) == MANY + 1
 
 
 class Commits(LogJournal):
@@ -186,6 +226,31 @@ def test_a_tenant_is_over_its_share_by_its_jobs_or_by_their_time() -> None:
     assert turns.over_share() == ["ann"]
     turns.spend(a_record("bob"), 1.0)
     assert turns.over_share() == ["bob"]
+
+
+def test_a_batch_is_as_large_as_its_time_allows() -> None:
+    turns = Turns(user_of)
+    assert turns.step == FIRST_STEP
+    turns.took(FIRST_STEP, STEP_S / 10)
+    assert turns.step == 2 * FIRST_STEP
+    turns.took(2 * FIRST_STEP, STEP_S / 10)
+    turns.took(MAX_STEP, 0.0)
+    assert turns.step == MAX_STEP
+    turns.took(MAX_STEP, 4 * STEP_S)
+    assert turns.step == MAX_STEP // 4
+    # The last batch of a burst, which is small, says nothing.
+    turns.took(3, STEP_S)
+    assert turns.step == MAX_STEP // 4
+    turns.took(MAX_STEP // 4, 100 * STEP_S)
+    assert turns.step == MIN_STEP
+
+
+def test_the_search_for_jobs_of_others_takes_a_bounded_part_of_the_time() -> None:
+    turns = Turns(user_of)
+    assert turns.may_search(0.0)
+    turns.searched(10.0, 11.0)
+    assert not turns.may_search(14.9)
+    assert turns.may_search(15.0)
 
 
 # --- open runs -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 from kron.core.errors import OwnedError, StoreError
@@ -24,7 +25,7 @@ from kron.runtime.health import Health
 from kron.runtime.inbox import Inbox, attach_reports, sole_run_states
 from kron.runtime.lease import no_lease, take_overs
 from kron.runtime.recovery import recover_orphans
-from kron.runtime.turns import OpenLimit, TenantOf, Turns
+from kron.runtime.turns import FIRST_STEP, OpenLimit, TenantOf, Turns
 from kron.runtime.wakeup import EngineClock, Wakeup, first_of
 
 # The first batch of a wake is small so that the first start comes soon; later ones fill a transaction.
@@ -35,6 +36,8 @@ MAX_REPORT_BATCHES, MAX_DUE_BATCHES = 20, 100_000
 SLICE_S = 0.05
 # How often in a row jobs of other tenants are started between two batches of a burst.
 MAX_INTERLUDES = 16
+# How long a burst is shared without asking again whether there are several tenants, in seconds.
+SHARED_S = 60.0
 # Later than any due time.
 FOREVER = 1000 * LAST_SECOND + 999
 # Earlier than any due time: loads named jobs only.
@@ -84,6 +87,8 @@ class Engine:
     _was_set_back = False
     _has_notices = False
     _open_limit: OpenLimit | None = None
+    _shared_until = -inf
+    _step = FIRST_STEP
 
     def __init__(
         self,
@@ -380,17 +385,31 @@ class Engine:
         if self._is_waiting_for_clock():
             return self._watch.wake_at
         with burst() if len(self._inbox.reports) > FIRST_BATCH else nullcontext():
-            turns = None
-            for number in range(MAX_REPORT_BATCHES):
-                reports = self._inbox.take(BATCH, now)
-                if not reports:
-                    # A run that ends after the wake began is written after the starts of this wake.
-                    break
-                changes = await self._write_reports(ownership, reports, now)
-                if self.tenant_of is not None and len(reports) == BATCH and not self._draining:
-                    turns = await self._turns(ownership, changes) if number == 0 else turns
-                    await self._start_others(ownership, now, turns, changes)
+            await self._write_all_reports(ownership, now)
         return None if self._draining else await self._start_due(ownership, now)
+
+    async def _write_all_reports(self, ownership: Ownership, now: int) -> None:
+        """Write the reports up to an instant in batches; between two, start the due jobs of other tenants."""
+        turns = self._shared_turns()
+        for _ in range(MAX_REPORT_BATCHES):
+            limit = BATCH if turns is None else turns.step
+            reports = self._inbox.take(limit, now)
+            if not reports:
+                # A run that ends after the wake began is written after the starts of this wake.
+                return
+            began = self._clock.monotonic()
+            changes = await self._write_reports(ownership, reports, now)
+            if self._draining or len(reports) < limit:
+                continue
+            turns = turns or await self._turns(ownership, changes)
+            if turns is not None:
+                self._step_took(turns, len(reports), began)
+                await self._start_others(ownership, now, turns, changes)
+
+    def _step_took(self, turns: Turns, count: int, began: float) -> None:
+        """Adapt the size of batches to how long one took since `began`, in this burst and the next."""
+        turns.took(count, self._clock.monotonic() - began)
+        self._step = turns.step
 
     async def _write_reports(
         self, ownership: Ownership, reports: list[RunReport], now: int
@@ -424,23 +443,26 @@ class Engine:
         if self._draining or batch.is_last(now):
             return batch.wake_at
         with burst():
-            return await self._start_burst(ownership, now)
+            return await self._start_burst(ownership, now, batch.changes)
 
-    async def _start_burst(self, ownership: Ownership, now: int) -> int | None:
+    async def _start_burst(self, ownership: Ownership, now: int, first: Sequence[Change]) -> int | None:
         """Start due jobs in batches: while one is written and the next is read, the last is dispatched."""
-        written = NOTHING
-        batch = await self._next_batch(ownership, now, BATCH)
-        turns = await self._turns(ownership, batch.changes)
+        written, turns = NOTHING, await self._turns(ownership, first)
+        await self._start_others(ownership, now, turns, first)
+        batch = await self._next_batch(ownership, now, BATCH if turns is None else turns.step)
         for _ in range(MAX_DUE_BATCHES):
-            await self._start_others(ownership, now, turns, batch.changes)
-            settled, following = await self._write_batch(ownership, now, batch, written)
+            limit, began = BATCH if turns is None else turns.step, self._clock.monotonic()
+            settled, following = await self._write_batch(ownership, now, batch, written, limit)
             written = batch.changes, settled, ownership.shards
+            if turns is not None:
+                self._step_took(turns, len(batch.changes), began)
             if self._draining or batch.is_last(now):
                 break
             try:
                 if isinstance(following, BaseException):
                     raise following
-                batch = following or await self._next_batch(ownership, now, BATCH)
+                await self._start_others(ownership, now, turns, batch.changes)
+                batch = following or await self._next_batch(ownership, now, limit)
             except Exception:
                 # It is committed, and no other worker will start it.
                 await self._dispatch(written, now)
@@ -448,13 +470,23 @@ class Engine:
         await self._dispatch(written, now)
         return batch.wake_at
 
+    def _shared_turns(self) -> Turns | None:
+        """Return the turns of a burst if there were several tenants a short time ago."""
+        if self.tenant_of is None or self._clock.monotonic() >= self._shared_until:
+            return None
+        return Turns(self.tenant_of, step=self._step)
+
     async def _turns(self, ownership: Ownership, changes: Sequence[Change]) -> Turns | None:
         """Return the turns of a burst; None if there is one tenant, which then costs nothing more."""
         if self.tenant_of is None or not changes:
             return None
+        shared = self._shared_turns()
+        if shared is not None:
+            return shared
         tenant = self.tenant_of(changes[0].job)
-        others = await self._store.due_besides(ownership, [tenant], until=FOREVER, limit=1)
-        return Turns(self.tenant_of) if others else None
+        if await self._store.due_besides(ownership, [tenant], until=FOREVER, limit=1):
+            self._shared_until = self._clock.monotonic() + SHARED_S
+        return self._shared_turns()
 
     async def _start_others(
         self, ownership: Ownership, since: int, turns: Turns | None, batch: Sequence[Change]
@@ -466,13 +498,16 @@ class Engine:
         if turns is None:
             return
         turns.count(batch)
+        if not turns.may_search(self._clock.monotonic()):
+            return
         for _ in range(MAX_INTERLUDES):
-            now = self.now()
+            now, began = self.now(), self._clock.monotonic()
             if self._draining or now - since > self.limits.lookahead_ms:
                 # After a jump of the clock only a wake can judge what is due.
                 return
             tenants = turns.over_share()
             names = await self._store.due_besides(ownership, tenants, until=now, limit=FIRST_BATCH)
+            turns.searched(began, self._clock.monotonic())
             if not names:
                 return
             planned = await self._start_named(ownership, names, since, now, turns)
@@ -505,11 +540,11 @@ class Engine:
         return len(changes)
 
     async def _write_batch(
-        self, ownership: Ownership, now: int, batch: Batch, before: Written
+        self, ownership: Ownership, now: int, batch: Batch, before: Written, limit: int
     ) -> tuple[WriteResult, Batch | BaseException | None]:
-        """Write a batch, and at the same time read and plan the next and dispatch the last."""
+        """Write a batch, and at the same time read and plan the next, of `limit`, and dispatch the last."""
         # In this order: a store that serialises calls reads first, so that planning need not wait.
-        ahead = self._next_batch(ownership, now, BATCH, writing=batch) if batch.is_full else _no_batch()
+        ahead = self._next_batch(ownership, now, limit, writing=batch) if batch.is_full else _no_batch()
         reading = asyncio.create_task(ahead)
         writing = asyncio.create_task(self._write(ownership, batch.changes, now))
         try:

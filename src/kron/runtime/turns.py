@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 
 from kron.core.plan.record import JobRecord
 from kron.core.plan.step import MAX_OPEN_RUNS, Change, JobState
@@ -9,6 +10,11 @@ from kron.core.plan.step import MAX_OPEN_RUNS, Change, JobState
 TenantOf = Callable[[JobRecord], str]
 # The share that every tenant has before it waits for others, in jobs.
 QUANTUM = 64
+# How long a batch may take where tenants share a burst, in seconds, and the bounds of its size.
+STEP_S = 0.05
+MIN_STEP, FIRST_STEP, MAX_STEP = 64, 250, 1_000
+# The part of a burst's time that the search for due jobs of other tenants may take: one in so many seconds.
+SEARCH_PART = 5
 # How many jobs a second of planning counts as: an ordinary job takes a tenth of a millisecond.
 JOBS_PER_S = 10_000
 # The shortest interval between two counts of the open runs of one tenant, in milliseconds.
@@ -16,11 +22,32 @@ RECOUNT_MS = 1_000
 
 
 class Turns:
-    """Counts what each tenant has had in a burst: its jobs, and the time of those that are costly to plan."""
+    """Counts what each tenant has had in a burst: its jobs, and the time of those that are costly to plan.
 
-    def __init__(self, tenant_of: TenantOf) -> None:
+    `step` is the size of the next batch: as many jobs or reports as are written in STEP_S, so that others do
+    not wait longer, however busy the machine is.
+    """
+
+    def __init__(self, tenant_of: TenantOf, *, step: int = FIRST_STEP) -> None:
         self._tenant_of = tenant_of
         self._served: Counter[str] = Counter()
+        self.step = step
+        # When the search for jobs of others is worth its time again.
+        self._search_at = -inf
+
+    def took(self, count: int, seconds: float) -> None:
+        """Adapt the size of the next batch to how long one took."""
+        if count >= MIN_STEP:
+            fitting = int(count * STEP_S / max(seconds, 1e-6))
+            self.step = min(MAX_STEP, max(MIN_STEP, min(fitting, 2 * self.step)))
+
+    def may_search(self, now: float) -> bool:
+        """Say whether to search for due jobs of other tenants now, by the monotonic clock."""
+        return now >= self._search_at
+
+    def searched(self, began: float, now: float) -> None:
+        """Note how long a search took."""
+        self._search_at = now + (SEARCH_PART - 1) * (now - began)
 
     def count(self, changes: Iterable[Change]) -> None:
         """Count jobs that were planned."""
