@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kron
 from kron.cli.krond import run
 from kron.fronts.daemon.pages import ONLY_LOOPBACK, listen, user_of_connection
 from tests.daemon.krond import Krond
@@ -33,6 +35,17 @@ for path in sys.argv[2:]:
     head, _, body = answer.partition(b"\\r\\n\\r\\n")
     print(path, head.split()[1].decode(), body.decode() if b" 403 " in head[:20] else "")
 """
+
+
+WINDOWED = {
+    "identity": "windowed",
+    "schedule": "*/3 * * * * *",
+    "window": {"mode": "after", "duration": "2s"},
+    "distribution": {"name": "skewLate"},
+    "seed": {"strategy": "stable", "salt": "x"},
+    "deadline": "1m",
+    "command": "echo $KRON_PERIOD_ID $KRON_NOMINAL_TIME $KRON_CHOSEN_TIME",
+}
 
 
 class PagesClient:
@@ -69,8 +82,9 @@ class PagesClient:
 
 @pytest.fixture(scope="module")
 def krond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Krond]:
-    krond = Krond(tmp_path_factory.mktemp("krond"), "--listen", "127.0.0.1:0")
+    krond = Krond(tmp_path_factory.mktemp("krond"), "--listen", "127.0.0.1:0", "--log-format", "json")
     krond.write("a.yaml", '{identity: a, schedule: "0 0 1 1 *", command: "echo well; echo done"}')
+    krond.write("windowed.json", json.dumps([WINDOWED]))
     krond.start()
     yield krond
     assert krond.stop() == 0, krond.log_text()
@@ -83,7 +97,7 @@ def pages(krond: Krond) -> PagesClient:
 
 def test_the_pages_show_the_jobs_of_the_files_and_act_on_them(krond: Krond, pages: PagesClient) -> None:
     assert pages.read("/readyz") == {"status": "ok", "worker": "running", "error": None}
-    assert [each["schedule_id"] for each in pages.read("/schedules")["schedules"]] == ["a"]
+    assert [each["schedule_id"] for each in pages.read("/schedules")["schedules"]] == ["a", "windowed"]
     assert "0 0 1 1 *" in pages.get("/ui/schedule?id=a")
     status, text = pages.send("POST", "/schedules/a/run", {})
     assert status == 202, text
@@ -102,6 +116,29 @@ def test_the_metrics_are_those_of_the_worker_too(pages: PagesClient) -> None:
     metrics = pages.get("/metrics")
     assert 'kron_engine_state{state="running"} 1.0' in metrics
     assert "kron_http_requests_total" in metrics
+
+
+def test_every_period_shows_its_id_its_times_and_its_seed_in_status_log_and_page(
+    krond: Krond, pages: PagesClient
+) -> None:
+    job = kron.Job.from_dict(WINDOWED)
+    done = wait_for(lambda: [each for each in krond.runs("windowed") if each["status"] == "SUCCESS"])
+    logged = {
+        line["period_id"]: line["decision"]
+        for line in map(json.loads, re.findall(r"^{.*}$", krond.log_text(), re.MULTILINE))
+        if line.get("schedule_id") == "windowed" and "decision" in line
+    }
+    for each in done:
+        period_id = each["run_at"]
+        decision = kron.decide(job, datetime.fromisoformat(period_id)).to_dict()
+        shown = [decision[name] for name in ("period_id", "nominal_time", "chosen_time")]
+        assert krond.output("windowed", each["idempotency_key"]).split() == shown
+        assert datetime.fromisoformat(each["fire_at"]) == datetime.fromisoformat(str(shown[2]))
+        found = {name: logged[period_id][name] for name in decision}
+        assert found == decision, "the log has the whole certificate"
+        page = pages.get(f"/ui/period?id=windowed&at={period_id}")
+        assert str(decision["seed_hash"]) in page
+        assert period_id in page
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from kron.app.notify.sender import NotifyOptions
 from kron.cli.main import BAD, GOOD, INSTALL, NO
 from kron.core.errors import ConflictError, InputError, KronError
 from kron.fronts.daemon.control import Handler
-from kron.fronts.daemon.daemon import NAMESPACE, Daemon, DaemonOptions, only_instance
+from kron.fronts.daemon.daemon import FIRST_LOAD, NAMESPACE, Daemon, DaemonOptions, only_instance
 from kron.fronts.daemon.place import StateFolder, default_config, default_place
 from kron.fronts.daemon.settings import read_notify_options, secrets_of
 
@@ -60,7 +60,7 @@ def _run(arguments: Sequence[str]) -> int:
     if options.check:
         return _check(sources)
     if options.load:
-        return _load(place, sources)
+        return _load(place, sources, at_boot=options.boot)
     return _run_daemon(place, sources, options)
 
 
@@ -159,14 +159,16 @@ def _handler_of(daemon: Daemon) -> Handler:
     return handle
 
 
-def _load(place: StateFolder, sources: Sources) -> int:
+def _load(place: StateFolder, sources: Sources, *, at_boot: bool) -> int:
     """Apply the files to the database of a krond, and print the result as JSON, for the daemon."""
     from kron.app.catalog import Catalog
     from kron.app.launchers import traits_by_kind
     from kron.cli.support.job_folder import load
     from kron.clocks.system import SystemClock
     from kron.core.time.instant import milliseconds_of
+    from kron.fronts.daemon.boot import start_boot_jobs
     from kron.fronts.daemon.job_set import Reloaded, reload_jobs
+    from kron.launchers.process.host import boot_of
     from kron.stores.sqlite.store import SqliteStore
 
     channels = read_notify_options(sources.settings).channels
@@ -175,7 +177,11 @@ def _load(place: StateFolder, sources: Sources) -> int:
         clock, store = SystemClock(), SqliteStore(str(place.database))
         catalog = Catalog(store, NAMESPACE, now=lambda: milliseconds_of(clock.now()), traits=traits_by_kind())
         try:
-            return await reload_jobs(catalog, partial(load, sources.paths, sources.crontabs), channels)
+            load_files = partial(load, sources.paths, sources.crontabs)
+            reloaded = await reload_jobs(catalog, load_files, channels)
+            if at_boot:
+                await start_boot_jobs(catalog, boot_of())
+            return reloaded
         finally:
             await store.close()
 
@@ -256,7 +262,9 @@ def _parser() -> argparse.ArgumentParser:
         "--listen", metavar="ADDRESS",
         help="serve the pages and the API there, for this host alone: 127.0.0.1:PORT",
     )  # fmt: skip
-    parser.add_argument("--load", action="store_true", help=argparse.SUPPRESS)
+    # Of the processes that krond starts for itself.
+    for option in ("--load", FIRST_LOAD):
+        parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--pages", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--log-format", choices=("console", "json"), default="console")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")

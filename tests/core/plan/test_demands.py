@@ -1,13 +1,27 @@
 """The policies of SPEC 4 as the engine follows them, and changes of a definition."""
 
-from datetime import timedelta
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import kron
 from kron.core.job.job import Job
 from kron.core.job.policy import POLICY, Catchup, Overlap
+from kron.core.job.verdict import judge
+from kron.core.plan.report import RunEvent
+from kron.testing import SimulatedClock
 from tests.engine_case import EVERY_MINUTE, MINUTE, NOON, nth, seen, started
 from tests.engine_world import SPACE, World, at_once, with_policy
+from tests.strategies import law
 
 START = 1000 * NOON + 1
 
@@ -58,7 +72,86 @@ def test_a_deadline_decides_whether_a_late_period_starts_or_is_missed(
     assert started(world) == ([1] if expected.startswith("STARTED") else [])
 
 
+# --- the order of judging --------------------------------------------------------------------------
+
+NEVER_POSSIBLE = {"only": {"hours": [3]}}
+
+
+def impossible(**policy: Any) -> Job:
+    """Return a job that has no time in its window, with a policy."""
+    return with_policy(Job.from_dict({**EVERY_MINUTE.to_dict(), "constraints": NEVER_POSSIBLE}), **policy)
+
+
+def test_a_suspended_job_is_not_even_unschedulable() -> None:
+    world = world_of(impossible(suspend=True))
+    world.advance(2 * MINUTE)
+    assert seen(world) == []
+
+
+def test_a_period_without_a_possible_time_is_unschedulable_before_it_is_late() -> None:
+    world = world_of(impossible(deadline=timedelta(0)))
+    world.oversleep(1000 * nth(1) - START + 30_000)
+    assert seen(world) == ["UNSCHEDULABLE no_candidate"]
+
+
+def test_catch_up_drops_a_period_before_the_deadline_does() -> None:
+    world = world_of(with_policy(EVERY_MINUTE, catchup=Catchup.NONE, deadline=timedelta(0)))
+    world.outage(1000 * nth(1) - START + 2 * MINUTE - 1)
+    # The first is too old for catch-up; the second, within the grace of a take-over, only for its deadline.
+    assert seen(world) == ["MISSED catchup_none", "MISSED deadline"]
+
+
+def test_a_late_period_is_missed_before_an_active_execution_skips_it() -> None:
+    world = world_of(with_policy(EVERY_MINUTE, overlap=Overlap.SKIP, deadline=timedelta(seconds=10)))
+    world.advance(MINUTE)
+    world.oversleep(MINUTE + 30_000)
+    assert seen(world) == ["STARTED due", "MISSED deadline"]
+
+
 # --- concurrency -----------------------------------------------------------------------------------
+
+
+def test_the_policy_counts_what_is_active_at_the_start_not_at_the_nominal_time() -> None:
+    window = {"window": {"mode": "after", "duration": "50s"}}
+    job = Job.from_dict({**EVERY_MINUTE.to_dict(), **window})
+    assert 1000 * nth(2) < 1000 * _chosen(job, nth(2)) < START + 3 * MINUTE
+    world = world_of(with_policy(job, overlap=Overlap.SKIP))
+    world.advance(2 * MINUTE)
+    # The first execution is active at the chosen time of the second period; at that of the third it is over.
+    assert seen(world)[:2] == ["STARTED due", "SKIPPED active"]
+    world.end_period(NOON)
+    world.advance(MINUTE - 2)
+    assert seen(world)[2] == "STARTED due"
+
+
+def _chosen(job: Job, nominal_time: int) -> int:
+    chosen = kron.decide(job, _instant(nominal_time)).to_dict()["chosen_time"]
+    return int(datetime.fromisoformat(str(chosen)).timestamp())
+
+
+def _instant(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+async def test_the_executions_of_other_jobs_do_not_count() -> None:
+    clock = SimulatedClock(_instant(NOON + 1))
+    runner = kron.Runner("memory://", clock=clock)
+    begun: Counter[str] = Counter()
+    go = asyncio.Event()
+
+    async def hang(run: Any) -> None:
+        begun[run.job] += 1
+        await go.wait()
+
+    async def at_once_over(run: Any) -> None:
+        begun[run.job] += 1
+
+    for name, function in (("hangs", hang), ("short", at_once_over)):
+        runner.add(replace(EVERY_MINUTE, identity=name), function)
+    async with runner:
+        await clock.advance_to(_instant(nth(3) + 1))
+        go.set()
+    assert begun == {"hangs": 1, "short": 3}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +169,138 @@ def test_an_active_execution_holds_up_the_next_period_only_under_forbid(
     assert (seen(world), started(world)) == (expected, starts)
 
 
+# --- now -------------------------------------------------------------------------------------------
+
+CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "now", "utcnow", "today", "localtime", "gmtime"}
+
+
+@contextmanager
+def calls_of_c() -> Iterator[set[str]]:
+    """Collect the names of the built-in functions that are called."""
+    names: set[str] = set()
+
+    def profile(_frame: object, event: str, argument: Any) -> None:
+        if event == "c_call":
+            names.add(argument.__name__)
+
+    sys.setprofile(profile)
+    try:
+        yield names
+    finally:
+        sys.setprofile(None)
+
+
+def test_neither_a_decision_nor_a_verdict_reads_a_clock() -> None:
+    job = Job.from_dict({"identity": "new", "schedule": "7 * * * *", "window": {"duration": "9m"}})
+    with calls_of_c() as called:
+        decision = kron.decide(job, _instant(NOON + 420))
+        judge(decision, job.policy, active=False, now=_instant(NOON + 1_000))
+    assert "sha256" in called or "openssl_sha256" in called, "built-in functions are seen"
+    assert not called & CLOCKS
+
+
+@pytest.mark.parametrize("era", [datetime(1975, 3, 1, tzinfo=UTC), datetime(2150, 3, 1, tzinfo=UTC)])
+def test_the_given_instant_is_taken_as_true_whatever_the_host_shows(era: datetime) -> None:
+    now = 1000 * int(era.timestamp())
+    world = World(with_policy(EVERY_MINUTE, deadline=timedelta(seconds=10)), now + 1)
+    world.wake()
+    world.advance(MINUTE)
+    world.end_period(now // 1000 + 60)
+    world.oversleep(MINUTE + 30_000)
+    assert seen(world) == ["SUCCESS due", "MISSED deadline"]
+    assert [at for at, _, _ in world.starts] == [now + MINUTE]
+
+
+@pytest.mark.parametrize("jitter_ms", [0, 1, 999])
+@pytest.mark.parametrize("since_ms", [0, 1, 999])
+def test_milliseconds_change_no_decision(jitter_ms: int, since_ms: int) -> None:
+    job = Job.from_dict({**EVERY_MINUTE.to_dict(), "window": {"mode": "after", "duration": "40s"}})
+    expected = kron.decide(job, _instant(nth(3))).to_dict()
+    job = with_policy(job, jitter_ms=jitter_ms, deadline=timedelta(seconds=5))
+    assert kron.decide(job, _instant(nth(3))).to_dict() == expected
+    world = World(job, START + since_ms)
+    world.wake()
+    world.advance(4 * MINUTE)
+    assert abs(world.rows()[nth(3)].fire_time - 1000 * _chosen(job, nth(3))) <= jitter_ms
+
+
+# --- histories -------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["advance", "oversleep", "outage"]), st.integers(1, 4 * MINUTE)),
+        st.tuples(st.sampled_from(["pause", "resume", "edit", "die", "fail", "end"]), st.integers(0, 2)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+OVERLAPS = (Overlap.SKIP, Overlap.ALLOW, Overlap.QUEUE)
+
+
+def _step(world: World, name: str, number: int) -> None:
+    match name:
+        case "advance" | "oversleep" | "outage":
+            getattr(world, name)(number)
+        case "pause":
+            world.pause()
+        case "resume" if world.job.paused:
+            world.resume()
+        case "edit":
+            world.edit(with_policy(EVERY_MINUTE, overlap=OVERLAPS[number]))
+        case "die":
+            world.crash()
+            world.take_over_and_die()
+            world.take_over()
+        case "fail" | "end" if world.running:
+            key = sorted(world.running)[number % len(world.running)]
+            world.end(key, RunEvent.FAILED if name == "fail" else RunEvent.SUCCESS)
+
+
+@law(60)
+@given(steps=STEPS, overlap=st.sampled_from(OVERLAPS), catchup=st.sampled_from(Catchup))
+def test_in_every_history_a_period_is_executed_at_most_once_and_keeps_its_outcome(
+    steps: list[tuple[str, int]], overlap: Overlap, catchup: Catchup
+) -> None:
+    world = world_of(with_policy(EVERY_MINUTE, overlap=overlap, catchup=catchup, deadline=None))
+    outcomes: dict[int, str] = {}
+    for name, number in steps:
+        _step(world, name, number)
+        for nominal, run in world.rows().items():
+            assert outcomes.get(nominal, run.outcome) == run.outcome, "an outcome stays the same for ever"
+            if run.outcome is not None:
+                outcomes[nominal] = run.outcome
+        for shared in world.ranges():
+            inside = [nominal for nominal in outcomes if shared.first <= nominal <= shared.last]
+            assert {outcomes[nominal] for nominal in inside} <= {shared.outcome}
+    counts = Counter(nominal for _, nominal, _ in world.starts)
+    assert set(counts.values()) <= {1}, "at most one execution of a period"
+
+
 # --- changes of the definition ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overlap", "second", "asked"),
+    [
+        (Overlap.SKIP, "SKIPPED active", False),
+        (Overlap.ALLOW, "STARTED due", False),
+        (Overlap.REPLACE, "PENDING replacing", True),
+    ],
+)
+def test_an_execution_active_at_an_edit_goes_on_and_meets_the_new_policy_at_the_next_start(
+    overlap: Overlap, second: str, asked: bool
+) -> None:
+    world = world_of(with_policy(EVERY_MINUTE, overlap=Overlap.QUEUE))
+    world.advance(MINUTE)
+    before = world.rows()[nth(1)]
+    world.edit(with_policy(EVERY_MINUTE, overlap=overlap))
+    assert (world.rows()[nth(1)], world.asked_to_end) == (before, [])
+    world.advance(MINUTE)
+    assert seen(world) == ["STARTED replaced" if asked else "STARTED due", second]
+    assert (world.asked_to_end == [before.key]) is asked
+    world.end(before.key, RunEvent.CANCELLED if asked else RunEvent.SUCCESS)
+    assert seen(world)[0].split()[0] == ("CANCELLED" if asked else "SUCCESS")
+
 
 BASE: dict[str, object] = {
     "identity": "world/job",

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kron.app.notify.channel import (
     Channel,
@@ -16,7 +16,6 @@ from kron.app.notify.channel import (
     channel_of,
 )
 from kron.app.notify.command import run_command
-from kron.app.notify.email import EmailSender
 from kron.app.notify.message import MAX_LISTED, Composed, DescribedNotice, compose
 from kron.app.notify.webhook import WebhookSender
 from kron.app.query import Query
@@ -41,6 +40,9 @@ from kron.launchers.secret import SecretUnavailableError
 from kron.ports import Clock, Journal, ReadStore
 from kron.runtime.engine import Engine
 from kron.runtime.wakeup import first_of
+
+if TYPE_CHECKING:
+    from kron.app.notify.email import EmailSender
 
 _log = logging.getLogger("kron.notify")
 # Tries of one message, about four hours of them, and the delays between.
@@ -112,6 +114,7 @@ class Sender:
         self._sent_at: dict[Queue, int] = {}
         # Results that the store has not taken yet.
         self._unwritten: list[NoticeRecord] = []
+        self._emails: EmailSender | None = None
 
     @property
     def default(self) -> Notify | None:
@@ -128,7 +131,6 @@ class Sender:
         self._webhooks = WebhookSender(
             self._clock, egress=self.options.egress_policy(), secret=self.options.secret
         )
-        self._emails = EmailSender(self._clock)
         self._task = asyncio.create_task(self._run(engine), name=f"kron notify {self._namespace}")
 
     def call(self) -> None:
@@ -158,7 +160,9 @@ class Sender:
             task.cancel()
         self._task = None
         self._webhooks.close()
-        self._emails.close()
+        if self._emails is not None:
+            self._emails.close()
+            self._emails = None
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -273,9 +277,17 @@ class Sender:
             case WebhookChannel():
                 return await self._webhooks.post(channel, composed)
             case EmailChannel():
-                return await self._emails.send(channel, composed)
+                return await self._email_sender().send(channel, composed)
             case CommandChannel():
                 return await run_command(channel, composed)
+
+    def _email_sender(self) -> "EmailSender":
+        """Return the sender of e-mails; it is imported with the first one, because it takes memory."""
+        if self._emails is None:
+            from kron.app.notify.email import EmailSender
+
+            self._emails = EmailSender(self._clock)
+        return self._emails
 
     async def _composed(self, message: Message) -> Composed:
         """Return a message with the sentences of `why` about the periods it lists."""

@@ -21,13 +21,11 @@ from kron.clocks.system import SystemClock
 from kron.core.errors import ConflictError, InputError, KronError, StoreError
 from kron.core.plan.step import MILLISECOND, Change, WriteResult
 from kron.core.time.instant import EPOCH
-from kron.fronts.daemon.boot import start_boot_jobs
 from kron.fronts.daemon.control import ControlServer, Handler
 from kron.fronts.daemon.job_set import Reloaded, log_reload
 from kron.fronts.daemon.output import RunOutputs
 from kron.fronts.daemon.place import StateFolder
 from kron.fronts.daemon.systemd import Notifier
-from kron.launchers.process.host import boot_of
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig, LauncherContext
 from kron.ports import Clock, Journal, Launcher, Store
@@ -47,6 +45,8 @@ DRAIN_MS = 100
 # All outputs of ended runs together.
 MAX_OUTPUT_BYTES = 256 << 20
 PROCESS = "process"
+# The option of the first load of a krond. All jobs are read for it, in memory that ends with the loader.
+FIRST_LOAD = "--boot"
 # Runs read at once.
 PAGE = 1_000
 
@@ -81,7 +81,8 @@ NO_NOTIFIER = Notifier(None, None)
 class DaemonOptions:
     """What a krond needs beside its jobs: its place, and a stamp of its files that changes with them.
 
-    `loader` is the command that applies the files to the database, and prints a `Reloaded` as JSON.
+    `loader` is the command that applies the files to the database, and prints a `Reloaded` as JSON; with
+    `FIRST_LOAD` it also requests the runs of this boot.
     """
 
     place: StateFolder
@@ -172,8 +173,7 @@ class Daemon:
         """Run until SIGTERM or SIGINT; SIGHUP and changed files reload the jobs."""
         control = ControlServer(self.options.place.socket, self._handler_of(self))
         try:
-            await self._reload_safely()
-            await start_boot_jobs(self.catalog, boot_of())
+            await self._reload_safely(FIRST_LOAD)
             on_stop(self.worker.leave)
             on_reload(self._reload_soon)
             await control.start()
@@ -199,11 +199,11 @@ class Daemon:
         finally:
             await self.store.close()
 
-    async def reload(self) -> None:
+    async def reload(self, *words: str) -> None:
         """Load the job files and apply them; running processes of removed jobs end if their job says so."""
         async with self._reloading:
             self._loaded = await asyncio.to_thread(self.options.stamp)
-            reloaded = await self._load()
+            reloaded = await self._load(words)
         log_reload(reloaded)
         self.worker.call()
         self._jobs = reloaded.jobs
@@ -211,10 +211,10 @@ class Daemon:
         if reloaded.ends:
             await self._end_runs(reloaded.ends)
 
-    async def _load(self) -> Reloaded:
+    async def _load(self, words: Sequence[str]) -> Reloaded:
         """Read and apply the files in another process: parsing takes time and memory, which end with it."""
         loader = await asyncio.create_subprocess_exec(
-            *self.options.loader, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+            *self.options.loader, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
         )
         text, _ = await loader.communicate()
         try:
@@ -242,9 +242,9 @@ class Daemon:
     def _reload_soon(self) -> None:
         self._spawn(self._reload_safely())
 
-    async def _reload_safely(self) -> None:
+    async def _reload_safely(self, *words: str) -> None:
         try:
-            await self.reload()
+            await self.reload(*words)
         except KronError as error:
             _log.error("%s", error)
 
