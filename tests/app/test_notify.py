@@ -223,7 +223,7 @@ async def test_an_encrypted_url_is_opened_for_webhooks_and_heartbeats(stage: Sta
         async with stage.sending(open_target=urls.__getitem__):
             hidden, ping = urls
             await stage.write(a_notice(target=hidden), a_notice(2, ping, event=NoticeEvent.PING_START))
-            await stage.ended()
+            await until(lambda: len(sink.requests) == 2)
     assert sorted(request.line for request in sink.requests) == ["GET /ping/start", "POST /hook"]
 
 

@@ -1,6 +1,6 @@
 """The inbox: reports come out in the order in which they came, and what was put back comes first."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kron.core.plan.report import RunEvent, RunReport
@@ -36,6 +36,7 @@ def test_what_is_put_back_stands_where_it_was(times: list[int], limit: int) -> N
     names=st.sets(st.integers(0, 20).map(lambda at: f"job {at}")),
     until=st.integers(-1, 21),
 )
+@example(times=[1, 2, 3, 4], names={"job 1", "job 3"}, until=2)
 def test_the_reports_about_some_jobs_are_taken_up_to_an_instant_and_all_others_stay(
     times: list[int], names: set[str], until: int
 ) -> None:

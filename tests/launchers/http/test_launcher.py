@@ -15,7 +15,9 @@ import pytest
 from kron.clocks.system import SystemClock
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent, Traits
 from kron.launchers.backoff import Backoff
-from kron.launchers.http.launcher import HttpLauncher
+from kron.launchers.http.launcher import HTTP, HttpLauncher
+from kron.launchers.http.spec import HttpOptions
+from kron.launchers.spec import LauncherConfig, LauncherContext
 from kron.testing.clock import SimulatedClock
 from tests.launchers.ear import Ear, a_launch, on_record
 from tests.waiting import PATIENCE_S, until
@@ -393,6 +395,28 @@ async def test_only_so_many_requests_are_under_way_at_once(server: Server) -> No
     await launcher.close()
     assert [report.happened for report in ear.reports] == [RunEvent.ACCEPTED] * 12
     assert 1 <= server.most_under_way <= 3
+
+
+async def test_the_operators_limit_of_a_tenant_holds_and_others_have_their_reserved_slots(
+    server: Server,
+) -> None:
+    """Two tenants hold every slot of a target; a third still gets the one that is reserved for it."""
+    context = LauncherContext(SystemClock(), LauncherConfig((HttpOptions(max_per_tenant=2),)))
+    launcher, ear = HTTP.build("http", context), Ear()
+    assert launcher is not None
+    server.script = [Reply(then="held")] * 9
+    for n, user in enumerate(["ann"] * 4 + ["bob"] * 4):
+        launcher.start(
+            a_launch({"kind": "http", "url": server.url, "user_id": user}, identity=f"job {n}"), ear
+        )
+    await until(lambda: len(server.asked) == 4)
+    launcher.start(a_launch({"kind": "http", "url": server.url, "user_id": "cem"}, identity="cem"), ear)
+    await until(lambda: len(server.asked) == 5)
+    assert "cem" in str(server.asked[-1].document)
+    server.answers.set()
+    await launcher.close()
+    assert [report.happened for report in ear.reports] == [RunEvent.ACCEPTED] * 9
+    assert server.most_under_way == 5
 
 
 # --- secrets -------------------------------------------------------------------------------------
