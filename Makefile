@@ -104,7 +104,7 @@ docs: $(VENV)/.dev ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
 .PHONY: bench
-bench: $(VENV)/.bench .cache/apscheduler4/.made .cache/tmp ## measure Kron beside its peers (ARGS=... for the benchmark)
+bench: $(VENV)/.bench .cache/apscheduler4/.made .cache/dag_peers/.made .cache/tmp ## measure Kron beside its peers (ARGS=... for the benchmark)
 	@$(BIN)/python -m bench $(ARGS)
 
 .PHONY: crons
@@ -191,6 +191,15 @@ $(VENV)/.bench: $(VENV)/.run
 .cache/apscheduler4/.made: bench/apscheduler4.txt $(VENV)/.run
 	@rm -rf $(@D)
 	@$(SAY) "installing APScheduler 4 to measure against ..."
+	@$(BIN)/uv pip install --quiet --target $(@D) --requirement $< || { \
+		$(SAY) "uv could not install; trying pip (slower) ..."; \
+		$(BIN)/python -m pip install --quiet --target $(@D) --requirement $<; }
+	@touch $@
+
+# Prefect and Dagster pin what the service uses in other versions, so they are installed in a separate folder.
+.cache/dag_peers/.made: bench/dag_peers.txt $(VENV)/.run
+	@rm -rf $(@D)
+	@$(SAY) "installing Prefect and Dagster to measure against ..."
 	@$(BIN)/uv pip install --quiet --target $(@D) --requirement $< || { \
 		$(SAY) "uv could not install; trying pip (slower) ..."; \
 		$(BIN)/python -m pip install --quiet --target $(@D) --requirement $<; }

@@ -6,7 +6,13 @@ from bench import dag
 
 
 @pytest.mark.slow
-def test_every_figure_of_the_dag_runtime_is_measured() -> None:
-    found = dag.run(lambda _: None, quick=True)
-    assert len(found.rows) == 7
-    assert all(row.cost is not None and row.cost > 0 for row in found.rows)
+def test_every_figure_of_the_dag_runtime_is_measured_and_an_absent_peer_says_why() -> None:
+    found = dag.measure_all(lambda _: None, 50, {"Absent": "peer_absent"})
+    kron = [row for row in found.rows if row.contender in dag.KRON]
+    assert [row.title for row in kron[::2]] == [dag.RUNS, dag.WIDE, dag.CHAIN, dag.RSS]
+    assert all(row.cost is not None and row.cost > 0 for row in kron)
+    absent = [row for row in found.rows if row.contender == "Absent"]
+    assert len(absent) == 3
+    assert {(row.cost, row.note.partition(": ")[2]) for row in absent} == {
+        (None, "No module named bench.peer_absent")
+    }

@@ -66,6 +66,15 @@ def test_a_catchup_lists_its_slots_and_is_continued_by_the_same_command(shell: S
     assert shell.read("runs") == {"runs": []}
     for hour in ("00", "07", "23"):
         shell("trigger", "etl", "--date", f"2026-06-01T{hour}:00:00Z")
+    existing = {f"2026-06-01T{hour}:00:00Z": "queued" for hour in ("00", "07", "23")}
+    assert shell.read(*words, "--dry-run")["existing_runs"] == existing
+    lines = shell(*words, "--dry-run").splitlines()
+    assert [line.split() for line in lines[:3]] == [
+        ["SLOT", "RUN"],
+        ["2026-06-01T00:00:00Z", "queued"],
+        ["2026-06-01T01:00:00Z", "starts"],
+    ]
+    assert lines[-1] == "24 slots: 21 would start, 3 have a run; nothing was started"
     counts = {"requested_slot_count": 24, "started": 21, "existing": 3}
     assert shell.read(*words, "--rate", "1000") == counts
     assert shell.read(*words) == {**counts, "started": 0, "existing": 24}
@@ -149,6 +158,12 @@ def test_a_service_is_used_as_a_store_is(service: str, capsys: pytest.CaptureFix
     assert "etl: paused" in said("pause", "etl")
     words = ("catchup", "etl", "--from", "2026-06-01", "--to", "2026-06-06T00:00:00Z", "--every", "1h")
     counts = {"requested_slot_count": 121, "started": 120, "existing": 1}
+    dry = said(*words, "--dry-run").splitlines()
+    assert dry[1].split() == ["2026-06-01T00:00:00Z", "failed"]
+    assert dry[-2:] == [
+        "... and 71 more, the last at 2026-06-06T00:00:00Z",
+        "121 slots: 120 would start, 1 has a run; nothing was started",
+    ]
     assert read(*words) == counts
     assert read(*words) == {**counts, "started": 0, "existing": 121}
     assert len(read("runs", "etl", "--limit", "115")["runs"]) == 115

@@ -2,13 +2,14 @@
 
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 import httpx
 
+from tests.service import dag_demo
 from tests.service.browser import CHROMIUM, MISSING, picture
 from tests.service.server import serving
 
@@ -40,20 +41,41 @@ SHOTS = (
 )
 
 
+# The failed run of the DAG with a past.
+FAILED = 2
+
+
+def _failed_run(client: httpx.Client) -> str:
+    """Return the page of a run that failed after a retry."""
+    return f"/ui/dag/run?id={dag_demo.seed(client)[FAILED]}"
+
+
+DAG_SHOTS = (
+    Shot("dag-run.png", _failed_run, (1280, 1180)),
+    Shot("dag.png", lambda _: f"/ui/dag?id={dag_demo.NAME}", (1280, 720)),
+)
+
+
 def main() -> int:
     """Take every picture, and say which."""
     if CHROMIUM is None:
         sys.stderr.write(f"{MISSING}\n")
         return 1
+    _take(SHOTS, "--demo", KRON_LOG_LEVEL="info")
+    _take(DAG_SHOTS, **dag_demo.VARIABLES)
+    return 0
+
+
+def _take(shots: Sequence[Shot], *options: str, **variables: str) -> None:
+    """Take pictures of a service of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with serving(folder, "--demo", KRON_LOG_LEVEL="info") as (client, _):
+        with serving(folder, *options, **variables) as (client, _):
             base = str(client.base_url).rstrip("/")
-            for shot in SHOTS:
+            for shot in shots:
                 taken = picture(base + shot.path(client), folder, shot.file, shot.size)
                 (ASSETS / shot.file).write_bytes(taken)
                 sys.stdout.write(f"docs/assets/{shot.file}: {len(taken):,} bytes\n")
-    return 0
 
 
 if __name__ == "__main__":

@@ -93,6 +93,32 @@ def test_a_deployed_dag_runs_on_its_schedule_with_a_retry_and_a_queue(
 
 
 @pytest.mark.slow
+def test_a_backfill_of_24_periods_of_which_3_ran_executes_21(
+    service: tuple[httpx.Client, Process], tmp_path: Path
+) -> None:
+    client, _ = service
+    assert deploy(client, workflow(sh("only", "true"), cron_expr="0 * * * *")).status_code == 201
+    hours = [f"2026-06-01T{hour:02}:00:00Z" for hour in range(24)]
+    for hour in (hours[0], hours[7], hours[23]):
+        client.post("/dags/etl/runs", json={"logical_date": hour})
+    wait_for(lambda: len([run for run in stored(tmp_path)[0] if run.ended_at]) == 3)
+    before = {(each.run_id, each.started_at) for each in stored(tmp_path)[1]}
+    answer = client.post(
+        "/schedules/etl%2Foften/backfill", json={"from": hours[0], "to": "2026-06-02T00:00:00Z"}
+    )
+    assert answer.status_code == 202, answer.text
+
+    def backfilled() -> list[dict[str, Any]]:
+        return [run for run in runs_of(client) if run["run_at"] in hours and run["status"] == "SUCCESS"]
+
+    wait_for(lambda: len(backfilled()) == 24, lambda: json.dumps(runs_of(client))[:2_000])
+    runs, attempts = stored(tmp_path)
+    assert {run.run_key for run in runs} == {f"etl:{hour}" for hour in hours}
+    assert len(attempts) == 24
+    assert before <= {(each.run_id, each.started_at) for each in attempts}
+
+
+@pytest.mark.slow
 def test_a_service_killed_while_a_task_runs_leaves_each_outcome_exact(tmp_path: Path) -> None:
     gate, log = tmp_path / "gate", tmp_path / "log"
     script = f"echo $KRON_TASK_ID $KRON_ATTEMPT >> {log}; while [ ! -e {gate} ]; do sleep 0.05; done"
@@ -169,6 +195,7 @@ def test_runs_are_started_caught_up_listed_retried_and_cancelled_over_http(
     assert (dry["requested_slot_count"], dry["started_runs"], dry["slots"][7]) == (
         24, [], "2026-06-01T07:00:00Z",
     )  # fmt: skip
+    assert [run["logical_date"] for run in dry["existing_runs"]] == ["2026-06-01T07:00:00Z"]
     caught = client.post("/dags/etl/catchup", json=span).json()
     assert [run["created"] for run in caught["started_runs"]].count(True) == 23
     page = client.get("/dags/etl/runs", params={"limit": 20}).json()

@@ -5,15 +5,15 @@ import pytest
 from kron.core.errors import InputError
 from kron.core.plan.report import RunEvent
 from kron.launchers.celery.awaiting import AwaitedTask, end_of
-from kron.launchers.celery.broker import TaskState, WorkerReplies, parse_backend
+from kron.launchers.celery.broker import CeleryState, WorkerReplies, parse_backend
 from tests.launchers.ear import Ear, a_launch
 
 HERE, THERE = "first@here", "second@there"
-STARTED = TaskState("STARTED", {"hostname": HERE, "pid": 1})
+STARTED = CeleryState("STARTED", {"hostname": HERE, "pid": 1})
 LOST_AFTER_S = 60.0
 
 
-def awaited(*states: TaskState) -> AwaitedTask:
+def awaited(*states: CeleryState) -> AwaitedTask:
     task = AwaitedTask(a_launch({"kind": "celery", "task": "t"}), Ear(), seen_s=0.0)
     for state in states:
         task.note(state, 0.0)
@@ -62,7 +62,7 @@ def test_a_worker_that_executes_it_is_known_from_its_answer_where_starts_are_not
 
 
 def test_a_task_that_celery_retries_is_in_a_queue_again() -> None:
-    task = awaited(STARTED, TaskState("RETRY", ValueError("later")))
+    task = awaited(STARTED, CeleryState("RETRY", ValueError("later")))
     assert not is_lost(task, replies(HERE), 3_600)
 
 
@@ -73,17 +73,17 @@ class WorkerLostError(Exception):
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        (TaskState("SUCCESS", {"rows": [1]}), (RunEvent.SUCCESS, None, '{"rows":[1]}')),
-        (TaskState("SUCCESS", None), (RunEvent.SUCCESS, None, None)),
-        (TaskState("SUCCESS", float("nan")), (RunEvent.FAILED, "its result is not JSON", None)),
-        (TaskState("SUCCESS", object()), (RunEvent.FAILED, "its result is not JSON", None)),
-        (TaskState("FAILURE", KeyError("a")), (RunEvent.FAILED, "KeyError: 'a'", None)),
-        (TaskState("FAILURE", ValueError()), (RunEvent.FAILED, "ValueError", None)),
-        (TaskState("FAILURE", WorkerLostError("x")), (RunEvent.ORPHANED, "WorkerLostError: x", None)),
-        (TaskState("REVOKED"), (RunEvent.CANCELLED, "it was revoked", None)),
+        (CeleryState("SUCCESS", {"rows": [1]}), (RunEvent.SUCCESS, None, '{"rows":[1]}')),
+        (CeleryState("SUCCESS", None), (RunEvent.SUCCESS, None, None)),
+        (CeleryState("SUCCESS", float("nan")), (RunEvent.FAILED, "its result is not JSON", None)),
+        (CeleryState("SUCCESS", object()), (RunEvent.FAILED, "its result is not JSON", None)),
+        (CeleryState("FAILURE", KeyError("a")), (RunEvent.FAILED, "KeyError: 'a'", None)),
+        (CeleryState("FAILURE", ValueError()), (RunEvent.FAILED, "ValueError", None)),
+        (CeleryState("FAILURE", WorkerLostError("x")), (RunEvent.ORPHANED, "WorkerLostError: x", None)),
+        (CeleryState("REVOKED"), (RunEvent.CANCELLED, "it was revoked", None)),
     ],
 )
-def test_the_end_of_a_task(state: TaskState, expected: tuple[RunEvent, str | None, str | None]) -> None:
+def test_the_end_of_a_task(state: CeleryState, expected: tuple[RunEvent, str | None, str | None]) -> None:
     assert end_of(state) == expected
 
 

@@ -126,14 +126,19 @@ def test_a_page_has_a_light_and_a_dark_face(
     ],
 )
 def test_no_page_is_wider_than_its_window(demo: httpx.Client, tmp_path: Path, path: str) -> None:
-    text = demo.get(path, headers={"accept": "text/html"}).text
+    check_width(demo, tmp_path, path)
+
+
+def check_width(client: httpx.Client, folder: Path, path: str) -> None:
+    """Check that a page is as wide as its window, in windows of several widths."""
+    text = client.get(path, headers={"accept": "text/html"}).text
     style = re.search(r'rel="stylesheet" href="([^"]+)"', text)
     assert style is not None
-    (tmp_path / "style.css").write_text(demo.get(style[1]).text)
-    (tmp_path / "page.html").write_text(text.replace(style[1], "style.css"))
-    frame = tmp_path / "frame.html"
+    (folder / "style.css").write_text(client.get(style[1]).text)
+    (folder / "page.html").write_text(text.replace(style[1], "style.css"))
+    frame = folder / "frame.html"
     frame.write_text(FRAME)
-    dom = look(frame.as_uri(), tmp_path, "--allow-file-access-from-files").dom
+    dom = look(frame.as_uri(), folder, "--allow-file-access-from-files").dom
     assert f"<title>{','.join(map(str, WIDTHS))}</title>" in dom, dom
 
 

@@ -7,11 +7,13 @@ import httpx
 import pytest
 
 from kron.core.dag.plan import run_id_of
+from tests.service import dag_demo
 from tests.service.auth import forge
 from tests.service.browser import CHROMIUM, DARK, MISSING, look, picture
 from tests.service.server import serving
 from tests.service.test_dag import VARIABLES, sh, workflow
 from tests.service.web.test_actions import signed_in, token
+from tests.service.web.test_browser import check_width
 from tests.service.web.test_pages import HTML, page_of
 from tests.waiting import wait_for
 
@@ -94,11 +96,14 @@ def test_a_catch_up_lists_its_slots_and_starts_those_without_a_run(service: http
     with signed_in(service) as browser:
         browser.post("/ui/dag/trigger", params={"id": name}, data={"logical_date": DATE})
         plan = page_of(browser, "/ui/dag/catchup", id=name, **span)
-        assert "5 slots" in plan.text
-        assert "2026-06-01T06:00:00Z" in plan.text
+        assert "5 slots: 4 start, 1 has a run and keeps it." in plan.text
+        assert "2026-06-01T06:00:00Z starts" in plan.text
+        assert "Start 4 runs" in plan.text
         answer = browser.post("/ui/dag/catchup", params={"id": name}, data=span)
         assert "4 runs started" in page_of(browser, answer.headers["location"]).text
-        assert "4 runs started" not in page_of(browser, "/ui/dag/catchup", id=name, **span).text
+        again = page_of(browser, "/ui/dag/catchup", id=name, **span).text
+        assert "4 runs started" not in again
+        assert "Every slot has a run." in again
         for wrong in ({"every": "0s"}, {"every": "soon"}, {"to": "2026-01-01"}):
             page_of(browser, "/ui/dag/catchup", 400, id=name, **{**span, **wrong})
 
@@ -196,3 +201,17 @@ def test_the_story_of_a_scheduled_dag_in_a_browser(tmp_path: Path) -> None:
         assert light != dark
         # Executions outlive the service: those that are held end now.
         held.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason=MISSING)
+def test_pages_of_dags_fit_every_window_and_have_two_faces(tmp_path: Path) -> None:
+    with serving(tmp_path, **dag_demo.VARIABLES) as (client, _):
+        runs = dag_demo.seed(client, days=3)
+        dag = f"/ui/dag?id={dag_demo.NAME}"
+        failed = f"/ui/dag/run?id={runs[2]}"
+        slots = f"/ui/dag/catchup?id={dag_demo.NAME}&from=2026-06-01&to=2026-06-05&every=1d"
+        for path in (dag, failed, slots):
+            check_width(client, tmp_path, path)
+        shown = (f"{str(client.base_url).rstrip('/')}{dag}", tmp_path, "page.png", (390, 844))
+        assert picture(*shown) != picture(*shown, DARK)

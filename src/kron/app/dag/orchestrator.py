@@ -1,7 +1,7 @@
 """The run orchestrator: stores versions of DAGs, starts their runs, and cancels, retries and clears them."""
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from functools import lru_cache
 from hashlib import sha256
@@ -138,15 +138,7 @@ class RunOrchestrator:
         stored, created = await self.store.start(run, new_tasks(run, now))
         if created:
             self.on_change()
-        return StartRunResult(
-            run_id=stored.run_id,
-            run_key=stored.run_key,
-            dag_id=stored.dag_id,
-            version=stored.version,
-            logical_date=instant_text(stored.logical_date),
-            status=stored.status.value,
-            created=created,
-        )
+        return run_receipt(stored, created=created)
 
     async def _check_pools(self, definition: DagDefinition) -> None:
         if not definition.pools:
@@ -154,6 +146,12 @@ class RunOrchestrator:
         unknown = sorted(definition.pools - set(await self.store.pools()))
         if unknown:
             _refuse("UNKNOWN_POOL", f'There is no pool "{unknown[0]}"; set its slots first', pool=unknown[0])
+
+    async def slot_runs(self, dag_id: str, slots: Iterable[int]) -> list[DagRun]:
+        """Return the runs that slots of a DAG have; the others would be started by a catch-up."""
+        keys = (run_key_of(dag_id, slot, None) for slot in slots)
+        runs = [await self.store.run(run_id_of(key)) for key in keys]
+        return [run for run in runs if run is not None]
 
     # --- by hand -------------------------------------------------------------------------------------
 
@@ -209,6 +207,19 @@ class RunOrchestrator:
 
     def _now(self) -> int:
         return (self._clock.now() - EPOCH) // MILLISECOND
+
+
+def run_receipt(run: DagRun, *, created: bool) -> StartRunResult:
+    """Return a run as the result of its start, or of a repeated one."""
+    return StartRunResult(
+        run_id=run.run_id,
+        run_key=run.run_key,
+        dag_id=run.dag_id,
+        version=run.version,
+        logical_date=instant_text(run.logical_date),
+        status=run.status.value,
+        created=created,
+    )
 
 
 @lru_cache(maxsize=MAX_CACHED)

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -29,6 +30,8 @@ from kron.core.time.duration import parse_duration
 from kron.core.time.instant import EPOCH, instant_text
 from kron.fronts.dag.python_dag import PythonDag
 from kron.fronts.dag.runtime import DagRuntime, put_next
+from kron.fronts.service.settings import read_settings
+from kron.launchers.kubernetes.spec import KubernetesOptions
 from kron.launchers.process.spec import ProcessOptions
 from kron.launchers.spec import LauncherConfig
 
@@ -36,8 +39,8 @@ T = TypeVar("T")
 MILLISECOND = timedelta(milliseconds=1)
 # How often the progress of a run is printed, in seconds.
 POLL_S = 0.05
-# How many slots of a dry run are listed.
-MAX_LISTED = 20
+# How many slots of a dry run are listed, and how wide a progress bar is.
+MAX_LISTED, BAR = 50, 30
 DagName = Annotated[str, typer.Argument(metavar="DAG", help="Name of the DAG.")]
 OneDag = Annotated[str | None, typer.Argument(metavar="[DAG]", help="Only this DAG.  [default: all]")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")]
@@ -139,6 +142,15 @@ def _now() -> str:
     return instant_text((SystemClock().now() - EPOCH) // timedelta(seconds=1) * 1000)
 
 
+def _answer(document: object, show: Callable[[], None], *, as_json: bool) -> int:
+    """Print a document as JSON, or show it to people."""
+    if as_json:
+        show_json(document)
+    else:
+        show()
+    return GOOD
+
+
 # --- reading -------------------------------------------------------------------------------------------
 
 
@@ -158,9 +170,6 @@ def list_command(
       kron dag list --server http://127.0.0.1:8080
     """  # noqa: D301
     views = dag_call(server, store, lambda client: client.dags())
-    if as_json:
-        show_json({"dags": views})
-        return GOOD
     display = Display(utc=utc, no_color=no_color)
     names = ("queued", "running", "success", "failed", "cancelled")
     rows = [
@@ -169,8 +178,8 @@ def list_command(
         for each in views
     ]  # fmt: skip
     header = ("DAG", "", "QUEUED", "RUNNING", "SUCCESS", "FAILED", "CANCELLED", "LATEST")
-    display.table(header, rows, empty="no DAG has a run here yet")
-    return GOOD
+    show = partial(display.table, header, rows, empty="no DAG has a run here yet")
+    return _answer({"dags": views}, show, as_json=as_json)
 
 
 def show_command(
@@ -188,14 +197,15 @@ def show_command(
       kron dag show etl --version 3 --json
     """  # noqa: D301
     record = dag_call(server, store, lambda client: client.definition(dag, version))
-    if as_json:
-        show_json({"dag_id": dag, "version": record["version"], "dag": record["dag"]})
-        return GOOD
-    say(f"{dag} version {record['version']}, created {record['created_at']}")
     nodes: list[dict[str, Any]] = record["dag"]["nodes"]  # type: ignore[index]
     rows = [(str(each["id"]), str(each["type"]), ", ".join(each.get("dependsOn", ()))) for each in nodes]
-    Display().table(("TASK", "TYPE", "DEPENDS ON"), rows, empty="no task")
-    return GOOD
+
+    def show() -> None:
+        say(f"{dag} version {record['version']}, created {record['created_at']}")
+        Display().table(("TASK", "TYPE", "DEPENDS ON"), rows, empty="no task")
+
+    document = {"dag_id": dag, "version": record["version"], "dag": record["dag"]}
+    return _answer(document, show, as_json=as_json)
 
 
 def runs_command(
@@ -216,9 +226,6 @@ def runs_command(
       kron dag runs etl --status failed
     """  # noqa: D301
     views = dag_call(server, store, lambda client: client.runs(dag, status, limit or 100))
-    if as_json:
-        show_json({"runs": views})
-        return GOOD
     display = Display(utc=utc, no_color=no_color)
     rows = [
         (str(each["run_id"]), str(each["dag_id"]), str(each["version"]), str(each["logical_date"]),
@@ -227,8 +234,8 @@ def runs_command(
         for each in views
     ]  # fmt: skip
     header = ("RUN", "DAG", "VERSION", "LOGICAL DATE", "STATUS", "STARTED", "DURATION")
-    display.table(header, rows, empty="no run is recorded here yet")
-    return GOOD
+    show = partial(display.table, header, rows, empty="no run is recorded here yet")
+    return _answer({"runs": views}, show, as_json=as_json)
 
 
 def tasks_command(
@@ -246,11 +253,8 @@ def tasks_command(
       kron dag tasks 4f1c...
     """  # noqa: D301
     state = dag_call(server, store, lambda client: client.state(run))
-    if as_json:
-        show_json(state)
-    else:
-        _show_tasks(state, Display(utc=utc, no_color=no_color))
-    return GOOD
+    show = partial(_show_tasks, state, Display(utc=utc, no_color=no_color))
+    return _answer(state, show, as_json=as_json)
 
 
 def _show_tasks(view: View, display: Display) -> None:
@@ -311,11 +315,8 @@ def put_command(file: DagFile, store: StoreUrl = None, as_json: AsJson = False) 
         return [{"dag_id": each.workflow_id, "version": each.version} for each in stored]
 
     views = _call(store, work)
-    if as_json:
-        show_json({"dags": views})
-    else:
-        say(*(f"{each['dag_id']} version {each['version']}" for each in views))
-    return GOOD
+    lines = [f"{each['dag_id']} version {each['version']}" for each in views]
+    return _answer({"dags": views}, partial(say, *lines), as_json=as_json)
 
 
 def trigger_command(
@@ -342,12 +343,9 @@ def trigger_command(
         "rerun_key": rerun_key,
     }
     started = dag_call(server, store, lambda client: client.start(dag, document))
-    if as_json:
-        show_json(started)
-    else:
-        word = "started" if started["created"] else started["status"]
-        say(f"{started['run_id']} {started['run_key']}: {word}")
-    return GOOD
+    word = "started" if started["created"] else started["status"]
+    line = f"{started['run_id']} {started['run_key']}: {word}"
+    return _answer(started, partial(say, line), as_json=as_json)
 
 
 def catchup_command(
@@ -382,14 +380,14 @@ def catchup_command(
     )
     slots = checked_slots(request)
     if dry_run:
-        return _show_slots(slots, as_json=as_json)
+        runs = dag_call(server, store, lambda client: client.slot_runs(dag, slots))
+        return _show_slots(slots, runs, as_json=as_json)
     document = {"version": version, "input": _input_of(input_)}
     created = dag_call(server, store, lambda client: _catch_up(client, dag, slots, document, rate))
-    if as_json:
-        show_json({"requested_slot_count": len(slots), "started": created, "existing": len(slots) - created})
-    else:
-        say(f"{counted(len(slots), 'slot')}: {created} started, {len(slots) - created} had run before")
-    return GOOD
+    existing = len(slots) - created
+    line = f"{counted(len(slots), 'slot')}: {created} started, {existing} had run before"
+    counts = {"requested_slot_count": len(slots), "started": created, "existing": existing}
+    return _answer(counts, partial(say, line), as_json=as_json)
 
 
 async def _catch_up(
@@ -401,23 +399,35 @@ async def _catch_up(
         chunk = slots[first : first + size]
         started = await client.catch_up(dag, chunk, document)
         created += started
-        progress(f"{first + len(chunk)}/{len(slots)} slots, {created} started")
+        progress(f"{_bar(first + len(chunk), len(slots))} slots, {created} started")
         if rate is not None and started:
             await clock.sleep_until(began + timedelta(seconds=created / rate))
     progress("")
     return created
 
 
-def _show_slots(slots: range, *, as_json: bool) -> int:
-    shown = [instant_text(slot) for slot in slots[:MAX_LISTED]]
-    if as_json:
-        show_json({"requested_slot_count": len(slots), "slots": list(map(instant_text, slots))})
-        return GOOD
-    say(*shown)
-    if len(slots) > len(shown):
-        say(f"... {len(slots) - len(shown) - 1} more ...", instant_text(slots[-1]))
-    say(f"{counted(len(slots), 'slot')}; nothing was started")
-    return GOOD
+def _bar(done: int, total: int) -> str:
+    """Return a progress bar with both numbers."""
+    filled = BAR * done // total
+    return f"[{'#' * filled}{'.' * (BAR - filled)}] {done:,}/{total:,}"
+
+
+def _show_slots(slots: range, runs: Mapping[str, str], *, as_json: bool) -> int:
+    """Print the slots of a dry run, and which of them have a run."""
+    listed = [instant_text(slot) for slot in slots]
+    hidden = max(0, len(listed) - MAX_LISTED)
+
+    def show() -> None:
+        rows = [(slot, _cell(runs.get(slot, "starts"))) for slot in listed[:MAX_LISTED]]
+        Display().table(("SLOT", "RUN"), rows, empty="no slot")
+        if hidden:
+            say(f"... and {hidden:,} more, the last at {listed[-1]}")
+        kept = f"{len(runs):,} {'has' if len(runs) == 1 else 'have'} a run"
+        found = f"{len(slots) - len(runs):,} would start, {kept}"
+        say(f"{counted(len(slots), 'slot')}: {found}; nothing was started")
+
+    document = {"requested_slot_count": len(slots), "slots": listed, "existing_runs": dict(runs)}
+    return _answer(document, show, as_json=as_json)
 
 
 # --- by hand -------------------------------------------------------------------------------------------
@@ -438,7 +448,7 @@ def retry_command(
       kron dag retry 4f1c... load
     """  # noqa: D301
     state = dag_call(server, store, lambda client: client.retry(run, tasks or ()))
-    return _show_state(state, as_json=as_json)
+    return _answer(state, partial(_show_tasks, state, Display()), as_json=as_json)
 
 
 def cancel_command(
@@ -450,15 +460,8 @@ def cancel_command(
     Examples:
       kron dag cancel 4f1c...
     """  # noqa: D301
-    return _show_state(dag_call(server, store, lambda client: client.cancel(run)), as_json=as_json)
-
-
-def _show_state(state: View, *, as_json: bool) -> int:
-    if as_json:
-        show_json(state)
-    else:
-        _show_tasks(state, Display())
-    return GOOD
+    state = dag_call(server, store, lambda client: client.cancel(run))
+    return _answer(state, partial(_show_tasks, state, Display()), as_json=as_json)
 
 
 def pause_command(dag: DagName, server: DagServer = None, store: StoreUrl = None) -> int:
@@ -506,6 +509,12 @@ def pool_command(
 # --- executing -----------------------------------------------------------------------------------------
 
 
+def _launchers(*more: object) -> LauncherConfig:
+    """Return the broker, result backend and cluster that the environment names, with no limits on tasks."""
+    settings = read_settings(os.environ, {}).settings
+    return LauncherConfig((*more, settings.celery, KubernetesOptions(access=settings.cluster())))
+
+
 def worker_command(
     files: DagFiles = None,
     slots: Slots = 32,
@@ -527,6 +536,7 @@ def worker_command(
         slots=slots,
         lease=parse_duration(lease),
         functions=functions,
+        config=_launchers(),
     )
 
     async def work() -> None:
@@ -557,9 +567,8 @@ def run_command(
       kron dag run etl.py --date 2026-06-01 --input '{"region": "eu"}' --store sqlite:///etl.db
     """  # noqa: D301
     chosen = _chosen(dags_in(file), dag)
-    folder = str(Path(".kron/processes"))
     options = DagWorkerOptions(
-        name=f"terminal:{os.getpid()}", config=LauncherConfig((ProcessOptions(folder=folder),))
+        name=f"terminal:{os.getpid()}", config=_launchers(ProcessOptions(folder=str(Path(".kron/processes"))))
     )
     display = Display(no_color=no_color)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DEFAULT_STORE = "sqlite:///kron.db"
-# Entries that one request to a service lists, and slots that one starts.
-PAGE, CHUNK = 100, 100
+# Entries that one request to a service lists, slots that one starts, and slots of one dry run.
+PAGE, CHUNK, DRY_CHUNK = 100, 100, 1_000
 DagServer = Annotated[
     str | None,
     typer.Option(
@@ -64,6 +64,10 @@ class DagClient(Protocol):
 
     async def catch_up(self, dag_id: str, slots: range, document: Mapping[str, Any]) -> int:
         """Start the runs of slots that have none: `version` and `input`; return how many were started."""
+        ...
+
+    async def slot_runs(self, dag_id: str, slots: range) -> dict[str, str]:
+        """Return the states of the runs that slots have, by logical date."""
         ...
 
     async def retry(self, run_id: str, tasks: Sequence[str]) -> View:
@@ -155,6 +159,11 @@ class StoreDags:
             created += (await self._orchestrator.start_run(dag_id=dag_id, **fields)).created
         return created
 
+    async def slot_runs(self, dag_id: str, slots: range) -> dict[str, str]:
+        """Return the states of the runs that slots have, by logical date."""
+        runs = await self._orchestrator.slot_runs(dag_id, slots)
+        return {instant_text(run.logical_date): run.status.value for run in runs}
+
     async def retry(self, run_id: str, tasks: Sequence[str]) -> View:
         """Run tasks again with all that depend on them."""
         await (self._orchestrator.clear(run_id, tasks) if tasks else self._orchestrator.retry(run_id))
@@ -223,17 +232,17 @@ class ServerDags:
 
     async def catch_up(self, dag_id: str, slots: range, document: Mapping[str, Any]) -> int:
         """Start the runs of slots that have none, in one request."""
-        receipt: dict[str, Any] = await self._client.catch_up_dag(
-            dag_id,
-            {
-                **document,
-                "range_start_logical_date": instant_text(slots[0]),
-                "range_end_logical_date": instant_text(slots[-1]),
-                "slot_interval_ms": slots.step,
-                "max_slots": len(slots),
-            },
-        )
+        receipt: dict[str, Any] = await self._client.catch_up_dag(dag_id, {**document, **_range_of(slots)})
         return sum(run["created"] for run in receipt["started_runs"])
+
+    async def slot_runs(self, dag_id: str, slots: range) -> dict[str, str]:
+        """Return the states of the runs that slots have, by logical date, with dry runs."""
+        found: dict[str, str] = {}
+        for first in range(0, len(slots), DRY_CHUNK):
+            document = {**_range_of(slots[first : first + DRY_CHUNK]), "dry_run": True}
+            receipt: dict[str, Any] = await self._client.catch_up_dag(dag_id, document)
+            found |= {run["logical_date"]: run["status"] for run in receipt["existing_runs"]}
+        return found
 
     async def retry(self, run_id: str, tasks: Sequence[str]) -> View:
         """Run tasks again with all that depend on them."""
@@ -246,3 +255,13 @@ class ServerDags:
     async def pause(self, dag_id: str, *, paused: bool) -> None:
         """Pause a DAG, or resume it."""
         await self._client.pause_dag(dag_id, paused=paused)
+
+
+def _range_of(slots: range) -> dict[str, object]:
+    """Return slots as the fields of a request to catch up."""
+    return {
+        "range_start_logical_date": instant_text(slots[0]),
+        "range_end_logical_date": instant_text(slots[-1]),
+        "slot_interval_ms": slots.step,
+        "max_slots": len(slots),
+    }

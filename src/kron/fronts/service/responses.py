@@ -389,11 +389,15 @@ class DagRunReceipt(TypedDict):
 
 
 class DagCatchupReceipt(TypedDict):
-    """The slots of a range, and their runs from the earliest to the latest."""
+    """The slots of a range, and their runs from the earliest to the latest.
+
+    A dry run starts none, and lists those that slots have.
+    """
 
     requested_slot_count: int
     slots: list[str]
     started_runs: list[DagRunReceipt]
+    existing_runs: list[DagRunReceipt]
     dry_run: bool
 
 

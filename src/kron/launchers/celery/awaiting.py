@@ -15,7 +15,7 @@ from typing import TypeVar
 from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, RunEvent, RunReport, Traits
 from kron.launchers.backoff import sleep_for
-from kron.launchers.celery.broker import Broker, BrokerError, TaskState, TaskTracker, WorkerReplies
+from kron.launchers.celery.broker import Broker, BrokerError, CeleryMonitor, CeleryState, WorkerReplies
 from kron.launchers.celery.launcher import INSTALL, NO_BROKER, CeleryLauncher, DaemonThreads
 from kron.launchers.celery.spec import AWAITED, CeleryOptions, CelerySettings, check_start
 from kron.launchers.delivery import DeliveryResult, delivery_traits
@@ -54,7 +54,7 @@ class AwaitedTask:
     missed: int = 0
     revoked_s: float | None = None
 
-    def note(self, state: TaskState, now_s: float) -> bool:
+    def note(self, state: CeleryState, now_s: float) -> bool:
         """Record the worker that executes the task; return whether it is a new one."""
         if state.status == "RETRY":
             self.worker = None
@@ -87,7 +87,7 @@ class AwaitingLauncher(CeleryLauncher):
         self._ask_s = min(ASK_S, self._lost_after_s / 3)
         self._asked_s = clock.monotonic()
         self._awaited: dict[str, AwaitedTask] = {}
-        self._tracker: TaskTracker | None = None
+        self._tracker: CeleryMonitor | None = None
         self._reading = DaemonThreads(1, name="kron-celery-results")
         self._polling: asyncio.Task[None] | None = None
         self._revoking: set[asyncio.Task[None]] = set()
@@ -161,7 +161,7 @@ class AwaitingLauncher(CeleryLauncher):
 
     # --- reading -------------------------------------------------------------------------------------
 
-    async def _tracked(self, call: Callable[[TaskTracker], T]) -> T:
+    async def _tracked(self, call: Callable[[CeleryMonitor], T]) -> T:
         """Return the result of a call in the thread of the tracker, or raise BrokerError."""
         results: list[T] = []
 
@@ -230,7 +230,7 @@ class AwaitingLauncher(CeleryLauncher):
                 self._spawn_revoke(task_id)
                 self._report_end(task_id, RunEvent.ORPHANED, GONE)
 
-    def _end_with(self, task_id: str, state: TaskState) -> None:
+    def _end_with(self, task_id: str, state: CeleryState) -> None:
         event, error, result = end_of(state)
         if event is RunEvent.CANCELLED and self._awaited[task_id].revoked_s is None:
             # Kron has not requested it.
@@ -260,7 +260,7 @@ ENDS = frozenset({"SUCCESS", "FAILURE", "REVOKED", "REJECTED"})
 WORKER_LOST = "WorkerLostError"
 
 
-def end_of(state: TaskState) -> tuple[RunEvent, str | None, str | None]:
+def end_of(state: CeleryState) -> tuple[RunEvent, str | None, str | None]:
     """Return the event of an ended task, its error, and its result as JSON text."""
     if state.status == "SUCCESS":
         try:
@@ -275,7 +275,7 @@ def end_of(state: TaskState) -> tuple[RunEvent, str | None, str | None]:
     return RunEvent.ORPHANED if name == WORKER_LOST else RunEvent.FAILED, error, None
 
 
-def _load_tracker(options: CeleryOptions) -> TaskTracker:
+def _load_tracker(options: CeleryOptions) -> CeleryMonitor:
     if options.broker is None or options.backend is None:
         raise BrokerError(NO_BROKER if options.broker is None else NO_BACKEND)
     try:

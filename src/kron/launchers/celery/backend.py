@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from celery import Celery
 
-from kron.launchers.celery.broker import Broker, BrokerError, TaskState, WorkerReplies
+from kron.launchers.celery.broker import Broker, BrokerError, CeleryState, WorkerReplies
 from kron.launchers.celery.publish import CONNECT_S, check_package, described, options_of
 
 # How long the answers of workers are awaited, in seconds.
@@ -31,16 +31,16 @@ class CeleryTracker:
             result_accept_content=["json"],
         )
 
-    def states(self, task_ids: Sequence[str]) -> dict[str, TaskState]:
+    def states(self, task_ids: Sequence[str]) -> dict[str, CeleryState]:
         """Return the state of each task, or raise BrokerError."""
         try:
             return {each: self._state(each) for each in task_ids}
         except Exception as cause:
             raise BrokerError(f"the result backend cannot be read: {described(cause)}", retry=True) from cause
 
-    def _state(self, task_id: str) -> TaskState:
+    def _state(self, task_id: str) -> CeleryState:
         meta = self._app.backend.get_task_meta(task_id, cache=False)
-        return TaskState(meta["status"], meta.get("result"), meta.get("traceback"))
+        return CeleryState(meta["status"], meta.get("result"), meta.get("traceback"))
 
     def ask_workers(self, task_ids: Sequence[str]) -> WorkerReplies:
         """Return which Celery workers have which of the tasks, or raise BrokerError."""

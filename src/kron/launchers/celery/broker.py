@@ -30,7 +30,7 @@ class CeleryTask(NamedTuple):
     check: Callable[[], None] = lambda: None
 
 
-class TaskState(NamedTuple):
+class CeleryState(NamedTuple):
     """The state of a task in the result backend, by Celery's name; `PENDING` is that of an unknown one."""
 
     status: str
@@ -63,10 +63,10 @@ class TaskPublisher(Protocol):
         """Close the connection of the calling thread."""
 
 
-class TaskTracker(Protocol):
+class CeleryMonitor(Protocol):
     """Reads the state of published tasks and revokes them, from one thread."""
 
-    def states(self, task_ids: Sequence[str]) -> dict[str, TaskState]:
+    def states(self, task_ids: Sequence[str]) -> dict[str, CeleryState]:
         """Return the state of each task, or raise BrokerError."""
 
     def ask_workers(self, task_ids: Sequence[str]) -> WorkerReplies:

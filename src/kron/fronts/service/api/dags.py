@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
+from kron.app.dag.orchestrator import run_receipt
 from kron.app.dag.trigger import CatchupTriggerRequest, checked_slots
 from kron.app.dag.view import attempt_view, run_view, state_view, summary_view
 from kron.core.dag.contract import StartRunResult
@@ -94,12 +95,14 @@ def _add_starts(router: APIRouter, dags: TenantDags) -> None:
             input=document.input,
         )
         await dags.orchestrator.definition(dag_id, document.version)
-        slots = list(map(instant_text, checked_slots(request)))
+        slots = checked_slots(request)
         started = [] if document.dry_run else await dags.catch_up(request)
+        existing = await dags.orchestrator.slot_runs(dag_id, slots) if document.dry_run else []
         return {
             "requested_slot_count": len(slots),
-            "slots": slots,
+            "slots": list(map(instant_text, slots)),
             "started_runs": [_receipt(each) for each in started],
+            "existing_runs": [_receipt(run_receipt(each, created=False)) for each in existing],
             "dry_run": document.dry_run,
         }
 

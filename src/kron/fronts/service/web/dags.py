@@ -83,6 +83,7 @@ class DagPage(NamedTuple):
     rows: list[tuple[str, list[StateMark | None]]]
     hidden_rows: int
     following: str | None
+    dates: tuple[str, ...]
 
 
 class AttemptBar(NamedTuple):
@@ -168,6 +169,7 @@ def dag_page(
         rows=[(name, [each.get(name) for each in marks]) for name in names[:ROWS]],
         hidden_rows=max(0, len(names) - ROWS),
         following=states[-1].run.run_id if len(states) == COLUMNS else None,
+        dates=tuple(instant_text(each.run.logical_date) for each in (*ordered[:1], *ordered[-1:])),
     )
 
 
@@ -341,10 +343,14 @@ def _add_catchup(router: APIRouter, pages: DagPages) -> None:
     ) -> Response:
         await pages.dags.orchestrator.definition(name)
         fields = {"from": start.strip(), "to": end.strip(), "every": every.strip()}
-        values: dict[str, object] = {"slots": None, "problem": None, "started": started}
+        values: dict[str, object] = {"slots": None, "missing": 0, "problem": None, "started": started}
         if fields["from"] and fields["to"]:
             try:
-                values["slots"] = list(map(instant_text, checked_slots(_catchup_of(name, fields))))
+                slots = checked_slots(_catchup_of(name, fields))
+                runs = await pages.dags.orchestrator.slot_runs(name, slots)
+                marks = {run.logical_date: run_mark(run) for run in runs}
+                values["slots"] = [(instant_text(slot), marks.get(slot)) for slot in slots]
+                values["missing"] = len(slots) - len(runs)
             except (DagError, InputError) as error:
                 values["problem"] = str(error)
         code = 400 if values["problem"] else 200
