@@ -280,6 +280,9 @@ class Store(EngineStore, RegistryStore, ReadStore, Protocol):
     async def namespaces(self) -> list[str]:
         """Return the namespaces that have jobs, sorted by code point."""
 
+    async def version(self) -> str:
+        """Return a text that changes with every write of any process; reading it costs next to nothing."""
+
     async def close(self) -> None:
         """Close files and connections."""
 

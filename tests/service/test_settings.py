@@ -89,6 +89,7 @@ OTHERS: dict[str, tuple[str, object]] = {
     "max_body": ("2048", 2_048),
     "max_page": ("10", 10),
     "process_folder": ("run", "run"),
+    "output_mb": ("9", 9),
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),
     "metrics_port": ("0", 0),

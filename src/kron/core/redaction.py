@@ -87,13 +87,14 @@ def hide_run_tokens(text: str) -> str:
 
 
 def hide_run_token(output: bytes, token: str) -> bytes:
-    """Return the end of an output without one token, or its last characters where the output was cut."""
+    """Return a part of an output without one token, or a part of one where the output was cut."""
     known, hidden = token.encode(), HIDDEN.encode()
     clean = output.replace(known, hidden)
-    for size in range(len(known) - 1, MIN_TOKEN_PART - 1, -1):
-        if clean.startswith(known[-size:]):
-            return hidden + clean[size:]
-    return clean
+    sizes = range(len(known) - 1, MIN_TOKEN_PART - 1, -1)
+    start = next((size for size in sizes if clean.startswith(known[-size:])), 0)
+    clean = hidden + clean[start:] if start else clean
+    end = next((size for size in sizes if clean.endswith(known[:size])), 0)
+    return clean[:-end] + hidden if end else clean
 
 
 # --- URLs ------------------------------------------------------------------------------------------

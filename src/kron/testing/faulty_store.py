@@ -267,6 +267,10 @@ class FaultyStore:
         """Return the workers with the shards they lease."""
         return await self._call("leases", self.inner.leases, namespace, now=now)
 
+    async def version(self) -> str:
+        """Return a text that changes with every write."""
+        return await self._call("version", self.inner.version)
+
     async def note_incidents(self, ownership: Ownership, incidents: Sequence[IncidentRecord]) -> None:
         """Write incidents of the namespace."""
         await self._call("note_incidents", self.inner.note_incidents, ownership, incidents)

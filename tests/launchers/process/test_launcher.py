@@ -21,7 +21,6 @@ from kron.core.plan.record import RunRecord
 from kron.core.plan.report import Launch, LeaseStatus, RunEvent
 from kron.launchers.backoff import Backoff
 from kron.launchers.process.host import (
-    SLACK,
     WRAPPER,
     boot_of,
     exit_code_of,
@@ -32,6 +31,7 @@ from kron.launchers.process.host import (
 )
 from kron.launchers.process.launcher import LOST, SPAWNS_PER_ITERATION, ProcessLauncher
 from kron.launchers.process.spec import MIN_OUTPUT
+from kron.launchers.process.supervisor import SLACK, head_of
 from kron.launchers.run_token import is_run_token_of
 from kron.testing.clock import SimulatedClock
 from tests.launchers.ear import Ear, a_launch, on_record
@@ -163,17 +163,27 @@ async def test_it_has_the_token_of_its_run_which_is_not_repeated_in_what_it_says
     assert token[9:] not in str(report.error)
 
 
-@pytest.mark.parametrize("left", [53, 52, 40, 20, 8])
+@pytest.mark.parametrize("part", [52, 40, 20, 8])
+@pytest.mark.parametrize("place", ["the first part ends", "the last part starts"])
 async def test_no_part_of_a_token_is_left_where_an_output_is_cut(
-    left: int, tmp_path: Path, outputs: Outputs
+    place: str, part: int, tmp_path: Path, outputs: Outputs
 ) -> None:
+    head = head_of(MIN_OUTPUT)
+    is_first = place == "the first part ends"
+    before = head - part if is_first else 2 * MIN_OUTPUT
+    after = 2 * MIN_OUTPUT if is_first else MIN_OUTPUT - head - part
     launcher = a_launcher(tmp_path, outputs, secret=b"s" * 32)
     ear = Ear()
-    command = f"printf %s $KRON_RUN_TOKEN; head -c {MIN_OUTPUT - left} /dev/zero | tr '\\0' x"
+    command = (
+        f"head -c {before} /dev/zero | tr '\\0' y; printf %s $KRON_RUN_TOKEN; "
+        f"head -c {after} /dev/zero | tr '\\0' x"
+    )
     launch = a_process(command, max_output=MIN_OUTPUT)
     launcher.start(launch, ear)
     await ear.end_of(launch)
-    assert outputs.taken["backup"] == b"***" + b"x" * (MIN_OUTPUT - left)
+    first, _, last = outputs.taken["backup"].partition(b"\n[... ")
+    left = first if is_first else last.partition(b"...]\n")[2]
+    assert left == (b"y" * before + b"***" if is_first else b"***" + b"x" * after)
 
 
 async def test_the_owners_own_settings_are_not_passed_on(
@@ -263,17 +273,20 @@ async def test_a_start_keeps_nobody_waiting(tmp_path: Path) -> None:
 # --- output --------------------------------------------------------------------------------------
 
 
-async def test_the_tail_of_the_output_wins(launcher: ProcessLauncher, outputs: Outputs) -> None:
+async def test_the_head_and_the_tail_of_the_output_are_kept(
+    launcher: ProcessLauncher, outputs: Outputs
+) -> None:
     ear, launch = Ear(), a_process("seq 100000; exit 1", max_output=1_024)
     launcher.start(launch, ear)
     end = await ear.end_of(launch)
-    assert len(outputs.taken["backup"]) == 1_024
+    assert outputs.taken["backup"].startswith(b"1\n2\n3\n")
+    assert b"\n[... 587871 bytes left out ...]\n" in outputs.taken["backup"]
     assert outputs.taken["backup"].endswith(b"\n99999\n100000\n")
     assert end.error is not None
     assert end.error.endswith("\n100000")
 
 
-async def test_a_flood_of_output_fills_no_disk_and_keeps_its_tail(
+async def test_a_flood_of_output_fills_no_disk_and_keeps_its_ends(
     launcher: ProcessLauncher, outputs: Outputs, tmp_path: Path
 ) -> None:
     ear = Ear()
@@ -287,11 +300,13 @@ async def test_a_flood_of_output_fills_no_disk_and_keeps_its_tail(
     (output,) = (path for path in (tmp_path / "state").rglob("*.out"))
     await until(written.exists)
     # Trimming may have caught the flood at any point; less than the slack is left alone.
-    await until(lambda: output.stat().st_blocks * 512 <= SLACK + 2 * 4_096)
+    await until(lambda: output.stat().st_blocks * 512 <= SLACK + 3 * 4_096)
     go.touch()
     assert (await ear.end_of(launch)).happened is RunEvent.SUCCESS
     assert outputs.taken["backup"].endswith(b"\n999\n1000\n")
-    assert len(outputs.taken["backup"]) == 4_096
+    kept = outputs.taken["backup"].replace(b"\0", b"")
+    assert kept.startswith(b"\n[... ")
+    assert len(outputs.taken["backup"]) < 4_096 + 100
 
 
 async def test_nothing_is_left_in_the_folder(launcher: ProcessLauncher, tmp_path: Path) -> None:

@@ -1,22 +1,23 @@
-"""`kron logs`: the output of a run that krond started."""
+"""`kron logs`: the output of a run that krond or a service started."""
 
 import asyncio
 import sys
 from base64 import b64decode
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kron.cli.main import GOOD, NO
-from kron.cli.support.client import Name, Server, Target, socket_of
+from kron.cli.support.client import Name, Server, Target, request
 from kron.cli.support.option import AsJson
 from kron.cli.support.terminal import say, show_json
 from kron.core.errors import InvalidOptionError
+from kron.fronts.service.client import ServiceClient
+from kron.fronts.service.runs import OutputRequest
 
 # How often the output of a running process is read again, in seconds.
 LOOK_S = 0.3
-ONLY_KROND = "only krond keeps the output of runs: start it, or name it with --server krond or unix:PATH"
+NO_SERVER = "name the service or krond that ran it: --server URL, krond or unix:PATH"
 
 Period = Annotated[
     str | None, typer.Option("--period", metavar="TIME", help="The run of this period, not the latest run.")
@@ -37,7 +38,7 @@ def logs_command(
     server: Server = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show the output of a run of krond, and how it ended.
+    """Show the output of a run's process, and how it ended.
 
     Of a long output, the start and the end are kept. The exit code is 1 if the run failed.
 
@@ -46,35 +47,40 @@ def logs_command(
       kron logs backup/night
       kron logs backup/night --follow
       kron logs backup/night --period 2026-03-01T02:00:00Z --json
+      kron logs backup/night --server http://127.0.0.1:8080
     """  # noqa: D301
-    url = Target(server, None).server_url
-    socket = None if url is None else socket_of(url)
-    if socket is None:
-        raise InvalidOptionError(option="--server", value=url or "none", reason=ONLY_KROND)
-    return asyncio.run(_show(socket, name, period, attempt=attempt, follow=follow, as_json=as_json))
+    target = Target(server, None)
+    if target.server_url is None:
+        raise InvalidOptionError(option="--server", value="none", reason=NO_SERVER)
+    wanted = OutputRequest(period, attempt=attempt)
+    return request(target, lambda client: _show(client, name, wanted, follow=follow, as_json=as_json))
 
 
 async def _show(
-    socket: Path, name: str, period: str | None, *, attempt: int | None, follow: bool, as_json: bool
+    client: ServiceClient, name: str, wanted: OutputRequest, *, follow: bool, as_json: bool
 ) -> int:
-    from kron.cli.support.control import ControlClient
-
-    client = ControlClient(socket)
-    document: dict[str, Any] = await client.call("logs", name, period, attempt=attempt)
+    document: dict[str, Any] = dict(await client.logs(name, wanted))
     if as_json:
         text = b64decode(document["output"]).decode(errors="replace")
         show_json({**document, "output": text})
-        return NO if document.get("code") else GOOD
+        return _code_of(document)
     _write(document)
     while follow and not document["ended"]:
         await asyncio.sleep(LOOK_S)
-        options = {"key": document["idempotency_key"], "attempt": document["attempt"]}
-        document = await client.call(
-            "logs", name, document["period_id"], offset=document["offset"], **options
+        place = OutputRequest(
+            document["period_id"], document["idempotency_key"], document["attempt"], document["offset"]
         )
+        document = dict(await client.logs(name, place))
         _write(document)
     say(_summary(document))
-    return NO if document.get("code") else GOOD
+    return _code_of(document)
+
+
+def _code_of(document: dict[str, Any]) -> int:
+    """Return the exit code; where no supervisor recorded one, that of the run's last attempt."""
+    code = document.get("code")
+    has_failed = document["status"] == "FAILED" and document["attempt"] == document["attempts"]
+    return NO if code or (code is None and has_failed) else GOOD
 
 
 def _write(document: dict[str, Any]) -> None:
@@ -97,8 +103,10 @@ def _summary(document: dict[str, Any]) -> str:
     if document.get("note"):
         return f"{run}{document['note']}"
     if not document["ended"]:
-        return f"{run}running as process {document['pid']}"
+        return f"{run}running" + (f" as process {document['pid']}" if document.get("pid") else "")
     code = document.get("code")
+    if code is None and document.get("bytes") is None:
+        return f"{run}{document['status'].lower()}"
     how = "its end is unknown" if code is None else f"signal {-code}" if code < 0 else f"exit status {code}"
     lost = f", output lost: {document['output_lost']}" if document.get("output_lost") else ""
     usage = f"{document.get('cpu_s')} s CPU, {document.get('max_rss_kb')} KiB at most"

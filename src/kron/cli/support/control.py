@@ -5,18 +5,14 @@ A request is a verb of the service's client with its arguments, or one of krond'
 
 import asyncio
 import json
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from kron.app.notify.sender import NotifyOptions
-from kron.core.errors import InputError, InvalidOptionError, KronError, Problem, restored
-from kron.core.fields import parse_instant
+from kron.core.errors import InputError, KronError, Problem, restored
 from kron.core.plan.query import AuditFilter, JobFilter
-from kron.core.plan.record import RunRecord
-from kron.core.time.instant import rfc3339
 from kron.fronts.daemon.control import Handler
 from kron.fronts.daemon.daemon import NAMESPACE, Daemon
 from kron.fronts.daemon.place import connected_socket
@@ -24,8 +20,8 @@ from kron.fronts.service.auth.principal import EVERYTHING, Caller, acting_as
 from kron.fronts.service.client import BackfillRange, LocalClient, PageRequest
 from kron.fronts.service.definitions import ApplyRequest
 from kron.fronts.service.documents import Document
-from kron.fronts.service.registrar import Registrar, unknown_as_schedule
-from kron.fronts.service.runs import Feedback
+from kron.fronts.service.registrar import Registrar
+from kron.fronts.service.runs import Feedback, OutputRequest
 from kron.fronts.service.schedule_spec import Rules
 from kron.fronts.service.settings import read_settings
 from kron.launchers.process.spec import ProcessOptions
@@ -49,8 +45,6 @@ VERBS = frozenset(
         "why", "health",
     }
 )  # fmt: skip
-# How many of a job's latest runs are searched for one that has started.
-MAX_LOOKED = 100
 
 
 # --- in the daemon -------------------------------------------------------------------------------------
@@ -76,7 +70,7 @@ def handler_of(daemon: Daemon) -> Handler:
     async def worker_status() -> tuple[str | None, str | None]:
         return daemon.worker.state, daemon.worker.error
 
-    client = LocalClient(registrar, settings, worker_status=worker_status)
+    client = LocalClient(registrar, settings, worker_status=worker_status, outputs=daemon.outputs)
 
     async def handle(caller: str, request: Mapping[str, object]) -> object:
         verb, arguments = str(request.get("verb")), request.get("arguments", [])
@@ -84,7 +78,9 @@ def handler_of(daemon: Daemon) -> Handler:
         if not isinstance(arguments, list) or not isinstance(options, dict):
             raise InputError("arguments must be a list, options an object")
         if verb == "logs":
-            return await read_output(daemon, *map(_text_or_none, arguments[:2]), **options)
+            name, period = [*arguments, None, None][:2]
+            wanted = OutputRequest(None if period is None else str(period), **options)
+            return await client.logs(str(name), wanted)
         if verb == "metrics":
             return None if daemon.metrics is None else (await daemon.metrics.scrape()).decode()
         if verb not in VERBS:
@@ -98,50 +94,6 @@ def handler_of(daemon: Daemon) -> Handler:
             return await getattr(client, verb)(*values, **options)
 
     return handle
-
-
-def _text_or_none(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-async def read_output(
-    daemon: Daemon, identity: str | None, period: str | None, *, key: str | None = None,
-    attempt: int | None = None, offset: int = 0,
-) -> Document:  # fmt: skip
-    """Return a part of the output of a run: of a period, or of the latest run that started."""
-    run = await _run_of(daemon, str(identity), period, key)
-    number = run.attempt if attempt is None else attempt
-    output = await asyncio.to_thread(daemon.outputs.read, run, number, offset)
-    document: Document = {
-        "schedule_id": run.identity,
-        "period_id": rfc3339(run.nominal_time),
-        "idempotency_key": run.key,
-        "attempt": number,
-        "attempts": run.attempt,
-        "status": run.status.value,
-        "ended": not run.in_flight or number < run.attempt,
-        "output": "",
-        "offset": offset,
-    }
-    if output is None:
-        return {**document, "note": "this attempt has no recorded process"}
-    record = {name: output.record.get(name) for name in ("pid", "code", "cpu_s", "max_rss_kb", "output_lost")}
-    kept = {"output": b64encode(output.text).decode(), "offset": output.offset, "ended": output.ended}
-    return {**document, **record, "bytes": output.record.get("output"), **kept}
-
-
-async def _run_of(daemon: Daemon, identity: str, period: str | None, key: str | None) -> RunRecord:
-    query = daemon.catalog.query
-    with unknown_as_schedule():
-        if period is not None:
-            runs = [run for run, _ in await query.period(identity, parse_instant(period))]
-        else:
-            runs = list((await query.run_page(identity, limit=MAX_LOOKED)).runs)
-    started = [run for run in runs if run.attempt and key in (None, run.key)]
-    if not started:
-        reason = "no run of it has started" if runs else "it has no run"
-        raise InvalidOptionError(option="schedule", value=identity, reason=reason)
-    return max(started, key=lambda run: (run.started_at or 0, run.key))
 
 
 # --- in the commands -----------------------------------------------------------------------------------
@@ -255,6 +207,11 @@ class ControlClient:
     async def why(self, schedule_id: str, period_id: str, changes: Sequence[str] = ()) -> Document:
         """Return the chain of facts behind a period, and what `changes` would have done."""
         return dict(await self.call("why", schedule_id, period_id, list(changes)))
+
+    async def logs(self, schedule_id: str, wanted: OutputRequest) -> Document:
+        """Return a part of the output of a run."""
+        options = {"key": wanted.key, "attempt": wanted.attempt, "offset": wanted.offset}
+        return dict(await self.call("logs", schedule_id, wanted.period, **options))
 
     async def audit(self, wanted: AuditFilter, page: PageRequest) -> Document:
         """Return the audit log, latest entry first."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kron.app.catalog import Catalog
 from kron.app.launchers import build_launchers, traits_by_kind
 from kron.app.notify.sender import NotifyOptions, Sender
+from kron.app.output import RunOutputs
 from kron.app.signals import on_reload, on_stop
 from kron.app.worker import Worker, WorkerOptions
 from kron.clocks.system import SystemClock
@@ -23,7 +24,6 @@ from kron.core.plan.step import MILLISECOND, Change, WriteResult
 from kron.core.time.instant import EPOCH
 from kron.fronts.daemon.control import ControlServer, Handler
 from kron.fronts.daemon.job_set import Reloaded, log_reload
-from kron.fronts.daemon.output import RunOutputs
 from kron.fronts.daemon.place import StateFolder
 from kron.fronts.daemon.systemd import Notifier
 from kron.launchers.process.spec import ProcessOptions

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from kron.app.backfill import Only, PeriodRange
 from kron.app.budget import CpuBudget
+from kron.app.output import RunOutputs
 from kron.core.cron.preview import A_YEAR_AHEAD, Line, changes_ahead
 from kron.core.errors import InputError, InvalidOptionError, StoreError, check_choice
 from kron.core.fields import parse_instant
@@ -31,6 +32,7 @@ from kron.fronts.service.responses import (
     PeriodRuns,
     Readiness,
     RequestedRun,
+    RunOutput,
     RunPage,
     RunView,
     SchedulePreview,
@@ -39,9 +41,11 @@ from kron.fronts.service.responses import (
 )
 from kron.fronts.service.runs import (
     Feedback,
+    OutputRequest,
     backfill_schedule,
     latest_page,
     period_runs,
+    read_output,
     run_now,
     runs_page,
     take_feedback,
@@ -158,6 +162,10 @@ class ServiceClient(Protocol):
         """Return the chain of facts behind a period, and what `changes` would have done."""
         ...
 
+    async def logs(self, schedule_id: str, wanted: OutputRequest) -> View:
+        """Return a part of the output of a run."""
+        ...
+
     async def audit(self, wanted: AuditFilter, page: PageRequest) -> View:
         """Return the audit log, latest entry first."""
         ...
@@ -183,9 +191,15 @@ class LocalClient:
     """A client in this process: it calls a registrar, under the service's settings."""
 
     def __init__(
-        self, registrar: Registrar, settings: Settings, *, worker_status: WorkerStatus = no_worker
+        self,
+        registrar: Registrar,
+        settings: Settings,
+        *,
+        worker_status: WorkerStatus = no_worker,
+        outputs: RunOutputs | None = None,
     ) -> None:
         self._registrar = registrar
+        self._outputs = outputs or settings.outputs()
         self._settings = settings
         self._worker_status = worker_status
         self.aside = registrar.aside
@@ -302,6 +316,10 @@ class LocalClient:
     async def why(self, schedule_id: str, period_id: str, changes: Sequence[str] = ()) -> WhyView:
         """Return the chain of facts behind a period, and what `changes` would have done."""
         return await why(self._registrar, schedule_id, period_id, changes)
+
+    async def logs(self, schedule_id: str, wanted: OutputRequest) -> RunOutput:
+        """Return a part of the output of a run."""
+        return await read_output(self._registrar, self._outputs, schedule_id, wanted)
 
     async def audit(self, wanted: AuditFilter, page: PageRequest) -> AuditPage:
         """Return the audit log, latest entry first."""

@@ -29,7 +29,7 @@ from kron.fronts.service.errors import (
     InvalidScheduleError,
     UnknownScheduleError,
 )
-from kron.fronts.service.runs import Feedback
+from kron.fronts.service.runs import Feedback, OutputRequest
 from kron.launchers.http.client import HttpClient, request_of, target_of
 from kron.launchers.http.response import Response
 
@@ -164,6 +164,10 @@ class RemoteClient:
     async def period(self, schedule_id: str, period_id: str) -> Document:
         """Return the runs of one period with their earlier attempts."""
         return await self._get(f"{_place(schedule_id)}/periods/{_part(period_id)}/runs")
+
+    async def logs(self, schedule_id: str, wanted: OutputRequest) -> Document:
+        """Return a part of the output of a run."""
+        return await self._get(f"{_place(schedule_id)}/output", wanted._asdict())
 
     async def why(self, schedule_id: str, period_id: str, changes: Sequence[str] = ()) -> Document:
         """Return the chain of facts behind a period, and what `changes` would have done."""

@@ -1,6 +1,7 @@
 """The launchers of the service: built from its settings, and the store of workflows beside them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kron.app.launchers import build_launcher, build_launchers, read_launcher
 from kron.fronts.service.security import requires_authentication
@@ -10,7 +11,7 @@ from kron.launchers.celery.spec import CelerySettings
 from kron.launchers.dag import NOT_HERE, DagOptions, DagSettings
 from kron.launchers.http.spec import HttpOptions
 from kron.launchers.kubernetes.spec import KubernetesOptions, KubernetesSettings
-from kron.launchers.process.spec import ProcessOptions
+from kron.launchers.process.spec import OnOutput, ProcessOptions
 from kron.launchers.spec import LauncherConfig, LauncherContext
 from kron.launchers.workflow import Function, WorkflowLauncher, WorkflowSettings, picker_of
 from kron.ports import Clock, DagRuns, Launcher, WorkflowStore
@@ -68,13 +69,18 @@ def launchers_of(
     workflows: WorkflowStore | None,
     functions: Mapping[str, Function],
     dags: DagRuns | None = None,
+    on_output: OnOutput | None = None,
 ) -> dict[str, Launcher]:
-    """Return the launchers of a worker by kind; `calls` is the one for functions by schedule."""
+    """Return the launchers of a worker by kind; `calls` is the one for functions by schedule.
+
+    `on_output` gets the output of each process that has ended.
+    """
     config = settings.worker_launchers()
-    config = LauncherConfig((*config.options, CallbackOptions(launcher=calls)), config.default)
+    processes = replace(config.get(ProcessOptions), on_output=on_output)
+    config = LauncherConfig((processes, *config.options, CallbackOptions(launcher=calls)), config.default)
     launchers = build_launchers(LauncherContext(clock, config, settings.secret()))
     if workflows is not None:
-        launchers["workflow"] = workflow_launcher(clock, settings, workflows, functions, dags)
+        launchers["workflow"] = workflow_launcher(clock, settings, workflows, functions, dags, on_output)
     return launchers
 
 
@@ -84,6 +90,7 @@ def workflow_launcher(
     workflows: WorkflowStore,
     functions: Mapping[str, Function],
     dags: DagRuns | None = None,
+    on_output: OnOutput | None = None,
 ) -> WorkflowLauncher:
     """Return the launcher of workflows; its executor is the operator's choice, so no limits apply to it."""
     executor = None if settings.executor is None else read_launcher(settings.executor)
@@ -94,6 +101,7 @@ def workflow_launcher(
                 folder=settings.process_folder,
                 inherited=settings.inherited_variables,
                 max_per_tenant=settings.max_running,
+                on_output=on_output,
             ),
             HttpOptions(max_per_tenant=settings.max_running),
             settings.celery,

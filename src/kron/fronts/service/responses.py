@@ -234,6 +234,30 @@ class PeriodRuns(TypedDict):
     runs: list[RunWithAttempts]
 
 
+class RunOutput(TypedDict):
+    """A part of the output of an attempt, in base64, and what is known of its process.
+
+    `offset` is where the next part begins; `note` says why there is no output.
+    """
+
+    schedule_id: str
+    period_id: str
+    idempotency_key: str
+    attempt: int
+    attempts: int
+    status: str
+    ended: bool
+    output: str
+    offset: int
+    note: str | None
+    pid: int | None
+    code: int | None
+    cpu_s: float | None
+    max_rss_kb: int | None
+    output_lost: str | None
+    bytes: int | None
+
+
 class BackfilledRun(TypedDict):
     """A run of a past period."""
 

@@ -1,16 +1,20 @@
 """Runs in the words of SPEC 3: requested, backfilled, reported by their executors, and listed."""
 
+import asyncio
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kron.app.backfill import PeriodRange
+from kron.app.output import RunOutputs
 from kron.app.query import PageStart
 from kron.core.errors import InvalidOptionError, UnknownRunError, check_choice
+from kron.core.fields import parse_instant
 from kron.core.plan.counterfactual import Counterfactual, what_if
 from kron.core.plan.query import RunCursor
-from kron.core.plan.record import RunStatus
+from kron.core.plan.record import RunRecord, RunStatus
 from kron.core.plan.report import RunEvent
 from kron.core.plan.why import Explanation
 from kron.core.redaction import hide_run_tokens
@@ -24,6 +28,7 @@ from kron.fronts.service.responses import (
     PeriodRuns,
     RangeView,
     RequestedRun,
+    RunOutput,
     RunView,
     RunWithAttempts,
     WhyView,
@@ -34,6 +39,10 @@ from kron.fronts.service.schedule_spec import check_request, check_text
 EVENTS = {"STARTED": RunEvent.STARTED, "SUCCESS": RunEvent.SUCCESS, "FAILED": RunEvent.FAILED}
 MAX_RUN_ID, MAX_ERROR, MAX_ATTEMPT = 200, 10_000, 1_000_000_000
 KEY = re.compile("[0-9a-f]{64}")
+# How many of a schedule's latest runs are searched for one that has started.
+MAX_LOOKED = 100
+# Of an attempt whose process left no files here.
+NO_OUTPUT = "no output is kept here: it wrote none, was no process, ran on another host, or is too old"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,66 @@ class Page(NamedTuple):
     runs: list[RunView]
     dropped: list[RangeView]
     following: PageStart | None
+
+
+class OutputRequest(NamedTuple):
+    """A part of an output: of the run of a period, by its key if it has several, or of the latest run.
+
+    Without an `attempt` it is the last one. `offset` is the number of bytes that the caller has.
+    """
+
+    period: str | None = None
+    key: str | None = None
+    attempt: int | None = None
+    offset: int = 0
+
+
+async def read_output(
+    registrar: Registrar, outputs: RunOutputs, schedule_id: str, wanted: OutputRequest
+) -> RunOutput:
+    """Return a part of the output of a run."""
+    run = await _started_run(registrar, schedule_id, wanted)
+    number = run.attempt if wanted.attempt is None else wanted.attempt
+    output = await asyncio.to_thread(outputs.read, run, number, wanted.offset)
+    document: RunOutput = {
+        "schedule_id": run.identity,
+        "period_id": rfc3339(run.nominal_time),
+        "idempotency_key": run.key,
+        "attempt": number,
+        "attempts": run.attempt,
+        "status": run.status.value,
+        "ended": not run.in_flight or number < run.attempt,
+        "output": "",
+        "offset": wanted.offset,
+        "note": NO_OUTPUT if output is None else None,
+        "pid": None,
+        "code": None,
+        "cpu_s": None,
+        "max_rss_kb": None,
+        "output_lost": None,
+        "bytes": None,
+    }
+    if output is None:
+        return document
+    names = {"pid", "code", "cpu_s", "max_rss_kb", "output_lost"}
+    # The words of a supervisor's record.
+    recorded = {name: value for name, value in output.record.items() if name in names}
+    kept = {"output": b64encode(output.text).decode(), "offset": output.offset, "ended": output.ended}
+    return {**document, **recorded, "bytes": output.record.get("output"), **kept}  # type: ignore[typeddict-item]
+
+
+async def _started_run(registrar: Registrar, schedule_id: str, wanted: OutputRequest) -> RunRecord:
+    query = registrar.catalog.query
+    with unknown_as_schedule():
+        if wanted.period is not None:
+            runs = [run for run, _ in await query.period(schedule_id, parse_instant(wanted.period))]
+        else:
+            runs = list((await query.run_page(schedule_id, limit=MAX_LOOKED)).runs)
+    started = [run for run in runs if run.attempt and wanted.key in (None, run.key)]
+    if not started:
+        reason = "no run of it has started" if runs else "it has no run"
+        raise InvalidOptionError(option="schedule", value=schedule_id, reason=reason)
+    return max(started, key=lambda run: (run.started_at or 0, run.key))
 
 
 async def run_now(registrar: Registrar, schedule_id: str, request_id: str | None = None) -> RequestedRun:

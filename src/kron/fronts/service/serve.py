@@ -74,6 +74,8 @@ MAX_FILES = 8_192
 MAX_THREADS = 256
 # How long a stop waits for the requests in progress, in seconds.
 SHUTDOWN_S = 5
+# How often old outputs of processes are removed, and how often they are checked for their size, in seconds.
+PRUNE_OUTPUTS_S, LOOK_OUTPUTS_S = 3_600, 10
 ADDRESS_IN_USE = (
     "another process listens there; stop it, or use another port: --port 8081, or --port 0 for a free one"
 )
@@ -102,6 +104,7 @@ class ServiceWorker(Worker):
         journal: Journal | None = None,
         wrap: Wrap = lambda _, launcher: launcher,
     ) -> None:
+        self._outputs, self._keep = settings.outputs(), settings.retention.keep
         calls = CallbackLauncher(clock)
         self.callbacks = calls.callbacks
         self.functions: dict[str, Function] = {}
@@ -110,7 +113,13 @@ class ServiceWorker(Worker):
         if runs is not None and self._dag_worker is not None:
             runs.on_change = self._dag_worker.wake
         launchers = launchers_of(
-            clock, settings, calls=calls, workflows=workflows, functions=self.functions, dags=runs
+            clock,
+            settings,
+            calls=calls,
+            workflows=workflows,
+            functions=self.functions,
+            dags=runs,
+            on_output=self._outputs.keep,
         )
         vault = settings.vault()
         if vault is not None:
@@ -137,6 +146,24 @@ class ServiceWorker(Worker):
 
     async def run(self) -> None:
         """Run schedules and, where there is a runtime of DAGs, the tasks of their runs."""
+        pruning = asyncio.create_task(self._prune_outputs(), name="kron outputs")
+        try:
+            await self._run()
+        finally:
+            pruning.cancel()
+
+    async def _prune_outputs(self) -> None:
+        """Remove the outputs of processes that are older than any run, and the oldest above the limit."""
+        waited_s = PRUNE_OUTPUTS_S
+        while True:
+            if waited_s >= PRUNE_OUTPUTS_S or self._outputs.is_filling:
+                before = None if self._keep is None else (self.clock.now() - self._keep).timestamp()
+                await asyncio.to_thread(self._outputs.prune_older, before)
+                waited_s = 0
+            await asyncio.sleep(LOOK_OUTPUTS_S)
+            waited_s += LOOK_OUTPUTS_S
+
+    async def _run(self) -> None:
         if self._dag_worker is None:
             await super().run()
             return
@@ -427,6 +454,7 @@ async def _serve(
 
     def leave(_: object = None) -> None:
         server.should_exit = True
+        app.state.live.close()
         worker.leave()
 
     on_stop(leave)

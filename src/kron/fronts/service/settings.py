@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
 from kron.app.launchers import read_launcher
 from kron.app.notify.channel import DEFAULT_NOTIFY as NOTIFY
 from kron.app.notify.channel import SENSITIVE as CHANNELS
 from kron.app.notify.channel import Channel, default_of, parse_channels, parse_default
 from kron.app.notify.sender import NotifyOptions
+from kron.app.output import RunOutputs
 from kron.app.redaction import BROKER, LAUNCHER, OPTIONS, SECRET, SECRETS, URL
 from kron.app.retention import RetentionPolicy
 from kron.app.settings import (
@@ -353,7 +355,12 @@ class Settings:
     )
     max_page: int = setting(integer(1, 10_000), "Largest page of a listing", default=1_000)
     process_folder: str = setting(
-        parse_text, "Folder for the output of running processes", default=".kron/processes"
+        parse_text, "Folder for the outputs of processes", default=".kron/processes"
+    )
+    output_mb: int = setting(
+        integer(1, 1_000_000),
+        "Kept outputs of ended processes together, MB; beyond it the oldest are removed",
+        default=256,
     )
     log_level: str = setting(
         choice_of({name: name for name in LOG_LEVELS}),
@@ -472,6 +479,12 @@ class Settings:
             limits=SendLimits(self.notify_wait_ms, self.notify_interval_ms),
             egress=egress_policy_of(self.allowed_hosts, urls=own),
             secret=self.secret(),
+        )
+
+    def outputs(self) -> RunOutputs:
+        """Return the outputs of the processes on this host."""
+        return RunOutputs(
+            Path(self.process_folder), max_bytes=self.output_mb * 1_000_000, secret=self.secret()
         )
 
     def worker_launchers(self) -> LauncherConfig:

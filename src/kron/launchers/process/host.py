@@ -38,10 +38,6 @@ _log = logging.getLogger("kron.launchers")
 WRAPPER = 'f=$1; shift; trap : HUP INT QUIT TERM USR1 USR2; "$@"; s=$?; echo $s >"$f"; exit $s'
 # Linux 6.15 and later give the exit status of a process that is not a child: request, mask, size and offset.
 _GET_INFO, _INFO_EXIT, _INFO_SIZE, _INFO_CODE_AT = 0xC040FF0B, 1 << 3, 64, 60
-# Freeing the start of a file that keeps its length: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE.
-_PUNCH, _BLOCK = 0x03, 4_096
-# How far an output may grow beyond the kept size before its start is freed.
-SLACK = 1024 * 1024
 # How much of an output an error quotes.
 MAX_LINES, MAX_TAIL = 10, 1_000
 _SIGNALS = frozenset(map(int, signal.Signals))
@@ -477,49 +473,12 @@ def written_status(path: str) -> int | None:
     return None
 
 
-def tail_of(path: str, size: int) -> bytes:
-    """Return the last bytes of a file, or nothing when it cannot be read."""
+def is_empty(path: str) -> bool:
+    """Return whether a file has no content, or cannot be read."""
     try:
-        file = os.open(path, os.O_RDONLY)
+        return not os.stat(path).st_size
     except OSError:
-        return b""
-    try:
-        return os.pread(file, size, max(0, os.fstat(file).st_size - size))
-    except OSError:
-        return b""
-    finally:
-        os.close(file)
-
-
-def trim(path: str, keep: int, trimmed: int) -> int:
-    """Free the start of a file that has become too long; return up to where it is freed."""
-    try:
-        size = os.stat(path).st_size
-    except OSError:
-        return trimmed
-    until = (size - keep) // _BLOCK * _BLOCK
-    if size - trimmed <= keep + SLACK or until <= trimmed:
-        return trimmed
-    with suppress(OSError), open(path, "r+b") as file:
-        if _punch(file.fileno(), until):
-            return until
-        # The file system cannot punch holes: bytes written between these lines may be lost.
-        tail = tail_of(path, keep)
-        file.truncate(0)
-        with open(path, "ab") as again:
-            again.write(tail)
-        return 0
-    return trimmed
-
-
-def _punch(file: int, until: int) -> bool:
-    import ctypes
-
-    with suppress(OSError, AttributeError):
-        free = ctypes.CDLL(None, use_errno=True).fallocate64
-        free.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-        return int(free(file, _PUNCH, 0, until)) == 0
-    return False
+        return True
 
 
 def describe_exit(code: int, tail: bytes) -> str:

@@ -39,6 +39,7 @@ from kron.launchers.process.host import (
     describe_exit,
     input_of,
     is_alive,
+    is_empty,
     launcher_id_of,
     own_cgroup,
     read_variables,
@@ -47,11 +48,16 @@ from kron.launchers.process.host import (
     spawn,
     started_of,
     stat_of,
-    tail_of,
-    trim,
 )
-from kron.launchers.process.spec import RESERVED_PREFIX, ProcessOptions, ProcessSettings, Stream, check_start
-from kron.launchers.process.supervisor import Record, read_record
+from kron.launchers.process.spec import (
+    RESERVED_PREFIX,
+    OnOutput,
+    ProcessOptions,
+    ProcessSettings,
+    Stream,
+    check_start,
+)
+from kron.launchers.process.supervisor import Record, joined, kept_parts, read_record, size_of, trim
 from kron.launchers.run_token import run_token_of
 from kron.launchers.spec import MAX_CACHED, LauncherContext, LauncherKind, settings_parser
 from kron.ports import Clock, ReportSink
@@ -59,7 +65,6 @@ from kron.ports import Clock, ReportSink
 _log = logging.getLogger("kron.launchers")
 
 Attempt: TypeAlias = tuple[str, int]
-OnOutput: TypeAlias = Callable[[RunRecord, bytes], None]
 GRACE = timedelta(seconds=10)
 DEFAULT_BACKOFF = Backoff()
 _settings_of = settings_parser(ProcessSettings)
@@ -106,8 +111,8 @@ class ProcessLauncher:
 
     `state` is the folder of the outputs of running processes; workers that adopt each other's processes
     share it. With `max_processes` at most that many run at once; the others wait in order. `on_output` gets
-    the last bytes that each process wrote. With a `secret` each process has the token of its run. `env` are
-    the variables that they inherit.
+    the first and the last bytes that each process wrote, if any. With a `secret` each process has the token
+    of its run. `env` are the variables that they inherit.
 
     After `supervise` each process has a supervisor, which outlives this worker and records the end; no run
     starts twice then, whatever happened to its owner.
@@ -426,9 +431,7 @@ class ProcessLauncher:
 
     def _outcome_of(self, process: Process, code: int | None) -> tuple[RunEvent, str | None]:
         output = self._output_of(process, code)
-        if self._secret is not None:
-            output = hide_run_token(output, run_token_of(self._secret, process.launch.run.key))
-        if self._on_output is not None:
+        if self._on_output is not None and output:
             try:
                 self._on_output(process.launch.run, output)
             except Exception:  # noqa: BLE001 - the end of the run is reported in any case
@@ -442,16 +445,24 @@ class ProcessLauncher:
 
     def _output_of(self, process: Process, code: int | None) -> bytes:
         """Return the output of an ended process; that of a supervised one is read for errors alone."""
+        if not process.is_supervised and is_empty(process.files.output):
+            return b""
         if not process.is_supervised:
-            return tail_of(process.files.output, process.settings.max_output)
+            first, last, size = kept_parts(process.files.output, process.settings.max_output)
+            return joined(self._without_token(process, first), self._without_token(process, last), size)
         if code in process.settings.success_exit_codes and self._on_output is None:
             return b""
         return read_log(process.files.status)
 
+    def _without_token(self, process: Process, part: bytes) -> bytes:
+        secret = self._secret
+        return part if secret is None else hide_run_token(part, run_token_of(secret, process.launch.run.key))
+
     def _trim(self) -> None:
         self._trimmer = None
         for process in (each for each in self._running.values() if each.supervisor is None):
-            process.trimmed = trim(process.files.output, process.settings.max_output, process.trimmed)
+            output, trimmed = process.files.output, process.trimmed
+            process.trimmed = trim(output, process.settings.max_output, trimmed, size_of(output))
         if self._running:
             self._trimmer = asyncio.get_running_loop().call_later(TRIM_S, self._trim)
 

@@ -23,6 +23,8 @@ from kron.launchers.spec import (
     redact_pairs,
 )
 
+# Gets a run and the kept output of its process: the first and the last bytes.
+OnOutput: TypeAlias = Callable[[RunRecord, bytes], None]
 # How much of a process's output is kept: by default, at least, at most.
 DEFAULT_OUTPUT, MIN_OUTPUT, MAX_OUTPUT = 65_536, 1_024, 16 * 1024 * 1024
 # Variables with this prefix identify the run; settings cannot set them.
@@ -171,7 +173,8 @@ class ProcessSettings(TableSettings):
     cwd: str | None = field(default=None, metadata=row(_FOLDER, "the folder it runs in"))
     stdin: str | None = field(default=None, metadata=row(_DOCUMENT, "a JSON document for standard input"))
     max_output: int = field(
-        default=DEFAULT_OUTPUT, metadata=row(_SIZE, "how many bytes of its output are kept, the last ones")
+        default=DEFAULT_OUTPUT,
+        metadata=row(_SIZE, "how many bytes of its output are kept, a quarter from its start"),
     )
     survive: bool = field(
         default=False,
@@ -237,7 +240,7 @@ class ProcessOptions:
     writes the files.
     `allowed_commands` None allows all. `inherited` are the variables that processes get from the worker's
     environment besides INHERITED; None passes all of them on, except Kron's. Of one tenant at most
-    `max_per_tenant` run at once. `on_output` gets the last bytes that each process wrote.
+    `max_per_tenant` run at once. `on_output` gets the kept output of each process.
     """
 
     folder: str = ".kron/processes"
@@ -246,7 +249,7 @@ class ProcessOptions:
     allowed_variables: frozenset[str] = frozenset()
     inherited: frozenset[str] | None = None
     max_per_tenant: int | None = None
-    on_output: Callable[[RunRecord, bytes], None] | None = None
+    on_output: OnOutput | None = None
 
     def inherits(self, variable: str) -> bool:
         """Return whether processes get a variable of the worker's environment."""

@@ -378,10 +378,10 @@ def _wait(request: Request, pid: int) -> Record:
         if done:
             break
         signal.sigtimedwait({signal.SIGCHLD}, pause)
-        size = _size_of(path)
+        size = size_of(path)
         pause = LOOK_S if size > known else min(2 * pause, MAX_LOOK_S)
         known = size
-        trimmed = _trim(path, keep, trimmed, size)
+        trimmed = trim(path, keep, trimmed, size)
     return {
         "code": os.waitstatus_to_exitcode(status),
         "cpu_s": round(usage.ru_utime + usage.ru_stime, 3),
@@ -389,7 +389,8 @@ def _wait(request: Request, pid: int) -> Record:
     }
 
 
-def _size_of(path: str) -> int:
+def size_of(path: str) -> int:
+    """Return the size of a file; 0 if it cannot be read."""
     try:
         return os.stat(path).st_size
     except OSError:
@@ -401,7 +402,7 @@ def head_of(keep: int) -> int:
     return keep // 4
 
 
-def _trim(path: str, keep: int, trimmed: int, size: int) -> int:
+def trim(path: str, keep: int, trimmed: int, size: int) -> int:
     """Free the middle of an output that has become too long; return up to where it is freed."""
     head = -(-head_of(keep) // BLOCK) * BLOCK
     start, until = max(head, trimmed), (size - keep) // BLOCK * BLOCK
@@ -432,18 +433,29 @@ def _punch(file: int, start: int, until: int) -> bool:
 
 def kept_output(path: str, keep: int) -> tuple[bytes, int]:
     """Return the kept part of an output, with a line in the place of the rest, and how long all of it was."""
+    first, last, size = kept_parts(path, keep)
+    return joined(first, last, size), size
+
+
+def kept_parts(path: str, keep: int) -> tuple[bytes, bytes, int]:
+    """Return the first and the last bytes of an output, nothing if all are kept, and how long it was."""
     head = head_of(keep)
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size <= keep:
-                return file.read(keep), size
+                return b"", file.read(keep), size
             first = file.read(head)
             file.seek(size - (keep - head))
-            last = file.read(keep - head)
+            return first, file.read(keep - head), size
     except OSError:
-        return b"", 0
-    return first + f"\n[... {size - keep} bytes left out ...]\n".encode() + last, size
+        return b"", b"", 0
+
+
+def joined(first: bytes, last: bytes, size: int) -> bytes:
+    """Return the parts of an output with a line in the place of what was left out between them."""
+    left_out = size - len(first) - len(last)
+    return first + f"\n[... {left_out} bytes left out ...]\n".encode() + last if first else last
 
 
 def _record_end(file: int, running: Record, request: Request, end: Record) -> None:

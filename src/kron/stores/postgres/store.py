@@ -427,6 +427,12 @@ class PostgresStore:
         async with self._reading() as connection:
             return await self._lease.leases(connection, namespace, now)
 
+    async def version(self) -> str:
+        """Return a text that changes when a transaction that wrote something ends."""
+        async with self._reading() as connection:
+            ((version,),) = await rows_of(connection, SQL["version"], {})
+        return str(version)
+
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""
         async with self._reading() as connection:

@@ -546,6 +546,14 @@ class SqliteStore:
         lease = WorkerLease(owner, tuple(range(SHARDS)), self._lock.is_held(namespace), taken_at=taken_at)
         return [lease._replace(version=parsed_detail(detail).get("version"))]
 
+    async def version(self) -> str:
+        """Return a text that changes with every write: of other connections, and of this one."""
+        return await self._do(self._version)
+
+    def _version(self) -> str:
+        ((version,),) = self._all("PRAGMA data_version", {})
+        return f"{version}.{self._open().total_changes}"
+
     async def attempts(self, namespace: str, key: str) -> list[AttemptRecord]:
         """Return the earlier attempts of a retried run, oldest first."""
         values = {"namespace": await self._do(self._number_of, namespace), "key": key}

@@ -41,6 +41,15 @@ class HistoryContract:
             (3, "no 3"),
         ]
 
+    async def test_every_write_changes_the_version(self, store: Store) -> None:
+        ownership = await store.acquire(SPACE, "a")
+        versions = [await store.version()]
+        await stored(store, a_job())
+        versions.append(await store.version())
+        await written(store, ownership, a_run())
+        versions.append(await store.version())
+        assert len({*versions}) == len(versions)
+
     async def test_aggregated_periods_are_listed_newest_first_and_by_a_time_they_cover(
         self, store: Store
     ) -> None:

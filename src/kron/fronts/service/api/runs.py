@@ -9,8 +9,16 @@ from fastapi import APIRouter, Header, Query
 from kron.core.plan.record import RunStatus
 from kron.fronts.service.api.models import BackfillRequest, RunRequest, StatusRequest, model_of, up_to
 from kron.fronts.service.client import DEFAULT_PAGE, BackfillRange, LocalClient, PageRequest
-from kron.fronts.service.responses import BackfillReceipt, PeriodRuns, RequestedRun, RunPage, RunView, WhyView
-from kron.fronts.service.runs import Feedback
+from kron.fronts.service.responses import (
+    BackfillReceipt,
+    PeriodRuns,
+    RequestedRun,
+    RunOutput,
+    RunPage,
+    RunView,
+    WhyView,
+)
+from kron.fronts.service.runs import Feedback, OutputRequest
 from kron.fronts.service.url import name_of
 
 Changes = Annotated[
@@ -87,6 +95,17 @@ def _add_reads(router: APIRouter, client: LocalClient, most: int) -> None:
     async def of_period(schedule_id: str, period_id: str) -> PeriodRuns:
         """List the runs of one period, its own and requested ones, with their earlier attempts."""
         return await client.period(name_of(schedule_id), name_of(period_id))
+
+    @router.get("/schedules/{schedule_id}/output", response_model=model_of(RunOutput))
+    async def output(
+        schedule_id: str,
+        period: Annotated[str | None, Query(description="the run of this period, not the latest")] = None,
+        key: Annotated[str | None, Query(description="the run with this idempotency key")] = None,
+        attempt: Annotated[int | None, Query(ge=1, description="this attempt, not the last")] = None,
+        offset: Annotated[int, Query(ge=0, description="the bytes that the caller has")] = 0,
+    ) -> RunOutput:
+        """Return the output of a process, kept or as far as it is written: standard output and error."""
+        return await client.logs(name_of(schedule_id), OutputRequest(period, key, attempt, offset))
 
     @router.get("/schedules/{schedule_id}/periods/{period_id}/why", response_model=model_of(WhyView))
     async def explain(schedule_id: str, period_id: str, changes: Changes = ()) -> WhyView:

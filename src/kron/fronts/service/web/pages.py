@@ -4,19 +4,21 @@ Every query goes through the registrar's tenant store, so that a page shows the 
 """
 
 import json
+from base64 import b64decode
 from collections.abc import Sequence
 from enum import StrEnum
+from http import HTTPStatus
 from math import inf
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import APIRouter, Depends, FastAPI, Query
+from fastapi import APIRouter, Depends, FastAPI, Header, Query
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from kron.app.budget import CpuBudget
 from kron.app.query import PageStart
-from kron.core.errors import InputError, InvalidInstantError, StoreError, UnknownRunError
+from kron.core.errors import InputError, InvalidInstantError, InvalidOptionError, StoreError, UnknownRunError
 from kron.core.fields import parse_instant
 from kron.core.job.policy import POLICY
 from kron.core.plan.compiled import compiled_job
@@ -30,12 +32,14 @@ from kron.core.plan.step import JobState
 from kron.core.plan.why import definition_at
 from kron.fronts.service.auth.principal import (
     UNRESTRICTED,
+    current_caller,
     default_owner,
     schedule_prefix,
 )
 from kron.fronts.service.client import LocalClient, PageRequest
 from kron.fronts.service.documents import schedule_view
 from kron.fronts.service.registrar import Registrar, unknown_as_schedule
+from kron.fronts.service.runs import OutputRequest
 from kron.fronts.service.url import cursor_of, place_of
 from kron.fronts.service.web.actions import DONE, add_actions
 from kron.fronts.service.web.api_reference import sections_of
@@ -54,9 +58,11 @@ from kron.fronts.service.web.charts import (
     year_of,
 )
 from kron.fronts.service.web.dags import add_dags
+from kron.fronts.service.web.live import LiveUpdates
 from kron.fronts.service.web.now import NowPages
+from kron.fronts.service.web.output import OutputPage, output_page
 from kron.fronts.service.web.playground import DISTRIBUTIONS, EXAMPLE, MODES, Typed, playground_of
-from kron.fronts.service.web.render import asset, rendered, signed_in
+from kron.fronts.service.web.render import HEADERS, asset, rendered, signed_in
 from kron.fronts.service.web.time_text import UTC_ZONE
 from kron.fronts.service.web.timeline import Zoom
 from kron.fronts.service.web.view_models import (
@@ -106,7 +112,9 @@ STATES = {
 Name = Annotated[str, Query(alias="id", description="the schedule")]
 Changes = Annotated[str, Query(alias="if", max_length=1_000, description="changed fields of its definition")]
 Text = Annotated[str, Query(max_length=1_000)]
+Attempt = Annotated[int | None, Query(ge=1)]
 READ = ["GET", "HEAD"]
+EVENT_STREAM = "text/event-stream"
 
 
 class ScheduleCharts(NamedTuple):
@@ -332,6 +340,16 @@ class Pages:
         other = await self._query.what_if(explanation, what_if(changes), self._registrar.traits)
         return with_counterfactual(page, other, listed.job, now)
 
+    async def output(
+        self, client: LocalClient, name: str, wanted: OutputRequest, find: str
+    ) -> OutputPage | None:
+        """Return the output of a run; None where nothing has started."""
+        try:
+            document = await client.logs(name, wanted)
+        except InvalidOptionError:
+            return None
+        return await self._registrar.aside.run(output_page, document, find)
+
     async def run(self, key: str) -> tuple[RunPage, list[Attempted]]:
         """Return a run with its data interval, its earlier attempts and the chart of all of them."""
         found = await self._query.run(key)
@@ -386,13 +404,15 @@ def page_routes(registrar: Registrar, client: LocalClient, app: FastAPI) -> APIR
     pages = Pages(registrar)
     present = NowPages(registrar, client)
     _add_now(router, pages, present)
+    app.state.live = LiveUpdates(registrar.whole.version)
+    _add_live(router, app.state.live)
     _add_fleet(router, pages, present)
     _add_workers(router, pages)
     _add_schedules(router, pages)
     _add_schedule(router, pages)
-    _add_period(router, pages)
+    _add_period(router, pages, client)
     add_actions(router, registrar, client)
-    _add_runs(router, pages)
+    _add_runs(router, pages, client)
     add_dags(router, registrar)
     _add_audit(router, pages, client)
     _add_playground(router, pages, client)
@@ -406,6 +426,19 @@ def _add_now(router: APIRouter, pages: Pages, present: NowPages) -> None:
         middle = 1000 * parse_instant(at) if at else None
         shown = await present.page(zoom, middle, tag or None)
         return await rendered("now.html", pages.now(), it=shown, zooms=list(Zoom), at=at, tag=tag)
+
+
+def _add_live(router: APIRouter, live: LiveUpdates) -> None:
+    @router.get("/ui/live")
+    async def live_events(
+        accept: Annotated[str, Header()] = "",
+        last_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
+    ) -> Response:
+        # A client that reads a whole response would wait for the end of the stream.
+        if EVENT_STREAM not in accept:
+            raise HTTPException(HTTPStatus.NOT_ACCEPTABLE, f"send the header accept: {EVENT_STREAM}")
+        events = live.stream(current_caller(), last_id)
+        return StreamingResponse(events, media_type=EVENT_STREAM, headers=HEADERS)
 
 
 State = Literal["", "active", "paused", "suspended", "failing"]
@@ -507,23 +540,43 @@ def _add_schedule(router: APIRouter, pages: Pages) -> None:
         )
 
 
-def _add_period(router: APIRouter, pages: Pages) -> None:
+def _add_period(router: APIRouter, pages: Pages, client: LocalClient) -> None:
     @router.api_route("/ui/period", methods=READ)
-    async def period(name: Name, at: str, changes: Changes = "") -> Response:
+    async def period(
+        name: Name, at: str, changes: Changes = "", attempt: Attempt = None, find: Text = ""
+    ) -> Response:
         try:
             shown = await pages.period(name, at.strip(), changes.split())
         except InvalidInstantError as error:
             values = {"problem": str(error), "at": at, "timezone": await pages.timezone(name)}
             return await rendered("no_time.html", pages.now(), 400, name=name, **values)
         charts = await pages.period_charts(name, shown.period_id)
-        return await rendered("period.html", pages.now(), it=shown, changes=changes, charts=charts)
+        output = None
+        if shown.run is not None:
+            wanted = OutputRequest(shown.period_id, shown.run["idempotency_key"], attempt)
+            output = await pages.output(client, name, wanted, find.strip())
+        more: dict[str, Any] = {"changes": changes, "charts": charts, "output": output, "find": find.strip()}
+        return await rendered("period.html", pages.now(), it=shown, **more)
 
 
-def _add_runs(router: APIRouter, pages: Pages) -> None:
+def _add_runs(router: APIRouter, pages: Pages, client: LocalClient) -> None:
     @router.api_route("/ui/run", methods=READ)
-    async def run(key: str) -> Response:
+    async def run(key: str, attempt: Attempt = None, find: Text = "") -> Response:
         shown, chart = await pages.run(key.strip())
-        return await rendered("run.html", pages.now(), it=shown, chart=chart)
+        wanted = OutputRequest(shown.run["run_at"], shown.run["idempotency_key"], attempt)
+        output = await pages.output(client, shown.name, wanted, find.strip())
+        return await rendered(
+            "run.html", pages.now(), it=shown, chart=chart, output=output, find=find.strip()
+        )
+
+    @router.api_route("/ui/run/output", methods=READ)
+    async def download(name: Name, at: str, key: str, attempt: Attempt = None) -> Response:
+        document = await client.logs(name, OutputRequest(at, key, attempt))
+        file = f"{document['idempotency_key'][:16]}.{document['attempt']}.log"
+        headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{file}"'}
+        return Response(
+            b64decode(document["output"]), media_type="text/plain; charset=utf-8", headers=headers
+        )
 
     @router.api_route("/ui/runs", methods=READ)
     async def runs(status: Literal[""] | RunStatus = "", cursor: str | None = None) -> Response:

@@ -5,6 +5,9 @@
 -- name: database_now
 SELECT coalesce(%(now)s::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 
+-- name: version
+SELECT pg_snapshot_xmax(pg_current_snapshot())::text
+
 -- name: lock_namespace
 SELECT pg_advisory_xact_lock(1802661742, hashtext(%(namespace)s))
 

@@ -1,9 +1,15 @@
-// Refreshes a page: fetches it again every few seconds and replaces its live parts.
+// Refreshes a page: when the service says that something has changed, or every few seconds where it cannot, it
+// fetches the page again and replaces its live parts.
 // A part with the keyboard focus or a selection is kept. Without this script pages work, but do not refresh.
 "use strict";
 
 (() => {
+  // How often a page is fetched without a stream of events, in seconds; with one, times like "5 s ago" are
+  // renewed at least this often.
   const seconds = Number(document.body.dataset.refresh);
+  const IDLE_S = 20;
+  // When a stream that was refused is tried again, in milliseconds.
+  const AGAIN_MS = 60000;
   if (!seconds) return;
 
   const isInUse = (part) => {
@@ -11,6 +17,20 @@
     const selected = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
     return selected || (part !== document.activeElement && part.contains(document.activeElement));
   };
+
+  // The output of a running process stays at its end, unless the viewer has scrolled up.
+  const keepPlace = (part, other) => {
+    const old = part.querySelector("pre.output");
+    if (!old) return;
+    const isAtEnd = old.scrollTop + old.clientHeight >= old.scrollHeight - 8;
+    const top = old.scrollTop;
+    requestAnimationFrame(() => {
+      const fresh = other.querySelector("pre.output");
+      if (fresh) fresh.scrollTop = isAtEnd ? fresh.scrollHeight : top;
+    });
+  };
+  const isTailing = () => Boolean(document.querySelector('[data-tail="yes"]'));
+  for (const tail of document.querySelectorAll('[data-tail="yes"] pre.output')) tail.scrollTop = tail.scrollHeight;
 
   let times = 0;
   const refresh = async () => {
@@ -22,6 +42,7 @@
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = fresh.getElementById(part.id);
       if (!other || isInUse(part)) continue;
+      keepPlace(part, other);
       const opened = [...part.querySelectorAll("details")].map((details) => details.open);
       [...other.querySelectorAll("details")].forEach((details, index) => { details.open = Boolean(opened[index]); });
       part.replaceWith(document.adoptNode(other));
@@ -30,6 +51,23 @@
     times += 1;
     document.body.dataset.refreshed = String(times);
     return "";
+  };
+
+  // --- the stream of events: closed while the page is hidden, as browsers allow few connections -------------
+  let stream = null;
+  let isStreaming = false;
+  let isStale = false;
+  let refusedAt = -AGAIN_MS;
+  const hasEnded = () => { stream?.close(); stream = null; isStreaming = false; };
+  const listen = () => {
+    if (stream || performance.now() - refusedAt < AGAIN_MS) return;
+    stream = new EventSource("/ui/live");
+    stream.addEventListener("changed", () => { isStale = true; isStreaming = true; });
+    stream.addEventListener("error", () => {
+      isStreaming = false;
+      // The browser connects again by itself, unless it was refused.
+      if (stream && stream.readyState === EventSource.CLOSED) { refusedAt = performance.now(); hasEnded(); }
+    });
   };
 
   let isOff = false;
@@ -46,17 +84,27 @@
   };
   button.addEventListener("click", () => {
     isOff = !isOff;
+    if (isOff) hasEnded();
     show();
   });
   show();
   document.querySelector(".top").append(button);
+  document.addEventListener("visibilitychange", () => { if (document.hidden) hasEnded(); });
 
+  let sinceS = 0;
   const again = () => setTimeout(async () => {
+    sinceS += 1;
     if (!isOff && !document.hidden) {
-      failed = await refresh().catch(() => "No response");
-      show();
+      listen();
+      if (isStale || isTailing() || sinceS >= (isStreaming ? IDLE_S : seconds)) {
+        isStale = false;
+        sinceS = 0;
+        failed = await refresh().catch(() => "No response");
+        document.body.dataset.live = isStreaming ? "stream" : "poll";
+        show();
+      }
     }
     again();
-  }, 1000 * seconds);
+  }, 1000);
   again();
 })();

@@ -1,6 +1,7 @@
-"""The output of runs: read while they run and afterwards, and removed with their records."""
+"""The output of runs: kept, read while they run and afterwards, and removed with their records or by age."""
 
 import asyncio
+import gzip
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -8,12 +9,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kron.core.plan.record import RunRecord
+from kron.core.redaction import hide_run_token
 from kron.launchers.process.host import RECORD, boot_of
 from kron.launchers.process.launcher import LOGS, read_log
 from kron.launchers.process.supervisor import Record, kept_output, read_record
+from kron.launchers.run_token import run_token_of
 
 # How much of a running process's output is read at once.
 MAX_READ = 1 << 20
+# The outputs of ended runs are pruned again when this part of the limit was written since the last time.
+PRUNE_PART = 8
+# Fast enough to be written beside starts; outputs are texts, which any level makes several times smaller.
+COMPRESSION = 1
 
 
 class Output(NamedTuple):
@@ -30,17 +37,54 @@ class Output(NamedTuple):
 
 
 class RunOutputs:
-    """The outputs below a folder; those of all ended runs together take at most `max_bytes`."""
+    """The outputs below a folder; those of all ended runs together take at most `max_bytes`.
 
-    def __init__(self, folder: Path, *, max_bytes: int) -> None:
+    With a `secret` the token of a run is not shown in its output.
+    """
+
+    def __init__(self, folder: Path, *, max_bytes: int, secret: bytes | None = None) -> None:
         self._logs = folder / LOGS
         self._running = folder / boot_of()
         self._max_bytes = max_bytes
+        self._secret = secret
+        # Bytes that were kept since the outputs were last pruned.
+        self._kept = 0
+
+    # --- keeping ---------------------------------------------------------------------------------
+
+    def keep(self, run: RunRecord, output: bytes) -> None:
+        """Keep the output of an attempt that has ended and that no supervisor recorded."""
+        packed = gzip.compress(output, COMPRESSION)
+        path = Path(f"{self._place_of(run, run.attempt)}.log")
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(packed)
+        fresh.replace(path)
+        self._kept += len(packed)
+
+    @property
+    def is_filling(self) -> bool:
+        """Return whether enough was kept since the last pruning to prune again."""
+        return self._kept > self._max_bytes // PRUNE_PART
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _place_of(self, run: RunRecord, attempt: int) -> str:
+        return f"{self._logs}/{run.key[:2]}/{run.key}.{attempt}"
 
     def read(self, run: RunRecord, attempt: int, offset: int = 0) -> Output | None:
-        """Return the output of an attempt from an offset on, or None if it never started."""
-        place = f"{self._logs}/{run.key[:2]}/{run.key}.{attempt}{RECORD}"
+        """Return the output of an attempt from an offset on, or None if it never started or was removed."""
+        output = self._read(run, attempt, offset)
+        if output is None or self._secret is None:
+            return output
+        return output._replace(text=hide_run_token(output.text, run_token_of(self._secret, run.key)))
+
+    def _read(self, run: RunRecord, attempt: int, offset: int) -> Output | None:
+        place = f"{self._place_of(run, attempt)}{RECORD}"
         record = read_record(place)
+        if record is None:
+            record = self._state_of(run, attempt)
         if record is None:
             return None
         if record.get("state") == "ended":
@@ -56,7 +100,24 @@ class RunOutputs:
         text = _read_at(running, offset)
         return Output(text, offset + len(text), record)
 
+    def _state_of(self, run: RunRecord, attempt: int) -> Record | None:
+        """Return a record of an attempt without a supervisor, from the files that there are."""
+        if os.path.exists(f"{self._place_of(run, attempt)}.log"):
+            return {"state": "ended"}
+        return {"state": "running"} if os.path.exists(f"{self._running}/{run.key}.{attempt}.out") else None
+
     # --- pruning ---------------------------------------------------------------------------------
+
+    def prune_older(self, before_s: float | None) -> int:
+        """Remove the outputs written before an instant of the file system, and the oldest above the limit."""
+        self._kept = 0
+        removed = 0
+        for path in self._logs.glob("*/*.log"):
+            with suppress(OSError):
+                if before_s is not None and path.stat().st_mtime < before_s:
+                    path.unlink()
+                    removed += 1
+        return removed + self._remove_oldest()
 
     async def prune(self, known: Callable[[str, int], Awaitable[set[str]]]) -> int:
         """Remove the outputs of runs that are not in the store any more, and the oldest above the limit.

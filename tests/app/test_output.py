@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from kron.fronts.daemon.output import RunOutputs
+from kron.app.output import RunOutputs
 from kron.launchers.process.supervisor import write_record
 
 
