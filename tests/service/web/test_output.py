@@ -131,16 +131,21 @@ def test_head_and_tail_are_kept_and_earlier_attempts_have_their_own(
 ) -> None:
     client, _ = service
     script = "echo attempt $KRON_ATTEMPT; seq 3000; test $KRON_ATTEMPT = 2"
-    launcher = {"kind": "process", "command": [SH, "-c", script], "max_output": 1_024}
-    document = {"schedule_id": "again", "cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": launcher,
-                "retry_delay": "1s"}  # fmt: skip
-    answer = client.post("/schedules/upsert", json=document)
-    assert answer.status_code == 200, answer.text
-    key = client.post("/schedules/again/run", json={}).json()["idempotency_key"]
-    page = shown(client, f"/ui/run?key={key}", "attempt 2\n")
-    assert "[... 12879 bytes left out ...]" in shown(client, f"/ui/run?key={key}", "\n3000\n</pre>")
+    document = {
+        "schedule_id": "again",
+        "cron_expr": "* * * * * *",
+        "timezone": "UTC",
+        "remaining": 1,
+        "retry_delay": "1s",
+        "launcher": {"kind": "process", "command": [SH, "-c", script], "max_output": 1_024},
+    }
+    assert client.post("/schedules/upsert", json=document).status_code == 200
+    (run,) = wait_for(lambda: client.get("/schedules/again/runs").json()["runs"])
+    path = f"/ui/period?id=again&at={run['run_at']}"
+    page = shown(client, path, "attempt 2\n")
     assert "Output of attempt 2" in Webpage(page).text
-    assert "attempt 1\n" in client.get(f"/ui/run?key={key}&attempt=1").text
+    assert "[... 12879 bytes left out ...]" in shown(client, path, "\n3000\n</pre>")
+    assert "attempt 1\n" in client.get(f"{path}&attempt=1").text
 
 
 @pytest.mark.slow

@@ -74,7 +74,8 @@ async def _serve(place: StateFolder, notify: NotifyOptions, listening: socket.so
         return None if text is None else str(text)
 
     metrics.other = worker_metrics
-    settings = read_settings({}, {"host": listening.getsockname()[0]}).settings
+    own = {"host": listening.getsockname()[0], "process_folder": str(place.processes)}
+    settings = read_settings({}, own).settings
     app = app_of(
         registrar_of(metrics.store, clock, notify),
         settings,
@@ -84,6 +85,7 @@ async def _serve(place: StateFolder, notify: NotifyOptions, listening: socket.so
     )
     # A client's own word for its address would be another user's.
     server = server_of(app, {**server_options(settings), "proxy_headers": False})
+    server.on_shutdown = app.state.live.close
     _end_with_input(server)
     try:
         await server.serve(sockets=[listening])

@@ -451,10 +451,10 @@ async def _serve(
         set_level=set_level,
     )
     server = server_of(app, server_options(settings))
+    server.on_shutdown = app.state.live.close
 
     def leave(_: object = None) -> None:
         server.should_exit = True
-        app.state.live.close()
         worker.leave()
 
     on_stop(leave)
@@ -499,7 +499,18 @@ def _check_host(settings: Settings) -> None:
 
 
 class Server(uvicorn.Server):
-    """A server that leaves signals to its process."""
+    """A server that leaves signals to its process.
+
+    At its end it calls `on_shutdown`, before it waits for the responses in progress.
+    """
+
+    on_shutdown: Callable[[], None] | None = None
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop, once the responses in progress are sent."""
+        if self.on_shutdown is not None:
+            self.on_shutdown()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
