@@ -83,9 +83,12 @@ def started(client: httpx.Client, name: str, script: str, **fields: object) -> s
 
 def shown(client: httpx.Client, path: str, text: str) -> str:
     """Wait until a page has a text, and return the page."""
-    return wait_for(
-        lambda: (page := client.get(path).text) and text in page and page, lambda: f"{text} on {path}"
-    )
+
+    def page() -> str | None:
+        found = client.get(path).text
+        return found if text in found else None
+
+    return wait_for(page, lambda: f"{text} on {path}")
 
 
 @pytest.mark.slow
