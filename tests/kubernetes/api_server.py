@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -31,6 +30,17 @@ Key = tuple[str, str]
 # Events of a resource that are kept for watches, unless a test compacts them.
 KEPT_EVENTS = 10_000
 COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")
+
+
+def copy_of(document: Doc) -> Doc:
+    """Return a copy of a JSON document, in a fraction of the time of `deepcopy`."""
+    return {name: _copied(part) for name, part in document.items()}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return copy_of(value)
+    return [_copied(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error of the double
@@ -129,19 +139,19 @@ class ApiServer:
 
     def objects(self, plural: str) -> list[Doc]:
         """Return copies of all objects of a resource."""
-        return [deepcopy(each) for each in self.kind(plural).objects.values()]
+        return [copy_of(each) for each in self.kind(plural).objects.values()]
 
     def object(self, plural: str, name: str, namespace: str = "default") -> Doc:
-        return deepcopy(self.kind(plural).objects[namespace, name])
+        return copy_of(self.kind(plural).objects[namespace, name])
 
     def add(self, plural: str, document: Doc, namespace: str = "default") -> Doc:
         """Create an object as a user would."""
-        return self._create(self.kind(plural), namespace, deepcopy(document))
+        return self._create(self.kind(plural), namespace, copy_of(document))
 
     def edit(self, plural: str, name: str, change: Doc, namespace: str = "default") -> Doc:
         """Merge a change into an object as `kubectl patch` would."""
         kind = self.kind(plural)
-        return self._patch(kind, (namespace, name), deepcopy(change), part="")
+        return self._patch(kind, (namespace, name), copy_of(change), part="")
 
     def remove(self, plural: str, name: str, namespace: str = "default", *, orphan: bool = False) -> None:
         """Delete an object as `kubectl delete` would."""
@@ -163,7 +173,10 @@ class ApiServer:
 
     def freeze_reads(self) -> None:
         """Answer reads with the present objects until `thaw_reads`, as a cache that lags behind does."""
-        self._stale = {name: deepcopy(kind.objects) for name, kind in self.kinds.items()}
+        self._stale = {
+            name: {key: copy_of(each) for key, each in kind.objects.items()}
+            for name, kind in self.kinds.items()
+        }
 
     def thaw_reads(self) -> None:
         """Answer reads with the truth again."""
@@ -185,11 +198,11 @@ class ApiServer:
     def _tick(self, kind: Kind, event: str, document: Doc) -> Doc:
         self.version += 1
         document["metadata"]["resourceVersion"] = str(self.version)
-        kind.events.append((self.version, event, deepcopy(document)))
+        kind.events.append((self.version, event, copy_of(document)))
         del kind.events[:-KEPT_EVENTS]
         self._changed.set()
         self._changed = asyncio.Event()
-        return deepcopy(document)
+        return copy_of(document)
 
     def _create(self, kind: Kind, namespace: str, document: Doc) -> Doc:
         metadata = document.setdefault("metadata", {})
@@ -259,7 +272,7 @@ class ApiServer:
         uid = document.get("metadata", {}).get("uid")
         if uid and uid != before["metadata"]["uid"]:
             raise Refused(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
-        after = deepcopy(before)
+        after = copy_of(before)
         if part == "status":
             after["status"] = document.get("status", {})
         else:
@@ -271,7 +284,7 @@ class ApiServer:
         self._admit(kind, after, before)
         after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
         if after == before:
-            return deepcopy(before)
+            return copy_of(before)
         if after.get("spec") != before.get("spec"):
             after["metadata"]["generation"] = before["metadata"]["generation"] + 1
         kind.objects[key] = after
@@ -303,7 +316,7 @@ class ApiServer:
                 document["metadata"] |= {"deletionTimestamp": _now(), "finalizers": ["foregroundDeletion"]}
                 self._tick(kind, "MODIFIED", document)
             if self.lingering:
-                return deepcopy(document)
+                return copy_of(document)
         return self._remove(kind, key, orphan=options.get("propagationPolicy") == "Orphan")
 
     def _remove(self, kind: Kind, key: Key, *, orphan: bool = False) -> Doc:
@@ -347,7 +360,7 @@ class ApiServer:
             token = metadata["continue"] = uuid4().hex
             self._pages[token] = items[limit:], version
         document = {"apiVersion": kind.api_version, "kind": f"{kind.kind}List", "metadata": metadata}
-        return {**document, "items": deepcopy(items[:limit])}
+        return {**document, "items": _copied(items[:limit])}
 
     async def _watch(self, kind: Kind, namespace: str, query: dict[str, str], send: "_Chunks") -> None:
         since = int(query.get("resourceVersion") or self.version)
@@ -486,7 +499,7 @@ class ApiServer:
         match logged.verb:
             case "get":
                 stale = self._stale.get((kind.group, kind.plural), {})
-                return deepcopy(stale[key] if key in stale else self._found(kind, key))
+                return copy_of(stale[key] if key in stale else self._found(kind, key))
             case "list":
                 return self._list(kind, logged.namespace, query)
             case "create":
@@ -546,7 +559,7 @@ def _now() -> str:
 def _merged(before: Any, change: Any) -> Any:
     """Apply a JSON merge patch (RFC 7386)."""
     if not isinstance(change, dict):
-        return deepcopy(change)
+        return _copied(change)
     after = dict(before) if isinstance(before, dict) else {}
     for name, value in change.items():
         if value is None:

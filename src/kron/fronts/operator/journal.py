@@ -24,8 +24,8 @@ from kron.ports import Clock, Journal
 _log = logging.getLogger("kron.operator")
 # Events that wait to be sent; older ones are dropped, for the decision log has all of them.
 MAX_WAITING = 5_000
-# Events sent at the same time.
-SENDERS = 4
+# Events sent at the same time; few, because in a burst they compete with the creation of Jobs.
+SENDERS = 2
 CONTROLLER = "kron.io/operator"
 # The API server refuses an Event with a longer note, counted in bytes, or with a longer name or instance.
 MAX_NOTE, MAX_NAME, MAX_INSTANCE = 1_024, 253, 128

@@ -295,11 +295,17 @@ class ConnectionPool:
 class HttpClient:
     """Sends requests over a pool of connections, within an egress policy if it has one."""
 
-    def __init__(self, *, egress: EgressPolicy | None = None, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        egress: EgressPolicy | None = None,
+        tls: ssl.SSLContext | None = None,
+        max_kept: int = MAX_KEPT,
+    ) -> None:
         self._egress = egress
         self._tls = tls
         self._lookups: dict[str, asyncio.Task[list[str]]] = {}
-        self.pool = ConnectionPool()
+        self.pool = ConnectionPool(max_kept=max_kept)
 
     async def send(
         self,

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
-from kron.launchers.http.client import HttpClient, request_of, target_of
+from kron.launchers.http.client import HttpClient, HttpTarget, request_of, target_of
 from kron.launchers.http.response import Response
 from kron.launchers.kubernetes.access import ClusterAccess
 
@@ -20,6 +20,8 @@ REQUEST_S, CONNECT_S = 10.0, 5.0
 WATCH_S, SILENCE_S = 240, 300.0
 # Objects of one page of a list, and the largest response.
 PAGE, MAX_RESPONSE = 500, 64 * 1024 * 1024
+# Idle connections that are kept: as many as a burst has requests in flight, for each costs a handshake.
+MAX_CONNECTIONS = 256
 # How often a request that the server has refused for its load is sent again, and the longest wait between.
 MAX_TRIES, MAX_WAIT_S = 5, 5.0
 MERGE_PATCH = "application/merge-patch+json"
@@ -102,7 +104,8 @@ class ApiClient:
         self.access = access
         self.requests: Counter[tuple[str, str]] = Counter()
         self._request_s = request_s
-        self._http = HttpClient(tls=access.tls)
+        self._http = HttpClient(tls=access.tls, max_kept=MAX_CONNECTIONS)
+        self._server = target_of(access.server)
 
     # --- verbs -------------------------------------------------------------------------------------
 
@@ -249,9 +252,11 @@ class ApiClient:
 
     def _request(
         self, method: str, path: str, query: Mapping[str, str | None], body: Document | None
-    ) -> tuple[bytes, Any]:
+    ) -> tuple[bytes, HttpTarget]:
         given = {name: value for name, value in query.items() if value}
-        url = f"{self.access.server}{path}" + (f"?{urlencode(given)}" if given else "")
+        # Paths have the names of objects only, which need no escapes.
+        place = f"{self._server.path.rstrip('/')}{path}" + (f"?{urlencode(given)}" if given else "")
+        target = self._server._replace(path=place)
         try:
             token = self.access.token()
         except OSError as cause:
@@ -260,10 +265,10 @@ class ApiClient:
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if body is None:
-            return request_of(method, target_of(url), headers), target_of(url)
+            return request_of(method, target, headers), target
         headers["Content-Type"] = MERGE_PATCH if method == "PATCH" else JSON_TYPE
         content = json.dumps(body, separators=(",", ":")).encode()
-        return request_of(method, target_of(url), headers, content), target_of(url)
+        return request_of(method, target, headers, content), target
 
     def close(self) -> None:
         """Close the idle connections."""
