@@ -130,7 +130,7 @@ def test_the_status_shows_when_a_schedule_runs_next_and_what_is_wrong(tmp_path: 
     assert on_terminal(["pause", "still", "--because", "the target is down", *STORE], tmp_path)[0] == GOOD
     _, output = on_terminal(["status", *STORE], tmp_path)
     header, mail, report, still = output.splitlines()
-    assert SGR.sub("", header).split() == ["SCHEDULE", "NEXT", "LAST", "START", "PERIOD", "STATE"]
+    assert SGR.sub("", header).split() == ["SCHEDULE", "NEXT", "LAST", "START", "PHASE", "STATE"]
     assert re.search(r"(in \d+[ms]|\d+s ago) \(\d\d:00\)  .*\x1b\[31m2 failures in a row\x1b\[0m$", mail)
     assert report.endswith("\x1b[32mok\x1b[0m")
     assert still.endswith("\x1b[33mpaused (the target is down)\x1b[0m")

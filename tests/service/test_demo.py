@@ -1,4 +1,4 @@
-"""`kron serve --demo`: a past that was lived through, an end at once, and a second start that goes on."""
+"""`kron serve --demo`: a history made in virtual time, an immediate stop, and a second start that continues."""
 
 import signal
 import socket
@@ -74,7 +74,7 @@ def test_a_demo_says_where_it_is_and_how_to_end_it(tmp_path: Path) -> None:
         server.send_signal(signal.SIGINT)
         assert server.wait(PATIENCE_S) == 0
     text = "".join(lines)
-    assert "lived through their past" in text
+    assert "The demo's history was made by the engine, in virtual time." in text
     assert "Kron is running:  http://127.0.0.1:" in text
     assert ".kron/demo/kron.db" in text
     assert (tmp_path / ".kron" / "demo" / "kron.db").exists()

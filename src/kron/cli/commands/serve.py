@@ -93,7 +93,7 @@ class _Guide:
         with exiting_at_once():
             is_new = await Demo(SimulatedClock).prepare(store, clock)
         if is_new:
-            say("The demo's schedules have lived through their past, in virtual time.")
+            say("The demo's history was made by the engine, in virtual time.")
         else:
             say("The demo continues where it stopped.")
 

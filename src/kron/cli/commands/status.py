@@ -30,7 +30,7 @@ from kron.fronts.service.documents import Document
 from kron.fronts.service.registrar import NAMESPACE as SERVICE
 from kron.fronts.service.responses import View
 
-HEADER = ("SCHEDULE", "NEXT", "LAST START", "PERIOD", "STATE")
+HEADER = ("SCHEDULE", "NEXT", "LAST START", "PHASE", "STATE")
 All = Annotated[
     bool,
     typer.Option("--all", help="Show all namespaces of the store, those of programs that embed Kron too."),
