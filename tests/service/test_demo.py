@@ -1,4 +1,4 @@
-"""`kron serve --demo`: a history made in virtual time, an immediate stop, and a second start that continues."""
+"""`kron serve --demo`: a history made in virtual time, an end at once, and a second start that continues."""
 
 import signal
 import socket
