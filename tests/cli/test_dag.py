@@ -92,7 +92,13 @@ def test_a_failed_run_is_shown_retried_and_its_output_printed(shell: Shell, tmp_
     (listed,) = shell.read("runs", "--status", "failed")["runs"]
     run_id = listed["run_id"]
     assert "the gate is closed" in shell("tasks", run_id)
-    assert "Traceback" in shell("logs", run_id, "second")
+    lines = shell("logs", run_id, "second").splitlines()
+    assert lines[:2] == [
+        "== second, attempt 1: failed ValueError: the gate is closed",
+        "Traceback (most recent call last):",
+    ]
+    # The code that called the function is left out.
+    assert lines[2].endswith('steps.py", line 12, in second')
     gate.touch()
     assert "queued" in shell("retry", run_id)
     shell("run", str(file), "--date", "2026-06-01")
@@ -101,6 +107,35 @@ def test_a_failed_run_is_shown_retried_and_its_output_printed(shell: Shell, tmp_
     shell("retry", run_id, "first")
     assert "cancelled" in shell("cancel", run_id)
     assert shell.read("show", "steps")["version"] == 1
+
+
+POOLED = """
+from kron.dag import dag, task
+
+@task(pool="db")
+def first():
+    print("first")
+
+@task(pool="db")
+def second():
+    raise ValueError("no")
+
+@dag
+def pooled():
+    first() >> second()
+"""
+
+
+def test_a_try_in_memory_needs_no_pool_and_prints_each_task_once(
+    tmp_path: Path, shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "pooled.py"
+    file.write_text(POOLED)
+    assert run(["dag", "run", str(file), "--date", "2026-06-03"]) == NO
+    out = shell.capsys.readouterr().out
+    assert out.index("  first | first") < out.index("success         first") < out.index("  second | ")
+    assert (out.count("Traceback"), caplog.records) == (1, [])
+    shell("run", str(file), "--date", "2026-06-03", code=BAD)
 
 
 def test_a_paused_dag_and_a_pool_are_set(shell: Shell) -> None:

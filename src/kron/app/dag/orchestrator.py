@@ -145,7 +145,9 @@ class RunOrchestrator:
             return
         unknown = sorted(definition.pools - set(await self.store.pools()))
         if unknown:
-            _refuse("UNKNOWN_POOL", f'There is no pool "{unknown[0]}"; set its slots first', pool=unknown[0])
+            pool = unknown[0]
+            message = f'There is no pool "{pool}"; set its slots first, e.g. kron dag pool {pool} 4'
+            _refuse("UNKNOWN_POOL", message, pool=pool)
 
     async def slot_runs(self, dag_id: str, slots: Iterable[int]) -> list[DagRun]:
         """Return the runs that slots of a DAG have; the others would be started by a catch-up."""

@@ -4,20 +4,29 @@ import asyncio
 import inspect
 import io
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
 from typing import Any, TextIO, TypeAlias
 
+import kron
 from kron.core.plan.report import Launch
 from kron.core.time.instant import EPOCH
 
 # How many characters of the text that a function printed are kept, the last ones.
 MAX_OUTPUT = 65_536
+# The folders of the code that calls functions; its frames tell the author of a task nothing.
+MACHINERY = tuple(
+    str(Path(file).parent) + os.sep for file in (kron.__file__, asyncio.__file__, futures.__file__)
+)
 # An argument of this form stands for the result of another task.
 RESULT = "$result"
 
@@ -90,11 +99,19 @@ async def call_task(function: TaskFunction, context: TaskContext) -> CallResult:
                 value = await value
         result = None if value is None else json.dumps(value, separators=(",", ":"), allow_nan=False)
     except Exception as error:
-        printed.write(traceback.format_exc())
+        printed.write("".join(traceback.format_exception(type(error), error, _own_frames(error))))
         raise TaskFailedError(error, _tail(printed)) from error
     finally:
         _OUTPUT.reset(token)
     return CallResult(result, _tail(printed))
+
+
+def _own_frames(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an exception from the first frame that is neither Kron's nor of its threads."""
+    frames = found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(MACHINERY):
+        found = found.tb_next
+    return found or frames
 
 
 class TaskFailedError(Exception):

@@ -63,7 +63,10 @@ OUTCOMES = {
 
 @dataclass(slots=True, eq=False)
 class TaskExecution:
-    """One attempt that this worker executes; `why` is the outcome of an end that the worker requested."""
+    """One attempt that this worker executes; `why` is the outcome of an end that the worker requested.
+
+    `error` is that of a function that raised an exception.
+    """
 
     claim: DagClaim
     launch: Launch
@@ -71,6 +74,7 @@ class TaskExecution:
     deadline: int | None
     output: str | None = None
     result: str | None = None
+    error: str | None = None
     why: AttemptOutcome | None = None
 
     @property
@@ -334,9 +338,12 @@ class DagWorker:
         try:
             called = await call_task(function, context_of(launch))
         except TaskFailedError as error:
+            # Its traceback is in the output, so the launcher need not log it.
             execution.output = error.output
-            raise error.cause from None
-        execution.result, execution.output = called.result, called.output
+            execution.error = tidy(f"{type(error.cause).__name__}: {error.cause}")
+            _log.info("%s failed: %s", execution.lease, execution.error)
+        else:
+            execution.result, execution.output = called.result, called.output
 
     # --- reports ---------------------------------------------------------------------------------------
 
@@ -363,6 +370,8 @@ class DagWorker:
         if event not in OUTCOMES or self._executions.get(execution.lease) is not execution:
             return
         outcome, error, result = OUTCOMES[event], report.error, execution.result
+        if outcome is AttemptOutcome.SUCCESS and execution.error is not None:
+            outcome, error = AttemptOutcome.FAILED, execution.error
         if outcome is AttemptOutcome.CANCELLED:
             outcome = execution.why or AttemptOutcome.LOST
             error = _reason_of(execution, outcome) or error

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from kron.app.dag.orchestrator import checked_document
 from kron.app.dag.trigger import CatchupTriggerRequest, checked_slots
 from kron.app.dag.view import View, state_view
 from kron.app.dag.worker import DagWorkerOptions
@@ -575,6 +576,10 @@ def run_command(
     async def work() -> DagState:
         async with DagRuntime(store or "memory://", options=options) as runtime:
             record = await runtime.deploy(chosen)
+            if store is None:
+                # Nothing else uses a store in memory, so one slot shows the order that a pool imposes.
+                for pool in checked_document(chosen.dag_id, chosen.document).pools:
+                    await runtime.store.set_pool(pool, 1)
             started = await runtime.orchestrator.start_run(
                 dag_id=chosen.dag_id,
                 version=record.version,
@@ -614,11 +619,13 @@ async def _watch(runtime: DagRuntime, run_id: str, display: Display, *, silent: 
     printed: set[tuple[str, int]] = set()
     while not silent:
         state = await runtime.orchestrator.state(run_id)
-        for attempt in await runtime.store.attempts(run_id):
-            if attempt.outcome is not None and (attempt.task_id, attempt.attempt) not in printed:
-                printed.add((attempt.task_id, attempt.attempt))
-                say(*(f"  {attempt.task_id} | {line}" for line in (attempt.output or "").splitlines()))
+        attempts = await runtime.store.attempts(run_id)
         for name, task in state.tasks.items():
+            for attempt in attempts:
+                key = (attempt.task_id, attempt.attempt)
+                if attempt.task_id == name and attempt.outcome is not None and key not in printed:
+                    printed.add(key)
+                    say(*(f"  {name} | {line}" for line in (attempt.output or "").splitlines()))
             if seen.get(name) != (task.status, task.attempt) and task.status != "waiting":
                 seen[name] = (task.status, task.attempt)
                 more = f" (attempt {task.attempt})" if task.attempt > 1 else ""
