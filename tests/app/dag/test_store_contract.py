@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kron.core.dag.contract import DagError
-from kron.core.dag.plan import TaskEnd, cancelled, ended
+from kron.core.dag.plan import TaskEnd, accepted, cancelled, ended
 from kron.core.dag.record import AttemptOutcome, DagClaim, DagRunStatus, DagState
 from kron.ports import DagClaimRequest, DagLease, DagStore
 from tests.app.dag.house import DAY, House, node
@@ -153,6 +153,21 @@ async def test_an_expired_lease_is_taken_over_once_with_the_same_attempt(house: 
     (attempt,) = await house.store.attempts(run_id)
     assert (attempt.worker, attempt.outcome) == ("heir", "lost")
     assert await house.statuses(run_id) == {"a": "queued"}
+
+
+async def test_the_worker_that_takes_over_knows_whether_an_attempt_was_accepted(house: House) -> None:
+    await house.put(node("a", retries=1, retry_delay=0))
+    run_id = await house.start()
+    (first,) = await claim(house.store, "dead")
+    change = accepted(await state_of(house.store, run_id), first.task)
+    assert change is not None
+    assert await house.store.commit(change)
+    (heir,) = await claim(house.store, "heir", now=NOW + 1_000)
+    assert (heir.taken_over, heir.task.accepted) == (True, 1)
+    assert accepted(await state_of(house.store, run_id), first.task) is None
+    assert await finish(house.store, heir, TaskEnd(AttemptOutcome.LOST, "died"))
+    (second,) = await claim(house.store, "heir")
+    assert (second.task.attempt, second.task.accepted) == (2, 0)
 
 
 async def test_a_renewed_lease_lasts_longer_and_tells_of_a_cancellation(house: House) -> None:
