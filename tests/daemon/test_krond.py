@@ -44,6 +44,7 @@ jobs:
   - {{ name: gated, schedule: "0 0 1 1 *", command: "until [ -e {folder}/go ]; do sleep 0.05; done" }}
   - {{ name: missing, schedule: "0 0 1 1 *", command: [no-such-command-here] }}
   - {{ name: stranger, schedule: "0 0 1 1 *", command: [id], user: no-such-user }}
+  - {{ name: found, schedule: "0 0 1 1 *", command: [id, -un], user: nobody }}
   - {{ name: nobody, schedule: "0 0 1 1 *", command: "id -u; id -G; echo $HOME $USER; umask", user: nobody }}
 """
 
@@ -152,6 +153,13 @@ def test_a_process_of_another_user_has_that_users_groups_alone(krond: Krond) -> 
     assert sorted(groups.split()) == sorted(expected)
     assert "0" not in groups.split()
     assert names.endswith(" nobody")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root changes users")
+def test_a_command_of_another_user_is_found_on_the_path(krond: Krond) -> None:
+    run = krond.run("host/found")
+    assert run["status"] == "SUCCESS", run
+    assert krond.output("host/found", run["idempotency_key"]) == "nobody\n"
 
 
 def test_the_state_is_private_and_has_one_krond(krond: Krond) -> None:

@@ -170,7 +170,7 @@ class Catalog:
         self.query = Query(store, namespace, now=now)
         self._store = store
         self._namespace = namespace
-        self._now = now
+        self.now = now
         self._wake = wake
         self._traits: Mapping[str, Traits] = {} if traits is None else traits
         self._actor = actor
@@ -192,7 +192,7 @@ class Catalog:
         busy: set[str] = set()
         for _ in range(MAX_TRIES):
             records = await read()
-            now = self._now()
+            now = self.now()
             decided = decide(records, now)
             decision = await decided if isinstance(decided, Awaitable) else decided
             if isinstance(decision, NoWrite):

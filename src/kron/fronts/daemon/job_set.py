@@ -16,7 +16,10 @@ from kron.app.launchers import read_launcher, settings_of
 from kron.core.fields import suggestion
 from kron.core.job.host import OnRemove
 from kron.core.job.job import Job
+from kron.core.plan.compiled import compiled_job
+from kron.core.plan.next_start import next_start
 from kron.core.plan.record import JobRecord
+from kron.core.plan.step import JobState
 from kron.core.time.instant import rfc3339
 from kron.launchers.process.spec import ProcessSettings
 from kron.launchers.spec import InvalidLauncherError, launcher_kind_of, launcher_text_of
@@ -104,20 +107,24 @@ class Reloaded(NamedTuple):
 
 
 def reloaded_of(
-    changes: Sequence[AppliedChange], problems: Mapping[str, Sequence[str]], notes: Sequence[str]
+    changes: Sequence[AppliedChange], problems: Mapping[str, Sequence[str]], notes: Sequence[str], *, now: int
 ) -> Reloaded:
     """Return a reload for people: totals, then each job that is not the same as before, and the problems."""
     kinds = [change.kind for change in changes]
     names = {AppliedKind.CREATED: "new", AppliedKind.DELETED: "removed", AppliedKind.UNCHANGED: "preserved"}
     totals = [f"{kinds.count(kind)} {names.get(kind, kind.value)}" for kind in AppliedKind if kind in kinds]
-    differing = [_line_of(change) for change in changes if change.kind is not AppliedKind.UNCHANGED]
+    differing = [change for change in changes if change.kind is not AppliedKind.UNCHANGED]
     more = [f"and {len(differing) - MAX_LISTED} more"] if len(differing) > MAX_LISTED else []
     errors: list[str] = []
     for file, lines in problems.items():
         errors += [*lines, f"{file}: its earlier jobs stay as they were"]
     removed = [change.before for change in changes if change.kind is AppliedKind.DELETED]
     return Reloaded(
-        plan=[f"jobs: {', '.join(totals) or 'none'}", *differing[:MAX_LISTED], *more],
+        plan=[
+            f"jobs: {', '.join(totals) or 'none'}",
+            *(_line_of(change, now) for change in differing[:MAX_LISTED]),
+            *more,
+        ],
         errors=errors,
         notes=notes,
         ends=[record.identity for record in removed if record is not None and _terminates(record)],
@@ -125,23 +132,29 @@ def reloaded_of(
     )
 
 
-def _line_of(change: AppliedChange) -> str:
-    before, after = change.before, change.after
+def _line_of(change: AppliedChange, now: int) -> str:
+    before, after = _next(change.before, now), _next(change.after, now)
     if change.kind is AppliedKind.CREATED:
-        return f"+ {change.identity}: starts {_next(after)}"
+        return f"+ {change.identity}: starts {after}"
     if change.kind is AppliedKind.DELETED:
-        return f"- {change.identity}: would have started {_next(before)}"
-    moved = _next(before) != _next(after)
-    starts = (
-        f"next start moves from {_next(before)} to {_next(after)}"
-        if moved
-        else f"next start stays {_next(after)}"
-    )
-    return f"~ {change.identity}: {starts}"
+        return f"- {change.identity}: would have started {before}"
+    moves = f"moves from {before} to {after}" if before != after else f"stays {after}"
+    return f"~ {change.identity}: next start {moves}"
 
 
-def _next(record: JobRecord | None) -> str:
-    return "never" if record is None or record.next_time is None else rfc3339(record.next_time)
+def _next(record: JobRecord | None, now: int) -> str:
+    """Return when a job starts next by its definition: the time that is chosen in the window.
+
+    A pause is a person's, and no part of the plan of files.
+    """
+    if record is None:
+        return "never"
+    if compiled_job(record.definition, record.identity).job.schedule.is_boot:
+        return "at boot"
+    start = next_start(JobState(record._replace(deleted_at=None, paused=0)), now).start_at
+    if start is not None:
+        return rfc3339(start // 1000)
+    return "never, it is suspended" if record.suspended else "never"
 
 
 def _terminates(record: JobRecord) -> bool:
@@ -169,7 +182,7 @@ async def reload_jobs(
     changes = await replace_definitions(
         catalog, definitions, is_gone=is_gone, compute=partial(asyncio.to_thread), dry_run=dry_run
     )
-    return reloaded_of(changes, problems, loaded.notes)
+    return reloaded_of(changes, problems, loaded.notes, now=catalog.now())
 
 
 def log_reload(reloaded: Reloaded) -> None:

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import warnings  # noqa: F401 - `os.execvpe` imports it, as a user who may not read Python's own files
 import zlib
 
 # A record is overwritten in place: its end needs no further space on a full disk.
