@@ -11,6 +11,9 @@ import pytest
 import yaml
 
 from kron.cli.krond import run
+from kron.core.job.outcome import Reason
+from kron.core.plan.record import RunRecord, RunStatus
+from kron.fronts.service.runs import latest_start
 from tests.daemon.krond import PROGRAM, Krond
 from tests.waiting import wait_for
 
@@ -139,6 +142,19 @@ def test_a_process_that_cannot_start_is_a_failed_launch(krond: Krond, name: str,
     run = krond.run(f"host/{name}")
     assert (run["status"], run["result"]) == ("FAILED", "launch_failed")
     assert error in run["error"]
+    logs = krond.call("logs", f"host/{name}", None)
+    assert logs["note"] == f"it did not start: {run['error']}"
+
+
+@pytest.mark.parametrize("keys", [("a", "b"), ("b", "a")], ids=["in the order of keys", "against it"])
+def test_of_runs_that_one_wake_started_the_latest_is_the_one_requested_last(keys: tuple[str, str]) -> None:
+    earlier, later = (
+        RunRecord(key, "job", 60, 60_000, RunStatus.STARTED, Reason.ASKED, created_at, 1, started_at=61_000)
+        for key, created_at in zip(keys, (60_001, 60_002), strict=True)
+    )
+    assert latest_start([earlier, later]) is latest_start([later, earlier]) is later
+    # A run that was requested before and started after both is the latest.
+    assert latest_start([later, earlier._replace(started_at=61_001)]).key == earlier.key
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root changes users")

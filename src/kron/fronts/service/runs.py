@@ -14,7 +14,7 @@ from kron.core.errors import InvalidOptionError, UnknownRunError, check_choice
 from kron.core.fields import parse_instant
 from kron.core.plan.counterfactual import Counterfactual, what_if
 from kron.core.plan.query import RunCursor
-from kron.core.plan.record import RunRecord, RunStatus
+from kron.core.plan.record import Result, RunRecord, RunStatus
 from kron.core.plan.report import RunEvent
 from kron.core.plan.why import Explanation
 from kron.core.redaction import hide_run_tokens
@@ -102,7 +102,7 @@ async def read_output(
         "ended": not run.in_flight or number < run.attempt,
         "output": "",
         "offset": wanted.offset,
-        "note": NO_OUTPUT if output is None else None,
+        "note": _missing_output(run, number) if output is None else None,
         "pid": None,
         "code": None,
         "cpu_s": None,
@@ -130,7 +130,19 @@ async def _started_run(registrar: Registrar, schedule_id: str, wanted: OutputReq
     if not started:
         reason = "no run of it has started" if runs else "it has no run"
         raise InvalidOptionError(option="schedule", value=schedule_id, reason=reason)
-    return max(started, key=lambda run: (run.started_at or 0, run.key))
+    return latest_start(started)
+
+
+def latest_start(started: Sequence[RunRecord]) -> RunRecord:
+    """Return the run that started last; of those that one wake started, the one that was requested last."""
+    return max(started, key=lambda run: (run.started_at or 0, run.created_at, run.key))
+
+
+def _missing_output(run: RunRecord, attempt: int) -> str:
+    """Return why an attempt has no output."""
+    if attempt == run.attempt and run.result is Result.LAUNCH_FAILED:
+        return f"it did not start: {run.error}"
+    return NO_OUTPUT
 
 
 async def run_now(registrar: Registrar, schedule_id: str, request_id: str | None = None) -> RequestedRun:
