@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.abuse.attacks import ATTACKS
+from tests.abuse.attacks import ATTACKS, PARTS
 from tests.abuse.experiment import FLOODS, HANGS, LONG_QUIET, MIX, QUIET, Row, experimenting
 
 # The lateness that the neighbour's starts keep during the mixed attack, in milliseconds, on a quiet machine.
 P99_MS = 250.0
+# The most memory that the API and the worker may have used at the end of an attack, in MiB.
+API_MIB, WORKER_MIB = 400, 200
 HEAD = (
     "attack",
     "requests",
@@ -27,7 +29,7 @@ WIDTHS = (30, 9, 12, 7, 5, 6, 7, 7, 7, 8, 7)
 
 
 def main() -> int:
-    """Run every attack, print a line for each, and exit with 1 if a start was lost, doubled or too late."""
+    """Run every attack and print a line for each; exit with 1 if a start was harmed or memory not bounded."""
     parser = argparse.ArgumentParser(prog="make abuse", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each attack")
     parser.add_argument("--minutes", type=float, default=5.0, help="length of the mixed attack")
@@ -51,7 +53,18 @@ def main() -> int:
     wrong += [row.name for row in rows if row.name == MIX and row.late_ms(0.99) > P99_MS]
     for name in wrong:
         _say(f"the neighbour was harmed: {name}")
-    return int(bool(wrong))
+    large = [row.name for row in rows if row.api_mib > API_MIB or row.worker_mib > WORKER_MIB]
+    for name in large:
+        _say(f"more than {API_MIB} MiB of the API or {WORKER_MIB} MiB of the worker: {name}")
+    few = [row.name for row in rows if row.answers and row.answers.total() < _least(row.name, given.requests)]
+    for name in few:
+        _say(f"fewer requests than required: {name}")
+    return int(bool(wrong or large or few))
+
+
+def _least(name: str, requests: int) -> int:
+    """Return how many requests an attack has to send."""
+    return 0 if name in FLOODS else requests // PARTS.get(name, 1)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -33,7 +33,9 @@ def prepare(client: httpx.Client, prefix: str = "") -> None:
 
 
 def _preview(document: dict[str, object], count: int) -> Request:
-    return lambda client, _: client.post(f"/preview?count={count}", json=document)
+    # Encoded once: an attacker spends as little as it can.
+    body, headers = json.dumps(document).encode(), {"content-type": "application/json"}
+    return lambda client, _: client.post(f"/preview?count={count}", content=body, headers=headers)
 
 
 def _form(client: httpx.Client, _: str) -> httpx.Response:
@@ -62,13 +64,15 @@ def _cookie(client: httpx.Client, _: str) -> httpx.Response:
     return client.get("/", headers={"cookie": 'a="' + "\\" * 30_000 + '"'})
 
 
+NESTED = json.dumps({**SCHEDULE, "x": [[]] * 250_000}, separators=(",", ":")).encode() + b"\n"
+
+
 def bulk(client: httpx.Client, _: str) -> httpx.Response:
     """Send lines that need fifty times their length in memory, together 1.5 GB."""
-    line = json.dumps({**SCHEDULE, "x": [[]] * 250_000}, separators=(",", ":")).encode() + b"\n"
 
     def lines() -> Iterator[bytes]:
         for _ in range(40):
-            yield line
+            yield NESTED
 
     headers = {"content-type": "application/x-ndjson"}
     return client.post("/schedules/bulk", content=lines(), headers=headers)
@@ -216,4 +220,9 @@ ATTACKS: dict[str, Callable[[Target], None]] = {
     "dripping sign-in forms": _drip,
     "answers that are not read": _unread,
 }
+# Attacks of connections instead of requests: one sender has as many as it needs.
+CONNECTING = frozenset({"1,100 idle connections", "dripping sign-in forms", "answers that are not read"})
+# Of attacks whose single request is already a flood, fewer requests are as many as are required of others: a
+# request changes a thousand schedules, or brings forty lines of half a megabyte.
+PARTS = {"1,000 schedules changed at once": 100, "bulk lines of nested lists": 40}
 MIXED = _sending(*(request for request, _ in REQUESTS.values()), bulk, rewrite)

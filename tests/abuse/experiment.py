@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +19,7 @@ from urllib.parse import quote
 import httpx
 
 from kron.fronts.service.auth.token import make_token
-from tests.abuse.attacks import ATTACKS, MIXED, Target, prepare
+from tests.abuse.attacks import ATTACKS, CONNECTING, MIXED, PARTS, Target, prepare
 from tests.service.executor import Executor, executing
 from tests.service.server import Process, serving
 from tests.waiting import wait_for
@@ -34,7 +35,9 @@ FLOOD, EVERY_S, NEVER = 5_000, 5, "0 0 1 1 *"
 FLOODS = {"5,000 schedules due at once": "log", "5,000 due at once, over HTTP": "http"}
 QUIET, HANGS, MIX = "nothing: the control", "150 starts that hang", "all of them, mixed"
 LONG_QUIET = "nothing, for as long as that"
-ATTACKERS = 2
+# Processes that attack at once, and the threads of each where a number of requests is required: more than
+# one caller may have in progress together.
+ATTACKERS, SENDERS = 2, 16
 
 
 class Starts:
@@ -127,7 +130,7 @@ class Experiment:
 
     def _attacked(self, name: str, seconds: float, least: int) -> Counter[str]:
         if name == HANGS:
-            return self._hang(seconds)
+            return self._hang(seconds, max(HANGING, least))
         if name in FLOODS:
             return self._flood(seconds, FLOODS[name])
         if name in (QUIET, LONG_QUIET):
@@ -135,7 +138,7 @@ class Experiment:
             return Counter()
         context = multiprocessing.get_context("spawn")
         queue: Queue[Counter[str]] = context.Queue()
-        arguments = (name, self._url, token_of(HOSTILE), seconds, least // ATTACKERS, queue)
+        arguments = (name, self._url, token_of(HOSTILE), seconds, -(-least // ATTACKERS), queue)
         attackers = [context.Process(target=attack, args=arguments, daemon=True) for _ in range(ATTACKERS)]
         for attacker in attackers:
             attacker.start()
@@ -154,18 +157,18 @@ class Experiment:
             time.sleep(seconds)
             return answers + _flood_with(client, NEVER, launcher)
 
-    def _hang(self, seconds: float) -> Counter[str]:
+    def _hang(self, seconds: float, requests: int) -> Counter[str]:
         answers: Counter[str] = Counter()
         with _as_hostile(self._url) as client:
             launcher = {"kind": "http", "url": self._hanging, "timeout": "1h"}
             body = {"schedule_id": f"{HOSTILE}/hangs", "cron_expr": "0 0 1 1 *", "timezone": "UTC"}
             client.post("/schedules/upsert", json={**body, "launcher": launcher}).raise_for_status()
             ends_at = time.time() + seconds
-            for number in range(HANGING):
+            for number in range(requests):
                 document = {"request_id": f"{os.getpid()}-{time.time_ns()}-{number}"}
                 path = f"/schedules/{quote(f'{HOSTILE}/hangs', safe='')}/run"
                 answers[str(client.post(path, json=document).status_code)] += 1
-                time.sleep(0.011)
+                time.sleep(0.011 if number < HANGING else 0)
             time.sleep(max(0.0, ends_at - time.time()))
         return answers
 
@@ -197,9 +200,13 @@ def _mib(pid: int) -> float:
 
 def attack(name: str, url: str, token: str, seconds: float, least: int, queue: "Queue[Counter[str]]") -> None:
     """Attack in a process of one's own, and put the answers into a queue."""
-    target = Target(url, token, f"{HOSTILE}/", time.time() + seconds, least)
-    (MIXED if name == MIX else ATTACKS[name])(target)
-    queue.put(target.answers)
+    least = -(-least // PARTS.get(name, 1))
+    senders = SENDERS if least and name not in CONNECTING else 1
+    ends_at = time.time() + seconds
+    targets = [Target(url, token, f"{HOSTILE}/", ends_at, -(-least // senders)) for _ in range(senders)]
+    with ThreadPoolExecutor(senders) as pool:
+        list(pool.map(MIXED if name == MIX else ATTACKS[name], targets))
+    queue.put(sum((target.answers for target in targets), Counter[str]()))
 
 
 @contextmanager
