@@ -358,7 +358,8 @@ def test_open_runs_are_counted_rarely_and_again_before_a_tenant_is_full() -> Non
     limit = OpenLimit(user_of, 10)
     busy = [a_state("ann")] * 2
     assert limit.unsure(busy, 0) == ["ann"]
-    assert limit.unsure([a_state("ann", runs=0), a_state("")], 0) == []
+    idle = a_state("ann", runs=0), a_state("")._replace(job=a_state("ann").job._replace(plan_at=1))
+    assert limit.unsure([*idle, a_state("")], 0) == []
     limit.count({"ann": 2}, 0)
     assert limit.unsure(busy, 5_000) == []
     assert [state.is_full for state in limit.marked(busy, 5_000)] == [False, False]

@@ -80,7 +80,7 @@ class OpenLimit:
 
     def unsure(self, states: Sequence[JobState], now: int) -> list[str]:
         """Return the tenants of some jobs whose open runs have to be counted first."""
-        tenants = {self._tenant_of(state.job) for state in states if state.runs} - {""}
+        tenants = {self._tenant_of(state.job) for state in states if _may_open_more(state, now)} - {""}
         return [tenant for tenant in tenants if self._is_unsure(tenant, now)]
 
     def _is_unsure(self, tenant: str, now: int) -> bool:
@@ -99,11 +99,15 @@ class OpenLimit:
         return [self._marked(state, now) for state in states]
 
     def _marked(self, state: JobState, now: int) -> JobState:
-        tenant = self._tenant_of(state.job) if state.runs else ""
+        tenant = self._tenant_of(state.job) if _may_open_more(state, now) else ""
         if not tenant:
             return state
         if self._open[tenant] >= self._most or len(state.runs) >= MAX_OPEN_RUNS:
             return state._replace(is_full=True)
-        if state.job.plan_at is not None and state.job.plan_at <= now:
-            self._open[tenant] += 1
+        self._open[tenant] += 1
         return state
+
+
+def _may_open_more(state: JobState, now: int) -> bool:
+    """Say whether a job with open runs has another period to plan."""
+    return bool(state.runs) and state.job.plan_at is not None and state.job.plan_at <= now

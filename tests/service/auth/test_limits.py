@@ -3,10 +3,12 @@
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from kron.app.backfill import PeriodRange
+from kron.app.budget import CpuBudget
 from kron.core.errors import ConflictError
 from kron.core.plan.query import AuditFilter, JobFilter
 from kron.core.plan.report import Launch
@@ -14,6 +16,7 @@ from kron.core.workflow import InvalidWorkflowError
 from kron.fronts.service.auth.middleware import Authenticator, Need, RateLimit
 from kron.fronts.service.auth.principal import Caller, LimitExceededError, TokenScope, acting_as
 from kron.fronts.service.bulk import upsert_lines
+from kron.fronts.service.definitions import export_definitions
 from kron.fronts.service.errors import InvalidLinesError, InvalidScheduleError
 from kron.fronts.service.launchers import launchers_of, workflow_launcher
 from kron.fronts.service.registrar import NAMESPACE, Registrar
@@ -99,6 +102,22 @@ async def test_a_backfill_counts_against_the_quota_of_open_runs(registrar: Regis
             await backfill_schedule(registrar, "ann/0", week, request_id="x")
         days = PeriodRange(start=end - 3 * 86_400, end=end)
         assert (await backfill_schedule(registrar, "ann/0", days, request_id="x"))["count"] == 3
+
+
+async def test_a_page_of_an_export_ends_when_its_processor_time_is_spent(
+    registrar: Registrar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"ann/{number}" for number in range(3)]
+    for name in names:
+        await registrar.upsert_schedule(a_schedule(name))
+    shown, has_more = await export_definitions(registrar, JobFilter(), limit=2)
+    assert ([each["definition"]["identity"] for each in shown], has_more) == (names[:2], True)
+    shown, has_more = await export_definitions(registrar, JobFilter(), limit=3)
+    assert ([each["definition"]["identity"] for each in shown], has_more) == (names, False)
+    monkeypatch.setattr("kron.fronts.service.definitions.CpuBudget", partial(CpuBudget, 0.0))
+    for name, after in zip(names, ("", *names), strict=False):
+        shown, has_more = await export_definitions(registrar, JobFilter(), after=after, limit=3)
+        assert ([each["definition"]["identity"] for each in shown], has_more) == ([name], name != names[-1])
 
 
 async def test_restored_and_transferred_schedules_count_against_the_quota(

@@ -249,9 +249,8 @@ class LocalClient:
         """Return schedules as jobs in a job file's words, in the order of their names."""
         limit = self._limit(page)
         after = "" if page.cursor is None else str(place_of(page.cursor, str)[0])
-        jobs = await export_definitions(self._registrar, wanted, after=after, limit=limit + 1)
-        shown = jobs[:limit]
-        place = [str(shown[-1]["definition"]["identity"])] if len(jobs) > limit else None
+        shown, has_more = await export_definitions(self._registrar, wanted, after=after, limit=limit)
+        place = [str(shown[-1]["definition"]["identity"])] if has_more else None
         return {"jobs": shown, "next_cursor": cursor_of(place)}
 
     async def apply(self, wanted: ApplyRequest) -> ApplyReceipt:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kron.app.apply import AppliedChange, AppliedKind, DefinitionSet, apply_definitions
-from kron.app.budget import Compute
+from kron.app.budget import Compute, CpuBudget
 from kron.app.catalog import JobDefinition
 from kron.app.launchers import redact_launcher, settings_of
 from kron.core.errors import InvalidJobError, Problem
@@ -48,17 +48,24 @@ class ApplyRequest(NamedTuple):
 
 async def export_definitions(
     registrar: Registrar, wanted: JobFilter, *, after: str = "", limit: int
-) -> list[DefinitionView]:
-    """Return stored schedules as jobs, in the order of their names."""
-    found = await registrar.catalog.query.jobs(wanted, after=after, limit=limit)
-    return [
-        {
-            "definition": definition_document(each.job),
-            "etag": etag_of(each.job),
-            "applied_set": each.job.applied_set,
-        }
-        for each in found
-    ]
+) -> tuple[list[DefinitionView], bool]:
+    """Return stored schedules as jobs, in the order of their names, and whether there are more.
+
+    At most `limit`, and no more than the processor time of one answer allows.
+    """
+    found = await registrar.catalog.query.jobs(wanted, after=after, limit=limit + 1)
+
+    def views() -> list[DefinitionView]:
+        budget, shown = CpuBudget(), list[DefinitionView]()
+        for each in found[:limit]:
+            definition, etag = definition_document(each.job), etag_of(each.job)
+            shown.append({"definition": definition, "etag": etag, "applied_set": each.job.applied_set})
+            if budget.is_spent:
+                break
+        return shown
+
+    shown = await registrar.aside.run(views)
+    return shown, len(shown) < len(found)
 
 
 def definition_document(record: JobRecord) -> Document:

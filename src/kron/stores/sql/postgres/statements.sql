@@ -235,8 +235,13 @@ SELECT state, count(*) FROM (
 ) AS open GROUP BY state
 
 -- name: open_by_user
-SELECT user_id, count(*) FROM schedules JOIN schedule_runs USING (namespace, schedule_id)
-WHERE namespace = %(namespace)s AND user_id = ANY (%(users)s::text[]) AND is_open = 1 GROUP BY user_id
+-- As a join, without statistics, it would compare every open run with every schedule of the users.
+SELECT user_id, sum(open)::bigint FROM (
+    SELECT user_id, (
+        SELECT count(*) FROM schedule_runs
+        WHERE schedule_runs.namespace = schedules.namespace AND schedule_runs.schedule_id = schedules.schedule_id AND is_open = 1
+    ) AS open FROM schedules WHERE namespace = %(namespace)s AND user_id = ANY (%(users)s::text[])
+) AS counted GROUP BY user_id
 
 -- name: jobs_by_names
 AND schedule_id = ANY (%(names)s::text[])
