@@ -19,6 +19,7 @@ from kron.core.dag.record import AttemptOutcome, DagRunStatus
 from kron.launchers.celery.spec import CeleryOptions
 from kron.launchers.spec import LauncherConfig
 from kron.ports import DagClaimRequest
+from kron.stores.sqlite.dag import sqlite_dags
 from tests.app.dag.house import House
 from tests.launchers.celery.folder_broker import FolderBroker
 from tests.waiting import until
@@ -116,6 +117,22 @@ async def test_the_end_of_a_celery_task_is_awaited_and_its_result_passed_on(cele
         (f"{run_id} extract 1", f"{run_id} load 1", f"{run_id} load 2"), 1
     )
     assert state.tasks["unknown"].error == "NotRegistered: 'unknown'"
+
+
+async def test_a_run_of_another_store_with_the_same_key_does_not_get_its_results(
+    celery: CeleryHouse, tmp_path: Path
+) -> None:
+    published = set()
+    for number in range(2):
+        store = sqlite_dags()
+        celery.house = House(store, tmp_path)
+        await celery.house.put(task("extract", await_result=False))
+        await celery.house.start()
+        await celery.work()
+        published |= {each.task_id for each in celery.broker.published()}
+        assert len(published) == number + 1
+        await celery.house.workflows.close()
+        await store.close()
 
 
 async def test_cancelling_a_run_revokes_the_celery_task_that_executes(celery: CeleryHouse) -> None:

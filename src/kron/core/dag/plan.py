@@ -55,8 +55,11 @@ def run_id_of(run_key: str) -> str:
 
 
 def execution_key(run: DagRun, task: DagTask) -> str:
-    """Return the idempotency key of an attempt; its executor may get it twice, after a take-over."""
-    return sha256(f"{run.run_key}:{task.task_id}:{task.attempt}".encode()).hexdigest()
+    """Return the idempotency key of an attempt; its executor may get it twice, after a take-over.
+
+    A run in another store may have the same key; its results must not be taken for those of this one.
+    """
+    return sha256(f"{run.run_key}:{run.created_at}:{task.task_id}:{task.attempt}".encode()).hexdigest()
 
 
 def new_tasks(run: DagRun, now: int) -> tuple[DagTask, ...]:
