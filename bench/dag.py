@@ -4,7 +4,7 @@ Every figure is from a new process: `python -m bench.dag wide memory 1000` print
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bench.child import ChildError, answer, ask
 from bench.place import MEMORY, SQLITE, url_of
-from bench.row import Findings, Kind, Row, Say
+from bench.row import Findings, Goal, Kind, Row, Say
 from kron.dag import CatchupTriggerRequest, DagRuntime, DagWorkerOptions, TaskContext
 
 RUNS, WIDE, CHAIN, RSS = (
@@ -79,7 +79,18 @@ def measure_all(say: Say, divisor: int, peers: Mapping[str, str]) -> Findings:
         Row(title=RSS, contender=each, kind=Kind.SIZE, cost=size, ratio=size / memory["kron, SQLite"])
         for each, size in memory.items()
     ]
-    return Findings(rows=tuple(rows), goals=())
+    return Findings(rows=tuple(rows), goals=tuple(goals(rows)))
+
+
+def goals(rows: Sequence[Row]) -> list[Goal]:
+    """Return for each comparison whether Kron on SQLite costs no more than any peer."""
+    found = []
+    for title in (RUNS, WIDE, CHAIN, RSS):
+        ratios = [row.ratio for row in rows if row.title == title and row.contender in PEERS and row.ratio]
+        measured = f"{min(ratios):.3g} x" if ratios else "-"
+        met = min(ratios) >= 1 if ratios else None
+        found.append(Goal(what=f"{title}, SQLite", wanted=">= 1 x every peer", measured=measured, met=met))
+    return found
 
 
 def _row(measure: Measure, contender: str, cost: float, reference: float | None, note: str) -> Row:
