@@ -586,14 +586,7 @@ def run_command(
                 logical_date=date or _now(),
                 input=_input_of(input_),
             )
-            watching = asyncio.create_task(_watch(runtime, started.run_id, display, silent=as_json))
-            try:
-                await runtime.run_to_end(started.run_id)
-            except asyncio.CancelledError:
-                await runtime.orchestrator.cancel(started.run_id)
-                raise
-            await watching
-            return await runtime.orchestrator.state(started.run_id)
+            return await _executed(runtime, started.run_id, display, silent=as_json)
 
     state = asyncio.run(work())
     if as_json:
@@ -601,6 +594,18 @@ def run_command(
     else:
         say(display.paint(f"{state.run.run_key}: {state.run.status}", COLORS.get(state.run.status)))
     return GOOD if state.run.status is DagRunStatus.SUCCESS else NO
+
+
+async def _executed(runtime: DagRuntime, run_id: str, display: Display, *, silent: bool) -> DagState:
+    """Execute a run with its progress; an interrupted one is cancelled."""
+    watching = asyncio.create_task(_watch(runtime, run_id, display, silent=silent))
+    try:
+        await runtime.run_to_end(run_id)
+    except asyncio.CancelledError:
+        await runtime.orchestrator.cancel(run_id)
+        raise
+    await watching
+    return await runtime.orchestrator.state(run_id)
 
 
 def _chosen(dags: list[PythonDag], name: str | None) -> PythonDag:

@@ -279,7 +279,7 @@ def _load_tracker(options: CeleryOptions) -> CeleryMonitor:
     if options.broker is None or options.backend is None:
         raise BrokerError(NO_BROKER if options.broker is None else NO_BACKEND)
     try:
-        from kron.launchers.celery.backend import CeleryTracker
+        from kron.launchers.celery.publish import CeleryTracker
     except ModuleNotFoundError as cause:
         raise BrokerError(f"cannot be used: {INSTALL}") from cause
     return CeleryTracker(options.broker, options.backend)

@@ -1,7 +1,7 @@
-"""Publishes tasks with Celery. Only this module needs the package; it is imported on first use."""
+"""Publishes and tracks tasks with Celery. Only this module needs the package; it is imported on first use."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from urllib.parse import urlsplit
@@ -10,11 +10,20 @@ from celery import Celery
 from kombu import Connection, Producer
 from kombu.exceptions import OperationalError
 
-from kron.launchers.celery.broker import Broker, BrokerError, CeleryTask, scheme_of
+from kron.launchers.celery.broker import (
+    Broker,
+    BrokerError,
+    CeleryState,
+    CeleryTask,
+    WorkerReplies,
+    scheme_of,
+)
 from kron.launchers.launch import StartWithheldError
 
 # Timeouts of connecting to a broker and of each read or write, in seconds.
 CONNECT_S, SOCKET_S = 4, 8
+# How long the answers of workers are awaited, in seconds.
+REPLIES_S = 2.0
 _AMQP: dict[str, object] = {"confirm_publish": True, "read_timeout": SOCKET_S, "write_timeout": SOCKET_S}
 _REDIS: dict[str, object] = {"socket_timeout": SOCKET_S, "socket_connect_timeout": CONNECT_S}
 # A task is published when the broker confirms it, and an unresponsive broker is noticed.
@@ -63,11 +72,11 @@ class Publisher:
         raise failed
 
     def _publish_to(self, url: str, task: CeleryTask) -> Producer:
-        check_package(url)
+        _check_package(url)
         connection = None
         try:
             connection = Connection(
-                url, connect_timeout=CONNECT_S, transport_options=options_of(url, self._broker.options)
+                url, connect_timeout=CONNECT_S, transport_options=_options_of(url, self._broker.options)
             )
             # The launcher retries, with a backoff.
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_S)
@@ -80,7 +89,7 @@ class Publisher:
             is_temporary = isinstance(cause, (OperationalError, OSError, *_errors_of(connection)))
             _close(connection)
             how = "cannot be reached" if is_temporary else "cannot be used"
-            raise BrokerError(f"{how}: {described(cause)}", retry=is_temporary) from cause
+            raise BrokerError(f"{how}: {_described(cause)}", retry=is_temporary) from cause
         return producer
 
     def leave(self) -> None:
@@ -103,14 +112,69 @@ class Publisher:
         )
 
 
-def check_package(url: str) -> None:
+class CeleryTracker:
+    """Reads a result backend, and asks workers over the broker."""
+
+    def __init__(self, broker: Broker, backend: str) -> None:
+        _check_package(backend)
+        # Celery's configuration files and environment variables have no effect here.
+        self._app = Celery("kron", broker=broker.url, backend=backend, loader="app", set_as_current=False)
+        self._app.conf.update(
+            broker_connection_timeout=CONNECT_S,
+            broker_transport_options=_options_of(broker.urls[0], broker.options),
+            # Control messages are rare: each has its own connection.
+            broker_pool_limit=0,
+            # Results are data of other systems: only JSON is read.
+            accept_content=["json"],
+            result_accept_content=["json"],
+        )
+
+    def states(self, task_ids: Sequence[str]) -> dict[str, CeleryState]:
+        """Return the state of each task, or raise BrokerError."""
+        try:
+            return {each: self._state(each) for each in task_ids}
+        except Exception as cause:
+            raise BrokerError(
+                f"the result backend cannot be read: {_described(cause)}", retry=True
+            ) from cause
+
+    def _state(self, task_id: str) -> CeleryState:
+        meta = self._app.backend.get_task_meta(task_id, cache=False)
+        return CeleryState(meta["status"], meta.get("result"), meta.get("traceback"))
+
+    def ask_workers(self, task_ids: Sequence[str]) -> WorkerReplies:
+        """Return which Celery workers have which of the tasks, or raise BrokerError."""
+        try:
+            replies = self._app.control.broadcast(
+                "query_task", arguments={"ids": list(task_ids)}, reply=True, timeout=REPLIES_S
+            )
+        except Exception as cause:
+            raise BrokerError(f"the broker cannot be reached: {_described(cause)}", retry=True) from cause
+        answers = {worker: found for reply in replies or () for worker, found in reply.items()}
+        tasks = {
+            task_id: (worker, str(state[0]))
+            for worker, found in answers.items()
+            for task_id, state in found.items()
+            if task_id in task_ids
+        }
+        return WorkerReplies(frozenset(answers), tasks)
+
+    def revoke(self, task_id: str) -> None:
+        """Make every worker discard a task, and end it where it executes, or raise BrokerError."""
+        try:
+            self._app.control.revoke(task_id, terminate=True)
+        except Exception as cause:
+            raise BrokerError(f"the broker cannot be reached: {_described(cause)}", retry=True) from cause
+
+
+def _check_package(url: str) -> None:
     """Raise BrokerError where the package that an address needs is not installed."""
     package, extra = PACKAGES.get(scheme_of(url), ("celery", ""))
     if find_spec(package) is None:
         raise BrokerError(f"cannot be used without {package}: pip install 'celery[{extra}]'")
 
 
-def options_of(url: str, options: Mapping[str, object]) -> dict[str, object]:
+def _options_of(url: str, options: Mapping[str, object]) -> dict[str, object]:
     """Return the options of a connection: the defaults of its transport, and the operator's."""
     scheme = scheme_of(url)
     merged = {**DEFAULT_OPTIONS.get(scheme, {}), **options}
@@ -143,6 +207,6 @@ def _errors_of(connection: Connection | None) -> tuple[type[Exception], ...]:
     return () if connection is None else (*connection.connection_errors, *connection.channel_errors)
 
 
-def described(cause: BaseException) -> str:
+def _described(cause: BaseException) -> str:
     """Return the type and the text of an exception."""
     return f"{type(cause).__name__}: {cause}".removesuffix(": ")
