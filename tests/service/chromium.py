@@ -4,6 +4,7 @@ It is driven over a pipe with the Chrome DevTools Protocol, so nothing has to be
 """
 
 import base64
+import fcntl
 import json
 import os
 import subprocess
@@ -18,6 +19,8 @@ from tests.service.browser import CHROMIUM, PATIENCE_S, QUIETLY
 from tests.waiting import wait_for
 
 Answer = dict[str, Any]
+# Copies of files get numbers from here on.
+FIRST_FREE = 20
 # Keys that are no text, with their codes.
 KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, " ": 32}
 # Returns the visible element with a text or a label, or that a selector names.
@@ -48,10 +51,22 @@ class Chromium:
             f"--user-data-dir={folder / 'profile'}",
             *options,
         ]
-        # Chromium reads commands from file 3 and answers on file 4.
-        shell = ["/bin/sh", "-c", f'exec "$@" 3<&{into} 4>&{out}', "sh", *argv]
+
+        def connect() -> None:
+            # Chromium reads commands from file 3 and answers on file 4.
+            high = [fcntl.fcntl(file, fcntl.F_DUPFD, FIRST_FREE) for file in (into, out)]
+            for number, file in zip((3, 4), high, strict=True):
+                os.dup2(file, number)
+
         with (folder / "chromium.log").open("wb") as log:
-            self._process = subprocess.Popen(shell, pass_fds=(into, out), stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                argv,
+                close_fds=False,
+                preexec_fn=connect,  # noqa: PLW1509 - nothing else is done there
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         os.close(into)
         os.close(out)
         self._numbers = count(1)

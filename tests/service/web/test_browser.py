@@ -92,16 +92,6 @@ def test_a_message_on_the_console_would_be_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_live_page_renews_its_parts_and_has_a_switch(demo: httpx.Client, tmp_path: Path) -> None:
-    dom = look(address(demo, "/"), tmp_path).dom
-    assert 'data-refreshed="2"' in dom
-    assert '<button class="live" type="button" aria-pressed="true"' in dom
-    assert dom.count("data-live") == 2
-    still = look(address(demo, "/docs"), tmp_path).dom
-    assert 'class="live"' not in still
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [(1280, 900), (390, 844)], ids=["wide", "phone"])
 def test_a_page_has_a_light_and_a_dark_face(
     demo: httpx.Client, tmp_path: Path, size: tuple[int, int]
