@@ -41,6 +41,8 @@ class Cluster:
             **{"lease_duration": timedelta(minutes=10), "tick_ms": 60_000, **options}
         )
         self.operators: list[tuple[Operator, asyncio.Task[None]]] = []
+        # How long an operator waits for an answer, in seconds.
+        self.request_s = 5.0
         # Opens the store of the history for each operator.
         self.history: Callable[[], Store] | None = None
 
@@ -49,7 +51,7 @@ class Cluster:
         return self.operators[-1][0]
 
     async def start(self, *, wait: bool = True) -> Operator:
-        api = ApiClient(ClusterAccess(self.server.url), request_s=5)
+        api = ApiClient(ClusterAccess(self.server.url), request_s=self.request_s)
         history = None if self.history is None else self.history()
         operator = Operator(api, self.clock, self.options, history=history)
         self.operators.append((operator, asyncio.create_task(operator.run())))

@@ -1,6 +1,6 @@
 """The operator through faults: never two Jobs for one period, never a handled period undone."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
@@ -93,6 +93,24 @@ async def test_a_fault_of_the_server_delays_a_job_and_doubles_none(cluster: Clus
     await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
     await cluster.complete("12:01")
     assert cluster.ever_created() == ["12:01"]
+    assert cluster.status()["periods"][-1]["result"] == "success"
+
+
+@pytest.mark.parametrize("is_slow", [is_creation, is_patch], ids=["jobs", "records"])
+async def test_an_admission_that_takes_longer_than_the_operator_waits_doubles_nothing(
+    cluster: Cluster, is_slow: Callable[[Logged], bool]
+) -> None:
+    """A slow webhook: the operator gives up, and the object is written all the same, later."""
+    cluster.request_s = 0.5
+    await cluster.start()
+    await cluster.add(kronjob(policy=patience()))
+    cluster.server.faults = [Fault(is_slow, times=2, delay=1.0)]
+    await cluster.advance(minute(1, 40))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    await cluster.complete("12:01")
+    await cluster.advance(minute(2, 10))
+    await cluster.eventually(lambda: cluster.jobs()[-1] == "12:02")
+    assert cluster.ever_created() == ["12:01", "12:02"]
     assert cluster.status()["periods"][-1]["result"] == "success"
 
 

@@ -89,8 +89,7 @@ def operator_command(
     """Run the KronJobs of a Kubernetes cluster.
 
     It runs until SIGTERM or Ctrl-C. Of several operators with the same Lease one works; the others wait.
-    With --dry-run no cluster is used. With --history every outcome is also copied to a store, where
-    `kron status`, `kron runs` and `kron why` find it in the namespace `operator`.
+    With --dry-run no cluster is used. With --history every outcome is also copied to a store.
 
     \b
     Examples:
@@ -106,14 +105,13 @@ def operator_command(
         return GOOD
     from kron.fronts.operator.serve import OperatorSettings, serve_operator
     from kron.launchers.kubernetes.access import find_access
-    from kron.telemetry.log_format import start_logging
 
     access = find_access(kubeconfig, context)
-    start_logging(level=log_level, log_format=log_format)
+    _start_logging(log_level, log_format)
     settings = OperatorSettings(
         namespace=namespace,
-        lease_namespace=lease_namespace or access.namespace,
-        lease_name=lease_name or ("kron-operator" if namespace is None else f"kron-operator-{namespace}"),
+        lease_namespace=lease_namespace,
+        lease_name=lease_name,
         lease_seconds=lease_seconds,
         host=host,
         port=port,
@@ -121,6 +119,12 @@ def operator_command(
     )
     asyncio.run(serve_operator(access, settings))
     return GOOD
+
+
+def _start_logging(level: str, log_format: str) -> None:
+    from kron.telemetry.log_format import start_logging
+
+    start_logging(level=level, log_format=log_format)
 
 
 def _check_dry_run(file: str | None, *, dry_run: bool) -> None:

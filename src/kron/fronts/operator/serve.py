@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from kron.app.signals import on_stop
 from kron.clocks.system import SystemClock
-from kron.fronts.operator.operator import Operator, OperatorOptions
+from kron.fronts.operator.operator import LEASE_NAME, Operator, OperatorOptions
 from kron.fronts.operator.probes import ProbeServer
 from kron.launchers.kubernetes.access import ClusterAccess
 from kron.launchers.kubernetes.api import ApiClient
@@ -18,11 +18,14 @@ _log = logging.getLogger("kron.operator")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """The settings of a process that runs an operator."""
+    """The settings of a process that runs an operator.
+
+    By default its Lease is in the namespace of its access, and that of one namespace has its name.
+    """
 
     namespace: str | None = None
-    lease_namespace: str = "default"
-    lease_name: str = "kron-operator"
+    lease_namespace: str | None = None
+    lease_name: str | None = None
     lease_seconds: int = 15
     host: str = "127.0.0.1"
     port: int = 8081
@@ -34,8 +37,8 @@ async def serve_operator(access: ClusterAccess, settings: OperatorSettings) -> N
     api = ApiClient(access)
     options = OperatorOptions(
         namespace=settings.namespace,
-        lease_namespace=settings.lease_namespace,
-        lease_name=settings.lease_name,
+        lease_namespace=settings.lease_namespace or access.namespace,
+        lease_name=settings.lease_name or "-".join(filter(None, (LEASE_NAME, settings.namespace))),
         lease_duration=timedelta(seconds=settings.lease_seconds),
     )
     history = None if settings.history_url is None else open_store(settings.history_url)
