@@ -7,6 +7,7 @@ from pathlib import Path
 import psycopg
 
 from kron.core.plan.query import OpenRuns, RunCursor
+from kron.stores.postgres.connection import SESSION
 from kron.stores.postgres.store import PostgresStore
 from kron.stores.sqlite.store import SqliteStore
 from kron.stores.statement import cursor_values, runs_clauses, statements
@@ -80,4 +81,28 @@ async def test_postgres_counts_open_runs_by_an_index_that_has_nothing_else_in_it
         plan = "\n".join(row[0] for row in connection.execute(statement, values))
     assert "using schedule_runs_open" in plan
     assert await store.open_runs(SPACE, now=0, limit=100) == OpenRuns()
+    await store.close()
+
+
+async def test_postgres_updates_runs_by_their_key_before_it_has_statistics(postgres_url: str) -> None:
+    """By another index every update of a burst would read all runs of the namespace, for each of its own."""
+    store = PostgresStore(postgres_url)
+    await store.acquire(SPACE, "a")
+    await stored(store, a_job("x"), namespace=SPACE)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(SESSION.format(frozen_ms=0))
+        connection.execute(
+            f"""INSERT INTO schedule_runs (namespace, shard, {COLUMNS})
+            SELECT '{SPACE}', 0, lpad(i::text, 64, '0'), {RUN} FROM generate_series(0, 4999) AS i"""
+        )
+        update = statements("postgres")["update_runs"]
+        joined = update[update.index("WHERE") :]
+        keys = [f"{number:064}" for number in range(900)]
+        values = {"spaces": [SPACE] * len(keys), "keys": keys}
+        statement = (
+            "EXPLAIN UPDATE schedule_runs SET is_open = 0 "
+            f"FROM unnest(%(spaces)s::text[], %(keys)s::text[]) AS new (namespace, key) {joined}"
+        )
+        plan = "\n".join(row[0] for row in connection.execute(statement, values))
+    assert "Index Scan using schedule_runs_pkey" in plan
     await store.close()
