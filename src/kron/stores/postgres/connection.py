@@ -10,7 +10,7 @@ from psycopg_pool import AsyncConnectionPool
 from kron.stores.postgres.schema import CONNECT_S, Connection, PostgresSchema, address_of
 
 # Every statement is a number of lookups by key, whatever the planner estimates for tables without statistics.
-# Pages cost nothing, so that the index with the fewest rows is used. Otherwise it would be the smallest index,
+# Pages cost nothing, so that the index with the fewest rows is used. Otherwise the smallest index would be,
 # and an update of a thousand runs would read all runs a thousand times.
 SESSION = """
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_material = off;
