@@ -10,7 +10,8 @@ from urllib.parse import quote
 import httpx
 
 from tests.service import dag_demo
-from tests.service.browser import CHROMIUM, MISSING, picture
+from tests.service.browser import CHROMIUM, MISSING
+from tests.service.chromium import chromium
 from tests.service.server import serving
 
 ASSETS = Path(__file__).parents[2] / "docs" / "assets"
@@ -70,11 +71,12 @@ def _take(shots: Sequence[Shot], *options: str, **variables: str) -> None:
     """Take pictures of a service of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with serving(folder, *options, **variables) as (client, _):
+        with serving(folder, *options, **variables) as (client, _), chromium(folder) as browser:
             base = str(client.base_url).rstrip("/")
             for shot in shots:
-                taken = picture(base + shot.path(client), folder, shot.file, shot.size)
-                (ASSETS / shot.file).write_bytes(taken)
+                browser.show(width=shot.size[0], height=shot.size[1])
+                browser.open(base + shot.path(client))
+                taken = browser.picture(ASSETS / shot.file)
                 sys.stdout.write(f"docs/assets/{shot.file}: {len(taken):,} bytes\n")
 
 

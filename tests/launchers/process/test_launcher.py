@@ -273,6 +273,12 @@ async def test_a_start_keeps_nobody_waiting(tmp_path: Path) -> None:
 # --- output --------------------------------------------------------------------------------------
 
 
+async def test_an_error_quotes_the_output_without_its_colours(launcher: ProcessLauncher) -> None:
+    ear, launch = Ear(), a_process("printf '\\033[1;31mno space\\033[0m left\\n'; exit 1")
+    launcher.start(launch, ear)
+    assert (await ear.end_of(launch)).error == "exit status 1: no space left"
+
+
 async def test_the_head_and_the_tail_of_the_output_are_kept(
     launcher: ProcessLauncher, outputs: Outputs
 ) -> None:

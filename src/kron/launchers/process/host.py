@@ -9,6 +9,7 @@ import errno
 import fcntl
 import logging
 import os
+import re
 import select
 import shutil
 import signal
@@ -40,6 +41,8 @@ WRAPPER = 'f=$1; shift; trap : HUP INT QUIT TERM USR1 USR2; "$@"; s=$?; echo $s 
 _GET_INFO, _INFO_EXIT, _INFO_SIZE, _INFO_CODE_AT = 0xC040FF0B, 1 << 3, 64, 60
 # How much of an output an error quotes.
 MAX_LINES, MAX_TAIL = 10, 1_000
+# Colours and other sequences for a terminal, which an error does not quote.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _SIGNALS = frozenset(map(int, signal.Signals))
 
 
@@ -490,7 +493,7 @@ def describe_exit(code: int, tail: bytes) -> str:
         status = f"exit status {code}"
         if code - 128 in _SIGNALS:
             status += f" ({signal.Signals(code - 128).name})"
-    lines = tail.decode(errors="replace").strip().splitlines()[-MAX_LINES:]
+    lines = _ESCAPES.sub("", tail.decode(errors="replace")).strip().splitlines()[-MAX_LINES:]
     text = "\n".join(lines)[-MAX_TAIL:]
     return f"{status}: {text}" if text else status
 

@@ -39,6 +39,7 @@ from kron.fronts.service.auth.principal import (
 from kron.fronts.service.client import LocalClient, PageRequest
 from kron.fronts.service.documents import schedule_view
 from kron.fronts.service.registrar import Registrar, unknown_as_schedule
+from kron.fronts.service.responses import RunView
 from kron.fronts.service.runs import OutputRequest
 from kron.fronts.service.url import cursor_of, place_of
 from kron.fronts.service.web.actions import DONE, add_actions
@@ -341,12 +342,16 @@ class Pages:
         return with_counterfactual(page, other, listed.job, now)
 
     async def output(
-        self, client: LocalClient, name: str, wanted: OutputRequest, find: str
+        self, client: LocalClient, run: RunView, attempt: int | None, find: str
     ) -> OutputPage | None:
-        """Return the output of a run; None where nothing has started."""
+        """Return the output of a run's process; None where none has started."""
+        wanted = OutputRequest(run["run_at"], run["idempotency_key"], attempt)
         try:
-            document = await client.logs(name, wanted)
+            document = await client.logs(run["schedule_id"], wanted)
         except InvalidOptionError:
+            return None
+        # The id of a process has its start time; what others execute writes elsewhere.
+        if document["note"] is not None and ":" not in (run["run_id"] or ""):
             return None
         return await self._registrar.aside.run(output_page, document, find)
 
@@ -553,8 +558,7 @@ def _add_period(router: APIRouter, pages: Pages, client: LocalClient) -> None:
         charts = await pages.period_charts(name, shown.period_id)
         output = None
         if shown.run is not None:
-            wanted = OutputRequest(shown.period_id, shown.run["idempotency_key"], attempt)
-            output = await pages.output(client, name, wanted, find.strip())
+            output = await pages.output(client, shown.run, attempt, find.strip())
         more: dict[str, Any] = {"changes": changes, "charts": charts, "output": output, "find": find.strip()}
         return await rendered("period.html", pages.now(), it=shown, **more)
 
@@ -563,8 +567,7 @@ def _add_runs(router: APIRouter, pages: Pages, client: LocalClient) -> None:
     @router.api_route("/ui/run", methods=READ)
     async def run(key: str, attempt: Attempt = None, find: Text = "") -> Response:
         shown, chart = await pages.run(key.strip())
-        wanted = OutputRequest(shown.run["run_at"], shown.run["idempotency_key"], attempt)
-        output = await pages.output(client, shown.name, wanted, find.strip())
+        output = await pages.output(client, shown.run, attempt, find.strip())
         return await rendered(
             "run.html", pages.now(), it=shown, chart=chart, output=output, find=find.strip()
         )
