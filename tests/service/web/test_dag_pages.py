@@ -9,7 +9,8 @@ import pytest
 from kron.core.dag.plan import run_id_of
 from tests.service import dag_demo
 from tests.service.auth import forge
-from tests.service.browser import CHROMIUM, DARK, MISSING, look, picture
+from tests.service.browser import CHROMIUM, MISSING
+from tests.service.chromium import Chromium, chromium
 from tests.service.server import serving
 from tests.service.test_dag import VARIABLES, sh, workflow
 from tests.service.web.test_actions import signed_in, token
@@ -152,7 +153,7 @@ def test_the_story_of_a_scheduled_dag_in_a_browser(tmp_path: Path) -> None:
         sh("load", f"echo loading; test -e {gate}", "extract"),
         sh("hold", f"while [ -e {held} ]; do sleep 0.1; done", "load"),
     )
-    with serving(tmp_path, **VARIABLES) as (client, _):
+    with serving(tmp_path, **VARIABLES) as (client, _), chromium(tmp_path) as tab:
         base = str(client.base_url).rstrip("/")
         document = workflow(*nodes, overlap_policy="skip")
         assert client.put("/workflows/etl/versions/1", json=document).status_code == 201
@@ -162,9 +163,9 @@ def test_the_story_of_a_scheduled_dag_in_a_browser(tmp_path: Path) -> None:
             return [run["run_id"] for run in listed if run["trigger"] == "scheduled"]
 
         def seen(path: str) -> str:
-            page = look(f"{base}{path}", tmp_path)
-            assert page.console == []
-            return page.dom
+            tab.open(f"{base}{path}")
+            assert tab.console == []
+            return str(tab.js("document.documentElement.outerHTML"))
 
         # It runs on its schedule: one task fails and is retried, another one fails for good.
         failed = wait_for(lambda: runs("failed"))[0]
@@ -194,11 +195,8 @@ def test_the_story_of_a_scheduled_dag_in_a_browser(tmp_path: Path) -> None:
         grid = seen("/ui/dag?id=etl")
         assert 'class="grid"' in grid
         assert "load, 20" in grid
-        light, dark = (
-            picture(f"{base}/ui/dag/run?id={failed}", tmp_path, f"{name}.png", (1280, 900), *options)
-            for name, options in (("light", ()), ("dark", (DARK,)))
-        )
-        assert light != dark
+        tab.open(f"{base}/ui/dag/run?id={failed}")
+        assert faces_of(tab, tmp_path, 1280) == 2
         # Executions outlive the service: those that are held end now.
         held.unlink()
 
@@ -213,5 +211,15 @@ def test_pages_of_dags_fit_every_window_and_have_two_faces(tmp_path: Path) -> No
         slots = f"/ui/dag/catchup?id={dag_demo.NAME}&from=2026-06-01&to=2026-06-05&every=1d"
         for path in (dag, failed, slots):
             check_width(client, tmp_path, path)
-        shown = (f"{str(client.base_url).rstrip('/')}{dag}", tmp_path, "page.png", (390, 844))
-        assert picture(*shown) != picture(*shown, DARK)
+        with chromium(tmp_path) as tab:
+            tab.open(f"{str(client.base_url).rstrip('/')}{dag}")
+            assert faces_of(tab, tmp_path, 390) == 2
+
+
+def faces_of(tab: Chromium, folder: Path, width: int) -> int:
+    """Return how many different pictures a page has in the light and in the dark scheme."""
+    pictures = set()
+    for is_dark in (False, True):
+        tab.show(width=width, dark=is_dark)
+        pictures.add(tab.picture(folder / "page.png"))
+    return len(pictures)
