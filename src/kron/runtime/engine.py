@@ -572,7 +572,7 @@ class Engine:
     async def _limited(self, states: list[JobState], now: int) -> list[JobState]:
         """Return jobs, those of tenants with too many open runs as full."""
         limit = self._open_limit
-        if limit is None or not any(state.runs for state in states):
+        if limit is None or not any(state.runs and _is_due(state, now) for state in states):
             # A job without open runs may always start one.
             return states
         unsure = limit.unsure(states, now)
