@@ -11,7 +11,7 @@ from kron.cli.support.option import AsJson, Count, From, one_of
 from kron.cli.support.read import MAX_JOBS, read_text
 from kron.cli.support.terminal import say, show_json
 from kron.core.errors import InvalidOptionError
-from kron.telemetry.log_format import LOG_FORMATS, LOG_LEVELS
+from kron.telemetry.log_format import LOG_FORMATS, LOG_LEVELS, start_logging
 
 Kubeconfig = Annotated[
     str | None,
@@ -106,8 +106,7 @@ def operator_command(
     from kron.fronts.operator.serve import OperatorSettings, serve_operator
     from kron.launchers.kubernetes.access import find_access
 
-    access = find_access(kubeconfig, context)
-    _start_logging(log_level, log_format)
+    start_logging(level=log_level, log_format=log_format)
     settings = OperatorSettings(
         namespace=namespace,
         lease_namespace=lease_namespace,
@@ -117,14 +116,8 @@ def operator_command(
         port=port,
         history_url=history or os.environ.get("KRON_HISTORY") or None,
     )
-    asyncio.run(serve_operator(access, settings))
+    asyncio.run(serve_operator(find_access(kubeconfig, context), settings))
     return GOOD
-
-
-def _start_logging(level: str, log_format: str) -> None:
-    from kron.telemetry.log_format import start_logging
-
-    start_logging(level=level, log_format=log_format)
 
 
 def _check_dry_run(file: str | None, *, dry_run: bool) -> None:
