@@ -11,7 +11,7 @@ from tests.abuse.experiment import FLOODS, HANGS, LONG_QUIET, MIX, QUIET, Row, e
 # The lateness that the neighbour's starts keep during the mixed attack, in milliseconds, on a quiet machine.
 P99_MS = 250.0
 # The most memory that the API and the worker may have used at the end of an attack, in MiB.
-API_MIB, WORKER_MIB = 400, 200
+API_MIB, WORKER_MIB = 600, 200
 HEAD = (
     "attack",
     "requests",

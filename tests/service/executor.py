@@ -75,6 +75,8 @@ def executing(look: Callable[[str], None] = lambda key: None) -> Iterator[Execut
     class Server(ThreadingHTTPServer):
         # Threads of kept connections are not waited for.
         daemon_threads = True
+        # With the default of five, more connections at once would wait a second for their next attempt.
+        request_queue_size = 128
 
         def handle_error(self, *where: Any) -> None:
             """Print errors, except that a client is gone."""
