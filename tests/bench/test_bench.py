@@ -179,6 +179,7 @@ def test_parts_are_chosen_by_name() -> None:
         "engine",
         "embed",
         "process",
+        "krond",
         "service",
         "dag",
         "operator",

@@ -313,6 +313,7 @@ def test_the_description_has_every_route_with_examples_and_is_valid(client: http
         ("POST", "/schedules/{schedule_id}/backfill"),
         ("GET", "/schedules/{schedule_id}/periods/{period_id}/runs"),
         ("GET", "/schedules/{schedule_id}/periods/{period_id}/why"),
+        ("GET", "/schedules/{schedule_id}/output"),
         ("POST", "/preview"),
         ("POST", "/schedules/{schedule_id}/resume-preview"),
         ("POST", "/runs/{idempotency_key}/status"),

@@ -54,6 +54,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[s
     with executing() as executor:
         variables = {"KRON_EXECUTOR": json.dumps({"kind": "http", "url": executor.url})}
         variables["KRON_DEFAULT_LAUNCHER"] = '{"kind": "log"}'
+        variables["KRON_ALLOWED_COMMANDS"] = "/bin/echo"
         with serving(tmp_path_factory.mktemp("serve"), **variables) as (client, _):
             caller = Caller(client)
             _use_schedules(caller, executor.url)
@@ -102,6 +103,12 @@ def _use_runs(caller: Caller) -> None:
     names = {"schedule_id": "fast", "period_id": first["run_at"]}
     caller.send("GET", "/schedules/{schedule_id}/periods/{period_id}/runs", **names)
     caller.send("GET", "/schedules/{schedule_id}/periods/{period_id}/why", **names)
+    echo = {"kind": "process", "command": ["/bin/echo", "a"]}
+    caller.send("POST", "/schedules/upsert", {**NIGHTLY, "schedule_id": "echo", "launcher": echo})
+    caller.send("POST", "/schedules/{schedule_id}/run", {"request_id": "two"}, schedule_id="echo")
+    route = "/schedules/{schedule_id}/runs"
+    wait_for(lambda: caller.send("GET", route, schedule_id="echo")["runs"][0]["status"] == "SUCCESS")
+    caller.send("GET", "/schedules/{schedule_id}/output", schedule_id="echo")
 
 
 def _use_workflows(caller: Caller) -> None:

@@ -94,7 +94,9 @@ class CelerySettings(TableSettings):
     reports: bool = field(default=False, metadata=row(FLAG, "whether the task reports the end of each run"))
     await_result: bool = field(
         default=False,
-        metadata=row(FLAG, "whether a run ends with its task, as the setting `celery_backend` knows it"),
+        metadata=row(
+            FLAG, "whether a run ends with its task, as the setting `celery_backend` knows it", sparse=True
+        ),
     )
 
     @property
