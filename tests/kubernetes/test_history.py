@@ -13,10 +13,12 @@ from kron.core.plan.record import RunRecord
 from kron.fronts.operator.history import HistoryWriter
 from kron.fronts.operator.probes import metrics_of
 from kron.fronts.operator.store import NAMESPACE
+from kron.fronts.service.auth.middleware import READ_ONLY
 from kron.ports import Store
 from kron.stores.url import open_store
 from kron.testing.faulty_store import Chance, Fault, FaultyStore
 from tests.kubernetes.cluster import POD, Cluster, kronjob, minute, running_cluster
+from tests.service.server import serving
 
 PATIENT = {"concurrency": "allow", "deadline": "never"}
 
@@ -257,3 +259,39 @@ def test_the_commands_answer_for_the_cluster(lived: list[str], capsys: pytest.Ca
     assert "Did not run: another run of the job was active." in capsys.readouterr().out
     assert run(["status", *lived]) == GOOD
     assert "default/a" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_the_pages_and_the_api_show_a_history_and_change_nothing(
+    cluster: Cluster, url: str, tmp_path: Path
+) -> None:
+    await cluster.start()
+    await cluster.add(kronjob(policy=PATIENT))
+    await cluster.advance(minute(1, 10))
+    await cluster.eventually(lambda: cluster.jobs() == ["12:01"])
+    cluster.server.complete(cluster.job_of("12:01")["metadata"]["name"])
+    await copied(cluster, url)
+    await asyncio.to_thread(_look, tmp_path, url)
+    async with opened(url) as store:
+        assert not (await store.cases(NAMESPACE))[0].job.paused
+
+
+def _look(folder: Path, url: str) -> None:
+    with serving(folder, "--namespace", NAMESPACE, KRON_STORE=url) as (client, _):
+        (shown,) = client.get("/schedules").json()["schedules"]
+        assert shown["schedule_id"] == "default/a"
+        (run,) = client.get("/schedules/default%2Fa/runs").json()["runs"]
+        assert run["status"] == "SUCCESS"
+        why = client.get(f"/schedules/default%2Fa/periods/{run['run_at']}/why")
+        assert why.json()["outcome"] == "executed"
+        page = client.get("/ui/schedule", params={"id": "default/a"})
+        assert page.status_code == 200
+        assert "default/a" in page.text
+        assert "Run now" not in page.text
+        for route, body in (
+            ("/schedules/pause", {"schedule_id": "default/a", "paused": True}),
+            ("/schedules/default%2Fa/run", {"request_id": "1"}),
+        ):
+            refused = client.post(route, json=body)
+            assert refused.status_code == 403
+            assert refused.json()["detail"] == READ_ONLY

@@ -15,6 +15,7 @@ from kron.cli.main import GOOD
 from kron.cli.support.extra import importing
 from kron.cli.support.option import Config, StoreUrl
 from kron.cli.support.terminal import say
+from kron.core.errors import InvalidOptionError
 from kron.fronts.service.settings import Settings, read_settings
 from kron.launchers.callback import Callback
 from kron.ports import Clock, Store
@@ -33,6 +34,12 @@ Demo = Annotated[
     bool,
     typer.Option("--demo", help="Serve a few schedules with a past, to look around (in .kron/demo)."),
 ]
+Records = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", metavar="NAME", help="Show the records of another front, read-only, e.g. operator."
+    ),
+]
 
 
 def serve_command(
@@ -42,6 +49,7 @@ def serve_command(
     config: Config = None,
     insecure: Insecure = False,
     demo: Demo = False,
+    namespace: Records = None,
 ) -> int:
     """Serve the API and the pages of a store, and run its schedules.
 
@@ -53,6 +61,7 @@ def serve_command(
       kron serve --port 0 --store sqlite:///kron.db
       kron serve --store postgresql://kron@db.example/kron
       kron serve --demo
+      kron serve --store postgresql://kron@db.example/kron --namespace operator
     """  # noqa: D301
     options = {"host": host, "port": port, "store": store, "insecure": insecure or None}
 
@@ -62,8 +71,14 @@ def serve_command(
 
     settings = read()
     with importing("service"):
-        from kron.fronts.service.serve import begin_logging, serve
+        from kron.fronts.service.serve import begin_logging, serve, serve_records
     begin_logging(settings)
+    if namespace is not None:
+        if demo:
+            reason = "a demo has its own schedules: use it without --demo"
+            raise InvalidOptionError(option="--namespace", value=namespace, reason=reason)
+        serve_records(settings, namespace, reread=read)
+        return GOOD
     serve(settings, _Guide(settings) if demo else None, reread=read)
     return GOOD
 

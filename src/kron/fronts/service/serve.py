@@ -33,7 +33,7 @@ from kron.fronts.service.api.middleware import with_security_headers
 from kron.fronts.service.app import app_of
 from kron.fronts.service.auth.middleware import is_loopback
 from kron.fronts.service.auth.principal import current_request_id
-from kron.fronts.service.client import LocalClient
+from kron.fronts.service.client import LocalClient, no_worker
 from kron.fronts.service.launchers import (
     launchers_of,
     runs_dags,
@@ -206,6 +206,21 @@ class LocalWorker:
         """Do nothing: the process has one log level."""
 
 
+class NoWorker:
+    """The verbs of a worker where none runs: records of another front are shown."""
+
+    status = staticmethod(no_worker)
+
+    def call(self) -> None:
+        """Do nothing."""
+
+    def leave(self) -> None:
+        """Do nothing."""
+
+    def set_log_level(self, level: str) -> None:
+        """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """The parts that every process of the service has; the store is measured."""
@@ -234,14 +249,14 @@ class Parts:
 
 
 @asynccontextmanager
-async def assembled(settings: Settings) -> AsyncIterator[Parts]:
+async def assembled(settings: Settings, namespace: str = NAMESPACE) -> AsyncIterator[Parts]:
     """Build the parts of a process, and close its stores at the end."""
     # Name lookups have a thread each; with a few, slow name servers of one tenant would delay all others.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(MAX_THREADS, "kron"))
     clock, url = SystemClock(), settings.store_url
     store = open_store(url, lease_ms=settings.lease_ms)
     kind = store_kind_of(url)
-    metrics = Metrics(store, clock, namespace=NAMESPACE, kind=kind, current_request=current_request_id)
+    metrics = Metrics(store, clock, namespace=namespace, kind=kind, current_request=current_request_id)
     database = open_workflows(url)
     workflows = workflows_of(settings, database)
     dags = open_dags(url) if runs_dags(settings) else None
@@ -348,6 +363,29 @@ class _Service(NamedTuple):
     listening: socket.socket
     hooks: ServeHooks | None
     reread: Reread | None
+    namespace: str = NAMESPACE
+
+
+def serve_records(settings: Settings, namespace: str, *, reread: Reread | None = None) -> None:
+    """Serve the records of another front in a store, read-only, without a worker, until SIGTERM or SIGINT."""
+    _check_host(settings)
+    _warn(settings)
+    raise_file_limit()
+    with listen(settings.host, settings.port) as listening:
+        asyncio.run(_serve_records(_Service(settings, listening, None, reread, namespace)))
+
+
+async def _serve_records(service: _Service) -> None:
+    async with assembled(service.settings, service.namespace) as parts:
+        with suppress(StoreError):
+            known = await parts.store.namespaces()
+            if service.namespace not in known:
+                _log.warning(
+                    "the store has no records of %s yet; it has %s",
+                    service.namespace,
+                    ", ".join(known) or "none",
+                )
+        await _serve(service, parts, NoWorker(), asyncio.get_running_loop().create_future())
 
 
 def serve(settings: Settings, hooks: ServeHooks | None = None, *, reread: Reread | None = None) -> None:
@@ -422,16 +460,22 @@ async def _serve_together(service: _Service) -> None:
 
 
 async def _serve(
-    service: _Service, parts: Parts, worker: WorkerProcess | LocalWorker, working: asyncio.Future[Any]
+    service: _Service,
+    parts: Parts,
+    worker: WorkerProcess | LocalWorker | NoWorker,
+    working: asyncio.Future[Any],
 ) -> None:
     """Serve the API until a signal, or until the worker ends."""
     settings = service.settings
     authenticator = authenticator_of(settings, SystemClock())
+    authenticator.is_read_only = service.namespace != NAMESPACE
     await authenticator.start()
     clock, workflows = parts.clock, parts.workflows
     functions = frozenset() if service.hooks is None else frozenset(service.hooks.callbacks(clock))
     rules = replace(settings.rules, unavailable=unavailable_kinds(settings), functions=functions)
-    registrar = Registrar(parts.store, clock, rules=rules, wake=worker.call, workflows=workflows)
+    registrar = Registrar(
+        parts.store, clock, rules=rules, wake=worker.call, workflows=workflows, namespace=service.namespace
+    )
     registrar.dags = parts.dags
     runs = None if parts.dags is None else RunOrchestrator(parts.dags, workflows, clock)
     delivery = workflow_launcher(clock, settings, workflows, {}, runs)

@@ -423,6 +423,8 @@ class Authenticator:
         self._subjects = subjects
         self._run_secret = run_secret
         self.is_open = is_open
+        # No caller may do more than read.
+        self.is_read_only = False
 
     async def start(self) -> None:
         """Load the token keys, and raise if they can never be loaded."""
@@ -472,6 +474,9 @@ def login_url(scope: ASGIScope) -> str:
     path = path if scope["method"] in SAFE_METHODS else path.rpartition("/")[0]
     target = quote(path) + (f"?{query}" if query else "")
     return "/login" if target == "/" else f"/login?next={quote(target, safe='')}"
+
+
+READ_ONLY = "these records are read-only here: change them where they are made"
 
 
 class AuthMiddleware:
@@ -533,6 +538,10 @@ class AuthMiddleware:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         if need.scope is not None and not caller.may(need.scope):
             raise ForbiddenError(scope=need.scope)
+        if self._authenticator.is_read_only:
+            if need.scope not in (None, TokenScope.READ):
+                raise HTTPException(HTTPStatus.FORBIDDEN, READ_ONLY)
+            caller = caller._replace(scopes=caller.scopes and frozenset({TokenScope.READ}))
         check_form(scope, need)
         check_media_type(scope, need)
         return caller
