@@ -333,7 +333,7 @@ def test_a_process_gets_the_dag_on_its_input_and_the_meta_in_its_environment(tmp
         named = {f"KRON_{name.upper()}": str(value) for name, value in meta.items()}
         assert named.items() <= read["named"].items()
         # What the owner's own settings say, a secret perhaps, is not among it.
-        times = {"KRON_PERIOD_ID", "KRON_NOMINAL_TIME", "KRON_CHOSEN_TIME"}
+        times = {"KRON_PERIOD_ID", "KRON_NOMINAL_TIME", "KRON_CHOSEN_TIME", "KRON_LAUNCHER_ID"}
         own = {"KRON_IDENTITY", "KRON_RUN_TOKEN", "KRON_REQUEST_ID", *times}
         assert read["named"].keys() - named.keys() == own
         put(client, 2, {**dag(), "user_id": "eve"})
