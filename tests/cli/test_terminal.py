@@ -83,6 +83,7 @@ def test_the_runs_of_one_schedule_can_be_filtered_by_their_status(
     assert capsys.readouterr().out == "none: no run has the status SUCCESS\n"
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_the_next_run_of_an_upsert_and_a_resume_in_local_and_relative_time(
     tmp_path: Path,
 ) -> None:

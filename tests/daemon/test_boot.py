@@ -84,6 +84,7 @@ def test_lint_accepts_a_job_at_boot_in_a_file(tmp_path: Path, capsys: pytest.Cap
     assert run(["lint", str(file), "--strict"]) == GOOD, capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_krond_starts_it_once_however_often_krond_starts(tmp_path: Path) -> None:
     krond = Krond(tmp_path, "--crontab", str(tmp_path / "tab"))
     # Cron accepts both lines, and the second one never starts.

@@ -23,6 +23,7 @@ to = ["ops"]
 """
 
 
+@pytest.mark.slow
 async def test_a_job_that_fails_is_sent_to_the_default_channel(tmp_path: Path) -> None:
     async with http_sink() as sink:
         settings = tmp_path / "krond.toml"

@@ -700,6 +700,7 @@ async def test_a_call_that_ends_after_ownership_was_lost_does_not_hold_up_time(r
 # --- the same every time ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_same_story_has_the_same_records_on_every_store(tmp_path: Path) -> None:
     stories = []
     for path in (":memory:", str(tmp_path / "one.db"), str(tmp_path / "two.db")):

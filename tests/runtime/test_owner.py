@@ -1,5 +1,7 @@
 """Owners come and go: who runs a job changes nothing of what is decided."""
 
+import pytest
+
 from kron.core.job.decision import decide
 from kron.core.job.job import Job
 from kron.core.time.instant import datetime_of
@@ -29,6 +31,7 @@ async def check_decisions(stage: Stage) -> None:
         assert run.fire_time == 1000 * chosen
 
 
+@pytest.mark.slow
 async def test_a_change_of_the_owner_changes_no_chosen_time(store: Store) -> None:
     async with stage_on(store) as stage:
         await stage.add(JOB)

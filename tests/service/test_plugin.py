@@ -45,6 +45,7 @@ def schedule(**launcher: object) -> dict[str, object]:
     return {"schedule_id": "q", "cron_expr": "0 0 1 1 *", "timezone": "UTC", "launcher": launcher}
 
 
+@pytest.mark.slow
 def test_a_schedule_is_started_by_an_installed_launcher(variables: dict[str, str], tmp_path: Path) -> None:
     with serving(tmp_path, **variables) as (client, server):
         assert (

@@ -255,6 +255,7 @@ async def test_another_policy_is_answered_on_page_cli_and_api_alike(
     assert "Assumed: " in output
 
 
+@pytest.mark.slow
 async def test_a_replay_has_a_budget_of_processor_time(scene: Scene) -> None:
     """One of 500 periods is answered; one whose every period searches its window in vain is refused."""
     stage = scene.stage

@@ -354,7 +354,9 @@ def test_an_answer_does_not_depend_on_what_was_asked_before(
     ("text", "step", "reach"),
     [
         pytest.param("* * * * *", MINUTE, 2 * HOUR, id="every minute", marks=pytest.mark.slow),
-        pytest.param("0,15,30,45 * * * *", 15 * MINUTE, AROUND, id="every quarter of an hour"),
+        pytest.param(
+            "0,15,30,45 * * * *", 15 * MINUTE, AROUND, id="every quarter of an hour", marks=pytest.mark.slow
+        ),
         pytest.param("0 * * * *", HOUR, AROUND, id="every hour"),
     ],
 )

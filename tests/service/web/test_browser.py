@@ -31,7 +31,7 @@ FORBIDDEN = """<!doctype html>
 <meta http-equiv="content-security-policy" content="default-src 'none'">
 <style>p { color: red }</style>"""
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=MISSING)
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason=MISSING)]
 
 
 @pytest.fixture(scope="module")
@@ -57,31 +57,17 @@ def address(client: httpx.Client, path: str) -> str:
     ("path", "shown"),
     [
         pytest.param("/", "demo/heartbeat", id="overview"),
-        pytest.param(
-            "/ui/schedule?id=demo%2Foffice-hours", "Every 30 minutes", id="schedule", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "/ui/schedule?id=%3Cscript%3Ealert(1)%3C%2Fscript%3E",
-            "&lt;script&gt;",
-            id="hostile",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            "/ui/period?id=demo%2Fnightly-literal&at=2027-03-28T02:30",
-            "dst_gap",
-            id="period",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("/ui/now", "demo/heartbeat", id="now", marks=pytest.mark.slow),
-        pytest.param(
-            "/ui/playground?cron=0+9+*+*+*&window=1h", "Next window", id="playground", marks=pytest.mark.slow
-        ),
-        pytest.param("/ui/audit", "demo/heartbeat", id="audit", marks=pytest.mark.slow),
-        pytest.param("/ui/workers", "with all 64 shards", id="workers", marks=pytest.mark.slow),
-        pytest.param("/ui/fleet", "Worst minutes", id="fleet", marks=pytest.mark.slow),
-        pytest.param("/ui/runs", "demo/heartbeat", id="runs", marks=pytest.mark.slow),
-        pytest.param("/docs", "/schedules/upsert", id="the API", marks=pytest.mark.slow),
-        pytest.param("/nowhere", "Not Found", id="no page", marks=pytest.mark.slow),
+        pytest.param("/ui/schedule?id=demo%2Foffice-hours", "Every 30 minutes", id="schedule"),
+        pytest.param("/ui/schedule?id=%3Cscript%3Ealert(1)%3C%2Fscript%3E", "&lt;script&gt;", id="hostile"),
+        pytest.param("/ui/period?id=demo%2Fnightly-literal&at=2027-03-28T02:30", "dst_gap", id="period"),
+        pytest.param("/ui/now", "demo/heartbeat", id="now"),
+        pytest.param("/ui/playground?cron=0+9+*+*+*&window=1h", "Next window", id="playground"),
+        pytest.param("/ui/audit", "demo/heartbeat", id="audit"),
+        pytest.param("/ui/workers", "with all 64 shards", id="workers"),
+        pytest.param("/ui/fleet", "Worst minutes", id="fleet"),
+        pytest.param("/ui/runs", "demo/heartbeat", id="runs"),
+        pytest.param("/docs", "/schedules/upsert", id="the API"),
+        pytest.param("/nowhere", "Not Found", id="no page"),
     ],
 )
 def test_a_page_leaves_no_message_on_the_console(
@@ -103,7 +89,6 @@ def test_a_message_on_the_console_would_be_seen(tmp_path: Path) -> None:
     assert any("Content Security Policy" in line for line in look(page.as_uri(), tmp_path).console)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [(1280, 900), (390, 844)], ids=["wide", "phone"])
 def test_a_page_has_a_light_and_a_dark_face(
     demo: httpx.Client, tmp_path: Path, size: tuple[int, int]
@@ -115,7 +100,6 @@ def test_a_page_has_a_light_and_a_dark_face(
     assert light != dark
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [
@@ -218,7 +202,6 @@ def answering(first: Answer, then: Answer) -> Iterator[str]:
             thread.join()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("status", "seen"), [(503, ">No response</button>"), (303, ">Signed out</button>")])
 def test_a_page_that_cannot_be_renewed_does_not_pretend_to_be_live(
     status: int, seen: str, tmp_path: Path
@@ -235,7 +218,6 @@ BEFORE = EDITED.replace(b"new words", b"old words").replace(b"<details>", b"<det
 OFF = b"<script src='/static/off.js'></script></body>"
 
 
-@pytest.mark.slow
 def test_a_refreshed_definition_keeps_its_details_open(tmp_path: Path) -> None:
     with answering(Answer(BEFORE), Answer(EDITED)) as url:
         dom = look(url, tmp_path).dom
@@ -243,7 +225,6 @@ def test_a_refreshed_definition_keeps_its_details_open(tmp_path: Path) -> None:
     assert re.search(r"<details open", dom)
 
 
-@pytest.mark.slow
 def test_live_updates_that_are_off_do_not_read_like_a_paused_schedule(tmp_path: Path) -> None:
     with answering(Answer(BEFORE.replace(b"</body>", OFF)), Answer(EDITED)) as url:
         dom = look(url, tmp_path).dom
@@ -260,7 +241,6 @@ KEYS = b"""<!doctype html><html lang="en"><title>keys</title><body data-refresh=
 <script src="/static/keys.js"></script><script src="/static/press.js"></script></body></html>"""
 
 
-@pytest.mark.slow
 def test_rows_search_help_and_zone_are_reached_by_keys(tmp_path: Path) -> None:
     with answering(Answer(KEYS), Answer(KEYS)) as url:
         seen = look(url, tmp_path)
@@ -278,7 +258,6 @@ TYPED = b"""<!doctype html><html lang="en"><body data-refresh="0"><header class=
 <script src="/static/type.js"></script></body></html>"""
 
 
-@pytest.mark.slow
 def test_the_playground_answers_while_it_is_typed_into(tmp_path: Path) -> None:
     answered = TYPED.replace(b"nothing yet", b"At 09:00 every day")
     with answering(Answer(TYPED), Answer(answered)) as url:

@@ -32,6 +32,9 @@ SH = "/bin/sh"
         (" 10 %\r 99 %\r100 %\nnext\r\nlast", "100 %\nnext\nlast"),
         ("bell\x07 null\x00 cut \x1b[", "bell null cut ["),
         ("\x1b[38;5mhalf \x1b[999mno", "half no"),
+        (" 99 %\r100 %\r", "100 %"),
+        pytest.param(f"\x1b[{'9' * 5_000}mlong", "long", id="a long number"),
+        pytest.param(f"\x1b[{'1;' * 50_000}mmany", "many", id="many codes"),
     ],
 )
 def test_a_text_for_a_terminal_is_shown_in_its_colours(text: str, html: str) -> None:

@@ -19,6 +19,8 @@ _OTHER = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])?"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
 )
+# How much of a sequence is read, in characters; what programs write is far shorter.
+MAX_CODES = 200
 # The codes that start and end a style, and the number of a style's CSS class.
 BOLD, FAINT, ITALIC, UNDERLINE = 1, 2, 3, 4
 ENDS = {22: (BOLD, FAINT), 23: (ITALIC,), 24: (UNDERLINE,)}
@@ -88,7 +90,8 @@ def html_of(text: str) -> Markup:
     parts: list[Markup] = []
     style, end = Style(), 0
     # A carriage return overwrites the line, as progress bars do; only the last state of it is shown.
-    text = re.sub(r"[^\n]*\r(?!\n|$)", "", text.replace("\r\n", "\n"))
+    lines = text.replace("\r\n", "\n").split("\n")
+    text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
     for match in _STYLE.finditer(text):
         parts.append(_styled(text[end : match.start()], style))
         style, end = _changed(style, match[1]), match.end()
@@ -105,7 +108,7 @@ def _styled(text: str, style: Style) -> Markup:
 
 def _changed(style: Style, codes: str) -> Style:
     """Return a style after some codes; unknown ones change nothing."""
-    numbers = [int(code) if code else PLAIN for code in re.split("[;:]", codes)]
+    numbers = [int(code) if code else PLAIN for code in re.split("[;:]", codes[:MAX_CODES])]
     while numbers:
         code = numbers.pop(0)
         if code in EXTENDED:
