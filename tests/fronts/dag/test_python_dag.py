@@ -61,3 +61,24 @@ def test_outside_a_dag_a_task_is_its_function_and_a_process_is_refused() -> None
     assert extract() == {"rows": [1, 2]}
     with pytest.raises(DagError):
         process("a", "true")
+
+
+def test_a_task_that_is_called_with_wrong_arguments_is_refused_where_the_dag_is_built() -> None:
+    @task
+    def fetch(run: object) -> None: ...
+
+    @task
+    def load(rows: object, context: TaskContext) -> None: ...
+
+    with pytest.raises(DagError) as caught:
+        dag(dag_id="etl")(fetch)
+    assert caught.value.code == "DAG_VALIDATION_ARGUMENTS"
+    assert str(caught.value) == (
+        "Task 'fetch' cannot be called: missing a required argument: 'run' "
+        "(the parameter for its run is called 'context')"
+    )
+    with pytest.raises(
+        DagError, match="Task 'load' cannot be called: got an unexpected keyword argument 'day'"
+    ):
+        dag(dag_id="etl")(lambda: load(1, day=2))
+    assert len(dag(dag_id="etl")(lambda: load(1)).document["nodes"]) == 1

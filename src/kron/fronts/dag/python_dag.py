@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import update_wrapper
@@ -67,6 +67,7 @@ class PythonTask:
         if draft is None:
             return self._function(*args, **kwargs)
         name = self._function.__name__
+        _check_arguments(self._function, args, kwargs)
         function = f"{draft.dag_id}.{name}"
         draft.functions[function] = _adapted(self._function)
         arguments = {ARGS: _plain(list(args)), KWARGS: _plain(kwargs)}
@@ -168,6 +169,21 @@ def _refs(value: object) -> Iterator[TaskRef]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _refs(each)
+
+
+def _check_arguments(
+    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> None:
+    """Raise DagError where a task is called with other arguments than its function takes."""
+    signature = inspect.signature(function)
+    given = {**({CONTEXT: None} if CONTEXT in signature.parameters else {}), **kwargs}
+    try:
+        signature.bind(*args, **given)
+    except TypeError as error:
+        message = f"Task {function.__name__!r} cannot be called: {error}"
+        if not args and not kwargs:
+            message += f" (the parameter for its run is called {CONTEXT!r})"
+        raise DagError("DAG_VALIDATION_ARGUMENTS", message) from None
 
 
 def _adapted(function: Callable[..., Any]) -> TaskFunction:
