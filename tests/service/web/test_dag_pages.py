@@ -212,8 +212,17 @@ def test_pages_of_dags_fit_every_window_and_have_two_faces(tmp_path: Path) -> No
         for path in (dag, failed, slots):
             check_width(client, tmp_path, path)
         with chromium(tmp_path) as tab:
-            tab.open(f"{str(client.base_url).rstrip('/')}{dag}")
+            base = str(client.base_url).rstrip("/")
+            tab.open(f"{base}{dag}")
             assert faces_of(tab, tmp_path, 390) == 2
+            # A catch-up of 24 days, of which three have a run, starts the other 21.
+            tab.show()
+            tab.open(f"{base}/ui/dag/catchup?id={dag_demo.NAME}&from=2026-06-01&to=2026-06-24&every=1d")
+            assert "24 slots: 21 start, 3 have a run and keep it." in tab.text
+            tab.follow("Start 21 runs")
+            tab.wait_for_text("21 runs started")
+            listed = client.get(f"/dags/{dag_demo.NAME}/runs", params={"limit": "100"}).json()["runs"]
+            assert len({run["logical_date"] for run in listed}) == len(listed) == 24
 
 
 def faces_of(tab: Chromium, folder: Path, width: int) -> int:
