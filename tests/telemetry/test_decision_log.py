@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
@@ -22,7 +23,7 @@ from kron.core.redaction import Redactor
 from kron.core.time.instant import rfc3339, seconds_of
 from kron.stores.sqlite.store import SqliteStore
 from kron.telemetry.decision_log import LogEntry, certificate_of
-from kron.telemetry.log_format import ConsoleFormatter, JsonFormatter
+from kron.telemetry.log_format import ConsoleFormatter, JournalFormatter, JsonFormatter
 from kron.testing.store_contract import a_job, a_run
 from tests.job_strategies import Definition, definitions, nominal_times
 from tests.strategies import law
@@ -136,6 +137,23 @@ async def test_lines_for_people_say_the_same_in_one_line_each(caplog: pytest.Log
         r"\S+ \S+ INFO kron.engine started (also )?plain 2026-01-01T12:01:00Z: STARTED, started on schedule"
     )
     assert all(re.match(pattern, line) for line in shown)
+    # The journal has the time itself, and the priority from the start of a line.
+    journal = "\n".join(map(JournalFormatter(Redactor()).format, caplog.records)).splitlines()[1:]
+    assert journal == [f"<6>{line.partition(' INFO ')[2]}" for line in shown]
+
+
+def test_every_line_for_the_journal_has_its_priority() -> None:
+    formatter = JournalFormatter(Redactor(["pass"]))
+    record = logging.LogRecord("kron.x", logging.ERROR, "", 0, "no %s\nhere", ("pass",), None)
+    assert formatter.format(record) == "<3>kron.x no ***\\nhere"
+    try:
+        raise ValueError("wrong")
+    except ValueError:
+        record = logging.LogRecord("kron.x", logging.WARNING, "", 0, "gone", (), sys.exc_info())
+    lines = formatter.format(record).split("\n")
+    assert lines[0] == "<4>kron.x gone"
+    assert lines[-1] == "<4>ValueError: wrong"
+    assert all(line.startswith("<4>") for line in lines)
 
 
 @law(100)

@@ -217,7 +217,8 @@ def _install(arguments: Sequence[str]) -> int:
     folder = unit_folder(os.environ, system=options.system)
     program = [sys.executable, "-m", "kron.cli.krond"]
     try:
-        place = write_unit(Path(options.directory or folder), unit_text(program, system=options.system))
+        words = [*program, "--log-format", "journal"]
+        place = write_unit(Path(options.directory or folder), unit_text(words, system=options.system))
         if options.directory is None:
             Path(default_config(os.environ)).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -266,7 +267,7 @@ def _parser() -> argparse.ArgumentParser:
     for option in ("--load", FIRST_LOAD):
         parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--pages", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--log-format", choices=("console", "json"), default="console")
+    parser.add_argument("--log-format", choices=("console", "json", "journal"), default="console")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     return parser
 

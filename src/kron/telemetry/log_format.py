@@ -1,4 +1,7 @@
-"""Log formats: lines for people or JSON lines, without secrets, at a level that can change at run time."""
+"""Log formats: lines for people, for systemd's journal, or JSON lines; without secrets.
+
+The level can change at run time.
+"""
 
 import json
 import logging
@@ -13,18 +16,23 @@ from kron.telemetry.decision_log import DecisionLines, EngineEvent
 from kron.telemetry.request_trail import CurrentRequest, no_request
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-LOG_FORMATS = ("console", "json")
+LOG_FORMATS = ("console", "json", "journal")
 ExceptionInfo: TypeAlias = (
     tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 )
 CONSOLE = "%(asctime)s %(levelname)s %(name)s %(message)s"
+# The journal of systemd has a time for each line, and reads its priority from the start.
+JOURNAL = "%(name)s %(message)s"
+PRIORITIES = {"CRITICAL": 2, "ERROR": 3, "WARNING": 4, "INFO": 6, "DEBUG": 7}
 
 
 class ConsoleFormatter(logging.Formatter):
     """Writes lines for people."""
 
+    layout = CONSOLE
+
     def __init__(self, redactor: Redactor, current_request: CurrentRequest = no_request) -> None:
-        super().__init__(CONSOLE)
+        super().__init__(self.layout)
         self._redactor = redactor
         self._current_request = current_request
 
@@ -32,7 +40,8 @@ class ConsoleFormatter(logging.Formatter):
         """Return a record as text; decisions have a line each."""
         if not isinstance(record.msg, DecisionLines):
             return self._redactor.hide(super().format(record))
-        head = f"{self.formatTime(record)} {record.levelname} {record.name} "
+        record.asctime, record.message = self.formatTime(record), ""
+        head = self.layout % record.__dict__
         texts = record.msg.texts(self._redactor, self._current_request())
         return "\n".join(head + one_line(text) for text in texts)
 
@@ -43,6 +52,17 @@ class ConsoleFormatter(logging.Formatter):
     def formatException(self, ei: ExceptionInfo) -> str:  # noqa: N802 - the name that logging calls
         """Return a traceback without control characters but line breaks."""
         return "\n".join(map(one_line, super().formatException(ei).split("\n")))
+
+
+class JournalFormatter(ConsoleFormatter):
+    """Writes lines for the journal of systemd, each with its priority."""
+
+    layout = JOURNAL
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as lines with their priority."""
+        head = f"<{PRIORITIES.get(record.levelname, PRIORITIES['INFO'])}>"
+        return "\n".join(head + line for line in super().format(record).split("\n"))
 
 
 class JsonFormatter(logging.Formatter):
@@ -83,6 +103,9 @@ def _instant_of(record: logging.LogRecord) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03}Z"
 
 
+FORMATTERS = {"console": ConsoleFormatter, "json": JsonFormatter, "journal": JournalFormatter}
+
+
 def start_logging(
     *,
     level: str,
@@ -91,7 +114,7 @@ def start_logging(
     current_request: CurrentRequest = no_request,
 ) -> None:
     """Log to standard error; every line is redacted."""
-    formatter = JsonFormatter if log_format == "json" else ConsoleFormatter
+    formatter = FORMATTERS[log_format]
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(Redactor(secrets), current_request))
     logging.basicConfig(level=level.upper(), handlers=[handler])

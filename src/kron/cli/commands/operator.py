@@ -48,7 +48,10 @@ History = Annotated[
 LogFormat = Annotated[
     str,
     typer.Option(
-        "--log-format", metavar="FORMAT", help="console or json.", parser=one_of("format", LOG_FORMATS)
+        "--log-format",
+        metavar="FORMAT",
+        help="console, json or journal.",
+        parser=one_of("format", LOG_FORMATS),
     ),
 ]
 LogLevel = Annotated[

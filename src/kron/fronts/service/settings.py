@@ -368,7 +368,9 @@ class Settings:
         default="info",
     )
     log_format: str = setting(
-        choice_of({name: name for name in LOG_FORMATS}), "Log format: `console` or `json`", default="console"
+        choice_of({name: name for name in LOG_FORMATS}),
+        "Log format: `console`, `json` or `journal`",
+        default="console",
     )
     metrics_port: int | None = setting(
         integer(0, 65_535), "Port of a worker's metrics and health; none: not served", default=None
