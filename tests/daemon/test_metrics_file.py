@@ -39,6 +39,7 @@ def test_krond_writes_its_metrics_for_a_node_exporter(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.prom.new"))
 
 
+@pytest.mark.slow
 def test_a_place_that_cannot_be_written_ends_no_krond(tmp_path: Path) -> None:
     krond = Krond(tmp_path, "--metrics-file", str(tmp_path / "missing" / "krond.prom"))
     krond.write("host.yaml", f'jobs: [{{ name: works, schedule: "{YEARLY}", command: "true" }}]\n')

@@ -262,6 +262,7 @@ def test_the_commands_answer_for_the_cluster(lived: list[str], capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+@pytest.mark.slow
 async def test_the_pages_and_the_api_show_a_history_and_change_nothing(
     cluster: Cluster, url: str, tmp_path: Path
 ) -> None:

@@ -431,6 +431,7 @@ async def test_stop_in_the_middle_of_a_burst_comes_to_an_end_and_loses_nothing(r
         assert await rig.seen(name) == ["SUCCESS due"]
 
 
+@pytest.mark.slow
 async def test_jobs_of_a_burst_that_have_more_to_do_at_once_do_it_in_the_same_wake(rig: Rig) -> None:
     """The next chunk is read while one is written: what that leaves to do is found all the same."""
     names = [f"job-{number:04}" for number in range(1_100)]

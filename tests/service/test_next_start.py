@@ -111,6 +111,7 @@ async def embedded(name: str) -> tuple[str | None, str | None, int]:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.slow
 def test_page_api_cli_and_embedded_runner_agree_on_the_next_start(
     name: str, service: httpx.Client, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -177,6 +177,7 @@ async def test_urls_are_encrypted_in_the_store_and_used_in_full(tmp_path: Path) 
     assert "is redacted" in given.text
 
 
+@pytest.mark.slow
 def test_urls_that_were_stored_in_clear_text_are_encrypted_by_reencrypt(tmp_path: Path) -> None:
     allowed = {"KRON_ALLOWED_HOSTS": "hooks.example", "KRON_ALLOWED_COMMANDS": str(which("false"))}
     with serving(tmp_path, **allowed) as (client, _):

@@ -128,6 +128,7 @@ def test_a_real_scrape_has_every_metric_and_label_that_the_alert_rules_name(
     assert found["scheduling_drift_seconds"].type == "histogram"
 
 
+@pytest.mark.slow
 def test_what_is_scraped_is_what_happened(tmp_path: Path) -> None:
     with executing() as executor, serving(tmp_path) as (client, _):
         upsert(client, cron_expr="0 0 1 1 *", launcher={"kind": "http", "url": executor.url})

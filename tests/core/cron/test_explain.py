@@ -526,6 +526,7 @@ def test_one_sentence_has_one_meaning(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["posix", "extended"])
+@pytest.mark.slow
 def test_common_words_are_read_as_they_were_meant(dialect: str) -> None:
     for text in texts(dialect, 1000):
         if expression := parsed(text, dialect):

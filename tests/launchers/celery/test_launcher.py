@@ -383,6 +383,7 @@ asyncio.run(main())
         pytest.param(LOADED, "True False False False", id="not loaded"),
     ],
 )
+@pytest.mark.slow
 def test_celery_is_loaded_with_the_first_task_and_named_where_it_is_missing(
     code: str, expected: str, tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def test_a_stored_variable_that_is_no_longer_allowed_fails_the_start_with_the_re
         assert "launcher.env.MODE: is not a variable schedules may set" in str(run["error"])
 
 
+@pytest.mark.slow
 def test_the_environment_of_the_service_does_not_reach_processes(tmp_path: Path) -> None:
     allowed = program(tmp_path / "bin", "show", f"env > {tmp_path}/env")
     secrets = {"PGPASSWORD": "hunter2", "AWS_SECRET_ACCESS_KEY": "s", "MY_TOKEN": "t", "AWS_REGION": "r"}
