@@ -1,6 +1,7 @@
 """krond under a service manager: the unit, readiness, status and watchdog."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -26,6 +27,17 @@ def test_install_writes_a_unit_that_restarts_krond_and_leaves_jobs_alone(kind: s
     assert service["ExecStart"] == f"{sys.executable} -m kron.cli.krond --log-format journal"
     assert ("StateDirectoryMode" in service) == (kind == "--system")
     assert "enable --now krond.service" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("kind", ["--system", "--user"])
+def test_systemd_finds_no_fault_in_the_unit(kind: str, tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", PROGRAM, "install", kind, "--directory", str(tmp_path)]
+    subprocess.run(argv, capture_output=True, check=True)
+    check = ["systemd-analyze", kind, "verify", str(tmp_path / "krond.service")]
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(check, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_variables_of_the_service_manager_are_not_passed_on() -> None:
