@@ -53,9 +53,7 @@ class RunOutputs:
     # --- keeping ---------------------------------------------------------------------------------
 
     def keep(self, run: RunRecord, output: bytes) -> None:
-        """Keep the output of an attempt that has ended and that no supervisor recorded, if it has any."""
-        if not output:
-            return
+        """Keep the output of an attempt that has ended and that no supervisor recorded."""
         packed = gzip.compress(output, COMPRESSION)
         path = Path(f"{self._place_of(run, run.attempt)}.log")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -14,9 +14,10 @@ from kron.core.fields import FieldTable
 from kron.core.plan.record import RunKind, RunRecord
 from kron.core.plan.report import Launch, RunEvent, Traits
 from kron.core.time.instant import rfc3339
+from kron.dag_ports import DagRuns
 from kron.launchers.launch import lease_is_lost, report_of
 from kron.launchers.spec import LauncherContext, LauncherKind, TableSettings, launcher_table
-from kron.ports import Clock, DagRuns, ReportSink
+from kron.ports import Clock, ReportSink
 
 _log = logging.getLogger("kron.launchers")
 # How often the runs in flight are checked for their end.

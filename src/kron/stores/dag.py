@@ -17,7 +17,7 @@ from kron.core.dag.record import (
     DagTask,
     DagTaskStatus,
 )
-from kron.ports import DagClaimRequest, DagLease
+from kron.dag_ports import DagClaimRequest, DagLease
 from kron.stores.statement import FOR_EVER, statements
 
 Row = tuple[Any, ...]

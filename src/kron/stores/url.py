@@ -7,7 +7,8 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from kron.core.errors import InvalidOptionError
-from kron.ports import DagStore, IdempotencyLog, Store, WorkflowStore
+from kron.dag_ports import DagStore
+from kron.ports import IdempotencyLog, Store, WorkflowStore
 from kron.stores.migration import Schema, SqliteSchema
 from kron.stores.sqlite.dag import sqlite_dags
 from kron.stores.sqlite.store import MEMORY, SqliteStore

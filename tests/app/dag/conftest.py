@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kron.ports import DagStore
+from kron.dag_ports import DagStore
 from kron.stores.postgres.dag import postgres_dags
 from kron.stores.sqlite.dag import sqlite_dags
 from tests.app.dag.house import House

@@ -16,9 +16,9 @@ import pytest
 
 from kron.app.dag.worker import DagWorker
 from kron.core.dag.record import AttemptOutcome, DagRunStatus
+from kron.dag_ports import DagClaimRequest
 from kron.launchers.celery.spec import CeleryOptions
 from kron.launchers.spec import LauncherConfig
-from kron.ports import DagClaimRequest
 from kron.stores.sqlite.dag import sqlite_dags
 from tests.app.dag.house import House
 from tests.launchers.celery.folder_broker import FolderBroker

@@ -129,7 +129,7 @@ async def test_the_error_of_a_missing_definition_passes_through_a_catchup(house:
 
 
 async def test_a_task_that_executes_cannot_be_cleared(house: House) -> None:
-    from kron.ports import DagClaimRequest
+    from kron.dag_ports import DagClaimRequest
 
     await house.put(node("a"), node("b", "a"))
     run_id = await house.start()

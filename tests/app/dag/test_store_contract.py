@@ -8,7 +8,7 @@ import pytest
 from kron.core.dag.contract import DagError
 from kron.core.dag.plan import TaskEnd, accepted, cancelled, ended
 from kron.core.dag.record import AttemptOutcome, DagClaim, DagRunStatus, DagState
-from kron.ports import DagClaimRequest, DagLease, DagStore
+from kron.dag_ports import DagClaimRequest, DagLease, DagStore
 from tests.app.dag.house import DAY, House, node
 
 NOW = 1 << 50

@@ -24,8 +24,9 @@ from kron.core.fields import text_fault
 from kron.core.time.instant import EPOCH, instant_text
 from kron.core.value_types import MAX_VERSION
 from kron.core.workflow import NAME, NAME_RULE, WorkflowRecord, same_dag
+from kron.dag_ports import DagStore
 from kron.launchers.spec import InvalidLauncherError
-from kron.ports import Clock, DagStore, WorkflowStore
+from kron.ports import Clock, WorkflowStore
 
 MILLISECOND = timedelta(milliseconds=1)
 # Tries of a change by hand while workers write to the same run.

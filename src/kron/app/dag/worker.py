@@ -32,13 +32,14 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.record import JobRecord, RunRecord, RunStatus
 from kron.core.plan.report import DataInterval, Launch, LeaseStatus, Payload, RunEvent, RunReport
 from kron.core.time.instant import EPOCH, instant_text
+from kron.dag_ports import DagClaimRequest, DagLease, DagStore
 from kron.launchers.backoff import Backoff
 from kron.launchers.callback import CallbackLauncher, CallbackOptions, CallbackSettings
 from kron.launchers.celery.spec import CeleryOptions, CelerySettings
 from kron.launchers.launch import tidy
 from kron.launchers.process.spec import ProcessOptions, ProcessSettings
 from kron.launchers.spec import LauncherConfig, LauncherContext, launcher_text_of
-from kron.ports import Clock, DagClaimRequest, DagLease, DagStore, Launcher
+from kron.ports import Clock, Launcher
 
 _log = logging.getLogger("kron.dag")
 MILLISECOND = timedelta(milliseconds=1)

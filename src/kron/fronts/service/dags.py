@@ -7,10 +7,10 @@ from kron.app.dag.trigger import CatchupTriggerRequest, SchedulerTriggerService
 from kron.core.dag.contract import DagError, StartRunResult
 from kron.core.dag.plan import UNFINISHED
 from kron.core.dag.record import DagRun, DagState, DagSummary
+from kron.dag_ports import DagStore
 from kron.fronts.service.auth.audit import dag_entry
 from kron.fronts.service.auth.principal import current_caller
 from kron.fronts.service.registrar import NAMESPACE, Registrar
-from kron.ports import DagStore
 
 # The most slots of one request; a longer range is caught up in several, each of which can be repeated.
 MAX_SLOTS = 1_000

@@ -28,6 +28,7 @@ from kron.clocks.system import SystemClock
 from kron.core.errors import InputError, InvalidOptionError, StoreError
 from kron.core.plan.query import JobFilter
 from kron.core.plan.step import Limits
+from kron.dag_ports import DagStore
 from kron.fronts.service.api.admin import health_routes, metrics_routes
 from kron.fronts.service.api.middleware import with_security_headers
 from kron.fronts.service.app import app_of
@@ -57,7 +58,7 @@ from kron.launchers.callback import Callback, CallbackLauncher
 from kron.launchers.launch import user_of
 from kron.launchers.secret import SecretLauncher
 from kron.launchers.workflow import Function
-from kron.ports import Clock, DagStore, Journal, Launcher, Store, WorkflowStore
+from kron.ports import Clock, Journal, Launcher, Store, WorkflowStore
 from kron.runtime.journal import LogJournal
 from kron.stores.url import WorkflowDatabase, open_dags, open_store, open_workflows, store_kind_of
 from kron.telemetry.log_format import set_log_level, start_logging
@@ -471,12 +472,7 @@ async def _serve(
     authenticator.is_read_only = service.namespace != NAMESPACE
     await authenticator.start()
     clock, workflows = parts.clock, parts.workflows
-    functions = frozenset() if service.hooks is None else frozenset(service.hooks.callbacks(clock))
-    rules = replace(settings.rules, unavailable=unavailable_kinds(settings), functions=functions)
-    registrar = Registrar(
-        parts.store, clock, rules=rules, wake=worker.call, workflows=workflows, namespace=service.namespace
-    )
-    registrar.dags = parts.dags
+    registrar = _registrar_of(service, parts, worker.call)
     runs = None if parts.dags is None else RunOrchestrator(parts.dags, workflows, clock)
     delivery = workflow_launcher(clock, settings, workflows, {}, runs)
     launcher = RunLauncher(clock, delivery, parts.database, on_end=reporter_of(registrar))
@@ -511,6 +507,17 @@ async def _serve(
         await server.serve(sockets=[service.listening])
     finally:
         await launcher.close()
+
+
+def _registrar_of(service: _Service, parts: Parts, wake: Callable[[], None]) -> Registrar:
+    settings, clock = service.settings, parts.clock
+    functions = frozenset() if service.hooks is None else frozenset(service.hooks.callbacks(clock))
+    rules = replace(settings.rules, unavailable=unavailable_kinds(settings), functions=functions)
+    registrar = Registrar(
+        parts.store, clock, rules=rules, wake=wake, workflows=parts.workflows, namespace=service.namespace
+    )
+    registrar.dags = parts.dags
+    return registrar
 
 
 def _announce(settings: Settings, listening: socket.socket) -> str:

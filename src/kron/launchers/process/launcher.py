@@ -431,7 +431,7 @@ class ProcessLauncher:
 
     def _outcome_of(self, process: Process, code: int | None) -> tuple[RunEvent, str | None]:
         output = self._output_of(process, code)
-        if self._on_output is not None:
+        if self._on_output is not None and output:
             try:
                 self._on_output(process.launch.run, output)
             except Exception:  # noqa: BLE001 - the end of the run is reported in any case

@@ -240,7 +240,7 @@ class ProcessOptions:
     writes the files.
     `allowed_commands` None allows all. `inherited` are the variables that processes get from the worker's
     environment besides INHERITED; None passes all of them on, except Kron's. Of one tenant at most
-    `max_per_tenant` run at once. `on_output` gets the kept output of each process.
+    `max_per_tenant` run at once. `on_output` gets the kept output of each process that wrote any.
     """
 
     folder: str = ".kron/processes"

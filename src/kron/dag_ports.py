@@ -1,0 +1,122 @@
+"""The boundary of DAGs: the protocols of their store and of their runtime.
+
+Instants are milliseconds since 1970.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from kron.core.dag.contract import StartRunResult
+from kron.core.dag.record import (
+    DagAttempt,
+    DagChange,
+    DagClaim,
+    DagRun,
+    DagState,
+    DagSummary,
+    DagTask,
+)
+
+
+class DagClaimRequest(NamedTuple):
+    """A worker's request for tasks: how many at most, and until when it leases them."""
+
+    worker: str
+    now: int
+    lease_until: int
+    limit: int
+
+
+class DagLease(NamedTuple):
+    """An attempt of a task that a worker executes."""
+
+    run_id: str
+    task_id: str
+    attempt: int
+
+
+class DagRuns(Protocol):
+    """The runtime of DAGs as a launcher sees it: starts runs, and knows how they end."""
+
+    async def start_run(
+        self,
+        *,
+        dag_id: str,
+        version: int | None,
+        trigger: str,
+        logical_date: str,
+        input: Mapping[str, object],  # noqa: A002 (the name of the field)
+        rerun_key: str | None,
+    ) -> StartRunResult:
+        """Start the run of a logical date, or return the one that has its key."""
+
+    async def find(self, run_id: str) -> DagRun | None:
+        """Return a run, or None."""
+
+    async def error_of(self, run_id: str) -> str | None:
+        """Return why a run failed: its first failed task and its error."""
+
+    async def cancel(self, run_id: str) -> DagRun:
+        """Cancel a run."""
+
+    async def retry(self, run_id: str) -> DagRun:
+        """Run the failed and cancelled tasks of a run again."""
+
+
+class DagStore(Protocol):
+    """Stores runs of DAGs, queues their tasks and leases them to workers; each call is one transaction."""
+
+    async def start(self, run: DagRun, tasks: Sequence[DagTask]) -> tuple[DagRun, bool]:
+        """Insert a run and its tasks unless its key exists; return the stored run, and whether it is new."""
+
+    async def run(self, run_id: str) -> DagRun | None:
+        """Return a run, or None."""
+
+    async def state(self, run_id: str) -> DagState | None:
+        """Return a run with its tasks, or None."""
+
+    async def commit(self, change: DagChange) -> bool:
+        """Write a change; return False where the run has another revision by now."""
+
+    async def claim(self, request: DagClaimRequest) -> list[DagClaim]:
+        """Lease due tasks to a worker within every limit: first those of dead workers, then queued ones."""
+
+    async def renew(self, worker: str, leases: Sequence[DagLease], until: int) -> dict[DagLease, bool]:
+        """Extend leases; return those the worker still has, and whether their runs are being cancelled."""
+
+    async def next_due(self, now: int) -> int | None:
+        """Return when a task is due next or a lease expires; None without either."""
+
+    async def runs(
+        self,
+        *,
+        dag_id: str | None = None,
+        status: str | None = None,
+        before: DagRun | None = None,
+        limit: int = 100,
+    ) -> list[DagRun]:
+        """Return runs, latest first."""
+
+    async def attempts(self, run_id: str, task_id: str | None = None) -> list[DagAttempt]:
+        """Return the attempts of a run, or of one of its tasks, by task and number."""
+
+    async def summaries(self, *, limit: int = 1_000) -> list[DagSummary]:
+        """Return the DAGs that have runs or are paused, by name."""
+
+    async def summary(self, dag_id: str) -> DagSummary:
+        """Return how many runs of a DAG are in which state."""
+
+    async def set_paused(self, dag_id: str, *, paused: bool) -> None:
+        """Pause a DAG or resume it: no task of a paused one is claimed."""
+
+    async def paused(self) -> frozenset[str]:
+        """Return the DAGs that are paused."""
+
+    async def set_pool(self, name: str, slots: int) -> None:
+        """Set how many tasks of a pool execute at once."""
+
+    async def pools(self) -> dict[str, int]:
+        """Return the slots of each pool."""
+
+    async def close(self) -> None:
+        """Close files and connections."""
