@@ -211,7 +211,18 @@ def repeats_have_a_reason(evidence: Evidence) -> Iterator[str]:
                 yield (
                     f"{before.identity}: {key[:8]} was delivered again after it was accepted, with the token "
                     f"{after.token} at {after.at} after {before.token} at {before.at}, and no owner had died"
+                    f"; leases: {_leases_of(evidence, before, after)}"
                 )
+
+
+def _leases_of(evidence: Evidence, before: Delivery, after: Delivery) -> list[tuple[int, str, bool]]:
+    """Return the tokens, owners and forced take-overs that a repeated delivery is judged by."""
+    shard = 0 if evidence.is_file else shard_of(before.identity)
+    return [
+        (lease.token, lease.owner, lease.forced)
+        for lease in evidence.leases
+        if lease.shard == shard and before.token <= lease.token <= after.token
+    ]
 
 
 def _was_taken_over(evidence: Evidence, before: Delivery, after: Delivery) -> bool:
