@@ -38,8 +38,9 @@ class Manner(NamedTuple):
     answer: Answer
 
 
+ACCEPTED = Manner(True, 0.0, 202, Answer.ACCEPTED)
 MANNERS = {
-    Manner(True, 0.0, 202, Answer.ACCEPTED): 77,
+    ACCEPTED: 77,
     Manner(True, SLOW_S, 202, Answer.ACCEPTED): 4,
     Manner(False, 0.0, 500, Answer.REFUSED): 6,
     Manner(False, 0.0, None, Answer.REFUSED): 4,
@@ -65,16 +66,23 @@ class Executor:
     def take(self, identity: str, key: str, attempt: int, token: int) -> Manner:
         """Run a delivery, unless it is a duplicate or refused."""
         with self._turn:
-            chance = Random(f"{self._seed} {next(self._numbers)}")
-            (manner,) = chance.choices(list(MANNERS), list(MANNERS.values()))
-            ran = manner.runs and key not in self._run
-            line = Delivery(identity, key, attempt, token, time.time_ns() // 1_000_000, ran, manner.answer)
-            os.write(self._ledger, f"{json.dumps(line)}\n".encode())
-            if ran:
-                self._run.add(key)
-                if identity.startswith(REPORTS):
-                    self._reports.append((key, attempt))
+            manner = self._manner()
+            self._note(identity, key, attempt, token, manner)
         return manner
+
+    def _manner(self) -> Manner:
+        chance = Random(f"{self._seed} {next(self._numbers)}")
+        (manner,) = chance.choices(list(MANNERS), list(MANNERS.values()))
+        return manner
+
+    def _note(self, identity: str, key: str, attempt: int, token: int, manner: Manner) -> None:
+        ran = manner.runs and key not in self._run
+        line = Delivery(identity, key, attempt, token, time.time_ns() // 1_000_000, ran, manner.answer)
+        os.write(self._ledger, f"{json.dumps(line)}\n".encode())
+        if ran:
+            self._run.add(key)
+            if identity.startswith(REPORTS):
+                self._reports.append((key, attempt))
 
     def report(self) -> None:
         """Report runs until killed."""

@@ -82,7 +82,7 @@ def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Report:
     """Run the experiment, and judge it."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     story = Story(say)
-    url, audit = _prepared(plan)
+    url, audit = prepared(plan)
     workers = 3 if plan.database else 1
     fleet = Fleet(plan.folder, url, workers=workers, sharing=plan.sharing, story=story)
     with _executing(plan.ledger, plan.seed, fleet.url) as executor:
@@ -96,21 +96,26 @@ def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Report:
         finally:
             fleet.close()
             client.close()
-    evidence = Evidence(
+    evidence = evidence_of(plan, url, audit, story, client.asked)
+    return Report(plan=plan, story=story, faults=faults + faults_of(evidence), figures=_figures(evidence))
+
+
+def evidence_of(plan: Plan, url: str, audit: Audit, story: Story, asked: dict[str, bool]) -> Evidence:
+    """Return what an experiment is judged by, once its fleet has stopped."""
+    return Evidence(
         histories=asyncio.run(_histories(url)),
         deliveries=read_deliveries(plan.ledger),
         leases=audit.leases(),
         starts=audit.starts(),
-        asked=client.asked,
+        asked=asked,
         is_file=plan.database is None,
         broken_off=story.broken_off,
         struck=story.struck,
         outages=story.outages,
     )
-    return Report(plan=plan, story=story, faults=faults + faults_of(evidence), figures=_figures(evidence))
 
 
-def _prepared(plan: Plan) -> tuple[str, Audit]:
+def prepared(plan: Plan) -> tuple[str, Audit]:
     """Create an empty store with its audit."""
     url = f"sqlite:///{plan.folder}/kron.db" if plan.database is None else plan.database.fresh()
     asyncio.run(_histories(url))

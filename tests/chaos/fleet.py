@@ -62,29 +62,42 @@ class Fleet:
         """Start a process in every empty slot, and thaw those that are frozen."""
         for slot in self.slots:
             if slot.is_frozen:
-                self._thaw(slot)
+                self.thaw(slot)
             if slot.process is None:
                 self.start(slot)
 
     def strike(self, slot: Slot, how: str, chance: Random) -> None:
         """Kill, freeze or stop a process; it is restarted or thawed when due."""
-        assert slot.process is not None
-        self._story.tell(how, f"{slot.name} ({slot.process.pid})")
-        if how != "stop":
-            # The API's worker is a child of it, which holds leases under a process id of its own.
-            struck = [slot.process.pid, *slot.process.children()]
-            self._story.struck += [(pid, now_ms()) for pid in struck]
         if how == "freeze":
-            slot.process.signal(signal.SIGSTOP)
-            slot.is_frozen = True
+            self.freeze(slot)
             slot.due = time.monotonic() + chance.uniform(LEAST_FREEZE_S, MOST_FREEZE_S)
             return
-        slot.process.signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
-        slot.process.ended()
-        if "handing over" in "".join(slot.process.log):
+        self.end(slot, how)
+        slot.due = time.monotonic() + chance.uniform(LEAST_REST_S, MOST_REST_S)
+
+    def freeze(self, slot: Slot) -> None:
+        """Freeze a process until it is thawed."""
+        self._tell("freeze", slot).signal(signal.SIGSTOP)
+        slot.is_frozen = True
+
+    def end(self, slot: Slot, how: str) -> None:
+        """Kill or stop a process, and wait for its end."""
+        process = self._tell(how, slot)
+        process.signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
+        process.ended()
+        if "handing over" in "".join(process.log):
             self._story.broken_off.append(now_ms())
         self._clear(slot)
-        slot.due = time.monotonic() + chance.uniform(LEAST_REST_S, MOST_REST_S)
+
+    def _tell(self, how: str, slot: Slot) -> Process:
+        """Note a strike, and return its process."""
+        process = slot.process
+        assert process is not None
+        self._story.tell(how, f"{slot.name} ({process.pid})")
+        if how != "stop":
+            # The API's worker is a child of it, which holds leases under a process id of its own.
+            self._story.struck += [(pid, now_ms()) for pid in (process.pid, *process.children())]
+        return process
 
     def go_on(self) -> None:
         """Thaw the processes that were frozen long enough, and restart those that were down long enough."""
@@ -92,11 +105,12 @@ class Fleet:
             if time.monotonic() < slot.due:
                 continue
             if slot.is_frozen:
-                self._thaw(slot)
+                self.thaw(slot)
             if slot.process is None:
                 self.start(slot)
 
-    def _thaw(self, slot: Slot) -> None:
+    def thaw(self, slot: Slot) -> None:
+        """Let a frozen process go on."""
         assert slot.process is not None
         slot.process.signal(signal.SIGCONT)
         self._story.tell("thaw", f"{slot.name} ({slot.process.pid})")

@@ -2,14 +2,17 @@
 
 import os
 import signal
+import socket
 from pathlib import Path
+from threading import Event
 
 import httpx
 import pytest
 
 from tests.service.executor import Executor, executing
-from tests.service.server import Process, serving
-from tests.waiting import wait_for
+from tests.service.server import Process, process, serving
+from tests.service.test_worker import SECONDLY, runs_of, upsert
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +88,32 @@ def test_a_signal_to_both_processes_ends_them_in_order(number: signal.Signals, t
         assert server.ended() == 0
         assert not is_alive(worker)
     assert "Traceback" not in "".join(server.log)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_api_listens_hands_over_what_the_worker_has_sent(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """The API reads the keys of its tokens while its worker runs; here their server does not answer."""
+    url, sent, released = f"sqlite:///{tmp_path}/kron.db", list[str](), Event()
+
+    def look(key: str) -> None:
+        sent.append(key)
+        released.wait(PATIENCE_S)
+
+    with executing(look) as executor, socket.create_server(("127.0.0.1", 0)) as keys:
+        upsert(url, {**SECONDLY, "launcher": {"kind": "http", "url": executor.url}})
+        place = f"http://127.0.0.1:{keys.getsockname()[1]}/keys"
+        with process("serve", "--port", "0", folder=tmp_path, KRON_STORE=url, KRON_JWT_KEYS=place) as server:
+            held, _ = keys.accept()
+            wait_for(lambda: sent)
+            server.signal(number)
+            server.logged(f"{number.name}: stopping")
+            released.set()
+            held.close()
+            assert server.ended() == 0
+    assert sent
+    assert all(run.acked for run in runs_of(url))
 
 
 def test_metrics_and_log_level_are_those_of_both_processes(tmp_path: Path) -> None:

@@ -433,6 +433,8 @@ def _work_apart(settings: Settings, hooks: ServeHooks | None, channel: socket.so
 async def _serve_apart(service: _Service, process: WorkerProcess) -> None:
     """Serve the API, and end when the worker's process does: a supervisor sees that, and restarts both."""
     await process.open()
+    # Before the worker starts: a signal that ended the API would kill a worker that has sent starts.
+    on_stop(process.leave)
     async with assembled(service.settings) as parts:
         parts.metrics.other = process.metrics
         with suppress(StoreError):
