@@ -112,6 +112,25 @@ def test_a_calendar_file_is_looked_for_beside_the_job_file(write: Write, tmp_pat
     assert load_jobs(write("jobs.yaml", text))[0].constraints.applied == ["avoid.calendars"]
 
 
+ICS = "BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART;VALUE=DATE:2025{month}\nEND:VEVENT\nEND:VCALENDAR\n"
+
+
+def test_a_calendar_file_may_be_an_icalendar_file(write: Write) -> None:
+    write("closed.ics", ICS.format(month="0201"))
+    text = ONE + "constraints: {avoid: {calendars: closed}}\ncalendars: {closed: {file: closed.ics}}\n"
+    (job,) = load_jobs(write("jobs.yaml", text))
+    found = [decide(job, datetime(2025, 2, day, tzinfo=UTC)).unschedulable for day in (1, 2)]
+    assert found == [True, False]
+
+
+def test_an_icalendar_file_that_is_wrong_is_refused_with_both_lines(write: Write, tmp_path: Path) -> None:
+    write("closed.ics", ICS.format(month="0230"))
+    text = ONE + "calendars: {closed: {file: closed.ics}}\n"
+    assert lines_of(write("jobs.yaml", text)) == [
+        f"3: calendars.closed: {tmp_path}/closed.ics:3: DTSTART 20250230 is no day of the calendar"
+    ]
+
+
 # --- invalid content -------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from kron.cli.support.source import KRONTAB, Source
 from kron.core.errors import InputError, InvalidJobFileError, Problem, UnreadableFileError
 from kron.core.job.calendar import parse_dates
 from kron.core.job.file import definitions_in, is_named, jobs_from, with_identities
+from kron.core.job.icalendar import InvalidCalendarError, parse_icalendar
 from kron.core.job.job import Job
 from kron.core.job.krontab import parse_krontab
 
@@ -25,6 +26,8 @@ _NESTED = (dict, list, tuple, set)
 
 # The longest quote of a calendar's line that is not a date: the file may be another one, named by mistake.
 MAX_QUOTED = 40
+# The suffix of calendar files that are read as iCalendar.
+ICALENDAR = ".ics"
 # In the place of an invalid calendar, so that its days cause no further problem.
 _SOME_DAY = ("2000-01-01",)
 _DATES = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}( *\.\. *[0-9]{4}-[0-9]{2}-[0-9]{2})?")
@@ -390,18 +393,31 @@ def _days_of(days: object, path: str, folder: Path, problems: list[Problem]) -> 
         return days
     file = str(folder / days["file"])
     try:
-        lines = [line.partition("#")[0].strip() for line in read_text(file, MAX_CALENDAR).split("\n")]
+        text = read_text(file, MAX_CALENDAR)
+        dates, fault = (
+            _ical_days(file, text) if file.lower().endswith(ICALENDAR) else _listed_days(file, text)
+        )
     except UnreadableFileError as error:
-        problems.append(Problem(path, None, f"cannot read {file}: {error.details['reason']}"))
-        return list(_SOME_DAY)
-    dates = [line for line in lines if line]
-    fault = next(_faults(file, lines), None)
-    if not dates:
-        fault = f"{file}: the file has no days"
+        dates, fault = [], f"cannot read {file}: {error.details['reason']}"
     if fault is not None:
         problems.append(Problem(path, None, fault))
         return list(_SOME_DAY)
     return dates
+
+
+def _ical_days(file: str, text: str) -> tuple[list[str], str | None]:
+    """Return the days of an iCalendar file, or what is wrong with it."""
+    try:
+        return [str(days) for days in parse_icalendar(text)], None
+    except InvalidCalendarError as error:
+        return [], f"{file}:{error.details['line']}: {error.details['reason']}"
+
+
+def _listed_days(file: str, text: str) -> tuple[list[str], str | None]:
+    """Return the days of a text file with one to a line, or what is wrong with it."""
+    lines = [line.partition("#")[0].strip() for line in text.split("\n")]
+    dates = [line for line in lines if line]
+    return dates, next(_faults(file, lines), None) if dates else f"{file}: the file has no days"
 
 
 def _faults(file: str, lines: list[str]) -> Iterator[str]:
