@@ -1,6 +1,7 @@
 """The profiles and timeouts of the tests, and the PostgreSQL server that the tests of one worker share."""
 
 import gc
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +32,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         markers = {marker.name for marker in item.iter_markers()}
         if markers & {"slow", "hypothesis"} and "timeout" not in markers:
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
+
+
+def pytest_configure() -> None:
+    """Let the processes of tests be interrupted, also under nohup and in the background of a script.
+
+    These ignore signals, and children would inherit that; a handler is reset to the default in a child.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_collection_finish() -> None:

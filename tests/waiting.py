@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import subprocess
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 # Only a test that fails waits this long, and it says why before pytest's timeout ends it (pyproject.toml);
@@ -13,6 +14,7 @@ PATIENCE_S = float(os.environ.get("TEST_PATIENCE_S", "90"))
 _POLL_S = 0.01
 
 T = TypeVar("T")
+Text = TypeVar("Text", str, bytes)
 
 
 def wait_for(condition: Callable[[], T | None], describe: Callable[[], object] = lambda: "") -> T:
@@ -22,6 +24,17 @@ def wait_for(condition: Callable[[], T | None], describe: Callable[[], object] =
         assert time.monotonic() < give_up_at, f"not so after {PATIENCE_S:.0f} s: {describe()}"
         time.sleep(_POLL_S)
     return value
+
+
+@contextmanager
+def awaited(process: subprocess.Popen[Text]) -> Iterator[subprocess.Popen[Text]]:
+    """Wait for a process to end by itself; a test that fails, or times out, kills it instead."""
+    with process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -16,6 +16,7 @@ from kron.cli.support.terminal import to_json
 from tests.cli.history import fill
 from tests.cli.pseudo_terminal import on_terminal
 from tests.service.server import KRON
+from tests.waiting import awaited
 
 CLI = Path(__file__).parent.parent.parent / "src" / "kron" / "cli"
 # A window title, a clear screen in one character, a backspace, a right-to-left override, and DEL.
@@ -177,9 +178,10 @@ def test_an_unknown_schedule_gets_the_closest_name(
 
 def test_ctrl_c_ends_a_command_without_a_stack_trace(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "jobs")
-    with subprocess.Popen(
+    started = subprocess.Popen(
         [*KRON, "next", "jobs"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    )
+    with awaited(started) as process:
         # Opening the pipe waits until the command reads it.
         with (tmp_path / "jobs").open("w"):
             process.send_signal(signal.SIGINT)

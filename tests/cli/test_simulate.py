@@ -16,6 +16,7 @@ import pytest
 from kron.cli.main import BAD, GOOD, run
 from kron.cli.support.job_file import load_jobs
 from kron.core.job.load import load_of
+from tests.waiting import awaited
 
 KRON = Path(sys.executable).with_name("kron")
 FLEET = Path(__file__).parents[2] / "examples" / "fleet.yaml"
@@ -306,8 +307,10 @@ def on_terminal(columns: int, *arguments: str) -> bytes:
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    with subprocess.Popen(
-        [KRON, *arguments], stdin=child, stdout=child, stderr=child, env={**environment, "PYTHONUTF8": "1"}
+    environment["PYTHONUTF8"] = "1"
+    words = [KRON, *arguments]
+    with awaited(
+        subprocess.Popen(words, stdin=child, stdout=child, stderr=child, env=environment)
     ) as process:
         os.close(child)
         received = b""

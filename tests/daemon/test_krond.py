@@ -15,7 +15,7 @@ from kron.core.job.outcome import Reason
 from kron.core.plan.record import RunRecord, RunStatus
 from kron.fronts.service.runs import latest_start
 from tests.daemon.krond import PROGRAM, Krond
-from tests.waiting import wait_for
+from tests.waiting import awaited, wait_for
 
 FILE = """\
 jobs:
@@ -273,7 +273,7 @@ def test_jobs_are_applied_exported_and_followed_over_the_socket(krond: Krond, tm
     krond.call("run", "more/slow")
     wait_for(lambda: krond.runs("more/slow")[0]["status"] == "STARTED" and krond.output("more/slow"))
     argv = [sys.executable, "-m", "kron", "logs", "more/slow", "--follow"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env) as follower:
+    with awaited(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env)) as follower:
         assert follower.stdout is not None
         assert follower.stdout.readline() == "first\n"
         go.touch()

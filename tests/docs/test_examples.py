@@ -20,6 +20,7 @@ from kron.cron import parse
 from tests.docs.field_tables import MARKED, TABLES, with_tables
 from tests.docs.page import PAGES, ROOT, Session, agrees, blocks_of, examples_of, table_rows
 from tests.docs.refresh import refreshed
+from tests.waiting import awaited
 
 DOCS = ROOT / "docs"
 PICTURES = sorted((DOCS / "assets").glob("*.svg"))
@@ -102,13 +103,14 @@ def test_the_program_of_the_tutorial_runs_as_titled_until_ctrl_c(tmp_path: Path)
     page = text_of(ROOT / "docs" / "tutorial" / "embed.md")
     (block,) = [block for block in blocks_of(page) if block.file == "program.py"]
     (tmp_path / "program.py").write_text(block.text)
-    with subprocess.Popen(
+    started = subprocess.Popen(
         [sys.executable, "-u", "program.py"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as program:
+    )
+    with awaited(started) as program:
         assert program.stdout is not None
         assert program.stderr is not None
         assert program.stdout.readline() == "running; Ctrl-C stops it\n", program.stderr.read()

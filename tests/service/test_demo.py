@@ -19,7 +19,7 @@ from kron.ports import Store
 from kron.stores.sqlite.store import SqliteStore
 from kron.testing import SimulatedClock
 from tests.service.server import KRON, Process, process, serving
-from tests.waiting import PATIENCE_S, wait_for
+from tests.waiting import PATIENCE_S, awaited, wait_for
 
 NOW = datetime(2026, 11, 15, 16, 30, 7, tzinfo=UTC)
 
@@ -66,7 +66,7 @@ def test_the_demo_has_a_past_ends_at_once_and_goes_on_where_it_stopped(tmp_path:
 @pytest.mark.slow
 def test_a_demo_says_where_it_is_and_how_to_end_it(tmp_path: Path) -> None:
     command = [*KRON, "serve", "--demo", "--port", "0"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
+    with awaited(subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)) as server:
         assert server.stdout is not None
         lines = list(iter(server.stdout.readline, "\n"))
         while "Ctrl-C" not in lines[-1]:
