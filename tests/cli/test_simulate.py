@@ -308,7 +308,7 @@ def on_terminal(columns: int, *arguments: str) -> bytes:
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     environment["PYTHONUTF8"] = "1"
-    words = [KRON, *arguments]
+    words = [str(KRON), *arguments]
     with awaited(
         subprocess.Popen(words, stdin=child, stdout=child, stderr=child, env=environment)
     ) as process:
