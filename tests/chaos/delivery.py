@@ -15,13 +15,18 @@ class Answer(StrEnum):
 
 
 class Delivery(NamedTuple):
-    """One request: which start, when, whether it was run now, and how it was answered."""
+    """One request: which start, when, whether it was run now, and how it was answered.
+
+    `at` is when it was noted, in milliseconds; `sent_at` when it was signed, directly before it was sent, in
+    seconds. On a busy machine they are far apart.
+    """
 
     identity: str
     key: str
     attempt: int
     token: int
     at: int
+    sent_at: int
     ran: bool
     answer: Answer
 

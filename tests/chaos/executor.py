@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from random import Random
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import httpx
 
 from tests.chaos.delivery import Answer, Delivery
+from tests.chaos.story import now_ms
 
 REPORTS = "reports"
 # The delay of some responses; some connections end without one, after longer than a lease.
@@ -63,11 +65,11 @@ class Executor:
         self._turn = threading.Lock()
         self._reports: deque[tuple[str, int]] = deque()
 
-    def take(self, identity: str, key: str, attempt: int, token: int) -> Manner:
+    def take(self, identity: str, headers: Mapping[str, str]) -> Manner:
         """Run a delivery, unless it is a duplicate or refused."""
         with self._turn:
             manner = self._manner()
-            self._note(identity, key, attempt, token, manner)
+            self._note(identity, headers, manner)
         return manner
 
     def _manner(self) -> Manner:
@@ -75,9 +77,11 @@ class Executor:
         (manner,) = chance.choices(list(MANNERS), list(MANNERS.values()))
         return manner
 
-    def _note(self, identity: str, key: str, attempt: int, token: int, manner: Manner) -> None:
+    def _note(self, identity: str, headers: Mapping[str, str], manner: Manner) -> None:
+        key, attempt = headers["Idempotency-Key"], int(headers["Kron-Attempt"])
+        token, sent_at = int(headers["Kron-Fencing-Token"]), int(headers["Kron-Timestamp"])
         ran = manner.runs and key not in self._run
-        line = Delivery(identity, key, attempt, token, time.time_ns() // 1_000_000, ran, manner.answer)
+        line = Delivery(identity, key, attempt, token, now_ms(), sent_at, ran, manner.answer)
         os.write(self._ledger, f"{json.dumps(line)}\n".encode())
         if ran:
             self._run.add(key)
@@ -110,8 +114,7 @@ def handler_of(executor: Executor) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            attempt, token = int(self.headers["Kron-Attempt"]), int(self.headers["Kron-Fencing-Token"])
-            manner = executor.take(document["identity"], self.headers["Idempotency-Key"], attempt, token)
+            manner = executor.take(document["identity"], dict(self.headers))
             time.sleep(manner.wait_s)
             if manner.status is None:
                 self.close_connection = True

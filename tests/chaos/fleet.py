@@ -41,6 +41,8 @@ class Fleet:
             "KRON_TICK_MS": "500",
             "KRON_DRAIN_MS": "20000",
             "KRON_LOG_LEVEL": "warning",
+            # A signature says when a request was made.
+            "KRON_SIGNING_SECRET": "of the chaos, with thirty-two characters",
         }
         self.port = free_port()
         self.slots = [Slot(f"worker {number}", ["worker"]) for number in range(1, workers + 1)]

@@ -23,8 +23,6 @@ UNDER_WAY_MS = 15_000
 STRUCK_MS = 45_000
 # A request may be on its way for this long after its run was recorded as lost; generous, for a busy machine.
 ON_ITS_WAY_MS = 15_000
-# The executor of a busy machine notes a delivery this long after the worker has sent it.
-NOTED_AFTER_MS = 1_000
 # A period this close to a creation or an edit may have been fired before it, where fire times vary.
 CLOSE_MS = 1_000
 # The reasons for a skipped period, and the overlap policy of each.
@@ -179,11 +177,10 @@ def nothing_lost_arrives_later(evidence: Evidence) -> Iterator[str]:
     for run in lost:
         found = by_key.get(run.key, [])
         # A take-over that finds it lost gives it the token of the new owner, which has to send nothing.
-        by_its_owner = [delivery.at for delivery in found if delivery.token == run.token]
+        by_its_owner = [delivery.sent_at for delivery in found if delivery.token == run.token]
         assert run.ended_at is not None
         said = f"{run.identity}: {run.nominal_time} was lost at {run.ended_at} and"
-        if by_its_owner and by_its_owner[0] > run.ended_at + NOTED_AFTER_MS:
-            yield f"{said} sent by that owner at {by_its_owner[0]}"
+        yield from (f"{said} sent by that owner at {at} s" for at in by_its_owner if 1000 * at > run.ended_at)
         late = [delivery.at for delivery in found if delivery.at > run.ended_at + ON_ITS_WAY_MS]
         yield from (f"{said} arrived at {at}" for at in late)
 

@@ -1,7 +1,7 @@
 """A story of the chaos, told on purpose: what is drawn by lot comes too seldom to be relied on."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,8 +33,8 @@ class HoldingExecutor(Executor):
     def _manner(self) -> Manner:
         return ACCEPTED
 
-    def take(self, identity: str, key: str, attempt: int, token: int) -> Manner:
-        manner = super().take(identity, key, attempt, token)
+    def take(self, identity: str, headers: Mapping[str, str]) -> Manner:
+        manner = super().take(identity, headers)
         self.may_answer.wait(PATIENCE_S)
         return manner
 
